@@ -1,0 +1,5 @@
+//! What every layer needs and nothing else: units of the configuration language, dates, the log
+//! sink that lower layers write to. No threads, no system calls, no dependencies.
+#![forbid(unsafe_code)]
+
+pub mod log;

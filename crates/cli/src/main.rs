@@ -1,0 +1,3 @@
+//! The `clearway` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Requests, phases, locations, variables, filters, output.

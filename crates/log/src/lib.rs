@@ -1,0 +1,1 @@
+//! Error and access log sinks that never write on a loop.

@@ -1,0 +1,1 @@
+//! Bounded, named thread pools for work that would block a loop.

@@ -1,0 +1,1 @@
+//! The only raw system calls.

@@ -1,0 +1,1 @@
+//! The module list, supervisor and worker.

@@ -1,0 +1,1 @@
+//! Test support: servers under test, raw clients, an oracle to compare with.

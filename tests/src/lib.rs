@@ -1,0 +1,1 @@
+//! Integration and differential tests; see the files in `tests/`.
