@@ -1,1 +1,10 @@
-//! The only raw system calls.
+//! The only raw system calls: thin, typed, nothing remembered. Above this crate nobody names a
+//! libc function. Calls that can block say so; what is not documented as blocking may be made on a
+//! loop. Any thread.
+
+pub mod clock;
+pub mod epoll;
+pub mod futex;
+pub mod signal;
+pub mod socket;
+pub mod thread;

@@ -1,0 +1,44 @@
+//! Clocks. The vDSO answers the first two without entering the kernel.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// Milliseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic_ms() -> u64 {
+    monotonic_ns() / 1_000_000
+}
+
+/// Milliseconds since the epoch (`CLOCK_REALTIME`).
+#[must_use]
+pub fn unix_ms() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime)) / 1_000_000
+}
+
+/// CPU time that the calling thread has used, in nanoseconds.
+#[must_use]
+pub fn own_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn nanoseconds(t: rustix::time::Timespec) -> u64 {
+    t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance() {
+        let (wall, mono, cpu) = (unix_ms(), monotonic_ns(), own_cpu_ns());
+        assert!(wall > 1_600_000_000_000);
+        while own_cpu_ns() == cpu {}
+        assert!(monotonic_ns() > mono);
+    }
+}

@@ -1,0 +1,101 @@
+//! Stream sockets, all calls nonblocking (`MSG_DONTWAIT` or a nonblocking descriptor).
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags};
+
+/// Who connected: an address, or a unix socket (whose name nobody looks at).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// IPv4 or IPv6.
+    Inet(SocketAddr),
+    /// A unix socket.
+    Unix,
+}
+
+/// recv(2) into the spare capacity of `buf`, which must not be empty; 0 is the end of the stream.
+///
+/// # Errors
+/// As recv(2).
+pub fn recv_into(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    debug_assert!(!buf.spare_capacity_mut().is_empty(), "no room would look like the end of the stream");
+    let (size, _) = rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), RecvFlags::DONTWAIT)?;
+    Ok(size)
+}
+
+/// recv(2) into `buf`.
+///
+/// # Errors
+/// As recv(2).
+pub fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
+}
+
+/// send(2); a closed peer is EPIPE, never a signal.
+///
+/// # Errors
+/// As send(2).
+pub fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+}
+
+/// writev(2) on a nonblocking descriptor; SIGPIPE must be ignored.
+///
+/// # Errors
+/// As writev(2).
+pub fn writev(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(rustix::io::writev(fd, bufs)?)
+}
+
+/// sendfile(2) on a nonblocking socket; advances `offset`. **Blocks while the file is read from
+/// disk**, so on a loop only for what is known to be in memory.
+///
+/// # Errors
+/// As sendfile(2).
+pub fn sendfile(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: &mut u64,
+    count: usize,
+) -> io::Result<usize> {
+    Ok(rustix::fs::sendfile(socket, file, Some(offset), count)?)
+}
+
+/// Ends the writing direction.
+///
+/// # Errors
+/// As shutdown(2).
+pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, Shutdown::Write)?)
+}
+
+/// Takes one connection, nonblocking and close-on-exec.
+///
+/// # Errors
+/// As accept4(2).
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Peer)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (fd, address) = rustix::net::acceptfrom_with(listener, flags)?;
+    Ok((fd, peer(address)))
+}
+
+fn peer(address: Option<SocketAddrAny>) -> Peer {
+    match address.map(SocketAddr::try_from) {
+        Some(Ok(address)) => Peer::Inet(address),
+        _ => Peer::Unix,
+    }
+}
+
+/// The local address of a socket, if it is an internet one.
+#[must_use]
+pub fn local_address(fd: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getsockname(fd).ok().and_then(|address| address.try_into().ok())
+}
+
+/// Sets TCP_NODELAY; not an error on other sockets.
+pub fn set_nodelay(fd: BorrowedFd<'_>) {
+    // A unix socket has no such option and needs none.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
+}

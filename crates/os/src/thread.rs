@@ -1,0 +1,139 @@
+//! Threads seen from outside: identity, CPU clock, state, priority, memory barriers across threads.
+#![expect(unsafe_code, reason = "calls that rustix does not wrap")]
+
+use std::io;
+
+use rustix::thread::Pid;
+
+/// Nice value of a carrier that burns CPU away from its loop.
+const NICE_DEMOTED: i32 = 19;
+
+/// The kernel's id of the calling thread.
+#[must_use]
+pub fn current() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// CPU time that thread `tid` of this process has used, in nanoseconds; `None` if it has ended.
+#[must_use]
+pub fn cpu_ns(tid: u32) -> Option<u64> {
+    // The kernel's encoding of per-thread clocks: see pthread_getcpuclockid(3) and
+    // CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED in include/linux/posix-timers_types.h.
+    let clock = (!tid.cast_signed() << 3) | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write to; a clock id that names nothing is EINVAL.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// The state letter of a thread of this process (`R` runnable, `S` asleep, `D` waiting for a disk)
+/// as proc(5) has it; `None` if it cannot be read. Opens a file of procfs: not for loops.
+#[must_use]
+pub fn state(tid: u32) -> Option<u8> {
+    use rustix::fs::{Mode, OFlags};
+    let path = format!("/proc/self/task/{tid}/stat");
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0_u8; 256];
+    let size = rustix::io::read(&file, &mut text).ok()?;
+    let text = &text[..size];
+    // The name in parentheses may hold anything, so the last one closes it.
+    let end = text.iter().rposition(|&b| b == b')')?;
+    text.get(end + 2).copied()
+}
+
+/// Lowers the priority of thread `tid` as far as nice values go.
+///
+/// # Errors
+/// As setpriority(2).
+pub fn demote_nice(tid: u32) -> io::Result<()> {
+    set_nice(tid, NICE_DEMOTED)
+}
+
+/// Sets the nice value of thread `tid` (Linux: of that one thread).
+///
+/// # Errors
+/// As setpriority(2): EACCES to raise a priority without the right to.
+pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(Pid::from_raw(tid.cast_signed()), nice)?)
+}
+
+/// The nice value of thread `tid`.
+///
+/// # Errors
+/// As getpriority(2).
+pub fn nice(tid: u32) -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(Pid::from_raw(tid.cast_signed()))?)
+}
+
+/// Gives thread `tid` a scheduling policy; anybody may leave SCHED_BATCH again.
+///
+/// # Errors
+/// As sched_setscheduler(2).
+pub fn set_policy(tid: u32, policy: Policy) -> io::Result<()> {
+    let policy = match policy {
+        Policy::Normal => libc::SCHED_OTHER,
+        Policy::Batch => libc::SCHED_BATCH,
+    };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` is a valid sched_param to read; a thread that has ended is ESRCH.
+    let result = unsafe { libc::sched_setscheduler(tid.cast_signed(), policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Scheduling policies without a real-time priority, see sched(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// SCHED_OTHER.
+    Normal,
+    /// SCHED_BATCH: does not preempt others when it wakes.
+    Batch,
+}
+
+/// Makes timed sleeps of the calling thread as exact as the kernel can (timer slack of 1 ns).
+pub fn sleep_exactly() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+}
+
+/// Registers this process for [`barrier`]; `false` where the kernel does not offer it.
+#[must_use]
+pub fn register_barrier() -> bool {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+/// A full memory barrier on every running thread of this process, so that the others need only a
+/// compiler fence. See membarrier(2).
+pub fn barrier() {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    let done = membarrier(MembarrierCommand::PrivateExpedited);
+    debug_assert!(done.is_ok(), "registered at start: {done:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_itself() {
+        let tid = current();
+        assert_eq!(state(tid), Some(b'R'));
+        let before = cpu_ns(tid).unwrap();
+        while cpu_ns(tid).unwrap() == before {}
+        assert_eq!(cpu_ns(1 << 21), None);
+    }
+
+    #[test]
+    fn batch_can_be_left_again() {
+        let tid = current();
+        set_policy(tid, Policy::Batch).unwrap();
+        set_policy(tid, Policy::Normal).unwrap();
+    }
+
+    #[test]
+    fn barrier_needs_no_privilege() {
+        if register_barrier() {
+            barrier();
+        }
+    }
+}
