@@ -2,4 +2,5 @@
 //! sink that lower layers write to. No threads, no system calls, no dependencies.
 #![forbid(unsafe_code)]
 
+pub mod date;
 pub mod log;
