@@ -1,3 +1,46 @@
-//! x
+//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,docs,bench,fuzz}`. Each is a
+//! plain sequence of processes that a developer could type; the first that fails ends the command.
+//! `tidy` alone is more than that: it reads the sources and says where a house rule is broken.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a command-line program: there is no loop to block")]
+#![allow(clippy::disallowed_macros, reason = "a command-line program talks to its terminal")]
 
-fn main() {}
+mod bench;
+mod docs;
+mod fuzz;
+mod run;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy             house rules: layers, sizes, unsafe, leftovers (see CONTRIBUTING.md)
+  ci               everything: formatting, lints, tidy, generated docs, test
+  test             unit, integration and differential tests, the same with lent loops, loom models
+  docs [--check]   write docs/directives.md, or say whether it is fresh
+  bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
+  fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    let outcome = match args.first().map(String::as_str) {
+        Some("tidy") => tidy::command(),
+        Some("ci") => test::ci(),
+        Some("test") => test::command(),
+        Some("docs") => docs::command(rest),
+        Some("bench") => bench::command(rest),
+        Some("fuzz") => fuzz::command(rest),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

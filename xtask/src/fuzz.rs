@@ -1,0 +1,53 @@
+//! Fuzzing without further tools: builds `fuzz/` on nightly with the coverage instrumentation that
+//! libFuzzer wants and lets each target run on its corpus for a while. New inputs that reach new code
+//! are left in the corpus directory; crashes go to `fuzz/artifacts`.
+
+use std::path::Path;
+
+use crate::run::{Outcome, Step, root};
+
+const DEFAULT_SECONDS: u32 = 20;
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const INSTRUMENT: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Cforce-frame-pointers=yes \
+    -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+pub(crate) fn command(args: &[String]) -> Outcome {
+    let seconds = match args {
+        [] => DEFAULT_SECONDS,
+        [n] => n.parse().map_err(|_| "usage: cargo xtask fuzz [SECONDS]".to_owned())?,
+        _ => return Err("usage: cargo xtask fuzz [SECONDS]".to_owned()),
+    };
+    let fuzz = root().join("fuzz");
+    let targets = targets(&fuzz.join("fuzz_targets"))?;
+    Step::new("rustup run nightly cargo build --release --manifest-path fuzz/Cargo.toml")
+        .arg(&format!("--target={TRIPLE}"))
+        .env("CARGO_TARGET_DIR", "fuzz/target")
+        .env("RUSTFLAGS", INSTRUMENT)
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .run()?;
+    std::fs::create_dir_all(fuzz.join("artifacts")).map_err(|e| format!("fuzz/artifacts: {e}"))?;
+    for target in targets {
+        let corpus = format!("fuzz/corpus/{target}");
+        std::fs::create_dir_all(root().join(&corpus)).map_err(|e| format!("{corpus}: {e}"))?;
+        Step::new(&format!("fuzz/target/{TRIPLE}/release/{target} {corpus}"))
+            .arg(&format!("-max_total_time={seconds}"))
+            .arg(&format!("-artifact_prefix=fuzz/artifacts/{target}-"))
+            .arg("-timeout=10")
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The targets are the files of that directory, as cargo-fuzz lays them out.
+fn targets(dir: &Path) -> Result<Vec<String>, String> {
+    let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,84 @@
+//! `test` and `ci`. The suite runs as built, then twice with a build whose loops are lent after every
+//! Nth poll (every task then meets the hand-over all the time), then the loom models. Each kind of
+//! build has its own target directory, so that a second run rebuilds nothing.
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Outcome, Step, installed, target_dir};
+use crate::{docs, tidy};
+
+/// After how many polls a loop is lent in the two runs that do so.
+const CHAOS: [&str; 2] = ["1", "7"];
+
+/// How many forced switches loom explores in one execution; three find what these protocols can hide
+/// and keep the models within minutes.
+const LOOM_MAX_PREEMPTIONS: &str = "3";
+
+pub(crate) fn ci() -> Outcome {
+    Step::cargo("fmt --all --check").run()?;
+    tidy::command()?;
+    for features in ["", "--features testing"] {
+        Step::cargo(&format!("clippy --workspace --all-targets {features} -- -D warnings")).run()?;
+    }
+    docs::command(&["--check".to_owned()])?;
+    command()
+}
+
+pub(crate) fn command() -> Outcome {
+    install_nginx()?;
+    suite(&target_dir(), None)?;
+    for every in CHAOS {
+        suite(&target_dir().join("chaos"), Some(every))?;
+    }
+    loom()
+}
+
+/// The differential tests compare with Debian's nginx; without it, or the right to install it, they
+/// cannot pass.
+fn install_nginx() -> Outcome {
+    if installed("nginx") {
+        return Ok(());
+    }
+    if !Path::new("/usr/bin/apt-get").exists() || !is_root() {
+        return Err("the differential tests need nginx: install Debian's nginx-extras".to_owned());
+    }
+    Step::new("apt-get update -q").run()?;
+    Step::new("apt-get install -q -y --no-install-recommends nginx-extras")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .run()
+}
+
+fn is_root() -> bool {
+    // The owner of this process's own /proc directory is its effective user.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+/// Unit, integration and differential tests of one build.
+fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
+    let step = |line: &str| {
+        let step = Step::cargo(line)
+            .env("CARGO_TARGET_DIR", &target.to_string_lossy())
+            .env_remove("CLEARWAY_CHAOS_LEND");
+        match lend_every {
+            Some(n) => step.env("CLEARWAY_CHAOS_LEND", n),
+            None => step,
+        }
+    };
+    // The tools are the same in every build: they are tested once.
+    let packages = match lend_every {
+        Some(_) => "--workspace --exclude xtask --exclude clearway-bench --features testing",
+        None => "--workspace --features testing",
+    };
+    step(&format!("build {packages}")).run()?;
+    let binary: PathBuf = target.join("debug/clearway");
+    step(&format!("test {packages}")).env("CLEARWAY_BIN", &binary.to_string_lossy()).run()
+}
+
+fn loom() -> Outcome {
+    Step::cargo("test --package clearway-runtime --package clearway-offload --release --lib loom")
+        .env("CARGO_TARGET_DIR", &target_dir().join("loom").to_string_lossy())
+        .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")
+        .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)
+        .run()
+}
