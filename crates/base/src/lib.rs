@@ -4,3 +4,4 @@
 
 pub mod date;
 pub mod log;
+pub mod units;
