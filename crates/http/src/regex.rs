@@ -1,0 +1,350 @@
+//! Regular expressions: nginx's dialect is PCRE2 on bytes, and this file alone knows that crate.
+//!
+//! Compiled at load, shared by all loops, executed on loops without waiting: the scratch memory of a
+//! match comes from a small stock per expression that is only tried for, never waited for. The work of
+//! one match is bounded by PCRE2's own limits (10,000,000 steps, [`JIT_STACK_MAX_BYTES`]); what exceeds
+//! them is an error, as in nginx, and what takes long below them is a matter for the hand-over.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use pcre2::bytes::CaptureLocations;
+use smallvec::SmallVec;
+
+/// Most memory that one match of compiled code may use for backtracking, in bytes.
+pub const JIT_STACK_MAX_BYTES: usize = 1 << 20;
+
+/// Most scratch buffers that one expression keeps; more are made when more threads match at once.
+const STOCK_MAX: usize = 16;
+
+/// Whether letters match in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// `~`
+    Sensitive,
+    /// `~*`
+    Insensitive,
+}
+
+/// A capturing group with a name, `(?<name>…)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedGroup {
+    /// The name, which becomes that of a variable.
+    pub name: Box<str>,
+    /// Number of the group, from 1.
+    pub group: usize,
+    /// The variable that takes its text, as [`Regex::bind_names`] was told; 0 before.
+    pub variable: u32,
+}
+
+/// A compiled expression.
+pub struct Regex {
+    code: pcre2::bytes::Regex,
+    pattern: Box<[u8]>,
+    groups: usize,
+    names: Vec<NamedGroup>,
+    stock: Mutex<Vec<CaptureLocations>>,
+}
+
+impl fmt::Debug for Regex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Regex(\"{}\")", self.pattern.escape_ascii())
+    }
+}
+
+impl Regex {
+    /// Compiles a pattern of the configuration.
+    ///
+    /// # Errors
+    /// In nginx's words, with the rest of the pattern from the place of the error on.
+    pub fn compile(pattern: &[u8], case: Case) -> Result<Self, CompileError> {
+        let text = as_text(pattern);
+        let code = pcre2::bytes::RegexBuilder::new()
+            .caseless(case == Case::Insensitive)
+            .jit_if_available(true)
+            .max_jit_stack_size(Some(JIT_STACK_MAX_BYTES))
+            .build(&text)
+            .map_err(|error| CompileError::new(&text, &error))?;
+        let names = code.capture_names().iter().enumerate();
+        let names = names.filter_map(|(group, name)| {
+            name.as_ref().map(|name| NamedGroup { name: name.as_str().into(), group, variable: 0 })
+        });
+        Ok(Self {
+            pattern: pattern.into(),
+            groups: code.captures_len() - 1,
+            names: names.collect(),
+            stock: Mutex::new(Vec::with_capacity(STOCK_MAX)),
+            code,
+        })
+    }
+
+    /// The pattern as configured.
+    #[must_use]
+    pub fn pattern(&self) -> &[u8] {
+        &self.pattern
+    }
+
+    /// Number of capturing groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// The groups that have names, by number.
+    #[must_use]
+    pub fn names(&self) -> &[NamedGroup] {
+        &self.names
+    }
+
+    /// Asks for the variable of each named group and keeps the answers in [`Self::names`].
+    ///
+    /// # Errors
+    /// The first one that `variable` returns.
+    pub fn bind_names<E>(&mut self, mut variable: impl FnMut(&str) -> Result<u32, E>) -> Result<(), E> {
+        for named in &mut self.names {
+            named.variable = variable(&named.name)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the expression matches somewhere in `subject`. When it does, `captures` holds its groups
+    /// afterwards (none if it has no groups, as in nginx); when it does not, `captures` is left alone.
+    ///
+    /// # Errors
+    /// When a limit of PCRE2 was reached; the request is to be answered with 500.
+    pub fn exec(&self, subject: &[u8], captures: &mut Captures) -> Result<bool, MatchError> {
+        let mut scratch = self.take_scratch();
+        let matched = self.code.captures_read(&mut scratch, subject).map(|found| found.is_some());
+        if let Ok(true) = matched {
+            captures.take_from(&scratch, self.groups);
+        }
+        self.put_scratch(scratch);
+        matched.map_err(|error| MatchError { code: error.code() })
+    }
+
+    fn take_scratch(&self) -> CaptureLocations {
+        let kept = self.stock.try_lock().ok().and_then(|mut stock| stock.pop());
+        kept.unwrap_or_else(|| self.code.capture_locations())
+    }
+
+    fn put_scratch(&self, scratch: CaptureLocations) {
+        if let Ok(mut stock) = self.stock.try_lock()
+            && stock.len() < STOCK_MAX
+        {
+            stock.push(scratch);
+        }
+    }
+}
+
+/// PCRE2 without its UTF mode takes any bytes but the binding wants text, so bytes that are no UTF-8
+/// are written as escapes. (A backslash before such a byte means the byte itself and is dropped.)
+fn as_text(pattern: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(pattern) {
+        return text.to_owned();
+    }
+    let mut text = String::with_capacity(2 * pattern.len());
+    let mut escaped = false;
+    for &byte in pattern {
+        if byte.is_ascii() {
+            text.push(char::from(byte));
+        } else {
+            if escaped {
+                text.pop();
+            }
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    text
+}
+
+/// Where the groups of the last successful match stood in its subject: `$1` to `$9`. Group 0 is the
+/// whole match.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    ranges: SmallVec<[(u32, u32); 4]>,
+}
+
+/// Start of a group that took no part in the match.
+const UNSET: u32 = u32::MAX;
+
+impl Captures {
+    /// The range of a group in the subject; `None` when it took no part in the match.
+    #[must_use]
+    pub fn get(&self, group: usize) -> Option<Range<usize>> {
+        let &(start, end) = self.ranges.get(group)?;
+        (start != UNSET).then_some(start as usize..end as usize)
+    }
+
+    /// Forgets all groups.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    fn take_from(&mut self, scratch: &CaptureLocations, groups: usize) {
+        self.ranges.clear();
+        if groups == 0 {
+            return;
+        }
+        let offset = |at: usize| u32::try_from(at).expect("requests are far smaller than 4 GiB");
+        self.ranges.extend((0..=groups).map(|group| match scratch.get(group) {
+            // `\K` can set a start behind the end.
+            Some((start, end)) => (offset(start.min(end)), offset(end)),
+            None => (UNSET, UNSET),
+        }));
+    }
+}
+
+/// A pattern that is no expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileError {
+    reason: String,
+    pattern: String,
+    /// Where in the pattern the error was found.
+    offset: usize,
+}
+
+impl CompileError {
+    fn new(pattern: &str, error: &pcre2::Error) -> Self {
+        // The binding offers PCRE2's text only behind words of its own.
+        let text = error.to_string();
+        let mut parts = text.splitn(3, ": ");
+        let reason = parts.nth(2).unwrap_or(&text).to_owned();
+        Self { reason, pattern: pattern.to_owned(), offset: error.offset().unwrap_or(pattern.len()) }
+    }
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pcre2_compile() failed: {} in \"{}\"", self.reason, self.pattern)?;
+        let rest = self.pattern.as_bytes().get(self.offset..).unwrap_or_default();
+        if !rest.is_empty() {
+            write!(f, " at \"{}\"", String::from_utf8_lossy(rest))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+/// A match that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatchError {
+    /// PCRE2's number: -47 match limit, -46 stack of compiled code, -63 heap.
+    pub code: i32,
+}
+
+impl MatchError {
+    /// The line for the error log (level alert).
+    #[must_use]
+    pub fn describe(self, subject: &[u8], regex: &Regex) -> String {
+        format!(
+            "pcre2_match() failed: {} on \"{}\" using \"{}\"",
+            self.code,
+            String::from_utf8_lossy(subject),
+            String::from_utf8_lossy(&regex.pattern)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compile(pattern: &[u8]) -> Regex {
+        Regex::compile(pattern, Case::Sensitive).unwrap()
+    }
+
+    #[test]
+    fn groups_are_ranges_of_the_subject() {
+        let regex = compile(br"^/(\w+)(-x)?/(?<file>.*)$");
+        let mut captures = Captures::default();
+        assert!(regex.exec(b"/ab/c.d", &mut captures).unwrap());
+        assert_eq!(captures.get(0), Some(0..7));
+        assert_eq!(captures.get(1), Some(1..3));
+        assert_eq!(captures.get(2), None);
+        assert_eq!(captures.get(3), Some(4..7));
+        assert_eq!(captures.get(4), None);
+        assert_eq!(regex.groups(), 3);
+
+        assert!(!regex.exec(b"nothing", &mut captures).unwrap());
+        assert_eq!(captures.get(1), Some(1..3), "a failed match changes nothing");
+        assert!(compile(b"b/c").exec(b"/ab/c.d", &mut captures).unwrap());
+        assert_eq!(captures.get(0), None, "an expression without groups captures nothing");
+    }
+
+    #[test]
+    fn names_are_bound_in_order() {
+        let mut regex = compile(br"(?<a>x)(y)(?P<b>z)");
+        let mut next = 40;
+        regex
+            .bind_names(|_| {
+                next += 1;
+                Ok::<_, ()>(next)
+            })
+            .unwrap();
+        let seen: Vec<_> = regex.names().iter().map(|n| (&*n.name, n.group, n.variable)).collect();
+        assert_eq!(seen, [("a", 1, 41), ("b", 3, 42)]);
+        assert_eq!(regex.bind_names(|name| Err::<u32, _>(name.len())), Err(1));
+    }
+
+    #[test]
+    fn case_is_ascii_and_text_is_bytes() {
+        let mut captures = Captures::default();
+        let regex = Regex::compile(b"^/A\xc3\xa9", Case::Insensitive).unwrap();
+        assert!(regex.exec(b"/a\xc3\xa9", &mut captures).unwrap());
+        assert!(!compile(b"^/A").exec(b"/a", &mut captures).unwrap());
+        let latin = compile(b"^\\\xe9[\xe8\xea]$");
+        assert!(latin.exec(b"\xe9\xea", &mut captures).unwrap());
+        assert!(compile(b"").exec(b"", &mut captures).unwrap());
+    }
+
+    /// The texts of nginx 1.31.5 with the same PCRE2.
+    #[test]
+    fn errors_in_the_words_of_nginx() {
+        let table: [(&[u8], &str); 3] = [
+            (b"(abc", "pcre2_compile() failed: missing closing parenthesis in \"(abc\""),
+            (b"a[b", "pcre2_compile() failed: missing terminating ] for character class in \"a[b\""),
+            (
+                b"^/a(?<1x>b)/c",
+                "pcre2_compile() failed: subpattern name must start with a non-digit in \"^/a(?<1x>b)/c\" \
+                 at \"1x>b)/c\"",
+            ),
+        ];
+        for (pattern, expected) in table {
+            let error = Regex::compile(pattern, Case::Sensitive).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn runaway_matches_end_with_an_error() {
+        let regex = compile(b"^(a+)+$|^(?:(?:a|a)*)*b");
+        let subject = [b'a'; 60].iter().copied().chain(*b"!").collect::<Vec<u8>>();
+        let error = regex.exec(&subject, &mut Captures::default()).unwrap_err();
+        assert_eq!(error.code, -47);
+        assert!(
+            error.describe(b"/x", &regex).starts_with("pcre2_match() failed: -47 on \"/x\" using \"^(a+)+")
+        );
+    }
+
+    #[test]
+    fn threads_share_one_expression() {
+        let regex = compile(br"^/(\d+)/(\d+)$");
+        let check = |thread: usize| {
+            let mut captures = Captures::default();
+            for n in 0..2000 {
+                let subject = format!("/{thread}/{n}");
+                assert!(regex.exec(subject.as_bytes(), &mut captures).unwrap());
+                assert_eq!(subject[captures.get(2).unwrap()], n.to_string());
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || check(thread));
+            }
+        });
+        assert!(regex.stock.lock().unwrap().len() <= STOCK_MAX);
+    }
+}
