@@ -1,1 +1,41 @@
-//! The nginx.conf language.
+//! The nginx.conf language, and nothing of what its directives mean: words, blocks, includes, the
+//! tree with its positions, tables of directives and the walk that checks a tree against them,
+//! values with variables, errors in nginx's words.
+//!
+//! Everything here runs at boot or at reload, off the loops; only [`Disk`] touches files.
+#![forbid(unsafe_code)]
+
+mod args;
+pub mod error;
+mod glob;
+mod lexer;
+mod load;
+mod lua;
+pub mod source;
+pub mod table;
+pub mod template;
+pub mod tree;
+
+use std::path::Path;
+
+pub use error::{Error, Pos};
+pub use lexer::PARAMETER_MAX_BYTES;
+pub use load::{INCLUDED_MAX_FILES, Loader, NESTING_MAX_LEVELS, ReadFile};
+pub use source::{Disk, Memory, Source};
+pub use table::{Args, Contexts, Handler, Scope, Spec, Table};
+pub use template::{Part, Template};
+pub use tree::{Block, Body, Directive, LuaCode};
+
+/// Reads a configuration that is one piece of text, named `nginx.conf`: there is nothing that it
+/// could include. Never panics, whatever the bytes.
+///
+/// # Errors
+///
+/// Why it could not be read to its end. What its directives mean is not looked at.
+pub fn parse_bytes(text: &[u8]) -> Result<Block, Error> {
+    let path = Path::new("nginx.conf");
+    let source = Memory::new().with(path, text);
+    let block = Loader::new(&source, path).file(path);
+    block.end()?;
+    Ok(block)
+}

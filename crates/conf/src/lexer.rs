@@ -1,0 +1,246 @@
+//! Words of nginx.conf: what `ngx_conf_read_token` makes of bytes, its limit included.
+//!
+//! A statement is a list of words that `;` or `{` ends. Words are kept as slices of the text where
+//! they have no escapes. Line numbers are the ones that nginx prints.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Pos, message};
+
+/// Longest word, quoted word or comment that fits nginx's buffer, in bytes.
+pub const PARAMETER_MAX_BYTES: usize = 4096;
+
+/// How much of a word that is too long is printed, in bytes.
+const PARAMETER_PRINTED_BYTES: usize = 10;
+
+/// What the lexer found.
+#[derive(Debug)]
+pub(crate) enum Statement {
+    /// Words, then `;`.
+    Semicolon(Vec<Bytes>),
+    /// Words, then `{`.
+    BlockStart(Vec<Bytes>),
+    /// `}` with no word before it.
+    BlockEnd,
+    /// The end of the text with no word before it.
+    End,
+}
+
+pub(crate) struct Lexer {
+    pub(crate) text: Bytes,
+    /// The next byte to read.
+    pub(crate) at: usize,
+    pub(crate) line: u32,
+    /// `None`: the text is the `-g` option, which has neither lines nor limits.
+    file: Option<Arc<Path>>,
+}
+
+/// Where a word (or comment) began.
+#[derive(Clone, Copy)]
+struct Start {
+    at: usize,
+    line: u32,
+    /// The quote that the end of the word must be.
+    quote: Option<u8>,
+}
+
+/// How a byte behind a word decides what comes next.
+enum After {
+    Blank,
+    Semicolon,
+    BlockStart,
+}
+
+impl Lexer {
+    pub(crate) const fn of_file(text: Bytes, file: Arc<Path>) -> Self {
+        Self { text, at: 0, line: 1, file: Some(file) }
+    }
+
+    pub(crate) const fn of_param(text: Bytes) -> Self {
+        Self { text, at: 0, line: 0, file: None }
+    }
+
+    pub(crate) const fn is_param(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// The current line.
+    pub(crate) fn pos(&self) -> Pos {
+        self.pos_of(self.line)
+    }
+
+    pub(crate) fn pos_of(&self, line: u32) -> Pos {
+        match &self.file {
+            Some(file) => Pos::in_file(Arc::clone(file), line),
+            None => Pos::command_line(),
+        }
+    }
+
+    pub(crate) fn error(&self, message: impl Into<Vec<u8>>) -> Error {
+        Error::new(message, &self.pos())
+    }
+
+    /// Reads one statement.
+    pub(crate) fn statement(&mut self) -> Result<Statement, Error> {
+        let mut words = Vec::new();
+        loop {
+            let start = Start { at: self.at, line: self.line, quote: None };
+            let Some(byte) = self.next(start)? else {
+                return if words.is_empty() { Ok(Statement::End) } else { Err(self.unexpected_end()) };
+            };
+            let after = match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => continue,
+                b'#' => {
+                    self.skip_comment(start)?;
+                    continue;
+                }
+                b';' | b'{' if words.is_empty() => return Err(self.unexpected(byte)),
+                b';' => After::Semicolon,
+                b'{' => After::BlockStart,
+                b'}' if words.is_empty() => return Ok(Statement::BlockEnd),
+                b'}' => return Err(self.unexpected(byte)),
+                b'"' | b'\'' => self.quoted_word(byte, &mut words)?,
+                _ => {
+                    self.at = start.at;
+                    self.word(start, &mut words)?
+                }
+            };
+            match after {
+                After::Blank => {}
+                After::Semicolon => return Ok(Statement::Semicolon(words)),
+                After::BlockStart => return Ok(Statement::BlockStart(words)),
+            }
+        }
+    }
+
+    /// A comment up to its line feed, which is left to read: comments count against the limit too.
+    fn skip_comment(&mut self, start: Start) -> Result<(), Error> {
+        while let Some(byte) = self.next(start)? {
+            if byte == b'\n' {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, start: Start, words: &mut Vec<Bytes>) -> Result<After, Error> {
+        let end = self.scan_word(start, words)?;
+        Ok(match end {
+            b';' => After::Semicolon,
+            b'{' => After::BlockStart,
+            _ => After::Blank,
+        })
+    }
+
+    fn quoted_word(&mut self, quote: u8, words: &mut Vec<Bytes>) -> Result<After, Error> {
+        let start = Start { at: self.at, line: self.line, quote: Some(quote) };
+        self.scan_word(start, words)?;
+        // nginx's buffer still begins with this word while it looks at the byte behind the quote.
+        let start = Start { quote: None, ..start };
+        match self.next(start)?.ok_or_else(|| self.unexpected_end())? {
+            b' ' | b'\t' | b'\r' | b'\n' => Ok(After::Blank),
+            b';' => Ok(After::Semicolon),
+            b'{' => Ok(After::BlockStart),
+            b')' => {
+                // `if ($a = "b")`: the bracket is a word of its own.
+                self.at -= 1;
+                self.word(Start { at: self.at, line: self.line, quote: None }, words)
+            }
+            byte => Err(self.unexpected(byte)),
+        }
+    }
+
+    /// Reads on to the end of a word, which is pushed, and returns the byte that ended it.
+    fn scan_word(&mut self, start: Start, words: &mut Vec<Bytes>) -> Result<u8, Error> {
+        // The byte behind a backslash has no meaning of its own, nor has the brace of `${`.
+        let mut quoted = false;
+        let mut variable = false;
+        loop {
+            let byte = self.next(start)?.ok_or_else(|| self.unexpected_end())?;
+            if quoted {
+                quoted = false;
+                continue;
+            }
+            if byte == b'{' && variable {
+                continue;
+            }
+            variable = byte == b'$';
+            let ends = match (byte, start.quote) {
+                (b'\\', _) => {
+                    quoted = true;
+                    false
+                }
+                (_, Some(quote)) => byte == quote,
+                (b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{', None) => true,
+                _ => false,
+            };
+            if ends {
+                words.push(unescape(&self.text.slice(start.at..self.at - 1)));
+                return Ok(byte);
+            }
+        }
+    }
+
+    /// The next byte; `None` at the end of the text. `start` is where nginx's buffer would begin.
+    fn next(&mut self, start: Start) -> Result<Option<u8>, Error> {
+        let Some(&byte) = self.text.get(self.at) else {
+            return Ok(None);
+        };
+        if self.at - start.at >= PARAMETER_MAX_BYTES && !self.is_param() {
+            return Err(self.too_long(start));
+        }
+        self.at += 1;
+        if byte == b'\n' {
+            self.line = self.line.saturating_add(1);
+        }
+        Ok(Some(byte))
+    }
+
+    fn too_long(&self, start: Start) -> Error {
+        let text = match start.quote {
+            Some(b'"') => message(&[&"too long parameter, probably missing terminating \"\"\" character"]),
+            Some(_) => message(&[&"too long parameter, probably missing terminating \"'\" character"]),
+            None => {
+                let begin = &self.text[start.at..start.at + PARAMETER_PRINTED_BYTES];
+                message(&[&"too long parameter \"", &begin, &"...\" started"])
+            }
+        };
+        Error::new(text, &self.pos_of(start.line))
+    }
+
+    fn unexpected(&self, byte: u8) -> Error {
+        self.error(message(&[&"unexpected \"", &[byte], &"\""]))
+    }
+
+    fn unexpected_end(&self) -> Error {
+        self.error(if self.is_param() {
+            "unexpected end of parameter, expecting \";\""
+        } else {
+            "unexpected end of file, expecting \";\" or \"}\""
+        })
+    }
+}
+
+/// Resolves `\"`, `\'`, `\\`, `\t`, `\r` and `\n`; any other backslash stays.
+fn unescape(raw: &Bytes) -> Bytes {
+    if !raw.contains(&b'\\') {
+        return raw.clone();
+    }
+    let mut word = Vec::with_capacity(raw.len());
+    let mut rest = &raw[..];
+    while let Some((&byte, behind)) = rest.split_first() {
+        let resolved = match (byte, behind.first()) {
+            (b'\\', Some(&escaped @ (b'"' | b'\'' | b'\\'))) => Some(escaped),
+            (b'\\', Some(b't')) => Some(b'\t'),
+            (b'\\', Some(b'r')) => Some(b'\r'),
+            (b'\\', Some(b'n')) => Some(b'\n'),
+            _ => None,
+        };
+        word.push(resolved.unwrap_or(byte));
+        rest = if resolved.is_some() { &behind[1..] } else { behind };
+    }
+    word.into()
+}

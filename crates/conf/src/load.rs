@@ -1,0 +1,225 @@
+//! Text into trees: statements, blocks, `include`, and the record of what was read for `-T`.
+//!
+//! Runs at boot and at reload, off the loops. Reading never fails, see `tree`: what is wrong ends
+//! the tree in the place where nginx would have stopped.
+
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Pos, failed, printed};
+use crate::glob::is_mask;
+use crate::lexer::{Lexer, Statement};
+use crate::lua::LUA_BLOCK_SUFFIX;
+use crate::source::Source;
+use crate::tree::{Block, Body, Directive};
+
+/// How deep blocks and included files may be nested together, in levels.
+pub const NESTING_MAX_LEVELS: u32 = 256;
+
+/// How often files may be included in one configuration, in files. Where includes go in circles
+/// without getting deep this ends them.
+pub const INCLUDED_MAX_FILES: u32 = 65_536;
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct ReadFile {
+    /// Its path as nginx prints it.
+    pub path: Arc<Path>,
+    /// Its content.
+    pub text: Bytes,
+}
+
+/// Reads the files of one configuration.
+pub struct Loader<'s> {
+    source: &'s dyn Source,
+    /// What relative names are appended to, with the slash at its end.
+    conf_prefix: Vec<u8>,
+    files: Vec<ReadFile>,
+    included: u32,
+}
+
+/// What encloses the statements that are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    File,
+    Param,
+    Braces,
+}
+
+impl<'s> Loader<'s> {
+    /// A loader for the configuration in `conf_file`, in whose directory relative names of included
+    /// files are looked up.
+    #[must_use]
+    pub fn new(source: &'s dyn Source, conf_file: &Path) -> Self {
+        let name = conf_file.as_os_str().as_bytes();
+        let prefix = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
+        Self { source, conf_prefix: name[..prefix].to_vec(), files: Vec::new(), included: 0 }
+    }
+
+    /// Reads a configuration file with all that it includes.
+    pub fn file(&mut self, path: &Path) -> Block {
+        self.read_file(path, None, 0)
+    }
+
+    /// Reads the argument of `-g`: directives without blocks.
+    pub fn param(&mut self, text: &[u8]) -> Block {
+        let mut lexer = Lexer::of_param(Bytes::copy_from_slice(text));
+        self.block(&mut lexer, Within::Param, 0)
+    }
+
+    /// The files that were read, each once, in the order in which they were first opened.
+    #[must_use]
+    pub fn files(&self) -> &[ReadFile] {
+        &self.files
+    }
+
+    /// The configuration as `-T` prints it.
+    #[must_use]
+    pub fn dump(&self) -> Vec<u8> {
+        let mut dump = Vec::new();
+        for file in &self.files {
+            dump.extend_from_slice(b"# configuration file ");
+            dump.extend_from_slice(file.path.as_os_str().as_bytes());
+            dump.extend_from_slice(b":\n");
+            dump.extend_from_slice(&file.text);
+            dump.push(b'\n');
+        }
+        dump
+    }
+
+    fn read_file(&mut self, path: &Path, included_at: Option<&Pos>, level: u32) -> Block {
+        match self.text_of(path, included_at) {
+            Ok(ReadFile { path, text }) => self.block(&mut Lexer::of_file(text, path), Within::File, level),
+            Err(error) => {
+                let close = included_at.cloned().unwrap_or_else(|| Pos::in_file(path.into(), 0));
+                Block { directives: Vec::new(), close, broken: Some(error) }
+            }
+        }
+    }
+
+    fn text_of(&mut self, path: &Path, included_at: Option<&Pos>) -> Result<ReadFile, Error> {
+        if let Some(file) = self.files.iter().find(|file| *file.path == *path) {
+            return Ok(file.clone());
+        }
+        let name = path.as_os_str().as_bytes();
+        let text = self.source.read(path).map_err(|error| match included_at {
+            // nginx can open a directory and fails to read it, which it reports without a place.
+            _ if error.kind() == std::io::ErrorKind::IsADirectory => {
+                Error::unplaced(failed("pread()", name, &error)).with_level(clearway_base::log::Level::Crit)
+            }
+            Some(pos) => Error::new(failed("open()", name, &error), pos),
+            None => Error::unplaced(failed("open()", name, &error)),
+        })?;
+        let file = ReadFile { path: path.into(), text: text.into() };
+        self.files.push(file.clone());
+        Ok(file)
+    }
+
+    fn block(&mut self, lexer: &mut Lexer, within: Within, level: u32) -> Block {
+        let mut directives = Vec::new();
+        let broken = loop {
+            match lexer.statement() {
+                Err(error) => break Some(error),
+                Ok(Statement::End) if within == Within::Braces => {
+                    break Some(lexer.error("unexpected end of file, expecting \"}\""));
+                }
+                Ok(Statement::BlockEnd) if within != Within::Braces => {
+                    break Some(lexer.error("unexpected \"}\""));
+                }
+                Ok(Statement::End | Statement::BlockEnd) => break None,
+                Ok(Statement::BlockStart(_)) if within == Within::Param => {
+                    break Some(lexer.error("block directives are not supported in -g option"));
+                }
+                Ok(Statement::BlockStart(words)) => {
+                    let pos = lexer.pos();
+                    let body = self.block_body(lexer, &words[0], level);
+                    directives.push(directive(words, pos, body));
+                }
+                Ok(Statement::Semicolon(words)) => {
+                    let pos = lexer.pos();
+                    let body = self.semicolon_body(&words, &pos, level);
+                    directives.push(directive(words, pos, body));
+                }
+            }
+            if let Some(error) = directives.last().and_then(why_broken) {
+                break Some(error.clone());
+            }
+        };
+        Block { directives, close: lexer.pos(), broken }
+    }
+
+    fn block_body(&mut self, lexer: &mut Lexer, name: &[u8], level: u32) -> Body {
+        if name.ends_with(LUA_BLOCK_SUFFIX) {
+            return match lexer.lua_code() {
+                Ok(code) => Body::Lua(code),
+                Err(error) => Body::Broken(error),
+            };
+        }
+        if level == NESTING_MAX_LEVELS {
+            let error = lexer.error(format!("blocks are nested more than {NESTING_MAX_LEVELS} levels deep"));
+            return Body::Block(Block { directives: Vec::new(), close: lexer.pos(), broken: Some(error) });
+        }
+        Body::Block(self.block(lexer, Within::Braces, level + 1))
+    }
+
+    /// `;` ends any directive, and a well-formed `include` stands for files. An ill-formed one is
+    /// left as it is: what nginx says about it depends on the block it stands in.
+    fn semicolon_body(&mut self, words: &[Bytes], pos: &Pos, level: u32) -> Body {
+        match words {
+            [name, mask] if name == "include" => Body::Included(self.include(mask, pos, level)),
+            _ => Body::Semicolon,
+        }
+    }
+
+    fn include(&mut self, name: &[u8], pos: &Pos, level: u32) -> Vec<Block> {
+        let refused = |error| vec![Block { directives: Vec::new(), close: pos.clone(), broken: Some(error) }];
+        if level == NESTING_MAX_LEVELS {
+            let text = format!("files are included more than {NESTING_MAX_LEVELS} levels deep");
+            return refused(Error::new(text, pos));
+        }
+        let name = printed(name);
+        let full = if name.starts_with(b"/") { name.to_vec() } else { [&self.conf_prefix, name].concat() };
+        let paths = if is_mask(&full) {
+            match self.source.glob(&full) {
+                Ok(paths) => paths,
+                Err(error) => return refused(Error::new(failed("glob()", &full, &error), pos)),
+            }
+        } else {
+            vec![PathBuf::from(std::ffi::OsString::from_vec(full))]
+        };
+        let mut blocks = Vec::with_capacity(paths.len());
+        for path in paths {
+            self.included += 1;
+            if self.included > INCLUDED_MAX_FILES {
+                let text = format!("more than {INCLUDED_MAX_FILES} files are included");
+                blocks.extend(refused(Error::new(text, pos)));
+                break;
+            }
+            let block = self.read_file(&path, Some(pos), level + 1);
+            let stop = block.broken.is_some();
+            blocks.push(block);
+            if stop {
+                break;
+            }
+        }
+        blocks
+    }
+}
+
+fn directive(mut words: Vec<Bytes>, pos: Pos, body: Body) -> Directive {
+    let name = words.remove(0);
+    Directive { name, args: words, pos, body }
+}
+
+/// Why nothing behind this directive could be read.
+fn why_broken(directive: &Directive) -> Option<&Error> {
+    match &directive.body {
+        Body::Semicolon | Body::Lua(_) => None,
+        Body::Block(block) => block.broken.as_ref(),
+        Body::Included(blocks) => blocks.last()?.broken.as_ref(),
+        Body::Broken(error) => Some(error),
+    }
+}

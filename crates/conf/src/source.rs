@@ -1,0 +1,159 @@
+//! Where the text of a configuration comes from.
+//!
+//! Everything that loading reads goes through [`Source`], so that a process which may read the
+//! files (the master) can hand on what it read to one which may not. Called at boot and at reload,
+//! off the loops: [`Disk`] blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::glob::{self, Directory};
+
+/// Where files are read and masks are expanded.
+pub trait Source {
+    /// The content of a file.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, with its number, which goes into nginx's message.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The files that a mask of the shell's kind matches (`*`, `?`, `[…]`), sorted by their bytes;
+    /// none is no error.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, with its number.
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Source for Disk {
+    #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Ok(paths(glob::expand(pattern, self)))
+    }
+}
+
+impl Directory for Disk {
+    #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
+    fn names(&self, directory: &[u8]) -> Vec<Vec<u8>> {
+        // As glob(3) does without GLOB_ERR: what cannot be listed has no names.
+        let Ok(entries) = std::fs::read_dir(path_of(directory)) else {
+            return Vec::new();
+        };
+        entries.flatten().map(|entry| entry.file_name().into_vec()).collect()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
+    fn exists(&self, path: &[u8]) -> bool {
+        std::fs::symlink_metadata(path_of(path)).is_ok()
+    }
+}
+
+/// Files in memory, by their full path: built-in configurations, tests, and what another process
+/// has read.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Memory {
+    /// No files.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file, or replaces it.
+    #[must_use]
+    pub fn with(mut self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) -> Self {
+        self.files.insert(path.into(), text.into());
+        self
+    }
+}
+
+impl<P: Into<PathBuf>, T: Into<Vec<u8>>> FromIterator<(P, T)> for Memory {
+    fn from_iter<I: IntoIterator<Item = (P, T)>>(files: I) -> Self {
+        Self { files: files.into_iter().map(|(path, text)| (path.into(), text.into())).collect() }
+    }
+}
+
+impl Source for Memory {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        const ENOENT: i32 = 2;
+        self.files.get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Ok(paths(glob::expand(pattern, self)))
+    }
+}
+
+impl Directory for Memory {
+    fn names(&self, directory: &[u8]) -> Vec<Vec<u8>> {
+        let directory = path_of(directory);
+        let names: BTreeSet<&[u8]> = self
+            .files
+            .keys()
+            .filter_map(|path| path.strip_prefix(directory).ok()?.iter().next())
+            .map(|name| name.as_bytes())
+            .collect();
+        names.into_iter().map(<[u8]>::to_vec).collect()
+    }
+
+    fn exists(&self, path: &[u8]) -> bool {
+        let path = path_of(path);
+        self.files.keys().any(|file| file.starts_with(path))
+    }
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn paths(names: Vec<Vec<u8>>) -> Vec<PathBuf> {
+    names.into_iter().map(|name| PathBuf::from(std::ffi::OsString::from_vec(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_globs_as_a_file_system_would() {
+        let source: Memory = ["/c/b.conf", "/c/a.conf", "/c/.h.conf", "/c/d/x.conf", "/c/e/x.conf", "/c/d/y"]
+            .into_iter()
+            .map(|p| (p, ""))
+            .collect();
+        let glob = |pattern: &str| {
+            let found = source.glob(pattern.as_bytes()).expect("memory does not fail");
+            found.into_iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(glob("/c/*.conf"), "/c/a.conf /c/b.conf");
+        assert_eq!(glob("/c/*/x.conf"), "/c/d/x.conf /c/e/x.conf");
+        assert_eq!(glob("/c/*/[xy]*"), "/c/d/x.conf /c/d/y /c/e/x.conf");
+        assert_eq!(glob("/c/.*.conf"), "/c/.h.conf");
+        assert_eq!(glob("/c/*.none"), "");
+        assert_eq!(glob("/none/*"), "");
+    }
+
+    #[test]
+    fn disk_reads_and_globs() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = Disk.read(&here.join("Cargo.toml")).expect("the manifest is there");
+        assert!(text.starts_with(b"[package]"));
+        assert_eq!(Disk.read(&here.join("none")).expect_err("it is not there").raw_os_error(), Some(2));
+        let pattern = here.join("src/[ls]*?rce.rs").into_os_string().into_vec();
+        assert_eq!(Disk.glob(&pattern).expect("it lists"), [here.join("src/source.rs")]);
+    }
+}
