@@ -1,1 +1,34 @@
-//! Test support: servers under test, raw clients, an oracle to compare with.
+//! Test support: servers under test in directories of their own, raw clients that see every byte, and
+//! an oracle (Debian's nginx) to compare with. Runs in test programs and benchmarks, never on a loop;
+//! what goes wrong is a failed test, so most of it panics with a message rather than return an error.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+#![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
+
+pub mod client;
+pub mod differential;
+pub mod process;
+pub mod response;
+pub mod server;
+
+pub use client::{Address, Connection, End};
+pub use differential::{Case, Exchange};
+pub use response::{Answer, Response};
+pub use server::{Binary, Product, Server, Setup};
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Looks again every few milliseconds until `holds` says yes; false if it never did within `limit`.
+pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,103 @@
+//! What `/proc` says about a process: its children, threads, descriptors, memory, CPU time.
+
+use std::fs;
+use std::time::Duration;
+
+/// A process id.
+pub type Pid = u32;
+
+/// `/proc` counts CPU time in these, whatever the kernel's own tick is.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The process and all its descendants, parents first.
+pub fn family(root: Pid) -> Vec<Pid> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok())
+            && let Some(parent) = stat_field(pid, 1).and_then(|text| text.parse::<Pid>().ok())
+        {
+            parents.push((pid, parent));
+        }
+    }
+    let mut out = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = out.get(next) {
+        out.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    out
+}
+
+/// How many threads it has now; 0 if it is gone.
+pub fn threads(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// How many descriptors it has open now; 0 if it is gone.
+pub fn descriptors(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Resident memory, bytes.
+pub fn rss_bytes(pid: Pid) -> u64 {
+    kib_line(&format!("/proc/{pid}/status"), "VmRSS:")
+}
+
+/// Its share of the memory it uses (PSS), bytes: pages that several processes map count in part.
+pub fn pss_bytes(pid: Pid) -> u64 {
+    kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
+}
+
+/// CPU time of all its threads so far, ended ones and the kernel's part included; in steps of 10 ms.
+pub fn cpu_time(pid: Pid) -> Duration {
+    // utime and stime are fields 14 and 15 of stat(5), so 11 and 12 after the name and the state.
+    let ticks = |field| stat_field(pid, field).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis((ticks(11) + ticks(12)) * 1000 / TICKS_PER_SECOND)
+}
+
+/// The kernel's one-letter state of each of its threads (`R` runs or wants to, `S` sleeps).
+pub fn thread_states(pid: Pid) -> Vec<char> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| {
+            let text = fs::read_to_string(task.path().join("stat")).ok()?;
+            text.rsplit_once(") ")?.1.chars().next()
+        })
+        .collect()
+}
+
+/// A field of `/proc/PID/stat`, counted from 0 at the state; the name before it may hold anything.
+fn stat_field(pid: Pid, field: usize) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = text.rsplit_once(") ")?.1;
+    after_name.split_whitespace().nth(field).map(str::to_owned)
+}
+
+/// The value of a line such as `Pss:  12 kB`, in bytes.
+fn kib_line(path: &str, key: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_there() {
+        let me = std::process::id();
+        assert_eq!(family(me).first(), Some(&me));
+        assert!(threads(me) >= 1 && descriptors(me) >= 3);
+        assert!(rss_bytes(me) > 100 * 1024 && pss_bytes(me) > 10 * 1024);
+        assert!(thread_states(me).contains(&'R'));
+    }
+
+    #[test]
+    fn what_is_gone_counts_nothing() {
+        let gone = Pid::MAX;
+        assert_eq!((threads(gone), descriptors(gone), rss_bytes(gone)), (0, 0, 0));
+        assert_eq!(cpu_time(gone), Duration::ZERO);
+    }
+}
