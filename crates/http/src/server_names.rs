@@ -1,0 +1,303 @@
+//! Which of the servers that listen on one address answers for a host: exact names, `*.example.com`,
+//! `.example.com`, `www.example.*` and `~regex`, with nginx's precedence and messages.
+//!
+//! Built once at load and immutable after, so that all loops search it at once; a search allocates
+//! nothing. Invariant: names are stored in lower case and hosts come in lower case, without port and
+//! trailing dot. Generic over what a name stands for, such as the index of a server.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::regex::{Case, CompileError, Regex};
+
+/// One argument of `server_name`.
+#[derive(Debug)]
+pub enum ServerName {
+    /// Exact or wildcard, in lower case.
+    Text(Box<[u8]>),
+    /// After `~`.
+    Regex(Box<Regex>),
+}
+
+/// A `server_name` argument that nginx loads, but not without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameWarning {
+    /// It holds a `/`.
+    SuspiciousSymbols,
+}
+
+impl NameWarning {
+    /// nginx's text, for the level warn.
+    #[must_use]
+    pub fn message(self, name: &[u8]) -> String {
+        match self {
+            Self::SuspiciousSymbols => {
+                format!("server name \"{}\" has suspicious symbols", String::from_utf8_lossy(name))
+            }
+        }
+    }
+}
+
+/// A `server_name` argument that is refused. Displays nginx's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Neither a name nor a wildcard.
+    Invalid(Box<[u8]>),
+    /// `~` alone.
+    EmptyRegex(Box<[u8]>),
+    /// No expression.
+    Regex(CompileError),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(name) => write!(f, "server name \"{}\" is invalid", String::from_utf8_lossy(name)),
+            Self::EmptyRegex(name) => {
+                write!(f, "empty regex in server name \"{}\"", String::from_utf8_lossy(name))
+            }
+            Self::Regex(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl ServerName {
+    /// Reads one argument of `server_name`; `hostname` stands for `$hostname`. A warning goes to the log
+    /// and changes nothing.
+    ///
+    /// # Errors
+    /// When the configuration is to be refused.
+    pub fn parse(argument: &[u8], hostname: &[u8]) -> Result<(Self, Option<NameWarning>), NameError> {
+        let invalid = match argument {
+            [b'*', rest @ ..] => rest.len() < 2 || rest[0] != b'.',
+            [b'.'] => true,
+            _ => false,
+        };
+        if invalid {
+            return Err(NameError::Invalid(argument.into()));
+        }
+        let warning = argument.contains(&b'/').then_some(NameWarning::SuspiciousSymbols);
+        let name = match argument {
+            [b'~'] => return Err(NameError::EmptyRegex(argument.into())),
+            [b'~', pattern @ ..] => {
+                let capitals = pattern.iter().any(u8::is_ascii_uppercase);
+                let case = if capitals { Case::Insensitive } else { Case::Sensitive };
+                Self::Regex(Box::new(Regex::compile(pattern, case).map_err(NameError::Regex)?))
+            }
+            _ if argument.eq_ignore_ascii_case(b"$hostname") => {
+                Self::Text(hostname.to_ascii_lowercase().into())
+            }
+            _ => Self::Text(argument.to_ascii_lowercase().into()),
+        };
+        Ok((name, warning))
+    }
+
+    /// The text that `$server_name` has when this is the first name of a server.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        match self {
+            Self::Text(name) => name,
+            Self::Regex(regex) => regex.pattern(),
+        }
+    }
+}
+
+/// What happened to a name that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is in the table.
+    New,
+    /// Another server has it; to be told with [`conflict_message`] at level warn.
+    Conflicting,
+}
+
+/// A wildcard that cannot be searched for; to be told with [`invalid_message`] at level emerg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidWildcard;
+
+/// nginx's warning about a name that two servers of an address have.
+#[must_use]
+pub fn conflict_message(name: &[u8], address: &dyn fmt::Display) -> String {
+    format!("conflicting server name \"{}\" on {address}, ignored", String::from_utf8_lossy(name))
+}
+
+/// nginx's error about a name that is neither a name nor a wildcard.
+#[must_use]
+pub fn invalid_message(name: &[u8], address: &dyn fmt::Display) -> String {
+    format!("invalid server name or wildcard \"{}\" on {address}", String::from_utf8_lossy(name))
+}
+
+/// FNV-1a. Only names of the configuration are keys, so nobody can choose colliding ones.
+#[derive(Clone)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn write_usize(&mut self, length: usize) {
+        self.0 ^= length as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type NameMap<T> = HashMap<Box<[u8]>, T, BuildHasherDefault<Fnv>>;
+
+/// Which hosts a wildcard in front covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    /// `.example.com` is for `example.com` too.
+    Included,
+    /// `*.example.com` is not.
+    Excluded,
+}
+
+/// Collects the names of all servers of one address, in the order of the configuration.
+pub struct Builder<T> {
+    names: ServerNames<T>,
+    /// What counts as taken among exact names: `.example.com` takes `example.com`.
+    exact_taken: HashSet<Box<[u8]>>,
+}
+
+impl<T: Copy> Default for Builder<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Copy> Builder<T> {
+    /// No names yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let names = ServerNames {
+            exact: NameMap::default(),
+            heads: NameMap::default(),
+            tails: NameMap::default(),
+            regexes: Vec::new(),
+        };
+        Self { names, exact_taken: HashSet::new() }
+    }
+
+    /// Adds an exact name or wildcard in lower case.
+    ///
+    /// # Errors
+    /// When the name has two dots in a row, a NUL, or a star that is not a whole first or last label.
+    pub fn add(&mut self, name: &[u8], value: T) -> Result<Added, InvalidWildcard> {
+        let stars = name.iter().filter(|&&byte| byte == b'*').count();
+        if stars > 1 || name.contains(&0) || name.windows(2).any(|pair| pair == b"..") {
+            return Err(InvalidWildcard);
+        }
+        let added = match name {
+            [b'.', bare @ ..] if !bare.is_empty() => {
+                self.exact_taken.insert(bare.into()) && self.add_head(bare, Bare::Included, value)
+            }
+            [b'*', b'.', bare @ ..] if !bare.is_empty() => self.add_head(bare, Bare::Excluded, value),
+            [bare @ .., b'.', b'*'] if !bare.is_empty() => insert_new(&mut self.names.tails, bare, value),
+            _ if stars > 0 => return Err(InvalidWildcard),
+            _ => self.exact_taken.insert(name.into()) && insert_new(&mut self.names.exact, name, value),
+        };
+        Ok(if added { Added::New } else { Added::Conflicting })
+    }
+
+    /// Adds an expression; they are tried in this order.
+    pub fn add_regex(&mut self, regex: Box<Regex>, value: T) {
+        self.names.regexes.push((regex, value));
+    }
+
+    /// The table to search.
+    #[must_use]
+    pub fn build(self) -> ServerNames<T> {
+        self.names
+    }
+
+    fn add_head(&mut self, bare: &[u8], included: Bare, value: T) -> bool {
+        insert_new(&mut self.names.heads, bare, (included, value))
+    }
+}
+
+fn insert_new<V>(map: &mut NameMap<V>, name: &[u8], value: V) -> bool {
+    if map.contains_key(name) {
+        return false;
+    }
+    map.insert(name.into(), value);
+    true
+}
+
+/// The names of all servers of one address.
+pub struct ServerNames<T> {
+    exact: NameMap<T>,
+    /// By what follows the star and its dot.
+    heads: NameMap<(Bare, T)>,
+    /// By what precedes the dot and its star.
+    tails: NameMap<T>,
+    regexes: Vec<(Box<Regex>, T)>,
+}
+
+impl<T: Copy> ServerNames<T> {
+    /// Whether no host can be found, so that the default server answers for all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.heads.is_empty() && self.tails.is_empty() && self.regexes.is_empty()
+    }
+
+    /// What answers for `host`: the exact name, else the longest wildcard in front, else the longest
+    /// wildcard behind, else the first expression for which `exec` says true. `None` is the default
+    /// server's. A request without a host has the empty one.
+    ///
+    /// # Errors
+    /// What `exec` returns (a match that was given up).
+    pub fn find<E>(&self, host: &[u8], exec: impl FnMut(&Regex) -> Result<bool, E>) -> Result<Option<T>, E> {
+        if let Some(&value) = self.exact.get(host) {
+            return Ok(Some(value));
+        }
+        if host.is_empty() {
+            return Ok(None);
+        }
+        match self.find_head(host).or_else(|| self.find_tail(host)) {
+            Some(value) => Ok(Some(value)),
+            None => self.find_regex(exec),
+        }
+    }
+
+    fn find_head(&self, host: &[u8]) -> Option<T> {
+        if self.heads.is_empty() {
+            return None;
+        }
+        if let Some(&(Bare::Included, value)) = self.heads.get(host) {
+            return Some(value);
+        }
+        let dots = memchr::memchr_iter(b'.', host);
+        dots.filter_map(|dot| self.heads.get(&host[dot + 1..])).map(|&(_, value)| value).next()
+    }
+
+    fn find_tail(&self, host: &[u8]) -> Option<T> {
+        if self.tails.is_empty() {
+            return None;
+        }
+        memchr::memrchr_iter(b'.', host).find_map(|dot| self.tails.get(&host[..dot])).copied()
+    }
+
+    fn find_regex<E>(&self, mut exec: impl FnMut(&Regex) -> Result<bool, E>) -> Result<Option<T>, E> {
+        for (regex, value) in &self.regexes {
+            if exec(regex)? {
+                return Ok(Some(*value));
+            }
+        }
+        Ok(None)
+    }
+}
