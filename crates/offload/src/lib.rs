@@ -1,1 +1,38 @@
-//! Bounded, named thread pools for work that would block a loop.
+//! Bounded, named thread pools for work that would block a loop, and threads of their own for
+//! services that block all the time (the log writer). Loops submit and are woken through a `Waker`;
+//! nothing here depends on the runtime, and no call that a loop makes waits for another thread.
+//!
+//! What may block asks for a [`Blocking`], which only threads of this crate have.
+#![forbid(unsafe_code)]
+
+mod bell;
+mod cell;
+pub mod file;
+#[cfg(all(test, loom))]
+mod models;
+mod pool;
+mod ring;
+mod service;
+mod sync;
+mod task;
+
+use std::marker::PhantomData;
+
+pub use bell::Bell;
+pub use pool::{MAX_QUEUE_DEFAULT, Pool, PoolConfig, THREADS_DEFAULT, THREADS_MAX};
+pub use pool::{OVERFLOWS, PANICS, START_FAILURES};
+pub use ring::Ring;
+pub use service::{Service, Stop};
+pub use task::{Error, Task};
+
+/// Proof that the code runs on a thread that may block. Lent to jobs and services, which cannot take
+/// it to another thread.
+#[derive(Debug)]
+pub struct Blocking(PhantomData<*const ()>);
+
+impl Blocking {
+    /// For the first frame of a pool or service thread only.
+    pub(crate) const fn on_this_thread() -> Self {
+        Self(PhantomData)
+    }
+}

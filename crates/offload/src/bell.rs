@@ -1,0 +1,118 @@
+//! Sleep and wake-up between threads that offer work (loops among them) and threads that take it.
+//! Ringing costs one fence and one load while nobody sleeps; each sleep costs at most one futex call
+//! of a ringer, however many ring before the sleeper runs.
+//!
+//! 1. A ringer publishes its work first, then rings: fence, then it looks at `idle`.
+//! 2. A sleeper announces itself in `idle`, then fence, then looks for work once more. With rule 1
+//!    and the two fences one of the two sees the other; so no work is left with all asleep.
+//! 3. Who takes 1 off `idle` owns one announcement. A ringer that did adds one token and wakes one
+//!    sleeper: nobody else pays for that sleeper. A sleeper that did (work seen, time over) goes.
+//! 4. A sleeper whose announcement is gone takes a token instead: it is there or about to come. It
+//!    does not matter whose token it is: announcements and tokens are equal in number to sleepers.
+//! 5. A sleeper returns without saying why. Its caller looks for work, and looks again after each
+//!    piece, before it sleeps again.
+
+use std::time::{Duration, Instant};
+
+use crate::Blocking;
+use crate::sync::{AtomicU32, Futex, Ordering, fence};
+
+/// Wakes threads that ran out of work. See the rules at the head of the file.
+#[derive(Debug)]
+pub struct Bell {
+    idle: AtomicU32,
+    tokens: Futex,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bell {
+    /// A bell that nobody listens to yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { idle: AtomicU32::new(0), tokens: Futex::new(0) }
+    }
+
+    /// Wakes one sleeper, if there is one, for work that was published before. Never waits.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.take_announcement() {
+            self.tokens.word().fetch_add(1, Ordering::Release);
+            self.tokens.wake(1);
+        }
+    }
+
+    /// How many threads sleep and have not been woken; out of date at once.
+    pub(crate) fn idle(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until somebody rings, `timeout` is over or `work` says that there is something to do,
+    /// which is asked once after announcing the sleep. **Blocks.**
+    pub fn sleep(&self, _: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
+        let deadline = timeout.map(|limit| Instant::now() + limit);
+        self.idle.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if work() && self.take_announcement() {
+            return;
+        }
+        while !self.take_token() {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                if self.take_announcement() {
+                    return;
+                }
+                // A ringer has it: its token is on the way.
+                self.tokens.wait(0, None);
+                continue;
+            }
+            self.tokens.wait(0, left);
+        }
+    }
+
+    fn take_announcement(&self) -> bool {
+        take_one(&self.idle)
+    }
+
+    fn take_token(&self) -> bool {
+        take_one(self.tokens.word())
+    }
+}
+
+fn take_one(counter: &AtomicU32) -> bool {
+    let mut seen = counter.load(Ordering::Acquire);
+    while seen > 0 {
+        match counter.compare_exchange_weak(seen, seen - 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_by_work_by_time_or_by_a_ring_before_it() {
+        let (bell, blocking) = (Bell::new(), Blocking::on_this_thread());
+        bell.sleep(&blocking, None, || true);
+        bell.ring();
+        let start = Instant::now();
+        bell.sleep(&blocking, Some(Duration::from_millis(20)), || false);
+        assert!(start.elapsed() >= Duration::from_millis(20), "a ring without sleepers leaves no token");
+        bell.sleep(&blocking, None, || {
+            bell.ring();
+            bell.ring();
+            false
+        });
+        assert_eq!(bell.idle(), 0);
+        assert_eq!(bell.tokens.word().load(Ordering::Relaxed), 0, "the second ring found nobody");
+    }
+}

@@ -1,0 +1,249 @@
+//! File calls that may block, for pool threads: each takes a [`Blocking`]. Nothing is remembered here.
+//!
+//! An open never waits: with O_NONBLOCK a FIFO without a writer or a device cannot hold a pool
+//! thread, and regular files do not care about the flag.
+
+use std::fs::{self, File, FileType, Metadata};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::Blocking;
+
+/// What a path turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A FIFO, a socket or a device, which a server of files does not read.
+    Other,
+}
+
+impl Kind {
+    /// The kind in what stat(2) says.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self::from(metadata.file_type())
+    }
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            kind if kind.is_file() => Self::Regular,
+            kind if kind.is_dir() => Self::Directory,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// An open file and what it is.
+#[derive(Debug)]
+pub struct Opened {
+    /// Open for reading. Not to be read from if `kind` is not `Regular`.
+    pub file: File,
+    /// From fstat(2) of the open file, so that there is no race with the name.
+    pub metadata: Metadata,
+    /// What `metadata` says.
+    pub kind: Kind,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Without the directory; any bytes but NUL and slash.
+    pub name: Vec<u8>,
+    /// Of the name itself: a symbolic link is `Other`.
+    pub kind: Kind,
+}
+
+/// Opens for reading and says what it is, following symbolic links.
+///
+/// # Errors
+/// As open(2) and fstat(2); EINVAL for a path with a NUL.
+pub fn open(_: &Blocking, path: &Path) -> io::Result<Opened> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    Ok(Opened { kind: Kind::of(&metadata), file, metadata })
+}
+
+/// What is behind a path, following symbolic links.
+///
+/// # Errors
+/// As stat(2).
+pub fn metadata(_: &Blocking, path: &Path) -> io::Result<Metadata> {
+    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
+    fs::metadata(path)
+}
+
+/// Reads up to `count` bytes from `offset`: fewer only at the end of the file.
+///
+/// # Errors
+/// As pread(2), except EINTR.
+pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+    let mut data = Vec::with_capacity(count);
+    while data.len() < count {
+        let at = offset.saturating_add(data.len() as u64);
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut data), at) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The vector may have had more room than was asked for.
+    data.truncate(count);
+    Ok(data)
+}
+
+/// The names in a directory without `.` and `..`, in the file system's order, `limit` at most.
+///
+/// # Errors
+/// As open(2) and getdents(2).
+pub fn read_dir(_: &Blocking, path: &Path, limit: usize) -> io::Result<Vec<Entry>> {
+    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
+    let entries = fs::read_dir(path)?;
+    entries
+        .take(limit)
+        .map(|entry| {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            Ok(Entry { kind: Kind::from(kind), name: entry.file_name().into_vec() })
+        })
+        .collect()
+}
+
+/// The absolute path without symbolic links.
+///
+/// # Errors
+/// As realpath(3).
+pub fn realpath(_: &Blocking, path: &Path) -> io::Result<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
+    fs::canonicalize(path)
+}
+
+/// Creates or truncates a regular file for writing; new ones get `mode` less the umask.
+///
+/// # Errors
+/// As open(2); ENXIO for a FIFO that nobody reads.
+pub fn create(_: &Blocking, path: &Path, mode: u32) -> io::Result<File> {
+    open_to_write(path, OFlags::TRUNC, mode)
+}
+
+/// Opens a file to append to, and creates it with `mode` less the umask.
+///
+/// # Errors
+/// As open(2); ENXIO for a FIFO that nobody reads.
+pub fn open_append(_: &Blocking, path: &Path, mode: u32) -> io::Result<File> {
+    open_to_write(path, OFlags::APPEND, mode)
+}
+
+/// Writes all of `data` where the file stands, or at its end if it was opened to append.
+///
+/// # Errors
+/// As write(2), except EINTR; some of the data may have been written.
+pub fn write(_: &Blocking, mut file: &File, data: &[u8]) -> io::Result<()> {
+    file.write_all(data)
+}
+
+/// Renames within a file system, replacing what is there.
+///
+/// # Errors
+/// As rename(2).
+pub fn rename(_: &Blocking, from: &Path, to: &Path) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
+    fs::rename(from, to)
+}
+
+/// Removes a name that is not a directory's.
+///
+/// # Errors
+/// As unlink(2).
+pub fn unlink(_: &Blocking, path: &Path) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
+    fs::remove_file(path)
+}
+
+fn open_to_write(path: &Path, how: OFlags, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | how;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?))
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of the test's own, removed at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("clearway-offload-{name}-{}", std::process::id()));
+            #[expect(clippy::disallowed_methods, reason = "a test")]
+            fs::create_dir_all(&path).expect("writable");
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_goes_through_its_life() {
+        let (scratch, b) = (Scratch::new("life"), &Blocking::on_this_thread());
+        let (first, second) = (scratch.0.join("first"), scratch.0.join("second"));
+        write(b, &create(b, &first, 0o644).unwrap(), b"hello").unwrap();
+        write(b, &open_append(b, &first, 0o644).unwrap(), b", world").unwrap();
+        rename(b, &first, &second).unwrap();
+        let opened = open(b, &second).unwrap();
+        assert_eq!((opened.kind, opened.metadata.len()), (Kind::Regular, 12));
+        assert_eq!(read(b, &opened.file, 0, 1 << 16).unwrap(), b"hello, world");
+        assert_eq!(read(b, &opened.file, 7, 3).unwrap(), b"wor");
+        assert_eq!(read(b, &opened.file, 12, 3).unwrap(), b"");
+        assert_eq!(read(b, &opened.file, 0, 0).unwrap(), b"");
+        assert_eq!(
+            read_dir(b, &scratch.0, 10).unwrap(),
+            [Entry { name: b"second".to_vec(), kind: Kind::Regular }]
+        );
+        assert_eq!(read_dir(b, &scratch.0, 0).unwrap(), []);
+        unlink(b, &second).unwrap();
+        assert_eq!(open(b, &second).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(open(b, &scratch.0).unwrap().kind, Kind::Directory);
+    }
+
+    #[test]
+    fn links_are_followed_and_resolved() {
+        let (scratch, b) = (Scratch::new("links"), &Blocking::on_this_thread());
+        let (file, link) = (scratch.0.join("file"), scratch.0.join("link"));
+        create(b, &file, 0o600).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        assert_eq!(open(b, &link).unwrap().kind, Kind::Regular);
+        assert_eq!(realpath(b, &link).unwrap(), realpath(b, &file).unwrap());
+        let kinds: Vec<Kind> = read_dir(b, &scratch.0, 10).unwrap().into_iter().map(|e| e.kind).collect();
+        assert!(kinds.contains(&Kind::Other), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_fifo_holds_nobody() {
+        let (scratch, b) = (Scratch::new("fifo"), &Blocking::on_this_thread());
+        let fifo = scratch.0.join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert_eq!(open(b, &fifo).unwrap().kind, Kind::Other);
+        assert_eq!(metadata(b, &fifo).map(|m| Kind::of(&m)).unwrap(), Kind::Other);
+        assert_eq!(create(b, &fifo, 0o600).unwrap_err().raw_os_error(), Some(6), "ENXIO");
+    }
+
+    #[test]
+    fn a_path_with_a_nul_is_an_error() {
+        let b = &Blocking::on_this_thread();
+        assert_eq!(open(b, Path::new("/tmp/a\0b")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

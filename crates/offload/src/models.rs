@@ -1,0 +1,152 @@
+//! loom models of this crate's protocols: every interleaving that loom finds with bounded preemptions.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p clearway-offload --release models`.
+
+use std::sync::Arc as StdArc;
+use std::sync::Mutex as StdMutex;
+
+use clearway_base::log::Discard;
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use crate::Blocking;
+use crate::bell::Bell;
+use crate::pool::{PoolConfig, Shared};
+use crate::ring::Ring;
+use crate::task::{self, Error};
+
+fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(check);
+}
+
+/// Takes `count` entries as a consumer does: rules 5 of `bell` and 4 of `ring`. A lost wake-up is a
+/// deadlock, which loom reports.
+fn consume(ring: &Ring<usize>, bell: &Bell, left: &AtomicUsize) {
+    let blocking = Blocking::on_this_thread();
+    while left.load(Ordering::SeqCst) > 0 {
+        match ring.pop() {
+            Some(_) => {
+                left.fetch_sub(1, Ordering::SeqCst);
+                if ring.is_ready() || left.load(Ordering::SeqCst) == 0 {
+                    bell.ring();
+                }
+            }
+            None => bell.sleep(&blocking, None, || ring.is_ready() || left.load(Ordering::SeqCst) == 0),
+        }
+    }
+    bell.ring();
+}
+
+#[test]
+fn two_producers_and_a_sleeper() {
+    model(3, || {
+        let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
+        for n in 0..2 {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.0.push(n).expect("room for both");
+                shared.1.ring();
+            });
+        }
+        consume(&shared.0, &shared.1, &shared.2);
+    });
+}
+
+#[test]
+fn a_producer_and_two_sleepers() {
+    model(2, || {
+        let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
+        let other = Arc::clone(&shared);
+        thread::spawn(move || consume(&other.0, &other.1, &other.2));
+        let producer = Arc::clone(&shared);
+        thread::spawn(move || {
+            for n in 0..2 {
+                producer.0.push(n).expect("room for both");
+                producer.1.ring();
+            }
+        });
+        consume(&shared.0, &shared.1, &shared.2);
+    });
+}
+
+#[test]
+fn a_ring_loses_and_doubles_nothing_when_it_wraps() {
+    model(3, || {
+        let ring = Arc::new(Ring::new(2));
+        ring.push(1_usize).expect("empty");
+        ring.push(2).expect("one free");
+        let producer = Arc::clone(&ring);
+        let pushed = thread::spawn(move || producer.push(4).is_ok());
+        let consumer = Arc::clone(&ring);
+        let popped = thread::spawn(move || consumer.pop().unwrap_or(0));
+        let here = ring.pop().unwrap_or(0);
+        let pushed = pushed.join().expect("no panic");
+        let there = popped.join().expect("no panic");
+        let rest: usize = std::iter::from_fn(|| ring.pop()).sum();
+        assert!(here != there || here == 0, "one entry, one owner");
+        assert_eq!(here + there + rest, if pushed { 7 } else { 3 });
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_result_always_wakes_its_future() {
+    model(4, || {
+        let (run, task) = task::new(|_| 7);
+        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread()));
+        assert_eq!(block_on(task), Ok(7));
+        worker.join().expect("no panic").expect("no panic in the job");
+    });
+}
+
+#[test]
+fn a_dropped_future_and_its_thread_agree_on_the_job() {
+    model(4, || {
+        let ran = StdArc::new(StdMutex::new(0));
+        let count = StdArc::clone(&ran);
+        let (run, task) = task::new(move |_| *count.lock().expect("no panic") += 1);
+        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread()));
+        let cancelled = task.cancel();
+        drop(task);
+        worker.join().expect("no panic").expect("no panic in the job");
+        let ran = *ran.lock().expect("no panic");
+        assert_eq!(ran, u32::from(!cancelled), "run or cancelled, never both");
+    });
+}
+
+#[test]
+fn a_job_that_races_with_shutdown_runs_or_is_refused() {
+    model(2, || {
+        let config = PoolConfig { max_queue: 2, threads: 1, ..PoolConfig::new("model") };
+        let pool = Arc::new(Shared::new(config, StdArc::new(Discard)));
+        let worker = Arc::clone(&pool);
+        let worker = thread::spawn(move || worker.work(&Blocking::on_this_thread(), || ()));
+        let closer = Arc::clone(&pool);
+        let closer = thread::spawn(move || closer.close());
+        let result = block_on(pool.submit(|_| 7));
+        assert!(matches!(result, Ok(7) | Err(Error::Closed)), "{result:?}");
+        closer.join().expect("no panic");
+        worker.join().expect("no panic");
+    });
+}
+
+#[test]
+fn all_threads_of_a_closed_pool_end() {
+    model(2, || {
+        let config = PoolConfig { max_queue: 2, threads: 2, ..PoolConfig::new("model") };
+        let pool = Arc::new(Shared::new(config, StdArc::new(Discard)));
+        let workers = [(); 2].map(|()| {
+            let pool = Arc::clone(&pool);
+            thread::spawn(move || pool.work(&Blocking::on_this_thread(), || ()))
+        });
+        let task = pool.submit(|_| 7);
+        pool.close();
+        for worker in workers {
+            worker.join().expect("no panic");
+        }
+        assert_eq!(block_on(task), Ok(7), "taken before the closing");
+    });
+}

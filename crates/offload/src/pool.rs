@@ -1,0 +1,478 @@
+//! `Pool`: a named, bounded set of threads for jobs that may block (`thread_pool`). Any thread submits,
+//! loops included, without waiting; pool threads run the jobs.
+//!
+//! 1. Threads start when they are needed: a thread that takes a job while no other is idle starts one
+//!    more first, so one is always in reserve until the limit. No loop ever starts a thread.
+//! 2. After each pop a thread rings for what is ready behind it (rule 4 of `ring`).
+//! 3. A submitter looks at `closed` after its push and fence; a thread looks at `closed` before it
+//!    finds the queue empty and ends. So a job that came before the closing is run, and one that came
+//!    after is cancelled by its submitter, unless a thread has started it.
+//! 4. A thread that ends rings, so that the next one sees it too.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use clearway_base::log::{Level, Sink};
+use clearway_metrics::Counter;
+
+use crate::Blocking;
+use crate::bell::Bell;
+use crate::ring::Ring;
+use crate::sync::{AtomicBool, Futex, Ordering, fence};
+use crate::task::{self, Error, Run, Task};
+
+/// Threads of a pool that does not say (`thread_pool default`).
+pub const THREADS_DEFAULT: u32 = 32;
+/// Waiting tasks of a pool that does not say (`thread_pool default`).
+pub const MAX_QUEUE_DEFAULT: u32 = 65_536;
+/// Threads of one pool at most, whatever the configuration says.
+pub const THREADS_MAX: u32 = 4096;
+/// Waiting tasks of one pool at most, whatever the configuration says: each takes 32 bytes at start.
+const QUEUE_MAX: u32 = 1 << 22;
+/// After a thread could not be started the next attempt waits this long.
+const START_RETRY_MS: u64 = 1000;
+
+/// Jobs that a full queue did not take.
+pub static OVERFLOWS: Counter = Counter::new(
+    "offload_overflows_total",
+    "jobs",
+    "Jobs that were refused because max_queue tasks were waiting in their thread pool: the disks \
+     behind it are slower than what is asked of them, or the pool has too few threads.",
+);
+/// Jobs that panicked.
+pub static PANICS: Counter = Counter::new(
+    "offload_panics_total",
+    "jobs",
+    "Jobs in thread pools that panicked: a bug, see the error log.",
+);
+/// Threads that the system did not let a pool start.
+pub static START_FAILURES: Counter = Counter::new(
+    "offload_thread_start_failures_total",
+    "threads",
+    "Threads that a thread pool wanted and the system refused (a limit of processes or memory).",
+);
+
+/// What `thread_pool` configures.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The pool's name.
+    pub name: String,
+    /// `threads=`, per loop.
+    pub threads: u32,
+    /// `max_queue=`, in tasks, per loop.
+    pub max_queue: u32,
+    /// Number of loops that share the pool: it gets so many times the numbers above, which nginx
+    /// counts per worker.
+    pub loops: u32,
+}
+
+impl PoolConfig {
+    /// A pool as nginx has it when only its name is given, for one loop.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), threads: THREADS_DEFAULT, max_queue: MAX_QUEUE_DEFAULT, loops: 1 }
+    }
+}
+
+/// A thread pool. Dropping it closes it: jobs that were taken are still run.
+#[derive(Debug)]
+pub struct Pool(Arc<Shared>);
+
+impl Pool {
+    /// Makes the pool and starts its first thread; for boot or a pool thread.
+    ///
+    /// # Errors
+    /// When that thread cannot be started.
+    pub fn start(config: PoolConfig, sink: Arc<dyn Sink>) -> io::Result<Self> {
+        let pool = Self(Arc::new(Shared::new(config, sink)));
+        pool.0.threads.word().store(1, Ordering::Relaxed);
+        start_thread(&pool.0)?;
+        Ok(pool)
+    }
+
+    /// Gives the job to the pool. The task completes with its result; an overflow is logged with
+    /// nginx's line, counted, and is the task's result. Never waits.
+    pub fn submit<F, T>(&self, job: F) -> Task<T>
+    where
+        F: FnOnce(&Blocking) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.0.submit(job)
+    }
+
+    /// The name that `thread_pool` gave.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.config.name
+    }
+
+    /// Jobs that no thread has taken yet (cancelled ones stay until a thread comes to them).
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    /// Takes no more jobs; the threads run what is there and end. Does not wait for them.
+    pub fn shutdown(&self) {
+        self.0.close();
+    }
+
+    /// Shuts down and waits until all threads have ended, `limit` at most; `false` if some have not.
+    /// **Blocks**: for the main thread at exit.
+    #[must_use]
+    pub fn shutdown_and_wait(&self, limit: Duration) -> bool {
+        self.0.close();
+        wait_for_zero(&self.0.threads, limit)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// What the pool's handle and its threads share.
+pub(crate) struct Shared {
+    config: PoolConfig,
+    sink: Arc<dyn Sink>,
+    queue: Ring<Arc<dyn Run>>,
+    bell: Bell,
+    closed: AtomicBool,
+    /// Threads started and not ended.
+    threads: Futex,
+    threads_max: u32,
+    /// Monotonic time before which no further thread is tried.
+    start_after_ms: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: PoolConfig, sink: Arc<dyn Sink>) -> Self {
+        let loops = config.loops.max(1);
+        let queue = config.max_queue.saturating_mul(loops).clamp(1, QUEUE_MAX);
+        Self {
+            sink,
+            queue: Ring::new(queue as usize),
+            bell: Bell::new(),
+            closed: AtomicBool::new(false),
+            threads: Futex::new(0),
+            threads_max: config.threads.saturating_mul(loops).clamp(1, THREADS_MAX),
+            start_after_ms: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    pub(crate) fn submit<F, T>(&self, job: F) -> Task<T>
+    where
+        F: FnOnce(&Blocking) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        if self.closed.load(Ordering::Relaxed) {
+            return Task::refused(Error::Closed);
+        }
+        let (run, task) = task::new(job);
+        if self.queue.push(run).is_err() {
+            OVERFLOWS.increment();
+            let PoolConfig { name, max_queue, .. } = &self.config;
+            self.sink.log(
+                Level::Error,
+                format_args!("thread pool \"{name}\" queue overflow: {max_queue} tasks waiting"),
+            );
+            return Task::refused(Error::Overflow);
+        }
+        self.bell.ring();
+        // Rule 3; ring() has the fence between the push and this load.
+        if self.closed.load(Ordering::SeqCst) && task.cancel() {
+            return Task::refused(Error::Closed);
+        }
+        task
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// The life of a pool thread.
+    pub(crate) fn work(&self, blocking: &Blocking, grow: impl Fn()) {
+        loop {
+            match self.queue.pop() {
+                Some(job) => {
+                    if self.queue.is_ready() {
+                        self.bell.ring();
+                    }
+                    if self.bell.idle() == 0 {
+                        grow();
+                    }
+                    self.run(job, blocking);
+                }
+                None if self.has_ended() => break,
+                None => self.bell.sleep(blocking, None, || self.queue.is_ready() || self.has_ended()),
+            }
+        }
+        self.bell.ring();
+    }
+
+    fn has_ended(&self) -> bool {
+        let closed = self.closed.load(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        closed && self.queue.is_empty()
+    }
+
+    fn run(&self, job: Arc<dyn Run>, blocking: &Blocking) {
+        // Dropping the result of a job that nobody waits for may panic too, and so may a waker.
+        let whole = std::panic::AssertUnwindSafe(move || job.run(blocking));
+        let told = std::panic::catch_unwind(whole).unwrap_or_else(|_| Err("outside the job".to_owned()));
+        if let Err(text) = told {
+            PANICS.increment();
+            let name = &self.config.name;
+            self.sink.log(Level::Alert, format_args!("thread pool \"{name}\": a job panicked: {text}"));
+        }
+    }
+}
+
+/// Rule 1.
+fn grow(shared: &Arc<Shared>) {
+    let room = |n: u32| (n < shared.threads_max).then_some(n + 1);
+    if shared.threads.word().load(Ordering::Relaxed) >= shared.threads_max {
+        return;
+    }
+    let now_ms = clearway_os::clock::monotonic_ms();
+    if now_ms < shared.start_after_ms.load(Ordering::Relaxed)
+        || shared.threads.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).is_err()
+    {
+        return;
+    }
+    if let Err(error) = start_thread(shared) {
+        shared.start_after_ms.store(now_ms + START_RETRY_MS, Ordering::Relaxed);
+        let name = &shared.config.name;
+        shared
+            .sink
+            .log(Level::Alert, format_args!("pthread_create() failed for thread pool \"{name}\": {error}"));
+    }
+}
+
+/// Starts a thread that has been counted already; takes the count back if that fails.
+fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    let thread = Arc::clone(shared);
+    let run = move || {
+        clearway_os::signal::block_all();
+        // Declared first, so that it is counted as ended last.
+        let _end = Ending(&thread.threads);
+        thread.work(&Blocking::on_this_thread(), || grow(&thread));
+    };
+    start_named(&format!("pool {}", shared.config.name), run).inspect_err(|_| {
+        START_FAILURES.increment();
+        drop(Ending(&shared.threads));
+    })
+}
+
+/// Starts a detached thread. Linux keeps 15 bytes of the name.
+pub(crate) fn start_named(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "pool and service threads are started here")]
+    let handle = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    drop(handle);
+    Ok(())
+}
+
+/// Counts a thread as ended when dropped, also by a panic.
+pub(crate) struct Ending<'a>(pub(crate) &'a Futex);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.0.word().fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.wake(u32::from(u16::MAX));
+        }
+    }
+}
+
+/// Waits until the word is zero, `limit` at most. **Blocks.**
+pub(crate) fn wait_for_zero(threads: &Futex, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match threads.word().load(Ordering::Acquire) {
+            0 => return true,
+            _ if left.is_zero() => return false,
+            running => threads.wait(running, Some(left)),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_base::log::{Discard, Record};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Barrier, Mutex};
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::thread::Thread;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Sink for Lines {
+        fn enabled(&self, level: Level) -> bool {
+            level <= Level::Error
+        }
+
+        fn write(&self, record: &Record<'_>) {
+            self.0.lock().unwrap().push(format!("{} {}", record.level.as_str(), record.message));
+        }
+    }
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Waits as a loop would, through the waker alone.
+    fn block_on<T>(mut task: Task<T>) -> Result<T, Error> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let pinned = std::pin::Pin::new(&mut task);
+            match std::future::Future::poll(pinned, &mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park_timeout(PATIENCE),
+            }
+            assert!(Instant::now() < end, "woken in time");
+        }
+    }
+
+    fn pool(threads: u32, max_queue: u32, sink: Arc<dyn Sink>) -> Pool {
+        let config = PoolConfig { threads, max_queue, ..PoolConfig::new("disk") };
+        Pool::start(config, sink).unwrap()
+    }
+
+    /// A job that says that it runs and then waits for the sender to go away.
+    fn hold(pool: &Pool) -> (Task<()>, Sender<()>) {
+        let (release, held): (_, Receiver<()>) = channel();
+        let (started, running) = channel();
+        let task = pool.submit(move |_| {
+            started.send(()).unwrap();
+            let _ = held.recv_timeout(PATIENCE);
+        });
+        running.recv_timeout(PATIENCE).unwrap();
+        (task, release)
+    }
+
+    #[test]
+    fn jobs_run_on_named_threads_with_signals_blocked() {
+        let pool = pool(2, 16, Arc::new(Discard));
+        let status = pool.submit(|_| {
+            let name = std::thread::current().name().map(str::to_owned);
+            #[expect(clippy::disallowed_methods, reason = "a pool thread")]
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            (name, status)
+        });
+        let (name, status) = block_on(status).unwrap();
+        assert_eq!(name.as_deref(), Some("pool disk"));
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+        let (hup, usr1, term) = (1 << 0, 1 << 9, 1 << 14);
+        assert_eq!(blocked & (hup | usr1 | term), hup | usr1 | term);
+    }
+
+    #[test]
+    fn as_many_jobs_run_at_once_as_there_are_threads() {
+        let pool = pool(4, 64, Arc::new(Discard));
+        let meeting = Arc::new(Barrier::new(4));
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let meeting = Arc::clone(&meeting);
+                #[expect(clippy::disallowed_methods, reason = "pool threads may block")]
+                pool.submit(move |_| _ = meeting.wait())
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(block_on(task), Ok(()));
+        }
+        assert!(pool.0.threads.word().load(Ordering::Relaxed) <= 4);
+    }
+
+    #[test]
+    fn overflow_is_an_error_and_a_line() {
+        let (lines, before) = (Arc::new(Lines::default()), OVERFLOWS.value());
+        let pool = pool(1, 2, Arc::clone(&lines) as Arc<dyn Sink>);
+        let (first, release) = hold(&pool);
+        let (second, third) = (pool.submit(|_| 2), pool.submit(|_| 3));
+        assert_eq!(pool.waiting(), 2);
+        assert_eq!(block_on(pool.submit(|_| 4)), Err(Error::Overflow));
+        assert_eq!(*lines.0.lock().unwrap(), ["error thread pool \"disk\" queue overflow: 2 tasks waiting"]);
+        assert!(OVERFLOWS.value() > before);
+        drop(release);
+        assert_eq!(block_on(first), Ok(()));
+        assert_eq!((block_on(second), block_on(third)), (Ok(2), Ok(3)));
+        assert_eq!(block_on(pool.submit(|_| 5)), Ok(5), "and goes on");
+    }
+
+    #[test]
+    fn a_dropped_task_never_runs() {
+        let pool = pool(1, 16, Arc::new(Discard));
+        let (first, release) = hold(&pool);
+        let (tell, told) = channel::<()>();
+        drop(pool.submit(move |_| tell.send(())));
+        assert!(told.recv_timeout(PATIENCE).is_err(), "its sender is gone while the pool is busy");
+        drop(release);
+        assert_eq!(block_on(first), Ok(()));
+    }
+
+    #[test]
+    fn a_panic_costs_no_thread() {
+        let lines = Arc::new(Lines::default());
+        let pool = pool(1, 16, Arc::clone(&lines) as Arc<dyn Sink>);
+        for _ in 0..3 {
+            assert_eq!(block_on(pool.submit(|_| -> u8 { panic!("planned") })), Err(Error::Panicked));
+        }
+        assert_eq!(block_on(pool.submit(|_| 1)), Ok(1));
+        assert!(pool.shutdown_and_wait(PATIENCE));
+        let expected = "alert thread pool \"disk\": a job panicked: planned";
+        assert_eq!(*lines.0.lock().unwrap(), [expected; 3]);
+    }
+
+    #[test]
+    fn shutdown_runs_what_was_taken_and_refuses_the_rest() {
+        let pool = pool(2, 256, Arc::new(Discard));
+        let (first, release) = hold(&pool);
+        let tasks: Vec<_> = (0..100).map(|n| pool.submit(move |_| n)).collect();
+        pool.shutdown();
+        assert_eq!(block_on(pool.submit(|_| 0)), Err(Error::Closed));
+        assert!(!pool.shutdown_and_wait(Duration::from_millis(1)), "one is held");
+        drop(release);
+        assert!(pool.shutdown_and_wait(PATIENCE));
+        assert_eq!(block_on(first), Ok(()));
+        for (n, task) in tasks.into_iter().enumerate() {
+            assert_eq!(block_on(task), Ok(n));
+        }
+    }
+
+    #[test]
+    fn many_submitters_get_every_result() {
+        let pool = pool(3, 1024, Arc::new(Discard));
+        std::thread::scope(|scope| {
+            for first in [0_u64, 1 << 32, 2 << 32] {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for n in first..first + 5000 {
+                        assert_eq!(block_on(pool.submit(move |_| n)), Ok(n));
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,203 @@
+//! A bounded queue for many producers and many consumers, which never waits: a thread that is
+//! stopped in the middle of a push or a pop delays what stands behind it but makes nobody spin
+//! (loops push here, and a carrier in mid-push may have been demoted). Slots carry positions, as in
+//! Dmitry Vyukov's bounded queue.
+//!
+//! 1. Position `p` belongs to slot `p mod slots`. A slot whose stamp is `p` is free for the push of
+//!    `p`, with `p + 1` it is full and open to the pop of `p`; positions only grow.
+//! 2. Who moves `tail` (`head`) from `p` to `p + 1` owns the slot until it stores the next stamp
+//!    (release): `p + 1` after a push, `p + slots` after a pop.
+//! 3. A push gives up when `limit` positions are taken, or when its slot is not free yet because a
+//!    pop from one lap before has not finished.
+//! 4. A pop gives up when the slot at `head` is not full, also while its push is under way and later
+//!    ones are complete. So: a producer rings its consumers after each push, and a consumer that
+//!    takes one and sees another ready rings for it (`is_ready`); what was passed over while the first
+//!    was under way is found through the first one's ring.
+
+use crate::cell::Turn;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// A bounded queue; see the rules at the head of the file.
+#[derive(Debug)]
+pub struct Ring<T> {
+    tail: Apart<AtomicUsize>,
+    head: Apart<AtomicUsize>,
+    slots: Box<[Slot<T>]>,
+    limit: usize,
+}
+
+/// Keeps what producers write away from what consumers write (two lines: they are fetched in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+#[derive(Debug)]
+struct Slot<T> {
+    stamp: AtomicUsize,
+    cell: Turn<T>,
+}
+
+impl<T> Ring<T> {
+    /// A queue for up to `limit` (at least 1) entries. All slots are allocated here.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.max(1);
+        // Two at least: with one slot "full at p" and "free for p + 1" would be the same stamp.
+        let slots = limit.next_power_of_two().max(2);
+        Self {
+            tail: Apart(AtomicUsize::new(0)),
+            head: Apart(AtomicUsize::new(0)),
+            slots: (0..slots).map(|p| Slot { stamp: AtomicUsize::new(p), cell: Turn::new(None) }).collect(),
+            limit,
+        }
+    }
+
+    /// Adds an entry at the end. Never waits.
+    ///
+    /// # Errors
+    /// Gives the value back when the queue is full.
+    pub fn push(&self, value: T) -> Result<(), T> {
+        let mut tail = self.tail.0.load(Ordering::Relaxed);
+        loop {
+            let slot = self.slot(tail);
+            let ahead = slot.stamp.load(Ordering::Acquire).wrapping_sub(tail).cast_signed();
+            if ahead < 0 || self.taken(tail) >= self.limit.cast_signed() {
+                return Err(value);
+            }
+            if ahead > 0 {
+                tail = self.tail.0.load(Ordering::Relaxed);
+                continue;
+            }
+            match self.advance(&self.tail.0, tail) {
+                Ok(()) => {
+                    slot.cell.put(value);
+                    slot.stamp.store(tail.wrapping_add(1), Ordering::Release);
+                    return Ok(());
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Takes the first entry, unless there is none or its push is still under way. Never waits.
+    pub fn pop(&self) -> Option<T> {
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        loop {
+            let slot = self.slot(head);
+            let ahead = slot.stamp.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)).cast_signed();
+            if ahead < 0 {
+                return None;
+            }
+            if ahead > 0 {
+                head = self.head.0.load(Ordering::Relaxed);
+                continue;
+            }
+            match self.advance(&self.head.0, head) {
+                Ok(()) => {
+                    let value = slot.cell.take();
+                    slot.stamp.store(head.wrapping_add(self.slots.len()), Ordering::Release);
+                    debug_assert!(value.is_some(), "a full slot holds a value");
+                    return value;
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Whether a pop would find something now.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let head = self.head.0.load(Ordering::Acquire);
+        self.slot(head).stamp.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)).cast_signed() >= 0
+    }
+
+    /// Entries in the queue, those under way included; out of date at once.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        // Head first: it can only grow towards the tail that is read after it.
+        let head = self.head.0.load(Ordering::SeqCst);
+        self.tail.0.load(Ordering::SeqCst).wrapping_sub(head)
+    }
+
+    /// Whether there is nothing, not even a push under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Positions taken if `tail` is up to date; negative if it is long out of date.
+    fn taken(&self, tail: usize) -> isize {
+        tail.wrapping_sub(self.head.0.load(Ordering::SeqCst)).cast_signed()
+    }
+
+    fn slot(&self, position: usize) -> &Slot<T> {
+        &self.slots[position & (self.slots.len() - 1)]
+    }
+
+    fn advance(&self, end: &AtomicUsize, from: usize) -> Result<(), usize> {
+        end.compare_exchange_weak(from, from.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed).map(drop)
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_order_and_its_limit_over_many_laps() {
+        let ring = Ring::new(3);
+        for lap in 0..10_u32 {
+            for n in 0..3 {
+                ring.push(lap * 3 + n).unwrap();
+            }
+            assert_eq!(ring.push(99), Err(99));
+            assert_eq!(ring.len(), 3);
+            for n in 0..3 {
+                assert!(ring.is_ready());
+                assert_eq!(ring.pop(), Some(lap * 3 + n));
+            }
+            assert!(!ring.is_ready() && ring.is_empty());
+            assert_eq!(ring.pop(), None);
+        }
+    }
+
+    #[test]
+    fn loses_and_doubles_nothing_between_threads() {
+        let ring = Ring::new(16);
+        let (threads, each) = (3_u64, 20_000_u64);
+        let sums: Vec<u64> = std::thread::scope(|scope| {
+            let producer = |first: u64| {
+                for n in first..first + each {
+                    let mut value = n;
+                    while let Err(back) = ring.push(value) {
+                        value = back;
+                        std::thread::yield_now();
+                    }
+                }
+                0
+            };
+            let consumer = || {
+                let mut sum = 0;
+                for _ in 0..each {
+                    sum += std::iter::repeat_with(|| ring.pop())
+                        .inspect(|found| {
+                            if found.is_none() {
+                                std::thread::yield_now()
+                            }
+                        })
+                        .flatten()
+                        .next()
+                        .unwrap();
+                }
+                sum
+            };
+            let handles: Vec<_> = (0..threads)
+                .flat_map(|t| [scope.spawn(move || producer(t * each)), scope.spawn(consumer)])
+                .collect();
+            handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+        });
+        let total = threads * each;
+        assert_eq!(sums.iter().sum::<u64>(), total * (total - 1) / 2);
+    }
+}
