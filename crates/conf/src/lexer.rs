@@ -47,13 +47,6 @@ struct Start {
     quote: Option<u8>,
 }
 
-/// How a byte behind a word decides what comes next.
-enum After {
-    Blank,
-    Semicolon,
-    BlockStart,
-}
-
 impl Lexer {
     pub(crate) const fn of_file(text: Bytes, file: Arc<Path>) -> Self {
         Self { text, at: 0, line: 1, file: Some(file) }
@@ -86,68 +79,68 @@ impl Lexer {
     /// Reads one statement.
     pub(crate) fn statement(&mut self) -> Result<Statement, Error> {
         let mut words = Vec::new();
+        // nginx's buffer begins with the last word until a byte behind the next blank is looked at.
+        let mut start = self.start_at(self.at);
         loop {
-            let start = Start { at: self.at, line: self.line, quote: None };
             let Some(byte) = self.next(start)? else {
                 return if words.is_empty() { Ok(Statement::End) } else { Err(self.unexpected_end()) };
             };
-            let after = match byte {
+            start = self.start_at(self.at - 1);
+            let end = match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => continue,
                 b'#' => {
                     self.skip_comment(start)?;
+                    start = self.start_at(self.at);
                     continue;
                 }
                 b';' | b'{' if words.is_empty() => return Err(self.unexpected(byte)),
-                b';' => After::Semicolon,
-                b'{' => After::BlockStart,
+                b';' | b'{' => byte,
                 b'}' if words.is_empty() => return Ok(Statement::BlockEnd),
                 b'}' => return Err(self.unexpected(byte)),
-                b'"' | b'\'' => self.quoted_word(byte, &mut words)?,
+                b'"' | b'\'' => {
+                    start = Start { quote: Some(byte), ..self.start_at(self.at) };
+                    self.quoted_word(&mut start, &mut words)?
+                }
                 _ => {
                     self.at = start.at;
-                    self.word(start, &mut words)?
+                    self.scan_word(start, &mut words)?
                 }
             };
-            match after {
-                After::Blank => {}
-                After::Semicolon => return Ok(Statement::Semicolon(words)),
-                After::BlockStart => return Ok(Statement::BlockStart(words)),
+            match end {
+                b';' => return Ok(Statement::Semicolon(words)),
+                b'{' => return Ok(Statement::BlockStart(words)),
+                _ => {}
             }
         }
     }
 
-    /// A comment up to its line feed, which is left to read: comments count against the limit too.
+    /// What begins at `at` on the current line.
+    const fn start_at(&self, at: usize) -> Start {
+        Start { at, line: self.line, quote: None }
+    }
+
+    /// A comment with its line feed: comments count against the limit too.
     fn skip_comment(&mut self, start: Start) -> Result<(), Error> {
         while let Some(byte) = self.next(start)? {
             if byte == b'\n' {
-                return Ok(());
+                break;
             }
         }
         Ok(())
     }
 
-    fn word(&mut self, start: Start, words: &mut Vec<Bytes>) -> Result<After, Error> {
-        let end = self.scan_word(start, words)?;
-        Ok(match end {
-            b';' => After::Semicolon,
-            b'{' => After::BlockStart,
-            _ => After::Blank,
-        })
-    }
-
-    fn quoted_word(&mut self, quote: u8, words: &mut Vec<Bytes>) -> Result<After, Error> {
-        let start = Start { at: self.at, line: self.line, quote: Some(quote) };
-        self.scan_word(start, words)?;
-        // nginx's buffer still begins with this word while it looks at the byte behind the quote.
-        let start = Start { quote: None, ..start };
-        match self.next(start)?.ok_or_else(|| self.unexpected_end())? {
-            b' ' | b'\t' | b'\r' | b'\n' => Ok(After::Blank),
-            b';' => Ok(After::Semicolon),
-            b'{' => Ok(After::BlockStart),
+    /// Reads on behind an opening quote, and returns the byte that ended the last word: only a
+    /// blank, an end or a bracket may stand behind the closing quote.
+    fn quoted_word(&mut self, start: &mut Start, words: &mut Vec<Bytes>) -> Result<u8, Error> {
+        self.scan_word(*start, words)?;
+        start.quote = None;
+        match self.next(*start)?.ok_or_else(|| self.unexpected_end())? {
+            byte @ (b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{') => Ok(byte),
             b')' => {
                 // `if ($a = "b")`: the bracket is a word of its own.
                 self.at -= 1;
-                self.word(Start { at: self.at, line: self.line, quote: None }, words)
+                *start = self.start_at(self.at);
+                self.scan_word(*start, words)
             }
             byte => Err(self.unexpected(byte)),
         }

@@ -5,7 +5,7 @@
 //! off the loops: [`Disk`] blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,12 @@ pub struct Disk;
 impl Source for Disk {
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        let file = std::fs::File::open(path)?;
+        // As much as there was when it was opened: a device or a growing file has an end too.
+        let length_bytes = file.metadata()?.len();
+        let mut text = Vec::new();
+        file.take(length_bytes).read_to_end(&mut text)?;
+        Ok(text)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {

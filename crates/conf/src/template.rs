@@ -117,3 +117,69 @@ fn take_variable<'a>(behind: &'a [u8], pos: &Pos) -> Result<Reference<'a>, Error
     }
     Ok(Reference::Variable { name, length: length + if braced { 2 } else { 0 } })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compile(value: &'static str) -> Result<Template<String>, Error> {
+        let resolve = |name: &[u8]| match name {
+            b"unknown" => Err(Error::unplaced("unknown \"unknown\" variable")),
+            name => Ok(String::from_utf8_lossy(name).into_owned()),
+        };
+        Template::compile(&Bytes::from_static(value.as_bytes()), &Pos::command_line(), resolve)
+    }
+
+    #[test]
+    fn pieces() {
+        let literal = |text: &'static str| Part::Literal(Bytes::from_static(text.as_bytes()));
+        let variable = |name: &str| Part::Variable(name.to_owned());
+        for (value, parts) in [
+            ("", vec![]),
+            ("text", vec![literal("text")]),
+            ("$a", vec![variable("a")]),
+            ("x${a}y", vec![literal("x"), variable("a"), literal("y")]),
+            ("$a$b", vec![variable("a"), variable("b")]),
+            ("$a-b", vec![variable("a"), literal("-b")]),
+            ("$a_9.c", vec![variable("a_9"), literal(".c")]),
+            ("$1", vec![Part::Capture(1)]),
+            ("$10", vec![Part::Capture(1), literal("0")]),
+            ("$0", vec![variable("0")]),
+            ("${1}", vec![variable("1")]),
+            ("${a}}", vec![variable("a"), literal("}")]),
+            ("a?b=$c", vec![literal("a?b="), variable("c")]),
+        ] {
+            assert_eq!(compile(value).expect(value).parts(), parts, "{value}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (value, message) in [
+            ("$", "invalid variable name"),
+            ("a$", "invalid variable name"),
+            ("$-", "invalid variable name"),
+            ("$$a", "invalid variable name"),
+            ("${", "invalid variable name"),
+            ("${}", "invalid variable name"),
+            ("${a", "the closing bracket in \"a\" variable is missing"),
+            ("${a-b}", "the closing bracket in \"a\" variable is missing"),
+            ("${-}", "the closing bracket in \"\" variable is missing"),
+            ("${$a}", "the closing bracket in \"\" variable is missing"),
+        ] {
+            let error = compile(value).expect_err(value);
+            assert_eq!(error.to_string(), format!("{message} in command line"), "{value}");
+        }
+        assert_eq!(compile("$unknown").expect_err("unknown").message(), b"unknown \"unknown\" variable");
+    }
+
+    #[test]
+    fn questions() {
+        assert_eq!(compile("text").expect("fine").as_literal(), Some(Bytes::from_static(b"text")));
+        assert_eq!(compile("").expect("fine").as_literal(), Some(Bytes::new()));
+        assert_eq!(compile("$a").expect("fine").as_literal(), None);
+        assert!(compile("a$2").expect("fine").has_captures());
+        assert!(!compile("a$b").expect("fine").has_captures());
+        assert_eq!(Template::<()>::literal(Bytes::new()).parts(), []);
+    }
+}
