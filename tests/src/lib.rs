@@ -1,1 +1,5 @@
-//! Integration and differential tests; see the files in `tests/`.
+//! Integration and differential tests, in `tests/`: `differential` compares with Debian's nginx,
+//! `integration` drives one server through signals, limits and slow clients, `handover` holds loops on
+//! purpose. They run the binary that `CLEARWAY_BIN` names, or the one built beside them with the
+//! `testing` feature.
+#![forbid(unsafe_code)]

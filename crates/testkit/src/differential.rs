@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::client::{Connection, End};
+use crate::client::{Connection, End, NoAnswer};
 use crate::response::{Answer, Response};
 use crate::server::{Binary, Server, Setup};
 
@@ -20,10 +20,18 @@ const ONLY: &str = "CLEARWAY_ONLY";
 #[derive(Clone, Debug)]
 pub struct Exchange {
     request: Vec<u8>,
-    answers: Vec<Answer>,
+    answers: Answers,
     to: String,
     finish: Finish,
     differs: Option<(&'static str, &'static str)>,
+}
+
+#[derive(Clone, Debug)]
+enum Answers {
+    /// These, and then a look at whether the connection goes on.
+    These(Vec<Answer>),
+    /// As many as come before the server closes.
+    UntilEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +47,7 @@ impl Exchange {
         let answer = if request.starts_with(b"HEAD ") { Answer::HeadOnly } else { Answer::Whole };
         Self {
             request,
-            answers: vec![answer],
+            answers: Answers::These(vec![answer]),
             to: "127.0.0.1:%%PORT%%".to_owned(),
             finish: Finish::KeepOpen,
             differs: None,
@@ -49,7 +57,14 @@ impl Exchange {
     /// Expects this many answers; 0: the server closes without one.
     #[must_use]
     pub fn answers(mut self, count: usize) -> Self {
-        self.answers = vec![Answer::Whole; count];
+        self.answers = Answers::These(vec![Answer::Whole; count]);
+        self
+    }
+
+    /// Expects any number of answers and then the end of the connection.
+    #[must_use]
+    pub fn until_end(mut self) -> Self {
+        self.answers = Answers::UntilEnd;
         self
     }
 
@@ -85,24 +100,10 @@ impl Exchange {
         if self.finish == Finish::ShutDown {
             connection.finish_sending();
         }
-        let mut out = String::new();
-        let mut goes_on = false;
-        for &answer in &self.answers {
-            match connection.try_response(answer) {
-                Ok(response) => {
-                    goes_on = response.status < 200 || response.keeps_alive();
-                    out.push_str(&canonical(&response, answer, server));
-                }
-                Err(why) => {
-                    out.push_str(&format!("(no answer: {why})\n"));
-                    return out;
-                }
-            }
+        match &self.answers {
+            Answers::These(answers) => these(&mut connection, answers, server),
+            Answers::UntilEnd => until_end(&mut connection, server),
         }
-        let end = connection.next_event(if goes_on { QUIET } else { CLOSE_LIMIT });
-        // Which of the two a client sees is up to what it had sent when the server closed.
-        let end = if end == End::Reset { End::Closed } else { end };
-        out + &format!("({end:?})\n")
     }
 
     /// The first line for people; requests can be binary and long.
@@ -244,6 +245,39 @@ impl Case {
     }
 }
 
+fn these(connection: &mut Connection, answers: &[Answer], server: &Server) -> String {
+    let mut out = String::new();
+    let mut goes_on = false;
+    for &answer in answers {
+        match connection.try_response(answer) {
+            Ok(response) => {
+                goes_on = response.status < 200 || response.keeps_alive();
+                out.push_str(&canonical(&response, answer, server));
+            }
+            Err(why) => {
+                return out + &format!("(no answer: {})\n", neutral(&why.to_string(), server));
+            }
+        }
+    }
+    let end = connection.next_event(if goes_on { QUIET } else { CLOSE_LIMIT });
+    // Which of the two a client sees is up to what it had sent when the server closed.
+    let end = if end == End::Reset { End::Closed } else { end };
+    out + &format!("({end:?})\n")
+}
+
+fn until_end(connection: &mut Connection, server: &Server) -> String {
+    let mut out = String::new();
+    loop {
+        match connection.try_response(Answer::Whole) {
+            Ok(response) => out.push_str(&canonical(&response, Answer::Whole, server)),
+            Err(NoAnswer::Ended(_, rest)) if rest.is_empty() => return out + "(Closed)\n",
+            Err(why) => {
+                return out + &format!("(no answer: {})\n", neutral(&why.to_string(), server));
+            }
+        }
+    }
+}
+
 /// Configurations that must be refused, in the same words.
 ///
 /// # Panics
@@ -313,6 +347,7 @@ fn canonical(response: &Response, answer: Answer, server: &Server) -> String {
                 "content-length" if answer == Answer::HeadOnly && response.status >= 300 => {
                     "(of the page)".to_owned()
                 }
+                "content-length" => value.clone(),
                 _ => neutral(value, server),
             };
             format!("{name}: {value}\n")
@@ -324,10 +359,7 @@ fn canonical(response: &Response, answer: Answer, server: &Server) -> String {
 
 /// Takes out what differs from server to server: name and version, ports, directory.
 fn neutral(text: &str, server: &Server) -> String {
-    let mut out = text.replace(&*server.prefix().to_string_lossy(), "%%PREFIX%%");
-    for (key, port) in server.ports() {
-        out = out.replace(&format!(":{port}"), &format!(":%%{key}%%"));
-    }
+    let mut out = server.with_keys(text);
     while let Some((at, length)) = product(&out) {
         out.replace_range(at..at + length, "PRODUCT");
     }

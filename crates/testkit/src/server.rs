@@ -158,7 +158,7 @@ impl Setup {
     }
 
     /// Runs it, expecting that it refuses to start: its exit code and what it wrote to standard error,
-    /// with the prefix taken out.
+    /// with keys in place of ports and prefix.
     ///
     /// # Panics
     /// If it goes on running.
@@ -167,9 +167,9 @@ impl Setup {
         let child = self.spawn(&dir);
         let mut server = Server { child, dir, ports, exited: None };
         let status = server.wait_exit(PATIENCE);
-        assert!(status.is_some(), "{} accepts what it should refuse", self.binary.path.display());
-        let said =
-            server.read("stderr.log").replace(&server.dir.to_string_lossy().into_owned(), "%%PREFIX%%");
+        let path = self.binary.path.display();
+        assert!(status.is_some(), "{path} accepts what it should refuse:\n{}", self.config);
+        let said = server.with_keys(&server.read("stderr.log"));
         (status.and_then(|status| status.code()), said)
     }
 
@@ -222,9 +222,13 @@ impl Server {
         found.unwrap_or_else(|| panic!("the configuration has no %%{key}%%")).1
     }
 
-    /// All keys of ports and what they became.
-    pub fn ports(&self) -> &[(String, u16)] {
-        &self.ports
+    /// The text with keys in place of this server's ports and prefix.
+    pub fn with_keys(&self, text: &str) -> String {
+        let mut out = text.replace(&*self.dir.to_string_lossy(), "%%PREFIX%%");
+        for (key, port) in &self.ports {
+            out = replace_number(&out, &port.to_string(), &format!("%%{key}%%"));
+        }
+        out
     }
 
     /// `%%PORT%%` on 127.0.0.1.
@@ -417,6 +421,21 @@ fn free_port() -> u16 {
     panic!("no free port")
 }
 
+/// Replaces a number where it stands alone.
+fn replace_number(text: &str, number: &str, by: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(number) {
+        let (before, after) = (&rest[..at], &rest[at + number.len()..]);
+        let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let alone = !digit(before.chars().next_back()) && !digit(after.chars().next());
+        out.push_str(before);
+        out.push_str(if alone { by } else { number });
+        rest = after;
+    }
+    out + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,6 +447,11 @@ mod tests {
         let ports = [("PORT".to_owned(), 1), ("PORT2".to_owned(), 2)];
         let filled = fill(config, &Binary::at("/x/clearway"), Path::new("/p"), &ports);
         assert_eq!(filled, "listen 1; listen 2; listen [::1]:1; root /p/x; ");
+    }
+
+    #[test]
+    fn ports_are_replaced_where_they_stand_alone() {
+        assert_eq!(replace_number("a:123 1234 0123 123", "123", "P"), "a:P 1234 0123 P");
     }
 
     #[test]

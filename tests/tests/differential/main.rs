@@ -1,0 +1,13 @@
+//! One configuration, the same raw requests, Debian's nginx and Clearway: the answers are equal but for
+//! name, version and date. A failure prints both answers and the command that plays the exchange again.
+#![forbid(unsafe_code)]
+
+mod configuration;
+mod errors;
+mod files;
+mod keepalive;
+mod listen;
+mod location;
+mod malformed;
+mod returns;
+mod server_name;
