@@ -1,0 +1,312 @@
+//! Responses: the head, written into the caller's buffer in the order the caller chooses, the chunked
+//! coding, and the rules that say how a body is framed and whether the connection stays. Pure functions;
+//! any thread.
+//!
+//! Invariant: no byte of a value can end its line, whatever the value was made of.
+
+use memchr::memchr3_iter;
+
+use crate::request_line::{Method, Version};
+
+/// Sent when a handler reads the body of a request that `expects_continue` (RFC 9110 §15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Behind the data of each chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// The last chunk of a body without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Whether `Transfer-Encoding: chunked` may be used (`chunked_transfer_encoding`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkedEncoding {
+    /// Where the client understands it.
+    On,
+    /// Never: a body of unknown length ends with the connection.
+    Off,
+}
+
+/// How a response body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// No body, whatever the handler writes.
+    NoBody {
+        /// The `Content-Length` to send all the same: that of the body that GET would have got.
+        content_length: Option<u64>,
+    },
+    /// This many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+    /// All bytes up to the end of the connection.
+    UntilClose,
+}
+
+impl Framing {
+    /// The framing of a final response (RFC 9112 §6.3). `length` is that of the body in bytes, if known.
+    pub fn choose(
+        method: Method,
+        version: Version,
+        status: u16,
+        length: Option<u64>,
+        chunked: ChunkedEncoding,
+    ) -> Framing {
+        if status < 200 || status == 204 {
+            return Framing::NoBody { content_length: None };
+        }
+        if method == Method::Head || status == 304 {
+            return Framing::NoBody { content_length: length };
+        }
+        match length {
+            Some(bytes) => Framing::Length(bytes),
+            None if version >= Version::HTTP_11 && chunked == ChunkedEncoding::On => Framing::Chunked,
+            None => Framing::UntilClose,
+        }
+    }
+
+    /// The value of `Content-Length`, if it is to be sent.
+    pub fn content_length(self) -> Option<u64> {
+        match self {
+            Framing::NoBody { content_length } => content_length,
+            Framing::Length(bytes) => Some(bytes),
+            Framing::Chunked | Framing::UntilClose => None,
+        }
+    }
+
+    /// Whether the client can tell where the response ends, so that the connection may stay.
+    pub fn is_delimited(self) -> bool {
+        self != Framing::UntilClose
+    }
+}
+
+impl Version {
+    /// Whether a response has a head: in HTTP/0.9 there is only the body.
+    pub fn has_response_head(self) -> bool {
+        self >= Version::HTTP_10
+    }
+}
+
+/// Whether the connection is closed after an error response with this status (nginx's list; 494 and 497
+/// stand for their pages).
+pub fn closes_connection(status: u16) -> bool {
+    matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501)
+}
+
+/// What the `Connection` header of a response says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionHeader {
+    /// `close`.
+    Close,
+    /// `keep-alive`, and a `Keep-Alive: timeout=` line where seconds are given.
+    KeepAlive(Option<u64>),
+    /// `upgrade`, with status 101.
+    Upgrade,
+}
+
+/// Appends a response head to a buffer, line by line.
+///
+/// ```
+/// use clearway_h1::{ConnectionHeader, HeadWriter};
+///
+/// let mut out = Vec::new();
+/// HeadWriter::new(&mut out, 200, "OK")
+///     .header(b"Server", b"clearway")
+///     .content_length(2)
+///     .connection(ConnectionHeader::KeepAlive(None))
+///     .finish();
+/// out.extend_from_slice(b"ok");
+/// assert!(out.starts_with(b"HTTP/1.1 200 OK\r\nServer: clearway\r\nContent-Length: 2\r\n"));
+/// ```
+#[derive(Debug)]
+pub struct HeadWriter<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> HeadWriter<'a> {
+    /// Writes the status line. A status without a phrase has a space behind it all the same.
+    pub fn new(out: &'a mut Vec<u8>, status: u16, reason: &str) -> HeadWriter<'a> {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(&[
+            b'0' + (status / 100 % 10) as u8,
+            b'0' + (status / 10 % 10) as u8,
+            b'0' + (status % 10) as u8,
+            b' ',
+        ]);
+        push_text(out, reason.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        HeadWriter { out }
+    }
+
+    /// Writes a header line. CR, LF and NUL become spaces (RFC 9110 §5.5), so that nothing made of a
+    /// request can split the response.
+    pub fn header(self, name: &[u8], value: &[u8]) -> HeadWriter<'a> {
+        push_header(self.out, name, value);
+        self
+    }
+
+    /// Writes header lines that are known to be well formed, each with its CRLF: such as the `Server` and
+    /// `Date` lines that are made once for many responses.
+    pub fn lines(self, lines: &[u8]) -> HeadWriter<'a> {
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
+        self.out.extend_from_slice(lines);
+        self
+    }
+
+    /// Writes `Content-Length`.
+    pub fn content_length(self, bytes: u64) -> HeadWriter<'a> {
+        self.out.extend_from_slice(b"Content-Length: ");
+        push_decimal(self.out, bytes);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// Writes `Transfer-Encoding: chunked`.
+    pub fn chunked(self) -> HeadWriter<'a> {
+        self.lines(b"Transfer-Encoding: chunked\r\n")
+    }
+
+    /// Writes `Connection`, and `Keep-Alive` where wanted.
+    pub fn connection(self, connection: ConnectionHeader) -> HeadWriter<'a> {
+        match connection {
+            ConnectionHeader::Close => self.lines(b"Connection: close\r\n"),
+            ConnectionHeader::KeepAlive(None) => self.lines(b"Connection: keep-alive\r\n"),
+            ConnectionHeader::Upgrade => self.lines(b"Connection: upgrade\r\n"),
+            ConnectionHeader::KeepAlive(Some(seconds)) => {
+                self.out.extend_from_slice(b"Connection: keep-alive\r\nKeep-Alive: timeout=");
+                push_decimal(self.out, seconds);
+                self.out.extend_from_slice(b"\r\n");
+                self
+            }
+        }
+    }
+
+    /// Writes the empty line.
+    pub fn finish(self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Begins a chunk of `len` bytes; the data and [`CHUNK_END`] follow. `len` is not 0: an empty chunk would
+/// be the last one.
+pub fn push_chunk_size(out: &mut Vec<u8>, len: u64) {
+    assert!(len > 0, "an empty chunk ends the body");
+    let digits = (u64::BITS - len.leading_zeros()).div_ceil(4);
+    for place in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(len >> (place * 4) & 0xf) as usize]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Ends a chunked body with these trailers.
+pub fn push_last_chunk<'t>(out: &mut Vec<u8>, trailers: impl IntoIterator<Item = (&'t [u8], &'t [u8])>) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        push_header(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn push_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    push_text(out, name);
+    out.extend_from_slice(b": ");
+    push_text(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends text in which every byte that could end the line is replaced by a space.
+#[inline]
+fn push_text(out: &mut Vec<u8>, text: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(text);
+    for at in memchr3_iter(b'\r', b'\n', 0, text) {
+        out[start + at] = b' ';
+    }
+}
+
+fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    const DIGITS_MAX: usize = 20;
+    let mut digits = [0; DIGITS_MAX];
+    let mut at = DIGITS_MAX;
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(method: Method, version: Version, status: u16, length: Option<u64>) -> Framing {
+        Framing::choose(method, version, status, length, ChunkedEncoding::On)
+    }
+
+    #[test]
+    fn framing_follows_method_status_and_version() {
+        let (get, head) = (Method::Get, Method::Head);
+        let (v10, v11) = (Version::HTTP_10, Version::HTTP_11);
+        let none = Framing::NoBody { content_length: None };
+        let shown = Framing::NoBody { content_length: Some(5) };
+        assert_eq!(choose(get, v11, 200, Some(5)), Framing::Length(5));
+        assert_eq!(choose(get, v11, 200, None), Framing::Chunked);
+        assert_eq!(choose(get, v10, 200, None), Framing::UntilClose);
+        assert_eq!(choose(head, v11, 200, Some(5)), shown);
+        assert_eq!(choose(head, v10, 200, None), none);
+        assert_eq!(choose(get, v11, 304, Some(5)), shown);
+        assert_eq!(choose(get, v11, 204, Some(5)), none);
+        assert_eq!(choose(get, v11, 101, None), none);
+        let off = Framing::choose(get, v11, 200, None, ChunkedEncoding::Off);
+        assert_eq!(off, Framing::UntilClose);
+        assert!(!off.is_delimited());
+        assert_eq!(shown.content_length(), Some(5));
+    }
+
+    #[test]
+    fn a_head_is_written_as_it_goes_out() {
+        let mut out = b"before ".to_vec();
+        HeadWriter::new(&mut out, 599, "")
+            .lines(b"Server: s\r\n")
+            .header(b"X-A", b"1")
+            .chunked()
+            .connection(ConnectionHeader::KeepAlive(Some(75)))
+            .content_length(u64::MAX)
+            .finish();
+        let expected = "before HTTP/1.1 599 \r\nServer: s\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\
+                        Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n\
+                        Content-Length: 18446744073709551615\r\n\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn values_cannot_split_the_response() {
+        let mut out = Vec::new();
+        HeadWriter::new(&mut out, 302, "x\r\ny").header(b"Lo\ncation", b"/a\r\nSet-Cookie: b\0").finish();
+        assert_eq!(out, b"HTTP/1.1 302 x  y\r\nLo cation: /a  Set-Cookie: b \r\n\r\n");
+    }
+
+    #[test]
+    fn chunks_are_written_in_lower_case_hex() {
+        for (len, text) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (0xabc_def0, "abcdef0\r\n")] {
+            let mut out = Vec::new();
+            push_chunk_size(&mut out, len);
+            assert_eq!(out, text.as_bytes());
+        }
+        let mut out = Vec::new();
+        push_chunk_size(&mut out, u64::MAX);
+        assert_eq!(out, b"ffffffffffffffff\r\n");
+        let mut out = Vec::new();
+        push_last_chunk(&mut out, []);
+        assert_eq!(out, LAST_CHUNK);
+        let mut out = Vec::new();
+        push_last_chunk(&mut out, [(&b"X"[..], &b"1\r\n"[..])]);
+        assert_eq!(out, b"0\r\nX: 1  \r\n\r\n");
+    }
+}

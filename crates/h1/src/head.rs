@@ -1,0 +1,499 @@
+//! The head of a request: the parser's state while it arrives, and afterwards its parts as ranges of the
+//! received bytes. One value per request, owned by the request; whoever polls the connection's task runs it.
+//!
+//! Invariant: the same bytes give the same result however they were split.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::fault::Fault;
+use crate::header::{Header, Known, Span, name_hash};
+use crate::header_line::{HeaderLine, Line};
+use crate::host::{self, Host};
+use crate::options::{InvalidHeaders, Options};
+use crate::request_line::{Method, Progress, RequestLine, TargetForm, Version};
+
+/// Header lines that fit without an allocation.
+const INLINE_HEADERS: usize = 16;
+
+/// How many skipped header lines are remembered for the log.
+const IGNORED_KEPT_MAX: usize = 16;
+
+/// The longest header line in a log message, in bytes.
+const LOGGED_LINE_MAX_BYTES: usize = 1748;
+
+/// Whether the head is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadProgress {
+    /// More bytes are needed.
+    Incomplete,
+    /// All of the head was parsed.
+    Complete,
+}
+
+/// How the body of a request is framed (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyLength {
+    /// No body.
+    #[default]
+    Empty,
+    /// `Content-Length`, in bytes; may be 0.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// What the client says about the connection (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionOption {
+    /// Nothing: it depends on the version.
+    #[default]
+    Unspecified,
+    /// `Connection: close`.
+    Close,
+    /// `Connection: keep-alive`.
+    KeepAlive,
+}
+
+/// A request head. `clear` makes it ready for the next request without giving up its memory.
+///
+/// After a fault it holds what was parsed so far: `method`, `request_line`, `host` and the headers before
+/// the faulty line can be used for the answer and the log.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead {
+    request_line: RequestLine,
+    line: HeaderLine,
+    phase: Phase,
+    pos: usize,
+    /// Up to where the current buffer of nginx would reach; 0 before the first byte.
+    window_end: usize,
+    large_buffers_used: usize,
+    headers: SmallVec<[Header; INLINE_HEADERS]>,
+    /// Known headers that are in `headers`: a set of `Known::bit`.
+    seen: u64,
+    host: Option<Host>,
+    body: BodyLength,
+    connection: ConnectionOption,
+    ignored: SmallVec<[Span; 0]>,
+    /// Index of the earlier header of a duplicate.
+    previous: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    RequestLine,
+    Headers,
+    Complete,
+}
+
+impl RequestHead {
+    /// An empty head.
+    pub fn new() -> RequestHead {
+        RequestHead::default()
+    }
+
+    /// Forgets the request.
+    pub fn clear(&mut self) {
+        self.request_line = RequestLine::default();
+        self.line = HeaderLine::default();
+        self.phase = Phase::RequestLine;
+        self.pos = 0;
+        self.window_end = 0;
+        self.large_buffers_used = 0;
+        self.headers.clear();
+        self.seen = 0;
+        self.host = None;
+        self.body = BodyLength::Empty;
+        self.connection = ConnectionOption::Unspecified;
+        self.ignored.clear();
+    }
+
+    /// Goes on parsing. `buf` begins where it began at the first call and has at least the bytes it had.
+    ///
+    /// # Errors
+    /// The request is to be refused as the fault says; the connection is closed after the answer.
+    pub fn parse(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
+        if self.window_end == 0 {
+            self.window_end = options.client_header_buffer_size.max(1);
+        }
+        loop {
+            let end = buf.len().min(self.window_end);
+            if self.parse_window(&buf[..end], options)? == HeadProgress::Complete {
+                return Ok(HeadProgress::Complete);
+            }
+            if end < self.window_end {
+                return Ok(HeadProgress::Incomplete);
+            }
+            self.open_next_window(options)?;
+        }
+    }
+
+    /// How many bytes of the head may be read behind the `have` bytes that were received: as many as
+    /// nginx's current buffer would take, so that a peer cannot make its owner hold more than
+    /// `Options::head_max_bytes`.
+    pub fn wanted(&self, have: usize, options: &Options) -> usize {
+        let end =
+            if self.window_end == 0 { options.client_header_buffer_size.max(1) } else { self.window_end };
+        end.saturating_sub(have)
+    }
+
+    /// Whether a byte of the request itself was seen; empty lines before it do not count.
+    pub fn is_started(&self) -> bool {
+        self.request_line.is_started()
+    }
+
+    /// The empty lines before the request, which need not be kept: as many bytes as the owner has to drop
+    /// from the front of the buffer. Returns 0 once the request has begun.
+    pub fn drop_empty_lines(&mut self) -> usize {
+        if self.is_started() {
+            return 0;
+        }
+        self.window_end = 0;
+        std::mem::take(&mut self.pos)
+    }
+
+    fn parse_window(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
+        if self.phase == Phase::RequestLine {
+            match self.request_line.parse(buf, &mut self.pos)? {
+                Progress::Incomplete => return Ok(HeadProgress::Incomplete),
+                Progress::Complete => self.take_request_line(buf)?,
+            }
+        }
+        while self.phase == Phase::Headers {
+            match self.line.parse(buf, &mut self.pos, options.underscores)? {
+                Line::Incomplete => return Ok(HeadProgress::Incomplete),
+                Line::Header => self.take_header(buf, options)?,
+                Line::End => self.finish(buf)?,
+            }
+        }
+        Ok(HeadProgress::Complete)
+    }
+
+    /// The current buffer is full. Decides as nginx does whether there is another one: a line that is
+    /// begun moves there as a whole.
+    fn open_next_window(&mut self, options: &Options) -> Result<(), Fault> {
+        let at = self.window_end;
+        if !self.is_started() {
+            self.window_end = at + options.client_header_buffer_size.max(1);
+            return Ok(());
+        }
+        let size = options.large_client_header_buffer_size;
+        let (line_start, fault) = match self.phase {
+            Phase::RequestLine => (self.request_line.start as usize, Fault::UriTooLong),
+            _ => (self.line.unfinished().unwrap_or(at), Fault::HeaderLineTooLong),
+        };
+        if at - line_start >= size || self.large_buffers_used >= options.large_client_header_buffers {
+            return Err(fault);
+        }
+        self.large_buffers_used += 1;
+        self.window_end = line_start + size;
+        Ok(())
+    }
+
+    fn take_request_line(&mut self, buf: &[u8]) -> Result<(), Fault> {
+        if self.request_line.form != TargetForm::Origin {
+            let authority = self.request_line.authority;
+            let host = host::validate(authority.of(buf), authority.start());
+            self.host = Some(host.ok_or(Fault::InvalidHostInRequestLine)?);
+        }
+        self.phase = match self.request_line.version {
+            Version::HTTP_09 => Phase::Complete,
+            _ => Phase::Headers,
+        };
+        Ok(())
+    }
+
+    fn take_header(&mut self, buf: &[u8], options: &Options) -> Result<(), Fault> {
+        if !self.line.is_valid && options.invalid_headers == InvalidHeaders::Ignore {
+            if self.ignored.len() < IGNORED_KEPT_MAX {
+                self.ignored.push(self.line.received());
+            }
+            return Ok(());
+        }
+        if self.headers.len() >= options.max_headers {
+            return Err(Fault::TooManyHeaders);
+        }
+        let (name, value) = (self.line.name(), self.line.value());
+        let bytes = name.of(buf);
+        let known = Known::find(bytes);
+        if known.is_unique() && self.seen & known.bit() != 0 {
+            self.previous = self.headers.iter().position(|header| header.known == known).unwrap_or_default();
+            return Err(if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader });
+        }
+        self.headers.push(Header { name, value, hash: name_hash(bytes), known });
+        self.seen |= known.bit();
+        match known {
+            Known::Host => self.take_host(buf, value),
+            Known::Connection => {
+                self.take_connection(value.of(buf));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The host of an absolute target goes before `Host`, which must be valid all the same.
+    fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), Fault> {
+        let host = host::validate(value.of(buf), value.start()).ok_or(Fault::InvalidHost)?;
+        self.host.get_or_insert(host);
+        Ok(())
+    }
+
+    /// nginx looks for the words anywhere in the value; of several lines the last one that has one counts.
+    fn take_connection(&mut self, value: &[u8]) {
+        if contains_ignoring_case(value, b"close") {
+            self.connection = ConnectionOption::Close;
+        } else if contains_ignoring_case(value, b"keep-alive") {
+            self.connection = ConnectionOption::KeepAlive;
+        }
+    }
+
+    /// What can be judged only with all headers known, in nginx's order.
+    fn finish(&mut self, buf: &[u8]) -> Result<(), Fault> {
+        let version = self.request_line.version;
+        if !self.has(Known::Host) && version > Version::HTTP_10 {
+            return Err(Fault::NoHost);
+        }
+        if let Some(header) = self.find(Known::ContentLength) {
+            let length = decimal(header.value.of(buf)).ok_or(Fault::InvalidContentLength)?;
+            self.body = BodyLength::Length(length);
+        }
+        if let Some(header) = self.find(Known::TransferEncoding) {
+            if version < Version::HTTP_11 {
+                return Err(Fault::TransferEncodingInHttp10);
+            }
+            if !header.value.of(buf).eq_ignore_ascii_case(b"chunked") {
+                return Err(Fault::UnknownTransferEncoding);
+            }
+            if self.has(Known::ContentLength) {
+                return Err(Fault::ContentLengthAndTransferEncoding);
+            }
+            self.body = BodyLength::Chunked;
+        }
+        match self.method() {
+            Method::Connect => return Err(Fault::Connect),
+            Method::Trace => return Err(Fault::Trace),
+            _ => {}
+        }
+        self.phase = Phase::Complete;
+        Ok(())
+    }
+}
+
+/// The parts. Spans refer to the buffer that was parsed; those of absent parts are empty.
+impl RequestHead {
+    /// The method; `Other` has its name in `method_name`.
+    pub fn method(&self) -> Method {
+        self.request_line.method
+    }
+
+    /// The method as received.
+    pub fn method_name(&self) -> Span {
+        self.request_line.method_name
+    }
+
+    /// The version; HTTP/1.0 until the request line is complete.
+    pub fn version(&self) -> Version {
+        self.request_line.version
+    }
+
+    /// The version as received, such as `HTTP/1.1`; empty in HTTP/0.9.
+    pub fn protocol(&self) -> Span {
+        self.request_line.protocol
+    }
+
+    /// The request line without its end; empty until it is complete.
+    pub fn request_line(&self) -> Span {
+        self.request_line.line
+    }
+
+    /// Form of the target.
+    pub fn target_form(&self) -> TargetForm {
+        self.request_line.form
+    }
+
+    /// The scheme of an absolute target.
+    pub fn scheme(&self) -> Span {
+        self.request_line.scheme
+    }
+
+    /// Host and port of an absolute target, as received.
+    pub fn authority(&self) -> Span {
+        self.request_line.authority
+    }
+
+    /// The target without scheme and host: `$request_uri`. Begins with `?` where an absolute target has
+    /// no path but a query string.
+    pub fn raw_target(&self) -> Span {
+        self.request_line.raw
+    }
+
+    /// The path as received, without query string and fragment. Always begins with a slash.
+    pub fn path(&self) -> Span {
+        self.request_line.path
+    }
+
+    /// Whether decoding and normalizing would leave the path as it is: no escape, no empty segment, no
+    /// segment that begins with a dot.
+    pub fn path_is_plain(&self) -> bool {
+        self.request_line.path_is_plain
+    }
+
+    /// The query string without `?` and without fragment.
+    pub fn args(&self) -> Span {
+        self.request_line.args
+    }
+
+    /// The host that the request is for: of the absolute target, else of `Host`. Absent only where
+    /// neither was sent (HTTP/1.0 and 0.9) or the head is incomplete.
+    pub fn host(&self) -> Option<Host> {
+        self.host
+    }
+
+    /// The headers in the order received.
+    pub fn headers(&self) -> &[Header] {
+        &self.headers
+    }
+
+    /// Whether a header is there.
+    pub fn has(&self, known: Known) -> bool {
+        self.seen & known.bit() != 0
+    }
+
+    /// The first line with that header.
+    pub fn find(&self, known: Known) -> Option<&Header> {
+        if !self.has(known) {
+            return None;
+        }
+        self.headers.iter().find(|header| header.known == known)
+    }
+
+    /// All lines with a header of that name, in any case. `hash` is `name_hash(name)`, computed once
+    /// when the configuration is loaded.
+    pub fn find_named<'a>(
+        &'a self,
+        buf: &'a [u8],
+        name: &'a [u8],
+        hash: u32,
+    ) -> impl Iterator<Item = &'a Header> + 'a {
+        self.headers
+            .iter()
+            .filter(move |header| header.hash == hash && header.name.of(buf).eq_ignore_ascii_case(name))
+    }
+
+    /// Framing of the body.
+    pub fn body_length(&self) -> BodyLength {
+        self.body
+    }
+
+    /// What the client says about the connection.
+    pub fn connection(&self) -> ConnectionOption {
+        self.connection
+    }
+
+    /// Whether the client wants to use the connection again.
+    pub fn wants_keep_alive(&self) -> bool {
+        match self.connection {
+            ConnectionOption::Unspecified => self.version() > Version::HTTP_10,
+            ConnectionOption::Close => false,
+            ConnectionOption::KeepAlive => true,
+        }
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
+    pub fn expects_continue(&self, buf: &[u8]) -> bool {
+        self.version() > Version::HTTP_10
+            && self
+                .find(Known::Expect)
+                .is_some_and(|header| header.value.of(buf).eq_ignore_ascii_case(b"100-continue"))
+    }
+
+    /// Number of bytes parsed so far: where the body begins once the head is complete.
+    pub fn len(&self) -> usize {
+        self.pos
+    }
+
+    /// Whether no byte was parsed.
+    pub fn is_empty(&self) -> bool {
+        self.pos == 0
+    }
+
+    /// Number of bytes of the head as `$request_length` counts them, without empty lines before it.
+    pub fn size(&self) -> usize {
+        self.pos - self.request_line.start as usize
+    }
+
+    /// The first sixteen lines that `ignore_invalid_headers` skipped, for the log.
+    pub fn ignored(&self) -> &[Span] {
+        &self.ignored
+    }
+
+    /// The message for the error log about a fault of this head, in nginx's wording.
+    pub fn describe<'a>(&'a self, fault: Fault, buf: &'a [u8]) -> impl fmt::Display + 'a {
+        Description { head: self, fault, buf }
+    }
+}
+
+struct Description<'a> {
+    head: &'a RequestHead,
+    fault: Fault,
+    buf: &'a [u8],
+}
+
+impl Description<'_> {
+    fn text(&self, span: Span) -> impl fmt::Display + '_ {
+        String::from_utf8_lossy(span.of(self.buf))
+    }
+}
+
+impl fmt::Display for Description<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message, line) = (self.fault.message(), &self.head.line);
+        match self.fault {
+            Fault::InvalidHeaderLine => {
+                let received = line.received();
+                let wrong = self.buf.get(received.end()).copied().unwrap_or_default();
+                write!(f, "{message}: \"{}\\x{wrong:02x}...\"", self.text(received))
+            }
+            Fault::HeaderLineTooLong => {
+                let start = line.unfinished().unwrap_or(self.head.pos);
+                let end = self.head.pos.min(start + LOGGED_LINE_MAX_BYTES);
+                write!(f, "{message}: \"{}...\"", self.text(Span::new(start, end)))
+            }
+            Fault::DuplicateHeader | Fault::DuplicateHost => {
+                let (name, value) = (self.text(line.name()), self.text(line.value()));
+                write!(f, "{message}: \"{name}: {value}\"")?;
+                let Some(previous) = self.head.headers.get(self.head.previous) else {
+                    return Ok(());
+                };
+                let (name, value) = (self.text(previous.name), self.text(previous.value));
+                write!(f, ", previous value: \"{name}: {value}\"")
+            }
+            Fault::UnknownTransferEncoding => {
+                let value = self.head.find(Known::TransferEncoding).map(|header| header.value);
+                write!(f, "{message}: \"{}\"", self.text(value.unwrap_or_default()))
+            }
+            _ => f.write_str(message),
+        }
+    }
+}
+
+fn contains_ignoring_case(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+}
+
+/// A decimal number below 2^63, digits only.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits
+        .iter()
+        .try_fold(0i64, |number, &digit| {
+            digit.is_ascii_digit().then_some(())?;
+            number.checked_mul(10)?.checked_add(i64::from(digit - b'0'))
+        })
+        .map(i64::unsigned_abs)
+}

@@ -1,0 +1,223 @@
+//! Header lines as ranges of the received bytes, the headers that the server itself acts on, and the hash
+//! by which a header is found without comparing every name. Pure functions; any thread.
+
+/// A range of the received bytes. Ranges instead of slices let the head outlive a borrow of the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// Heads are bounded by `Options::head_max_bytes` and leading empty lines are dropped by the owner, so
+    /// that offsets fit in 32 bits; a buffer beyond that saturates and yields empty slices.
+    #[inline]
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        debug_assert!(start <= end);
+        Span { start: offset(start), end: offset(end) }
+    }
+
+    /// First byte.
+    #[inline]
+    pub fn start(self) -> usize {
+        self.start as usize
+    }
+
+    /// One past the last byte.
+    #[inline]
+    pub fn end(self) -> usize {
+        self.end as usize
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.end() - self.start()
+    }
+
+    /// Whether there is nothing, or nothing was received.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// The bytes, from the buffer that the head was parsed from (empty if that is not the one).
+    #[inline]
+    pub fn of(self, buf: &[u8]) -> &[u8] {
+        buf.get(self.start()..self.end()).unwrap_or_default()
+    }
+}
+
+#[inline]
+pub(crate) fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// One header line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The name as received.
+    pub name: Span,
+    /// The value without the spaces around it.
+    pub value: Span,
+    /// [`name_hash`] of the name.
+    pub hash: u32,
+    /// Which of the headers that the server knows it is.
+    pub known: Known,
+}
+
+/// Hash of a header name, the same for every spelling of its case.
+#[inline]
+pub fn name_hash(name: &[u8]) -> u32 {
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = MULTIPLIER ^ name.len() as u64;
+    let mut rest = name;
+    while let Some((block, tail)) = rest.split_first_chunk::<8>() {
+        hash = (hash.rotate_left(5) ^ (u64::from_le_bytes(*block) | LOWER)).wrapping_mul(MULTIPLIER);
+        rest = tail;
+    }
+    let last = rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte | 0x20));
+    hash = (hash.rotate_left(5) ^ last).wrapping_mul(MULTIPLIER);
+    (hash >> 32) as u32
+}
+
+macro_rules! known {
+    ($($(#[$doc:meta])* $id:ident = $name:literal,)*) => {
+        /// The request headers that the server itself acts on or has variables for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Known {
+            /// Any other header.
+            Other,
+            $(#[doc = concat!("`", $name, "`.")] $(#[$doc])* $id,)*
+        }
+
+        impl Known {
+            /// All but `Other`.
+            pub const ALL: &[Known] = &[$(Known::$id,)*];
+
+            /// The name in its usual spelling; empty for `Other`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    Known::Other => "",
+                    $(Known::$id => $name,)*
+                }
+            }
+        }
+    };
+}
+
+known! {
+    Accept = "Accept",
+    AcceptEncoding = "Accept-Encoding",
+    AcceptLanguage = "Accept-Language",
+    Authorization = "Authorization",
+    Connection = "Connection",
+    ContentLength = "Content-Length",
+    ContentRange = "Content-Range",
+    ContentType = "Content-Type",
+    Cookie = "Cookie",
+    Date = "Date",
+    Depth = "Depth",
+    Destination = "Destination",
+    Expect = "Expect",
+    Host = "Host",
+    IfMatch = "If-Match",
+    IfModifiedSince = "If-Modified-Since",
+    IfNoneMatch = "If-None-Match",
+    IfRange = "If-Range",
+    IfUnmodifiedSince = "If-Unmodified-Since",
+    KeepAlive = "Keep-Alive",
+    Overwrite = "Overwrite",
+    ProxyAuthorization = "Proxy-Authorization",
+    Range = "Range",
+    Referer = "Referer",
+    Te = "TE",
+    TransferEncoding = "Transfer-Encoding",
+    Upgrade = "Upgrade",
+    UserAgent = "User-Agent",
+    Via = "Via",
+    XForwardedFor = "X-Forwarded-For",
+    XRealIp = "X-Real-IP",
+}
+
+impl Known {
+    /// Which header `name` is, in any case.
+    #[inline]
+    pub fn find(name: &[u8]) -> Known {
+        use Known::*;
+        let candidates: &[Known] = match name.len() {
+            2 => &[Te],
+            3 => &[Via],
+            4 => &[Host, Date],
+            5 => &[Range, Depth],
+            6 => &[Accept, Cookie, Expect],
+            7 => &[Referer, Upgrade],
+            8 => &[IfMatch, IfRange],
+            9 => &[XRealIp, Overwrite],
+            10 => &[Connection, UserAgent, KeepAlive],
+            11 => &[Destination],
+            12 => &[ContentType],
+            13 => &[IfNoneMatch, Authorization, ContentRange],
+            14 => &[ContentLength],
+            15 => &[AcceptEncoding, AcceptLanguage, XForwardedFor],
+            17 => &[IfModifiedSince, TransferEncoding],
+            19 => &[IfUnmodifiedSince, ProxyAuthorization],
+            _ => &[],
+        };
+        candidates
+            .iter()
+            .copied()
+            .find(|known| known.name().as_bytes().eq_ignore_ascii_case(name))
+            .unwrap_or(Other)
+    }
+
+    /// Whether a second line with this header is refused.
+    #[inline]
+    pub(crate) fn is_unique(self) -> bool {
+        const UNIQUE: u64 = Known::Authorization.bit()
+            | Known::ContentLength.bit()
+            | Known::ContentRange.bit()
+            | Known::Expect.bit()
+            | Known::Host.bit()
+            | Known::IfMatch.bit()
+            | Known::IfModifiedSince.bit()
+            | Known::IfNoneMatch.bit()
+            | Known::IfRange.bit()
+            | Known::IfUnmodifiedSince.bit()
+            | Known::ProxyAuthorization.bit()
+            | Known::TransferEncoding.bit();
+        UNIQUE & self.bit() != 0
+    }
+
+    #[inline]
+    pub(crate) const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_header_is_found_in_any_case() {
+        for &known in Known::ALL {
+            let name = known.name();
+            assert_eq!(Known::find(name.as_bytes()), known);
+            assert_eq!(Known::find(name.to_uppercase().as_bytes()), known);
+            assert_eq!(Known::find(name.to_lowercase().as_bytes()), known);
+            assert_eq!(Known::find(format!("{name}x").as_bytes()), Known::Other);
+        }
+        assert!(Known::ALL.len() < 64, "the set of seen headers is a 64-bit word");
+    }
+
+    #[test]
+    fn hash_ignores_case_and_nothing_else() {
+        assert_eq!(name_hash(b"X-Request-Identity"), name_hash(b"x-rEQUEST-iDENTITY"));
+        assert_ne!(name_hash(b"X-Request-Id"), name_hash(b"X-Request-Ie"));
+        assert_ne!(name_hash(b"ab"), name_hash(b"ba"));
+        assert_ne!(name_hash(b""), name_hash(b" "));
+    }
+}

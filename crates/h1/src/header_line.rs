@@ -1,0 +1,189 @@
+//! Header lines (RFC 9112 §5) as nginx takes them: a bare LF ends a line, a line may lack its colon, no
+//! folding, no space before the colon, nothing but spaces is trimmed from a value.
+//!
+//! A resumable machine: it can stop after any byte and never looks at a byte twice, except for the spaces
+//! behind a value.
+
+use crate::fault::Fault;
+use crate::header::{Span, offset};
+use crate::options::Underscores;
+use crate::scan::{self, NAME, name};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Name,
+    BeforeValue,
+    Value,
+    LineFeed,
+    LastLineFeed,
+}
+
+/// What a step of the machine found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Incomplete,
+    /// A header line: see `name`, `value` and `is_valid`.
+    Header,
+    /// The empty line behind the last header.
+    End,
+}
+
+/// Marks of the line that is being parsed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeaderLine {
+    state: State,
+    /// Whether the name has valid bytes only.
+    pub(crate) is_valid: bool,
+    start: u32,
+    name_end: u32,
+    value_start: u32,
+    value_end: u32,
+}
+
+impl HeaderLine {
+    pub(crate) fn name(&self) -> Span {
+        Span::new(self.start as usize, self.name_end as usize)
+    }
+
+    pub(crate) fn value(&self) -> Span {
+        Span::new(self.value_start as usize, self.value_end as usize)
+    }
+
+    /// From the line's beginning to the end of its value, or to the byte that is wrong.
+    pub(crate) fn received(&self) -> Span {
+        Span::new(self.start as usize, self.value_end as usize)
+    }
+
+    /// Where the unfinished line began, if there is one.
+    pub(crate) fn unfinished(&self) -> Option<usize> {
+        (self.state != State::Start).then_some(self.start as usize)
+    }
+
+    /// Advances `pos` over `buf`, at most past the end of one line.
+    #[inline]
+    pub(crate) fn parse(
+        &mut self,
+        buf: &[u8],
+        pos: &mut usize,
+        underscores: Underscores,
+    ) -> Result<Line, Fault> {
+        if self.state == State::Start {
+            match buf.get(*pos) {
+                None => return Ok(Line::Incomplete),
+                Some(&byte) => {
+                    if self.begin(byte, pos)? == Line::End {
+                        return Ok(Line::End);
+                    }
+                }
+            }
+        }
+        if self.state == State::Name && self.parse_name(buf, pos, underscores)? == Line::Header {
+            return Ok(Line::Header);
+        }
+        if self.state == State::BeforeValue {
+            *pos = scan::skip_while(buf, *pos, |byte| byte == b' ');
+            if *pos < buf.len() {
+                self.value_start = offset(*pos);
+                self.state = State::Value;
+            }
+        }
+        if self.state == State::Value && self.parse_value(buf, pos)? == Line::Header {
+            return Ok(Line::Header);
+        }
+        self.parse_line_feed(buf, pos)
+    }
+
+    fn begin(&mut self, byte: u8, pos: &mut usize) -> Result<Line, Fault> {
+        self.start = offset(*pos);
+        self.value_end = self.start;
+        self.is_valid = true;
+        match byte {
+            b'\r' => self.state = State::LastLineFeed,
+            b'\n' => {
+                *pos += 1;
+                return Ok(Line::End);
+            }
+            b':' => return Err(Fault::InvalidHeaderLine),
+            _ => {
+                self.state = State::Name;
+                return Ok(Line::Incomplete);
+            }
+        }
+        *pos += 1;
+        Ok(Line::Incomplete)
+    }
+
+    #[inline]
+    fn parse_name(&mut self, buf: &[u8], pos: &mut usize, underscores: Underscores) -> Result<Line, Fault> {
+        loop {
+            *pos = scan::skip_name(buf, *pos);
+            let Some(&byte) = buf.get(*pos) else {
+                return Ok(Line::Incomplete);
+            };
+            let at = offset(*pos);
+            *pos += 1;
+            match NAME[usize::from(byte)] {
+                name::COLON => {
+                    self.name_end = at;
+                    self.state = State::BeforeValue;
+                    return Ok(Line::Incomplete);
+                }
+                class @ (name::CR | name::LF) => {
+                    (self.name_end, self.value_start, self.value_end) = (at, at, at);
+                    self.state = if class == name::CR { State::LineFeed } else { State::Start };
+                    return Ok(if class == name::CR { Line::Incomplete } else { Line::Header });
+                }
+                name::UNDERSCORE if underscores == Underscores::Valid => {}
+                name::UNDERSCORE | name::INVALID => self.is_valid = false,
+                _ => {
+                    self.value_end = at;
+                    return Err(Fault::InvalidHeaderLine);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn parse_value(&mut self, buf: &[u8], pos: &mut usize) -> Result<Line, Fault> {
+        *pos = scan::skip_value(buf, *pos);
+        let Some(&byte) = buf.get(*pos) else {
+            return Ok(Line::Incomplete);
+        };
+        if byte == 0 {
+            self.value_end = offset(*pos);
+            return Err(Fault::InvalidHeaderLine);
+        }
+        let start = self.value_start as usize;
+        let spaces = buf[start..*pos].iter().rev().take_while(|&&byte| byte == b' ').count();
+        self.value_end = offset(*pos - spaces);
+        *pos += 1;
+        if byte == b'\n' {
+            self.state = State::Start;
+            return Ok(Line::Header);
+        }
+        self.state = State::LineFeed;
+        Ok(Line::Incomplete)
+    }
+
+    /// Behind a CR. Header lines may end with several, the head may not.
+    fn parse_line_feed(&mut self, buf: &[u8], pos: &mut usize) -> Result<Line, Fault> {
+        while let Some(&byte) = buf.get(*pos) {
+            *pos += 1;
+            match (self.state, byte) {
+                (State::LineFeed, b'\r') => {}
+                (State::LineFeed, b'\n') => {
+                    self.state = State::Start;
+                    return Ok(Line::Header);
+                }
+                (State::LastLineFeed, b'\n') => {
+                    self.state = State::Start;
+                    return Ok(Line::End);
+                }
+                _ => return Err(Fault::InvalidHeaderLine),
+            }
+        }
+        Ok(Line::Incomplete)
+    }
+}

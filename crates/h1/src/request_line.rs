@@ -1,0 +1,509 @@
+//! The request line (RFC 9112 §3), with the latitude that nginx gives: empty lines before it, a bare LF at
+//! its end, runs of spaces between its parts, no version at all (HTTP/0.9).
+//!
+//! A resumable machine: it can stop after any byte and never looks at a byte twice. Each group of states
+//! is one function that runs to the group's end or to the end of input.
+
+use crate::fault::Fault;
+use crate::header::{Span, offset};
+use crate::scan::{self, TARGET, target};
+
+/// Request method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the names are the methods")]
+pub enum Method {
+    /// Any other method; see `RequestHead::method_name`.
+    #[default]
+    Other,
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Mkcol,
+    Copy,
+    Move,
+    Options,
+    Propfind,
+    Proppatch,
+    Lock,
+    Unlock,
+    Patch,
+    Trace,
+    Connect,
+}
+
+impl Method {
+    /// The method that is spelled so; methods are case sensitive.
+    pub fn find(name: &[u8]) -> Method {
+        match name {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"MKCOL" => Method::Mkcol,
+            b"COPY" => Method::Copy,
+            b"MOVE" => Method::Move,
+            b"OPTIONS" => Method::Options,
+            b"PROPFIND" => Method::Propfind,
+            b"PROPPATCH" => Method::Proppatch,
+            b"LOCK" => Method::Lock,
+            b"UNLOCK" => Method::Unlock,
+            b"PATCH" => Method::Patch,
+            b"TRACE" => Method::Trace,
+            b"CONNECT" => Method::Connect,
+            _ => Method::Other,
+        }
+    }
+}
+
+/// Protocol version: major × 1000 + minor, as it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u16);
+
+impl Version {
+    /// A request line without version: the answer has no head.
+    pub const HTTP_09: Version = Version(9);
+    /// HTTP/1.0; also what a request counts as whose version was not reached.
+    pub const HTTP_10: Version = Version(1000);
+    /// HTTP/1.1. A higher minor version is treated alike.
+    pub const HTTP_11: Version = Version(1001);
+}
+
+/// Form of the request target (RFC 9112 §3.2). The asterisk form is refused, as in nginx.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TargetForm {
+    /// A path.
+    #[default]
+    Origin,
+    /// A scheme, a host and perhaps a path.
+    Absolute,
+    /// Host and port of CONNECT.
+    Authority,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Method,
+    BeforeTarget,
+    Scheme,
+    SchemeSlash,
+    SchemeSlashSlash,
+    BeforeAuthority,
+    HostStart,
+    Host,
+    IpLiteral,
+    HostEnd,
+    PortStart,
+    Port,
+    Path,
+    Args,
+    Fragment,
+    AfterTarget,
+    Protocol,
+    MajorFirst,
+    Major,
+    MinorFirst,
+    Minor,
+    AfterVersion,
+    LineFeed,
+}
+
+/// How far the machine got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Incomplete,
+    Complete,
+}
+
+/// Marks of a request line, as far as it was parsed. Empty spans stand for absent parts.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestLine {
+    state: State,
+    pub(crate) method: Method,
+    pub(crate) form: TargetForm,
+    pub(crate) version: Version,
+    /// Whether the path has no escape and no segment that is empty or begins with a dot.
+    pub(crate) path_is_plain: bool,
+    /// Without the line's end.
+    pub(crate) line: Span,
+    pub(crate) method_name: Span,
+    pub(crate) scheme: Span,
+    pub(crate) authority: Span,
+    /// The target without scheme and host.
+    pub(crate) raw: Span,
+    pub(crate) path: Span,
+    pub(crate) args: Span,
+    pub(crate) protocol: Span,
+    /// 0 until it was reached.
+    major: u16,
+    /// Where the part that is being parsed began.
+    mark: u32,
+    /// Where the raw target began.
+    raw_start: u32,
+    /// Where the line began.
+    pub(crate) start: u32,
+}
+
+impl Default for RequestLine {
+    fn default() -> RequestLine {
+        RequestLine {
+            state: State::Start,
+            method: Method::Other,
+            form: TargetForm::Origin,
+            version: Version::HTTP_10,
+            path_is_plain: true,
+            line: Span::default(),
+            method_name: Span::default(),
+            scheme: Span::default(),
+            authority: Span::default(),
+            raw: Span::default(),
+            path: Span::default(),
+            args: Span::default(),
+            protocol: Span::default(),
+            major: 0,
+            mark: 0,
+            raw_start: 0,
+            start: 0,
+        }
+    }
+}
+
+impl RequestLine {
+    /// Whether a byte of the line itself was seen (empty lines before it do not count).
+    pub(crate) fn is_started(&self) -> bool {
+        self.state != State::Start
+    }
+
+    /// Advances `pos` over `buf`; after `Complete` it is past the line's LF.
+    pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        while *pos < buf.len() {
+            let progress = match self.state {
+                State::Start | State::Method | State::BeforeTarget => self.parse_method(buf, pos)?,
+                State::Path | State::Args | State::Fragment => self.parse_target(buf, pos)?,
+                State::AfterTarget | State::Protocol => self.parse_protocol(buf, pos)?,
+                State::MajorFirst
+                | State::Major
+                | State::MinorFirst
+                | State::Minor
+                | State::AfterVersion
+                | State::LineFeed => self.parse_version(buf, pos)?,
+                _ => self.parse_authority(buf, pos)?,
+            };
+            if progress == Progress::Complete {
+                return Ok(progress);
+            }
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    fn parse_method(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        if self.state == State::Start {
+            *pos = scan::skip_while(buf, *pos, |byte| matches!(byte, b'\r' | b'\n'));
+            self.start = offset(*pos);
+            match buf.get(*pos) {
+                None => return Ok(Progress::Incomplete),
+                Some(_) => self.state = State::Method,
+            }
+        }
+        if self.state == State::Method {
+            *pos = scan::skip_while(buf, *pos, is_method_byte);
+            let start = self.start as usize;
+            match buf.get(*pos) {
+                None => return Ok(Progress::Incomplete),
+                Some(b' ') if *pos > start => {}
+                Some(_) => return Err(Fault::InvalidMethod),
+            }
+            self.method_name = Span::new(start, *pos);
+            self.method = Method::find(&buf[start..*pos]);
+            self.state = match self.method {
+                Method::Connect => State::BeforeAuthority,
+                _ => State::BeforeTarget,
+            };
+            *pos += 1;
+        }
+        if self.state == State::BeforeTarget {
+            *pos = scan::skip_while(buf, *pos, |byte| byte == b' ');
+            match buf.get(*pos) {
+                None => return Ok(Progress::Incomplete),
+                Some(b'/') => self.begin_path(*pos),
+                Some(byte) if byte.is_ascii_alphabetic() => {
+                    self.mark = offset(*pos);
+                    self.form = TargetForm::Absolute;
+                    self.state = State::Scheme;
+                }
+                Some(_) => return Err(Fault::InvalidRequest),
+            }
+            *pos += 1;
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    fn begin_path(&mut self, slash: usize) {
+        self.raw_start = offset(slash);
+        self.mark = offset(slash);
+        self.state = State::Path;
+    }
+
+    fn parse_authority(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        while let Some(&byte) = buf.get(*pos) {
+            match self.state {
+                State::Scheme => match byte {
+                    b':' => {
+                        self.scheme = Span::new(self.mark as usize, *pos);
+                        self.state = State::SchemeSlash;
+                    }
+                    b'+' | b'-' | b'.' => {}
+                    _ if byte.is_ascii_alphanumeric() => {}
+                    _ => return Err(Fault::InvalidRequest),
+                },
+                State::SchemeSlash if byte == b'/' => self.state = State::SchemeSlashSlash,
+                State::SchemeSlashSlash if byte == b'/' => self.state = State::HostStart,
+                State::SchemeSlash | State::SchemeSlashSlash => return Err(Fault::InvalidRequest),
+                State::BeforeAuthority if byte == b' ' => {}
+                State::BeforeAuthority | State::HostStart => {
+                    self.mark = offset(*pos);
+                    self.state = match byte {
+                        b'[' => State::IpLiteral,
+                        _ => State::Host,
+                    };
+                    // The first byte of a name is looked at again as part of it.
+                    if self.state == State::Host {
+                        continue;
+                    }
+                }
+                State::IpLiteral => match byte {
+                    b']' => self.state = State::HostEnd,
+                    _ if is_literal_byte(byte) => {}
+                    _ => return Err(Fault::InvalidRequest),
+                },
+                State::Host if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-') => {}
+                State::Host | State::HostEnd if byte == b':' => self.state = State::PortStart,
+                State::PortStart | State::Port if byte.is_ascii_digit() => self.state = State::Port,
+                _ => {
+                    self.end_authority(byte, *pos)?;
+                    *pos += 1;
+                    return Ok(Progress::Incomplete);
+                }
+            }
+            *pos += 1;
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    /// Takes the byte behind host and port, at `at`.
+    fn end_authority(&mut self, byte: u8, at: usize) -> Result<(), Fault> {
+        self.authority = Span::new(self.mark as usize, at);
+        if self.method == Method::Connect {
+            // The port is required here, and nothing but a space may follow.
+            if self.state != State::Port || byte != b' ' {
+                return Err(Fault::InvalidRequest);
+            }
+            self.form = TargetForm::Authority;
+            self.state = State::AfterTarget;
+            return Ok(());
+        }
+        // An absolute target without a path has the path "/": the first slash behind the scheme is one.
+        let slash = Span::new(self.scheme.end() + 1, self.scheme.end() + 2);
+        match byte {
+            b'/' => self.begin_path(at),
+            b'?' => {
+                self.raw_start = offset(at);
+                self.path = slash;
+                self.mark = offset(at + 1);
+                self.state = State::Args;
+            }
+            b' ' => {
+                self.raw = slash;
+                self.path = slash;
+                self.state = State::AfterTarget;
+            }
+            _ => return Err(Fault::InvalidRequest),
+        }
+        Ok(())
+    }
+
+    fn parse_target(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        loop {
+            *pos = match self.state {
+                State::Args => scan::skip_args(buf, *pos),
+                State::Fragment => scan::skip_fragment(buf, *pos),
+                _ => scan::skip_plain(buf, *pos),
+            };
+            let Some(&byte) = buf.get(*pos) else {
+                return Ok(Progress::Incomplete);
+            };
+            let class = TARGET[usize::from(byte)];
+            if class >= target::SPACE {
+                return self.end_target(class, pos);
+            }
+            match self.state {
+                State::Path => self.step_in_path(class, buf, *pos),
+                // Args end at a fragment only: nothing else stops the scan below a space.
+                State::Args => {
+                    self.args = Span::new(self.mark as usize, *pos);
+                    self.state = State::Fragment;
+                }
+                _ => {}
+            }
+            *pos += 1;
+        }
+    }
+
+    #[inline]
+    fn step_in_path(&mut self, class: u8, buf: &[u8], at: usize) {
+        // The path begins with a slash, so there is a byte before this one.
+        let after_slash = buf[at - 1] == b'/';
+        match class {
+            target::SLASH | target::DOT => self.path_is_plain &= !after_slash,
+            target::PERCENT => self.path_is_plain = false,
+            target::QUESTION => {
+                self.path = Span::new(self.mark as usize, at);
+                self.mark = offset(at + 1);
+                self.state = State::Args;
+            }
+            _ => {
+                self.path = Span::new(self.mark as usize, at);
+                self.state = State::Fragment;
+            }
+        }
+    }
+
+    /// Takes the space, CR, LF or bad byte behind the target.
+    fn end_target(&mut self, class: u8, pos: &mut usize) -> Result<Progress, Fault> {
+        let at = *pos;
+        if class == target::BAD {
+            return Err(Fault::InvalidRequest);
+        }
+        match self.state {
+            State::Args => self.args = Span::new(self.mark as usize, at),
+            State::Fragment => {}
+            _ => self.path = Span::new(self.mark as usize, at),
+        }
+        self.raw = Span::new(self.raw_start as usize, at);
+        *pos = at + 1;
+        match class {
+            target::SPACE => self.state = State::AfterTarget,
+            target::CR => self.state = State::LineFeed,
+            _ => return self.end_line(at),
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    fn parse_protocol(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        const NAME: &[u8] = b"HTTP/";
+        // What nearly every request has, compared at once.
+        if self.state == State::AfterTarget
+            && let Some((b"HTTP/1.1\r\n", _)) = buf[*pos..].split_first_chunk::<10>()
+        {
+            self.protocol = Span::new(*pos, *pos + 8);
+            self.major = 1;
+            self.version = Version::HTTP_11;
+            *pos += 10;
+            return self.end_line(*pos - 2);
+        }
+        while let Some(&byte) = buf.get(*pos) {
+            *pos += 1;
+            if self.state == State::Protocol {
+                let matched = *pos - 1 - self.mark as usize;
+                if NAME[matched] != byte {
+                    return Err(Fault::InvalidRequest);
+                }
+                if matched + 1 == NAME.len() {
+                    self.state = State::MajorFirst;
+                    self.end_protocol_name(*pos - 1);
+                    return Ok(Progress::Incomplete);
+                }
+                continue;
+            }
+            match byte {
+                b' ' => {}
+                b'H' => {
+                    self.mark = offset(*pos - 1);
+                    self.state = State::Protocol;
+                }
+                b'\r' => {
+                    self.state = State::LineFeed;
+                    return Ok(Progress::Incomplete);
+                }
+                b'\n' => return self.end_line(*pos - 1),
+                _ => return Err(Fault::InvalidRequest),
+            }
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    /// CONNECT has no path: the slash of "HTTP/" serves for one.
+    fn end_protocol_name(&mut self, slash: usize) {
+        if self.form == TargetForm::Authority {
+            self.raw = Span::new(slash, slash + 1);
+            self.path = self.raw;
+        }
+    }
+
+    fn parse_version(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        while let Some(&byte) = buf.get(*pos) {
+            *pos += 1;
+            let digit = u16::from(byte.wrapping_sub(b'0'));
+            match (self.state, byte) {
+                (State::MajorFirst, b'1'..=b'9') => {
+                    self.major = digit;
+                    self.state = State::Major;
+                }
+                (State::Major, b'.') => self.state = State::MinorFirst,
+                (State::Major, b'0'..=b'9') => self.major = self.major * 10 + digit,
+                (State::MinorFirst, b'0'..=b'9') => {
+                    self.version = Version(self.major * 1000 + digit);
+                    self.state = State::Minor;
+                }
+                (State::Minor, b'0'..=b'9') => self.add_minor_digit(digit)?,
+                (State::Minor | State::AfterVersion, b' ') => self.state = State::AfterVersion,
+                (State::Minor | State::AfterVersion, b'\r') => self.state = State::LineFeed,
+                (State::Minor | State::AfterVersion, b'\n') => return self.end_line(*pos - 1),
+                (State::LineFeed, b'\n') => return self.end_line(*pos - 2),
+                _ => return Err(Fault::InvalidRequest),
+            }
+            if self.major > 1 {
+                return Err(Fault::InvalidVersion);
+            }
+        }
+        Ok(Progress::Incomplete)
+    }
+
+    /// A minor version has at most three digits, the leading zeros aside.
+    fn add_minor_digit(&mut self, digit: u16) -> Result<(), Fault> {
+        let minor = self.version.0 - self.major * 1000;
+        if minor > 99 {
+            return Err(Fault::InvalidRequest);
+        }
+        self.version = Version(self.major * 1000 + minor * 10 + digit);
+        Ok(())
+    }
+
+    fn end_line(&mut self, end: usize) -> Result<Progress, Fault> {
+        self.line = Span::new(self.start as usize, end);
+        if self.major == 0 {
+            self.version = Version::HTTP_09;
+            if self.method != Method::Get {
+                return Err(Fault::InvalidMethodInHttp09);
+            }
+        } else if self.protocol.is_empty() {
+            self.protocol = Span::new(self.mark as usize, end);
+        }
+        Ok(Progress::Complete)
+    }
+}
+
+fn is_method_byte(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-')
+}
+
+/// Bytes between the brackets of an address: hexadecimal digits and colons, and what RFC 3986 allows for
+/// later versions of the protocol.
+fn is_literal_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b":-._~!$&'()*+,;=".contains(&byte)
+}
