@@ -71,13 +71,14 @@ pub struct Header {
 pub fn name_hash(name: &[u8]) -> u32 {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = MULTIPLIER ^ name.len() as u64;
+    let mut hash = MULTIPLIER;
     let mut rest = name;
     while let Some((block, tail)) = rest.split_first_chunk::<8>() {
         hash = (hash.rotate_left(5) ^ (u64::from_le_bytes(*block) | LOWER)).wrapping_mul(MULTIPLIER);
         rest = tail;
     }
-    let last = rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte | 0x20));
+    // The leading 1 tells how many bytes are left.
+    let last = rest.iter().fold(1, |word, &byte| word << 8 | u64::from(byte | 0x20));
     hash = (hash.rotate_left(5) ^ last).wrapping_mul(MULTIPLIER);
     (hash >> 32) as u32
 }
