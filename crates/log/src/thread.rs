@@ -1,0 +1,161 @@
+//! The writer thread: takes lines off the queue, gathers them per file and writes each batch at once.
+//!
+//! While lines come it naps between batches and does not listen to the bell, so that producers find
+//! nobody to wake; after a nap that brought nothing it sleeps until the bell rings. What was asked
+//! for (stop, flush) is read before a drain, so that the drain covers the lines before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clearway_base::log::Level;
+use clearway_offload::{Blocking, Stop};
+
+use crate::files::{Failure, Target};
+use crate::writer::{Shared, lock};
+
+/// How long the writer lets lines gather while they keep coming.
+const NAP: Duration = Duration::from_millis(1);
+/// Lost lines are reported at most this often.
+const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct WriterThread {
+    shared: Arc<Shared>,
+    targets: BTreeMap<u64, Target>,
+    /// Minutes since the epoch when the time zone was read and closed files were let go.
+    swept_minute: u64,
+    /// The second in which losses were reported last.
+    losses_told_second: u64,
+}
+
+impl WriterThread {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, targets: BTreeMap::new(), swept_minute: 0, losses_told_second: 0 }
+    }
+
+    /// Runs until `stop`, which ends it after one more pass over the queue.
+    pub(crate) fn run(mut self, blocking: &Blocking, stop: &Stop) {
+        loop {
+            let stopping = stop.is_requested();
+            let flush_asked = self.shared.flush_asked.load(Ordering::SeqCst);
+            let drained = self.drain();
+            self.keep_house();
+            // What keep_house reported goes out with what it is about.
+            self.drain();
+            if self.shared.flush_done.swap(flush_asked, Ordering::AcqRel) != flush_asked {
+                clearway_os::futex::wake(&self.shared.flush_done, u32::from(u16::MAX));
+            }
+            if stopping {
+                return;
+            }
+            if drained > 0 {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a thread of its own, whose purpose is to wait"
+                )]
+                std::thread::sleep(NAP);
+            } else {
+                self.sleep(blocking, stop, flush_asked);
+            }
+        }
+    }
+
+    fn sleep(&self, blocking: &Blocking, stop: &Stop, flush_done: u32) {
+        let shared = &self.shared;
+        let to_next_minute = Duration::from_secs(60 - now_second() % 60);
+        let losses_wait = shared.lost.load(Ordering::Relaxed) > 0;
+        let limit = if losses_wait { LOSS_REPORT_INTERVAL } else { to_next_minute };
+        shared.bell.sleep(blocking, Some(limit), || {
+            shared.queue.is_ready()
+                || stop.is_requested()
+                || shared.reopen.load(Ordering::SeqCst)
+                || shared.flush_asked.load(Ordering::SeqCst) != flush_done
+        });
+    }
+
+    /// Writes what is in the queue, at most one queue's length, and says how many lines there were.
+    fn drain(&mut self) -> usize {
+        let now = now_second();
+        let (mut taken, mut bytes) = (0, 0);
+        let mut failures = Vec::new();
+        while taken < crate::writer::QUEUE_LINES
+            && let Some(line) = self.shared.queue.pop()
+        {
+            taken += 1;
+            bytes += line.bytes.len();
+            if !self.targets.contains_key(&line.file) {
+                self.adopt();
+            }
+            let target =
+                self.targets.get_mut(&line.file).expect("registered before its handle was given out");
+            if target.gather(&line.bytes) {
+                self.shared.queued_bytes.fetch_sub(std::mem::take(&mut bytes), Ordering::Relaxed);
+                failures.extend(target.write_out(now));
+            }
+        }
+        if taken > 0 {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            failures.extend(self.targets.values_mut().filter_map(|target| target.write_out(now)));
+        }
+        for failure in failures {
+            self.report(&failure);
+        }
+        taken
+    }
+
+    /// Takes over the files that were opened lately.
+    fn adopt(&mut self) {
+        let added = std::mem::take(&mut lock(&self.shared.registry).added);
+        self.targets.extend(added.into_iter().map(|target| (target.id, target)));
+    }
+
+    fn report(&self, failure: &Failure) {
+        if let Some(log) = lock(&self.shared.report).upgrade() {
+            log.report(Some(failure.id), Level::Alert, format_args!("{failure}"));
+        }
+    }
+
+    /// What is due between two drains.
+    fn keep_house(&mut self) {
+        let now = now_second();
+        if self.shared.reopen.swap(false, Ordering::SeqCst) {
+            self.reopen();
+        }
+        if self.swept_minute != now / 60 {
+            self.swept_minute = now / 60;
+            self.shared.utc_offset.refresh(now.cast_signed());
+            self.adopt();
+            let queue = &self.shared.queue;
+            // Closed first: an empty queue then means that its last lines have been written.
+            self.targets.retain(|_, target| !(target.is_closed() && queue.is_empty()));
+        }
+        self.tell_losses(now);
+    }
+
+    fn reopen(&mut self) {
+        self.adopt();
+        let log = lock(&self.shared.report).upgrade();
+        for target in self.targets.values_mut() {
+            if let (Err(error), Some(log)) = (target.reopen(), &log) {
+                log.report(None, Level::Emerg, format_args!("{error}"));
+            }
+        }
+    }
+
+    fn tell_losses(&mut self, now: u64) {
+        if self.shared.lost.load(Ordering::Relaxed) == 0 || self.losses_told_second == now {
+            return;
+        }
+        if let Some(log) = lock(&self.shared.report).upgrade() {
+            self.losses_told_second = now;
+            let lost = self.shared.lost.swap(0, Ordering::Relaxed);
+            log.report(None, Level::Alert, format_args!("log queue overflow: {lost} lines lost"));
+        }
+    }
+}
+
+/// The wall clock in seconds.
+fn now_second() -> u64 {
+    clearway_os::clock::unix_ms() / 1000
+}
