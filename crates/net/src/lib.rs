@@ -1,1 +1,15 @@
-//! Listening, accepting, addresses.
+//! Listening, accepting, addresses: from the first argument of `listen` to accepted connections.
+//!
+//! Addresses are read and sockets bound at boot ([`listen`], [`bind`]). Connections are accepted on
+//! loops ([`accept`]) by a task that knows its loop only through a small trait, so that this crate runs
+//! in tests without one.
+#![forbid(unsafe_code)]
+
+pub mod accept;
+pub mod bind;
+pub mod listen;
+pub mod metrics;
+mod peer;
+mod sys;
+
+pub use peer::PeerAddr;

@@ -1,0 +1,216 @@
+//! Opening listening sockets: options, nginx's messages, its five attempts. Boot only.
+//!
+//! Invariant: a socket that is returned listens, is nonblocking and close-on-exec. The file of a unix
+//! socket belongs to whoever bound it: binding fails while it is there, [`close_unix`] removes it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use clearway_base::log::{Level, Sink};
+
+use crate::listen::ListenAddr;
+use crate::sys;
+
+/// Connections that the kernel completes before they are accepted, where `backlog=` is not given.
+pub const DEFAULT_BACKLOG: i32 = 511;
+
+/// How often binding is tried while an address is in use.
+pub const BIND_ATTEMPTS: usize = 5;
+
+/// The time between two attempts.
+pub const BIND_RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// The options of one listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// See [`DEFAULT_BACKLOG`].
+    pub backlog: i32,
+    /// A socket for each loop instead of one for all; the kernel spreads connections by hash.
+    pub reuseport: bool,
+    /// An IPv6 wildcard leaves IPv4 alone.
+    pub ipv6only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { backlog: DEFAULT_BACKLOG, reuseport: false, ipv6only: true }
+    }
+}
+
+/// The call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Socket,
+    Reuseaddr,
+    Reuseport,
+    Bind,
+    Listen { backlog: i32 },
+}
+
+/// A listening socket that could not be opened. Displays nginx's text.
+#[derive(Debug)]
+pub struct BindError {
+    call: Call,
+    address: ListenAddr,
+    error: io::Error,
+}
+
+impl BindError {
+    /// Whether another socket has the address, so that it may be free a little later.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.error.kind() == io::ErrorKind::AddrInUse && matches!(self.call, Call::Bind | Call::Listen { .. })
+    }
+
+    /// What the system said.
+    #[must_use]
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = &self.address;
+        match self.call {
+            Call::Socket => write!(f, "socket() {address} failed")?,
+            Call::Reuseaddr => write!(f, "setsockopt(SO_REUSEADDR) {address} failed")?,
+            Call::Reuseport => write!(f, "setsockopt(SO_REUSEPORT) {address} failed")?,
+            Call::Bind => write!(f, "bind() to {address} failed")?,
+            Call::Listen { backlog } => write!(f, "listen() to {address}, backlog {backlog} failed")?,
+        }
+        write!(f, " {}", Errno(&self.error))
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// `(98: Address already in use)`
+pub(crate) struct Errno<'a>(pub(crate) &'a io::Error);
+
+impl fmt::Display for Errno<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        match self.0.raw_os_error() {
+            Some(code) => {
+                let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
+                write!(f, "({code}: {text})")
+            }
+            None => write!(f, "({text})"),
+        }
+    }
+}
+
+/// Opens one listening socket. What is not fatal goes to the log.
+///
+/// # Errors
+/// When the socket cannot listen.
+pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<OwnedFd, BindError> {
+    let failed = |call| move |error| BindError { call, address: address.clone(), error };
+    let socket = sys::stream_socket(address).map_err(failed(Call::Socket))?;
+    sys::set_reuseaddr(&socket).map_err(failed(Call::Reuseaddr))?;
+    if options.reuseport {
+        sys::set_reuseport(&socket).map_err(failed(Call::Reuseport))?;
+    }
+    if let ListenAddr::Inet(std::net::SocketAddr::V6(_)) = address
+        && let Err(error) = sys::set_ipv6only(&socket, options.ipv6only)
+    {
+        let errno = Errno(&error);
+        log.log(Level::Emerg, format_args!("setsockopt(IPV6_V6ONLY) {address} failed, ignored {errno}"));
+    }
+    sys::bind(&socket, address).map_err(failed(Call::Bind))?;
+    if let ListenAddr::Unix(path) = address
+        && let Err(error) = sys::open_to_all(path)
+    {
+        let path = String::from_utf8_lossy(path);
+        log.log(Level::Emerg, format_args!("chmod() \"{path}\" failed {}", Errno(&error)));
+    }
+    let backlog = options.backlog;
+    sys::listen(&socket, backlog).map_err(failed(Call::Listen { backlog }))?;
+    Ok(socket)
+}
+
+/// The sockets of one address.
+#[derive(Debug)]
+pub enum Sockets {
+    /// One that all loops accept from, woken in turn (EPOLLEXCLUSIVE).
+    Shared(OwnedFd),
+    /// One for each loop, in the order of the loops.
+    PerLoop(Vec<OwnedFd>),
+}
+
+/// One address to listen on.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where.
+    pub address: ListenAddr,
+    /// How.
+    pub options: Options,
+}
+
+/// Binding was given up; everything about it has been logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CouldNotBind;
+
+/// Opens the sockets of all addresses for `loops` loops. Addresses that are in use are tried again up to
+/// [`BIND_ATTEMPTS`] times; `pause` waits after each. Messages go to the log at level emerg.
+///
+/// # Errors
+/// When one of them cannot be had; those that could are closed again.
+pub fn bind_all(
+    requests: &[Request],
+    loops: usize,
+    log: &dyn Sink,
+    pause: &mut dyn FnMut(Duration),
+) -> Result<Vec<Sockets>, CouldNotBind> {
+    let mut bound: Vec<Option<Sockets>> = requests.iter().map(|_| None).collect();
+    for _ in 0..BIND_ATTEMPTS {
+        for (request, slot) in requests.iter().zip(&mut bound).filter(|(_, slot)| slot.is_none()) {
+            match bind_sockets(request, loops, log) {
+                Ok(sockets) => *slot = Some(sockets),
+                Err(error) => {
+                    log.log(Level::Emerg, format_args!("{error}"));
+                    if !error.is_in_use() {
+                        return give_up(requests, &bound, log);
+                    }
+                }
+            }
+        }
+        if bound.iter().all(Option::is_some) {
+            return Ok(bound.into_iter().flatten().collect());
+        }
+        log.log(Level::Notice, format_args!("try again to bind() after {}ms", BIND_RETRY_AFTER.as_millis()));
+        pause(BIND_RETRY_AFTER);
+    }
+    log.log(Level::Emerg, format_args!("still could not bind()"));
+    give_up(requests, &bound, log)
+}
+
+fn give_up<T>(requests: &[Request], bound: &[Option<Sockets>], log: &dyn Sink) -> Result<T, CouldNotBind> {
+    for (request, _) in requests.iter().zip(bound).filter(|(_, slot)| slot.is_some()) {
+        close_unix(&request.address, log);
+    }
+    Err(CouldNotBind)
+}
+
+fn bind_sockets(request: &Request, loops: usize, log: &dyn Sink) -> Result<Sockets, BindError> {
+    let open = || bind(&request.address, &request.options, log);
+    // Two sockets cannot have one file.
+    if request.options.reuseport && matches!(request.address, ListenAddr::Inet(_)) {
+        Ok(Sockets::PerLoop((0..loops).map(|_| open()).collect::<Result<_, _>>()?))
+    } else {
+        Ok(Sockets::Shared(open()?))
+    }
+}
+
+/// Removes the file of a unix socket that is no longer listened on; other addresses need nothing.
+pub fn close_unix(address: &ListenAddr, log: &dyn Sink) {
+    if let ListenAddr::Unix(path) = address
+        && let Err(error) = sys::unlink(path)
+    {
+        let path = String::from_utf8_lossy(path);
+        log.log(Level::Emerg, format_args!("unlink() {path} failed {}", Errno(&error)));
+    }
+}

@@ -1,0 +1,313 @@
+//! The first argument of `listen`: what nginx accepts, what it says about the rest, and which sockets
+//! a set of addresses needs. Boot only, where asking the resolver is allowed.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use crate::peer::V6Text;
+
+/// The port of a `listen` without one.
+pub const DEFAULT_PORT: u16 = 80;
+
+/// Longest path of a unix socket in bytes.
+pub const UNIX_PATH_MAX_BYTES: usize = 107;
+
+/// An address to listen on. Equal addresses are one socket; displays as in nginx's messages and
+/// configuration dumps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListenAddr {
+    /// IPv4 or IPv6; flow label and scope are 0.
+    Inet(SocketAddr),
+    /// Path of a unix socket.
+    Unix(Box<[u8]>),
+}
+
+impl ListenAddr {
+    /// Whether it stands for all addresses of the machine.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self, Self::Inet(address) if address.ip().is_unspecified())
+    }
+
+    /// The port, where there is one.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Inet(address) => Some(address.port()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Addresses of one family and port may share a wildcard socket.
+    fn shares_port_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Inet(one), Self::Inet(two)) => one.is_ipv4() == two.is_ipv4() && one.port() == two.port(),
+            (Self::Unix(one), Self::Unix(two)) => one == two,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(SocketAddr::V4(v4)) => v4.fmt(f),
+            Self::Inet(SocketAddr::V6(v6)) => write!(f, "[{}]:{}", V6Text(*v6.ip()), v6.port()),
+            Self::Unix(path) => write!(f, "unix:{}", String::from_utf8_lossy(path)),
+        }
+    }
+}
+
+/// Why an address is refused; displays nginx's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddrError {
+    /// A slash, a missing bracket, or something else behind one.
+    InvalidHost,
+    /// No number from 1 to 65535.
+    InvalidPort,
+    /// The second port is below the first.
+    InvalidPortRange,
+    /// Nothing before the port.
+    NoHost,
+    /// What stands in brackets.
+    InvalidIpv6,
+    /// The resolver knows no such name.
+    HostNotFound,
+    /// `unix:` alone.
+    NoPath,
+    /// Longer than [`UNIX_PATH_MAX_BYTES`].
+    PathTooLong,
+}
+
+impl AddrError {
+    /// The error of a `listen` directive with this argument, in nginx's words.
+    #[must_use]
+    pub fn message(self, argument: &[u8]) -> String {
+        format!("{self} in \"{}\" of the \"listen\" directive", String::from_utf8_lossy(argument))
+    }
+}
+
+impl fmt::Display for AddrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidHost => "invalid host",
+            Self::InvalidPort => "invalid port",
+            Self::InvalidPortRange => "invalid port range",
+            Self::NoHost => "no host",
+            Self::InvalidIpv6 => "invalid IPv6 address",
+            Self::HostNotFound => "host not found",
+            Self::NoPath => "no path in the unix domain socket",
+            Self::PathTooLong => "too long path in the unix domain socket",
+        })
+    }
+}
+
+impl std::error::Error for AddrError {}
+
+/// Resolves names of the configuration while it is loaded.
+pub trait Resolve {
+    /// The addresses of a host in the order of preference; empty when it is unknown. Ports are ignored.
+    fn resolve(&self, host: &str) -> Vec<SocketAddr>;
+}
+
+/// Asks the system, which may take seconds: boot only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    #[expect(clippy::disallowed_methods, reason = "configuration is loaded before any loop runs")]
+    fn resolve(&self, host: &str) -> Vec<SocketAddr> {
+        let Ok(addresses) = std::net::ToSocketAddrs::to_socket_addrs(&(host, 0)) else { return Vec::new() };
+        let mut addresses: Vec<_> = addresses.collect();
+        // As with AI_ADDRCONFIG: where IPv6 is not configured a name means its IPv4 addresses.
+        if addresses.iter().any(SocketAddr::is_ipv4) && !ipv6_is_configured() {
+            addresses.retain(SocketAddr::is_ipv4);
+        }
+        addresses
+    }
+}
+
+/// Whether an interface other than loopback has an IPv6 address.
+fn ipv6_is_configured() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "boot only, and /proc is memory")]
+    let interfaces = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    interfaces.lines().any(|line| !line.trim_end().ends_with(" lo"))
+}
+
+/// Reads the first argument of `listen`: `ADDRESS[:PORT[-LAST]]`, `PORT[-LAST]`, `*:PORT`,
+/// `[IPV6]:PORT`, `NAME:PORT` or `unix:PATH`. More than one address comes from a range of ports or a
+/// name; none is there twice.
+///
+/// # Errors
+/// When the configuration is to be refused.
+pub fn parse_listen(argument: &[u8], resolver: &dyn Resolve) -> Result<Vec<ListenAddr>, AddrError> {
+    if argument.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"unix:")) {
+        return match &argument[5..] {
+            [] => Err(AddrError::NoPath),
+            path if path.len() > UNIX_PATH_MAX_BYTES => Err(AddrError::PathTooLong),
+            path => Ok(vec![ListenAddr::Unix(path.into())]),
+        };
+    }
+    match argument {
+        [b'[', rest @ ..] => parse_inet6(rest),
+        _ => parse_inet(argument, resolver),
+    }
+}
+
+/// First and last port.
+type Ports = (u16, u16);
+
+const DEFAULT_PORTS: Ports = (DEFAULT_PORT, DEFAULT_PORT);
+
+/// What follows the opening bracket.
+fn parse_inet6(rest: &[u8]) -> Result<Vec<ListenAddr>, AddrError> {
+    let end = position(rest, b']').ok_or(AddrError::InvalidHost)?;
+    let (host, behind) = (&rest[..end], &rest[end + 1..]);
+    if behind.contains(&b'/') {
+        return Err(AddrError::InvalidHost);
+    }
+    let ports = match behind {
+        [] => DEFAULT_PORTS,
+        [b':', ports @ ..] => parse_ports(ports)?,
+        _ => return Err(AddrError::InvalidHost),
+    };
+    if host.is_empty() {
+        return Err(AddrError::NoHost);
+    }
+    let text = std::str::from_utf8(host).map_err(|_| AddrError::InvalidIpv6)?;
+    let ip: Ipv6Addr = text.parse().map_err(|_| AddrError::InvalidIpv6)?;
+    Ok(with_ports(&[SocketAddrV6::new(ip, 0, 0, 0).into()], ports))
+}
+
+fn parse_inet(argument: &[u8], resolver: &dyn Resolve) -> Result<Vec<ListenAddr>, AddrError> {
+    if argument.contains(&b'/') || argument.contains(&b'?') {
+        return Err(AddrError::InvalidHost);
+    }
+    let (host, ports) = match position(argument, b':') {
+        Some(colon) => (&argument[..colon], parse_ports(&argument[colon + 1..])?),
+        None => match parse_ports_alone(argument) {
+            Some(ports) => (&b"*"[..], ports?),
+            None => (argument, DEFAULT_PORTS),
+        },
+    };
+    let ip = match host {
+        b"" => return Err(AddrError::NoHost),
+        b"*" => Some(Ipv4Addr::UNSPECIFIED),
+        host => parse_ipv4(host),
+    };
+    if let Some(ip) = ip {
+        return Ok(with_ports(&[SocketAddrV4::new(ip, 0).into()], ports));
+    }
+    let addresses = std::str::from_utf8(host).map(|host| resolver.resolve(host)).unwrap_or_default();
+    if addresses.is_empty() {
+        return Err(AddrError::HostNotFound);
+    }
+    Ok(with_ports(&addresses, ports))
+}
+
+/// An argument that is a port or a range of ports and nothing else. A dash does not make it one: it
+/// may stand in a name.
+fn parse_ports_alone(argument: &[u8]) -> Option<Result<Ports, AddrError>> {
+    let (first, last) = match position(argument, b'-') {
+        Some(dash) => (number(&argument[..dash])?, number(&argument[dash + 1..])?),
+        None => {
+            let port = number(argument)?;
+            (port, port)
+        }
+    };
+    Some(check_ports(first, last))
+}
+
+fn parse_ports(text: &[u8]) -> Result<Ports, AddrError> {
+    let (first, last) = match position(text, b'-') {
+        Some(dash) => (number(&text[..dash]), number(&text[dash + 1..])),
+        None => (number(text), number(text)),
+    };
+    check_ports(first.ok_or(AddrError::InvalidPort)?, last.ok_or(AddrError::InvalidPort)?)
+}
+
+fn check_ports(first: u64, last: u64) -> Result<Ports, AddrError> {
+    let port = |number: u64| u16::try_from(number).ok().filter(|&port| port > 0);
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok((first, last)),
+        (Some(_), Some(_)) => Err(AddrError::InvalidPortRange),
+        _ => Err(AddrError::InvalidPort),
+    }
+}
+
+/// Digits only, as nginx's ngx_atoi.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Four numbers up to 255. As in nginx one may have zeros in front or be missing, which is 0.
+fn parse_ipv4(host: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0_u8; 4];
+    let mut parts = host.split(|&byte| byte == b'.');
+    for octet in &mut octets {
+        for &digit in parts.next()? {
+            let value = u16::from(*octet) * 10 + u16::from(digit.is_ascii_digit().then(|| digit - b'0')?);
+            *octet = u8::try_from(value).ok()?;
+        }
+    }
+    parts.next().is_none().then(|| octets.into())
+}
+
+fn position(text: &[u8], byte: u8) -> Option<usize> {
+    text.iter().position(|&other| other == byte)
+}
+
+fn with_ports(addresses: &[SocketAddr], (first, last): Ports) -> Vec<ListenAddr> {
+    let mut unique: Vec<SocketAddr> = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        if unique.iter().all(|other| other.ip() != address.ip()) {
+            unique.push(*address);
+        }
+    }
+    let ports = |address: SocketAddr| {
+        (first..=last).map(move |port| ListenAddr::Inet(SocketAddr::new(address.ip(), port)))
+    };
+    unique.into_iter().flat_map(ports).collect()
+}
+
+/// Whether a `listen` has options that ask for a socket of its own (`bind`, `backlog=`, `reuseport` …).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnSocket {
+    /// No: a wildcard of the same port may serve it.
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// One socket to bind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketPlan {
+    /// Index of the address to bind.
+    pub bind: usize,
+    /// Indices of the addresses whose connections arrive there, the bound one last. With more than one
+    /// the local address of a connection tells them apart, and the last is for all others.
+    pub serves: Vec<usize>,
+}
+
+/// Which sockets a set of different addresses needs: where a port is bound for all addresses, those of
+/// the same port that do not ask for a socket of their own are served by that one.
+#[must_use]
+pub fn plan_sockets(addresses: &[(ListenAddr, OwnSocket)]) -> Vec<SocketPlan> {
+    let mut plans = Vec::new();
+    for (at, (address, own)) in addresses.iter().enumerate() {
+        let same_port = |(_, (other, _)): &(usize, &(ListenAddr, OwnSocket))| other.shares_port_with(address);
+        let mut others = addresses.iter().enumerate().filter(same_port);
+        if address.is_wildcard() {
+            let implicit = others.filter(|(index, (_, own))| *index != at && *own == OwnSocket::No);
+            let mut serves: Vec<usize> = implicit.map(|(index, _)| index).collect();
+            serves.push(at);
+            plans.push(SocketPlan { bind: at, serves });
+        } else if *own == OwnSocket::Yes || !others.any(|(_, (other, _))| other.is_wildcard()) {
+            plans.push(SocketPlan { bind: at, serves: vec![at] });
+        }
+    }
+    plans
+}

@@ -1,0 +1,25 @@
+//! What this crate counts.
+
+use clearway_metrics::Counter;
+
+/// See its text.
+pub static ACCEPTED: Counter =
+    Counter::new("connections_accepted_total", "connections", "Connections accepted from clients.");
+
+/// See its text.
+pub static REFUSED: Counter = Counter::new(
+    "connections_refused_total",
+    "connections",
+    "Connections closed as soon as they were accepted, because worker_connections were in use: raise it.",
+);
+
+/// See its text.
+pub static ACCEPT_PAUSES: Counter = Counter::new(
+    "accept_pauses_total",
+    "pauses",
+    "A loop stopped accepting for half a second, mostly for want of file descriptors: raise the limit of \
+     open files.",
+);
+
+/// Everything that is counted here, for the reference and the status API.
+pub static ALL: &[&Counter] = &[&ACCEPTED, &REFUSED, &ACCEPT_PAUSES];
