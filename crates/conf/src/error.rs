@@ -14,6 +14,9 @@ use clearway_base::log::Level;
 /// Longest message kept, in bytes; a longer one is cut there, as nginx does.
 pub const MESSAGE_MAX_BYTES: usize = 1024;
 
+/// How much of a long message makes room for what the system says, in bytes.
+const REASON_BYTES: usize = 50;
+
 /// A line of a configuration file, or the command line. Cloning is cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pos {
@@ -150,7 +153,13 @@ pub(crate) fn failed(call: &str, path: &[u8], error: &io::Error) -> Vec<u8> {
         Some(number) => (number, text.trim_end_matches(&format!(" (os error {number})"))),
         None => (0, text.as_str()),
     };
-    message(&[&call, &" \"", &path, &"\" failed (", &number.to_string(), &": ", &reason, &")"])
+    let mut message = message(&[&call, &" \"", &path, &"\" failed"]);
+    if message.len() > MESSAGE_MAX_BYTES - REASON_BYTES {
+        message.truncate(MESSAGE_MAX_BYTES - REASON_BYTES);
+        message.extend_from_slice(b"...");
+    }
+    message.extend_from_slice(format!(" ({number}: {reason})").as_bytes());
+    message
 }
 
 #[cfg(test)]
@@ -184,5 +193,8 @@ mod tests {
     fn failures_name_the_errno() {
         let error = io::Error::from_raw_os_error(2);
         assert_eq!(failed("open()", b"/x", &error), b"open() \"/x\" failed (2: No such file or directory)");
+        let text = failed("open()", &[b'x'; 2000], &error);
+        assert!(text.ends_with(b"xxx... (2: No such file or directory)"));
+        assert!(text.len() <= MESSAGE_MAX_BYTES);
     }
 }

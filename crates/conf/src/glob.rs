@@ -6,7 +6,7 @@
 
 /// What masks are expanded against.
 pub(crate) trait Directory {
-    /// The names in a directory, without `.` and `..`, in any order; empty if it cannot be listed.
+    /// The names in a directory in any order; empty if it cannot be listed.
     fn names(&self, directory: &[u8]) -> Vec<Vec<u8>>;
     /// Whether there is anything at this path.
     fn exists(&self, path: &[u8]) -> bool;
@@ -119,7 +119,11 @@ fn match_set(set: &[u8], byte: u8) -> Option<(bool, usize)> {
             return Some((found != negated, at + 1));
         }
         if let Some((class, length)) = class_name(&set[at..]) {
-            found |= in_class(class, byte);
+            match in_class(class, byte) {
+                Some(member) => found |= member,
+                // A set with a class that does not exist matches nothing.
+                None => return Some((false, at)),
+            }
             at += length;
             continue;
         }
@@ -148,8 +152,9 @@ fn class_name(set: &[u8]) -> Option<(&[u8], usize)> {
     name[length..].starts_with(b":]").then(|| (&name[..length], length + 4))
 }
 
-fn in_class(class: &[u8], byte: u8) -> bool {
-    match class {
+/// Whether `byte` is in the class; `None` if there is no such class.
+fn in_class(class: &[u8], byte: u8) -> Option<bool> {
+    Some(match class {
         b"alnum" => byte.is_ascii_alphanumeric(),
         b"alpha" => byte.is_ascii_alphabetic(),
         b"blank" => matches!(byte, b' ' | b'\t'),
@@ -162,8 +167,8 @@ fn in_class(class: &[u8], byte: u8) -> bool {
         b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
         b"upper" => byte.is_ascii_uppercase(),
         b"xdigit" => byte.is_ascii_hexdigit(),
-        _ => false,
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -183,16 +188,18 @@ mod tests {
             ("[]a]", "] a", "b"),
             ("[a-]", "a -", "b"),
             ("[[:digit:]x]", "5 x", "a :"),
+            ("[[:none:]b]", "", "a b"),
+            ("[![:none:]b]", "", "a b"),
             ("[a", "[a", "a"),
             ("\\*", "*", "a"),
             ("[\\]]", "]", "\\"),
             (".*", ".a", "a"),
             ("*", "a", ".a"),
         ] {
-            for name in yes.split(' ') {
+            for name in yes.split_terminator(' ') {
                 assert!(matches(mask.as_bytes(), name.as_bytes()), "{mask} matches {name}");
             }
-            for name in no.split(' ') {
+            for name in no.split_terminator(' ') {
                 assert!(!matches(mask.as_bytes(), name.as_bytes()), "{mask} does not match {name}");
             }
         }

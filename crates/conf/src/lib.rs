@@ -18,6 +18,8 @@ pub mod tree;
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 pub use error::{Error, Pos};
 pub use lexer::PARAMETER_MAX_BYTES;
 pub use load::{INCLUDED_MAX_FILES, Loader, NESTING_MAX_LEVELS, ReadFile};
@@ -34,8 +36,7 @@ pub use tree::{Block, Body, Directive, LuaCode};
 /// Why it could not be read to its end. What its directives mean is not looked at.
 pub fn parse_bytes(text: &[u8]) -> Result<Block, Error> {
     let path = Path::new("nginx.conf");
-    let source = Memory::new().with(path, text);
-    let block = Loader::new(&source, path).file(path);
+    let block = Loader::new(&Memory::new(), path).text(path, Bytes::copy_from_slice(text));
     block.end()?;
     Ok(block)
 }

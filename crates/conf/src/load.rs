@@ -64,6 +64,11 @@ impl<'s> Loader<'s> {
         self.read_file(path, None, 0)
     }
 
+    /// Reads text that comes from nowhere, as if `path` held it.
+    pub(crate) fn text(&mut self, path: &Path, text: Bytes) -> Block {
+        self.block(&mut Lexer::of_file(text, path.into()), Within::File, 0)
+    }
+
     /// Reads the argument of `-g`: directives without blocks.
     pub fn param(&mut self, text: &[u8]) -> Block {
         let mut lexer = Lexer::of_param(Bytes::copy_from_slice(text));

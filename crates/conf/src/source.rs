@@ -56,7 +56,9 @@ impl Directory for Disk {
         let Ok(entries) = std::fs::read_dir(path_of(directory)) else {
             return Vec::new();
         };
-        entries.flatten().map(|entry| entry.file_name().into_vec()).collect()
+        // `.*` matches these two as well, and then fails as in nginx: a directory cannot be read.
+        let dots = [b".".to_vec(), b"..".to_vec()];
+        entries.flatten().map(|entry| entry.file_name().into_vec()).chain(dots).collect()
     }
 
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]

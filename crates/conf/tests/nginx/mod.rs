@@ -95,6 +95,9 @@ fn accept(_: &mut Scope<'_, Conf>, _: &Directive) -> Result<(), Error> {
 
 fn types(conf: &mut Conf, block: &Block) -> Result<(), Error> {
     block.entries(&mut |entry| {
+        if entry.name == "include" {
+            return Err(entry.error("invalid number of arguments in \"include\" directive"));
+        }
         for extension in &entry.args {
             conf.types.push(String::from_utf8_lossy(extension).into_owned());
         }
