@@ -121,8 +121,9 @@ fn match_set(set: &[u8], byte: u8) -> Option<(bool, usize)> {
         if let Some((class, length)) = class_name(&set[at..]) {
             match in_class(class, byte) {
                 Some(member) => found |= member,
-                // A set with a class that does not exist matches nothing.
-                None => return Some((false, at)),
+                // Behind a class that does not exist a set matches nothing any more.
+                None if !found => return Some((false, at)),
+                None => {}
             }
             at += length;
             continue;

@@ -3,6 +3,7 @@
 //! Runs at boot and at reload, off the loops. Reading never fails, see `tree`: what is wrong ends
 //! the tree in the place where nginx would have stopped.
 
+use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Loader<'s> {
     /// What relative names are appended to, with the slash at its end.
     conf_prefix: Vec<u8>,
     files: Vec<ReadFile>,
+    /// Positions in `files`.
+    by_path: HashMap<Arc<Path>, usize>,
     included: u32,
 }
 
@@ -56,7 +59,13 @@ impl<'s> Loader<'s> {
     pub fn new(source: &'s dyn Source, conf_file: &Path) -> Self {
         let name = conf_file.as_os_str().as_bytes();
         let prefix = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
-        Self { source, conf_prefix: name[..prefix].to_vec(), files: Vec::new(), included: 0 }
+        Self {
+            source,
+            conf_prefix: name[..prefix].to_vec(),
+            files: Vec::new(),
+            by_path: HashMap::new(),
+            included: 0,
+        }
     }
 
     /// Reads a configuration file with all that it includes.
@@ -106,8 +115,8 @@ impl<'s> Loader<'s> {
     }
 
     fn text_of(&mut self, path: &Path, included_at: Option<&Pos>) -> Result<ReadFile, Error> {
-        if let Some(file) = self.files.iter().find(|file| *file.path == *path) {
-            return Ok(file.clone());
+        if let Some(&index) = self.by_path.get(path) {
+            return Ok(self.files[index].clone());
         }
         let name = path.as_os_str().as_bytes();
         let text = self.source.read(path).map_err(|error| match included_at {
@@ -119,6 +128,7 @@ impl<'s> Loader<'s> {
             None => Error::unplaced(failed("open()", name, &error)),
         })?;
         let file = ReadFile { path: path.into(), text: text.into() };
+        self.by_path.insert(Arc::clone(&file.path), self.files.len());
         self.files.push(file.clone());
         Ok(file)
     }
