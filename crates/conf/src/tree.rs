@@ -86,8 +86,9 @@ impl Directive {
 
 impl Block {
     /// Calls `visit` with each entry of a block whose lines are no directives (`types`, `map`):
-    /// `name` is the first word and `args` are the others. Included files are followed; an `include` without exactly one
-    /// argument is visited like any other entry, for nginx leaves it to the block what to say.
+    /// `name` is the first word and `args` are the others. Included files are followed; an
+    /// `include` without exactly one argument is visited like any other entry, for nginx leaves it
+    /// to the block what to say.
     ///
     /// # Errors
     ///
