@@ -1,0 +1,152 @@
+//! The threads of a runtime: carriers, the starter that makes them ahead of need, the watchdog, and
+//! the parked threads that give loops their identity. Boot, and the starter's thread.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread::Builder;
+use std::time::Duration;
+
+use clearway_base::log::Level;
+use clearway_os::{futex, signal, thread};
+
+use crate::event_loop::Exit;
+use crate::metrics;
+use crate::shared::{Restore, SPARES_AHEAD, Shared};
+use crate::watchdog;
+use crate::word::Lease;
+
+/// After a failure to start a thread, how long until the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Stack of a thread that only parks, in bytes.
+const SMALL_STACK: usize = 64 << 10;
+
+/// Starts the threads that a fresh runtime needs: one carrier per loop with its lease, spares, the
+/// starter, the watchdog.
+///
+/// # Errors
+/// What the first failing start of a thread said.
+pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<()> {
+    for (index, lease) in leases.into_iter().enumerate() {
+        start_identity(shared, index)?;
+        shared.carriers[index].assign(index, lease);
+        start_carrier(shared, Birth::OfLoop)?;
+    }
+    let ahead = SPARES_AHEAD.min(shared.carriers.len() - shared.loops().len());
+    for _ in 0..ahead {
+        start_carrier(shared, Birth::Spare)?;
+    }
+    spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
+    if let Some(period) = shared.handover_after {
+        spawn("watchdog", SMALL_STACK, move || watchdog::run(shared, period))?;
+    }
+    Ok(())
+}
+
+/// How priorities can be lowered *and* restored: tried out on a thread that is thrown away.
+#[expect(clippy::disallowed_methods, reason = "boot: the thread ends after three system calls")]
+pub(crate) fn probe_restore() -> Restore {
+    let probe = Builder::new().name("probe".to_owned()).stack_size(SMALL_STACK).spawn(|| {
+        let tid = thread::current();
+        let nice = thread::nice(tid)?;
+        thread::demote_nice(tid)?;
+        thread::set_nice(tid, nice).map(|()| nice)
+    });
+    match probe.map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok(nice))) => Restore::Nice(nice),
+        _ => Restore::Batch,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the threads of a runtime start here")]
+fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    Builder::new().name(name.to_owned()).stack_size(stack).spawn(move || {
+        signal::block_all();
+        body();
+    })?;
+    Ok(())
+}
+
+/// What a new carrier does first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Birth {
+    /// Its loop is assigned already.
+    OfLoop,
+    /// It parks.
+    Spare,
+}
+
+/// Stack of a carrier, in bytes: handlers and libraries run on it.
+const CARRIER_STACK: usize = 2 << 20;
+
+fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
+    let me = shared.started.load(Ordering::Relaxed) as usize;
+    spawn(&format!("carrier {me}"), CARRIER_STACK, move || carry(shared, me, birth))?;
+    shared.started.store(me as u32 + 1, Ordering::Release);
+    metrics::CARRIERS_STARTED.increment();
+    Ok(())
+}
+
+/// A carrier's life: run a loop until it is lost, then be a spare.
+fn carry(shared: &'static Shared, me: usize, birth: Birth) {
+    let carrier = &shared.carriers[me];
+    carrier.tid.store(thread::current(), Ordering::Relaxed);
+    if birth == Birth::Spare {
+        shared.spares.push(me);
+        shared.release_waiting();
+    }
+    while let Some((index, lease)) = carrier.wait_assignment() {
+        match shared.loops()[index].run(me, lease) {
+            Exit::Lost => {
+                shared.spares.push(me);
+                shared.release_waiting();
+            }
+            Exit::Stopped => return,
+        }
+    }
+}
+
+/// The starter: sleeps until spares run low (rule: a lender sets `starter` to 0 and wakes it).
+fn keep_spares_ahead(shared: &'static Shared) {
+    while !shared.stopping() {
+        let started = shared.started.load(Ordering::Relaxed) as usize;
+        if started < shared.carriers.len() && shared.spares.count() < SPARES_AHEAD {
+            if let Err(error) = start_carrier(shared, Birth::Spare) {
+                shared.sink.log(Level::Alert, format_args!("cannot start a carrier ({error})"));
+                futex::wait(&shared.starter, 0, Some(RETRY_AFTER));
+            }
+            // It counts as a spare only when it runs: give it the time, lest too many start.
+            while shared.carriers[started].tid.load(Ordering::Relaxed) == 0 && !shared.stopping() {
+                if shared.started.load(Ordering::Relaxed) as usize == started {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            continue;
+        }
+        shared.starter.store(1, Ordering::SeqCst);
+        let low = shared.spares.count() < SPARES_AHEAD && started < shared.carriers.len();
+        if !low && !shared.stopping() {
+            futex::wait(&shared.starter, 1, None);
+        }
+        shared.starter.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The parked thread whose id stands for loop `index`.
+fn start_identity(shared: &'static Shared, index: usize) -> io::Result<()> {
+    spawn(&format!("loop {index}"), SMALL_STACK, move || {
+        let identity = &shared.loops()[index].identity;
+        identity.store(thread::current(), Ordering::Release);
+        futex::wake(identity, 1);
+        let park = std::sync::atomic::AtomicU32::new(0);
+        while !shared.stopping() {
+            futex::wait(&park, 0, None);
+        }
+    })?;
+    let identity = &shared.loops()[index].identity;
+    while identity.load(Ordering::Acquire) == 0 {
+        futex::wait(identity, 0, None);
+    }
+    Ok(())
+}

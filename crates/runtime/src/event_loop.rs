@@ -1,0 +1,242 @@
+//! A loop and its turn: wait for events, make everything that they and the queues name ready, then
+//! poll what is ready. Runs on the loop's carrier; word.rs has the rules.
+#![expect(unsafe_code, reason = "loop-local data behind the word, tasks as queue entries")]
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use clearway_os::clock;
+use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
+
+use crate::ready::Ring;
+use crate::remote::Remote;
+use crate::shared::{Lent, Shared, Waiting};
+use crate::slots::{self, Slots, Token};
+use crate::stack::Stack;
+use crate::suspects::Tag;
+use crate::task::{self, Header, Outcome, Queued};
+use crate::timer::Timers;
+use crate::word::{Lease, Phase, Word};
+
+/// Events that one epoll_wait can bring.
+const EVENTS_MAX: usize = 512;
+
+/// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
+const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
+
+const fn parse_flag(text: Option<&str>) -> u64 {
+    let Some(text) = text else { return 0 };
+    let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
+    while i < digits.len() {
+        assert!(digits[i].is_ascii_digit(), "CLEARWAY_CHAOS_LEND is a number");
+        value = value * 10 + (digits[i] - b'0') as u64;
+        i += 1;
+    }
+    value
+}
+
+/// A loop. It is never freed.
+pub(crate) struct Loop {
+    pub(crate) remote: Remote,
+    pub(crate) epoll: Epoll,
+    pub(crate) slots: Slots,
+    /// The loop's identity thread.
+    pub(crate) identity: AtomicU32,
+    ready: Ring<Header>,
+    now_ms: AtomicU64,
+    unix_ms: AtomicU64,
+    owned: UnsafeCell<Owned>,
+}
+
+/// What the carrier that is named in the word touches, in RUN only (rule 5 of word.rs).
+struct Owned {
+    events: Vec<Event>,
+    timers: Timers,
+    polls: u64,
+}
+
+// SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
+// other fields are made for sharing.
+unsafe impl Sync for Loop {}
+
+/// Why a carrier stopped running a loop.
+pub(crate) enum Exit {
+    /// It was lent to another.
+    Lost,
+    /// The runtime stops.
+    Stopped,
+}
+
+impl Loop {
+    /// A loop that carrier `index` will run, and the lease to start it with.
+    pub(crate) fn new(index: usize, shared: &'static Shared) -> io::Result<(Self, Lease)> {
+        let (word, lease) = Word::new(index);
+        let (epoll, signal) = (Epoll::new()?, EventFd::new()?);
+        epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
+        let now = clock::monotonic_ms();
+        let owned = Owned { events: Vec::with_capacity(EVENTS_MAX), timers: Timers::new(now), polls: 0 };
+        let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
+        let new = Self {
+            remote,
+            epoll,
+            slots: Slots::new(),
+            identity: AtomicU32::new(0),
+            ready: Ring::new(),
+            now_ms: AtomicU64::new(now),
+            unix_ms: AtomicU64::new(clock::unix_ms()),
+            owned: UnsafeCell::new(owned),
+        };
+        Ok((new, lease))
+    }
+
+    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps.
+    pub(crate) fn now_ms(&self) -> u64 {
+        match self.remote.word.load().phase() {
+            Phase::Wait => clock::monotonic_ms(),
+            _ => self.now_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Milliseconds since the epoch, likewise.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        match self.remote.word.load().phase() {
+            Phase::Wait => clock::unix_ms(),
+            _ => self.unix_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Runs the loop until it is lost or the runtime stops. `me` is the calling carrier, which
+    /// `lease` names as the owner in RUN.
+    pub(crate) fn run(&'static self, me: usize, mut lease: Lease) -> Exit {
+        while !self.remote.shared.stopping() {
+            // SAFETY: the caller owns the loop and is in RUN.
+            unsafe { self.gather(&mut lease) };
+            for _ in 0..self.ready.len() {
+                let Some(task) = self.ready.pop() else { break };
+                // SAFETY: the caller owns the loop; the queue entry's reference goes along.
+                if !unsafe { self.poll(task, me, &mut lease) } {
+                    return Exit::Lost;
+                }
+            }
+        }
+        Exit::Stopped
+    }
+
+    /// Waits, then makes ready what has something to do.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn gather(&'static self, lease: &mut Lease) {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        let mut timeout = Some(0);
+        if self.ready.len() == 0 {
+            timeout = owned.timers.next_ms().map(|at| at.saturating_sub(clock::monotonic_ms()));
+        }
+        if self.remote.begin_wait(lease) {
+            timeout = Some(0);
+        }
+        let waited = self.epoll.wait(&mut owned.events, timeout);
+        self.remote.word.end_wait(lease);
+        debug_assert!(waited.is_ok(), "an epoll descriptor of ours: {waited:?}");
+        self.remote.shared.wake_watchdog();
+        let now = clock::monotonic_ms();
+        self.now_ms.store(now, Ordering::Relaxed);
+        self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        for event in &owned.events {
+            self.dispatch(event);
+        }
+        for task in self.remote.inject.take() {
+            self.push(task);
+        }
+        owned.timers.take_inbox(&self.remote);
+        owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
+    }
+
+    /// The owner puts a task into the ready ring.
+    fn push(&self, task: NonNull<Header>) {
+        if let Err(task) = self.ready.push(task) {
+            self.remote.inject(task);
+        }
+    }
+
+    fn dispatch(&'static self, event: &Event) {
+        let token = Token(event.data.u64());
+        let Some(slot) = self.slots.find(token) else { return };
+        let bits = slots::readiness(event.flags);
+        if !slot.add(token, bits) {
+            return;
+        }
+        for (mask, cell) in [(slots::READ, &slot.reader), (slots::WRITE, &slot.writer)] {
+            if bits & mask != 0
+                && let Some(waker) = cell.take()
+            {
+                task::wake_local(waker, &self.remote, |task| self.push(task));
+            }
+        }
+    }
+
+    /// Polls one task. `false`: the loop was lent meanwhile, and all that follows from that is done.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop; `task` comes with its queue entry's reference.
+    unsafe fn poll(&'static self, task: NonNull<Header>, me: usize, lease: &mut Lease) -> bool {
+        let shared = self.remote.shared;
+        // SAFETY: alive by the reference.
+        let header = unsafe { task.as_ref() };
+        let tag = Tag(header.tag.load(Ordering::Relaxed));
+        shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
+        let suspect = shared.suspects.check(tag, self.now_ms.load(Ordering::Relaxed));
+        // SAFETY: as for this function.
+        let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
+        self.remote.word.begin_poll(lease);
+        header.lease.store(lease.bits(), Ordering::Relaxed);
+        if let Some(manner) = suspect {
+            if shared.lend_own(&self.remote, *lease, tag, manner) == Lent::NoSpare {
+                // SAFETY: taken from the ready ring, not polled.
+                return self.postpone(unsafe { Queued::new(task) }, lease);
+            }
+        } else if chaos {
+            shared.lend(&self.remote, *lease, shared.kept);
+        }
+        // SAFETY: the reference is handed on.
+        let outcome = unsafe { task::poll(task) };
+        if self.remote.word.end_poll(lease) {
+            if outcome == Outcome::Notified {
+                self.push(task);
+            }
+            return true;
+        }
+        shared.come_back(me);
+        if outcome == Outcome::Notified {
+            self.remote.inject(task);
+        }
+        self.remote.signal.signal();
+        false
+    }
+
+    /// A suspect that finds no spare waits for one, still notified; the loop goes on.
+    fn postpone(&'static self, task: Queued, lease: &mut Lease) -> bool {
+        self.remote.shared.wait_for_spare(Waiting::Before(task));
+        if self.remote.word.end_poll(lease) {
+            return true;
+        }
+        self.remote.shared.come_back(lease.carrier());
+        self.remote.signal.signal();
+        false
+    }
+
+    /// Counts polls; `true` for every `CHAOS_LEND`-th.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn is_chaotic(&self) -> bool {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        owned.polls += 1;
+        owned.polls.is_multiple_of(CHAOS_LEND)
+    }
+}

@@ -1,0 +1,154 @@
+//! What users of a runtime hold: the runtime itself, its loops, timers.
+
+use std::future::Future;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use crate::carriers;
+use crate::event_loop::Loop;
+use crate::shared::{Config, Shared};
+use crate::suspects::Tag;
+use crate::task;
+use crate::timer::Handle;
+use crate::word::CARRIERS_MAX;
+
+/// The bytes that a task takes beside its future.
+pub const TASK_OVERHEAD: usize = task::HEADER_SIZE;
+
+/// A set of loops and the threads that run them. It lives until the process ends: dropping the
+/// handle changes nothing, [`Runtime::stop`] ends the threads.
+#[derive(Clone, Copy)]
+pub struct Runtime(&'static Shared);
+
+impl Runtime {
+    /// Starts the loops. Their carriers inherit the priority of the calling thread.
+    ///
+    /// # Errors
+    /// When descriptors or threads are refused, or the configuration has no loops or more carriers
+    /// than a word can name (16,384).
+    pub fn start(config: &Config) -> io::Result<Self> {
+        if config.loops == 0 || config.loops + config.handover_carriers > CARRIERS_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let shared: &'static Shared = Box::leak(Box::new(Shared::new(config, carriers::probe_restore())));
+        let mut leases = Vec::new();
+        let mut loops: Vec<&'static Loop> = Vec::new();
+        for index in 0..config.loops {
+            let (new, lease) = Loop::new(index, shared)?;
+            loops.push(Box::leak(Box::new(new)));
+            leases.push(lease);
+        }
+        let set = shared.loops.set(loops.into());
+        debug_assert!(set.is_ok(), "a fresh runtime");
+        carriers::start(shared, leases)?;
+        Ok(Self(shared))
+    }
+
+    /// How many loops there are.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.loops().len()
+    }
+
+    /// Never: a runtime has at least one loop.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Loop number `index`.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    #[must_use]
+    pub fn at(self, index: usize) -> LoopRef {
+        LoopRef(self.0.loops()[index])
+    }
+
+    /// All loops.
+    pub fn loops(self) -> impl Iterator<Item = LoopRef> {
+        self.0.loops().iter().map(|l| LoopRef(l))
+    }
+
+    /// Wakes every task that waits for a socket or listener, so that it looks at flags that were
+    /// set before this call.
+    pub fn wake_all(self) {
+        for l in self.0.loops() {
+            l.slots.wake_all();
+        }
+    }
+
+    /// Ends every loop after its present turn. Tasks are not dropped.
+    pub fn stop(self) {
+        self.0.stop();
+    }
+}
+
+/// A loop. Any thread may hold it; loops are never freed.
+#[derive(Clone, Copy)]
+pub struct LoopRef(pub(crate) &'static Loop);
+
+impl LoopRef {
+    /// Starts a task; this loop is its home for life. `tag` is what its first poll does.
+    pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
+        task::spawn(&self.0.remote, tag.0, future);
+    }
+
+    /// Milliseconds of the monotonic clock, read once per turn of the loop.
+    #[must_use]
+    pub fn now_ms(self) -> u64 {
+        self.0.now_ms()
+    }
+
+    /// Milliseconds since the epoch, read once per turn of the loop.
+    #[must_use]
+    pub fn unix_ms(self) -> u64 {
+        self.0.unix_ms()
+    }
+
+    /// Which loop of its runtime this is, from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0.remote.index
+    }
+
+    /// The id of the parked thread that stands for this loop (`$pid`, `PID#TID` in logs).
+    #[must_use]
+    pub fn identity(self) -> u32 {
+        self.0.identity.load(Ordering::Acquire)
+    }
+}
+
+/// A timer on a loop's wheel (1 ms), owned by one task. Arming it again is a store, dropping it
+/// takes it off the wheel.
+pub struct Timer {
+    home: LoopRef,
+    handle: Handle,
+}
+
+impl Timer {
+    /// A timer that is not armed.
+    #[must_use]
+    pub fn new(home: LoopRef) -> Self {
+        Self { home, handle: Handle::new(&home.0.remote) }
+    }
+
+    /// Has it expire when [`LoopRef::now_ms`] reaches `deadline_ms`, instead of any time set before.
+    pub fn arm(&self, deadline_ms: u64) {
+        self.handle.arm(deadline_ms);
+    }
+
+    /// Has it never expire until it is armed again.
+    pub fn disarm(&self) {
+        self.handle.disarm();
+    }
+
+    /// Ready once the deadline has passed, and so until it is armed again.
+    pub fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.handle.poll_expired(cx.waker(), || self.home.now_ms()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}

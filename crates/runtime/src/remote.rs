@@ -1,0 +1,140 @@
+//! The side of a loop that every thread may touch: its word, the queues into it, and the eventfd
+//! that ends its sleep (rule 6 of word.rs). A task's wakers know this part of their home only.
+#![expect(unsafe_code, reason = "tasks enter the inject queue as pointers")]
+
+use std::ptr::NonNull;
+
+use crate::stack::Stack;
+use crate::task::Header;
+use crate::timer::Node;
+use crate::word::{Lease, Word};
+
+#[cfg(not(loom))]
+pub(crate) use clearway_os::epoll::EventFd as Signal;
+#[cfg(loom)]
+pub(crate) use loom_signal::Signal;
+
+/// See the file's head.
+pub(crate) struct Remote {
+    pub(crate) word: Word,
+    /// Tasks that became ready elsewhere than in the owner's RUN, and what the ring had no room for.
+    pub(crate) inject: Stack<Header>,
+    /// Timer nodes that the wheel must look at.
+    pub(crate) timers: Stack<Node>,
+    pub(crate) signal: Signal,
+    /// Which loop this is.
+    #[cfg(not(loom))]
+    pub(crate) index: usize,
+    #[cfg(not(loom))]
+    pub(crate) shared: &'static crate::shared::Shared,
+}
+
+impl Remote {
+    /// Puts a task that was made NOTIFIED (task.rs), with a reference to it, into the inject queue.
+    pub(crate) fn inject(&self, task: NonNull<Header>) {
+        // SAFETY: the caller's reference keeps the task alive until the owner of the loop has
+        // polled it; NOTIFIED makes sure that it is in one queue only.
+        unsafe { self.inject.push(task) };
+        self.notify();
+    }
+
+    /// Rule 6, after a push.
+    pub(crate) fn notify(&self) {
+        if self.word.may_sleep() {
+            self.signal.signal();
+        }
+    }
+
+    /// Rule 6, the other side: announces sleep; `true` if there is something to do first.
+    pub(crate) fn begin_wait(&self, lease: &mut Lease) -> bool {
+        self.word.begin_wait(lease);
+        !self.inject.is_empty() || !self.timers.is_empty()
+    }
+}
+
+#[cfg(loom)]
+mod loom_signal {
+    use loom::sync::Notify;
+
+    /// Stands for the eventfd and epoll_wait: a signal is kept until somebody waits.
+    pub(crate) struct Signal(Notify);
+
+    impl Signal {
+        pub(crate) fn new() -> Self {
+            Self(Notify::new())
+        }
+
+        pub(crate) fn signal(&self) {
+            self.0.notify();
+        }
+
+        pub(crate) fn wait(&self) {
+            self.0.wait();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::task::{self, Outcome};
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use loom::thread;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    fn remote() -> (&'static Remote, Lease) {
+        let (word, lease) = Word::new(0);
+        let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal: Signal::new() };
+        (Box::leak(Box::new(remote)), lease)
+    }
+
+    /// Runs the loop until the task in it is complete; a lost wake-up is a deadlock to loom.
+    fn run(remote: &'static Remote, lease: &mut Lease) {
+        loop {
+            if !remote.begin_wait(lease) {
+                remote.signal.wait();
+            }
+            remote.word.end_wait(lease);
+            for task in remote.inject.take() {
+                remote.word.begin_poll(lease);
+                // SAFETY: the reference came with the queue entry.
+                let outcome = unsafe { task::poll(task) };
+                assert!(remote.word.end_poll(lease));
+                match outcome {
+                    Outcome::Complete => return,
+                    Outcome::Notified => remote.inject(task),
+                    Outcome::Pending => {}
+                }
+            }
+        }
+    }
+
+    /// A task that waits for a flag, set and woken from another thread at any moment, is polled
+    /// once more and ends; its future is dropped exactly once, at that time.
+    #[test]
+    fn loom_a_wakeup_from_another_thread_reaches_a_sleeping_loop() {
+        loom::model(|| {
+            let (remote, mut lease) = remote();
+            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let theirs = Arc::clone(&flag);
+            task::spawn(remote, 0, {
+                let flag = Arc::clone(&flag);
+                poll_fn(move |cx| {
+                    flag.1.register(cx.waker());
+                    if flag.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+                })
+            });
+            let waking = thread::spawn(move || {
+                theirs.0.store(true, Relaxed);
+                if let Some(waker) = theirs.1.take() {
+                    waker.wake();
+                }
+            });
+            run(remote, &mut lease);
+            waking.join().unwrap();
+            drop(flag.1.take());
+        });
+    }
+}

@@ -1,0 +1,319 @@
+//! What the loops, the carriers and the watchdog of one runtime have in common, and the two acts
+//! that all of them take part in: lending a loop, and coming back from one that was lent.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use clearway_base::log::{Level, Sink};
+use clearway_os::{clock, futex, thread};
+use crossbeam_queue::SegQueue;
+
+use crate::demotion::Demotion;
+use crate::event_loop::Loop;
+use crate::metrics;
+use crate::remote::Remote;
+use crate::spares::Spares;
+use crate::suspects::{Manner, Suspects, Tag};
+use crate::task::Queued;
+use crate::word::Lease;
+
+/// Fewer spares than this and more are started ahead.
+pub(crate) const SPARES_AHEAD: usize = 8;
+
+/// A carrier's `assigned`: nothing yet.
+const UNASSIGNED: u32 = 0;
+/// A carrier's `assigned`: the runtime stops.
+const STOP: u32 = u32::MAX;
+
+/// How a runtime is to be.
+#[derive(Clone)]
+pub struct Config {
+    /// Event loops; at least 1.
+    pub loops: usize,
+    /// A task that holds its loop longer than this loses it; `None`: never.
+    pub handover_after: Option<Duration>,
+    /// Carriers beyond one per loop, at most.
+    pub handover_carriers: usize,
+    /// Takes the runtime's log lines.
+    pub sink: Arc<dyn Sink>,
+}
+
+/// One carrier, as others see it.
+pub(crate) struct Carrier {
+    /// Loop index + 1, or one of the values above; a futex.
+    assigned: AtomicU32,
+    /// The word's value under which the assigned loop starts.
+    lease: AtomicU64,
+    pub(crate) tid: AtomicU32,
+    /// The tag of what it polls.
+    pub(crate) tag: AtomicU32,
+    pub(crate) demotion: Demotion,
+    /// Its CPU clock when the watchdog first saw it detached; the watchdog only. 0: not seen yet.
+    pub(crate) cpu_seen_ns: AtomicU64,
+    /// When it gave its loop away itself, and for which tag; the carrier only. 0: it did not.
+    detached_ns: AtomicU64,
+    detached_tag: AtomicU32,
+}
+
+/// What waits for a spare that suspects may have.
+pub(crate) enum Waiting {
+    /// A task that reached a suspect tag in the middle of a poll.
+    Inside(Waker),
+    /// One whose next poll is suspect; it stays notified.
+    Before(Queued),
+}
+
+/// See the file's head.
+pub(crate) struct Shared {
+    pub(crate) carriers: Box<[Carrier]>,
+    pub(crate) spares: Spares,
+    pub(crate) suspects: Suspects,
+    pub(crate) loops: OnceLock<Box<[&'static Loop]>>,
+    pub(crate) handover_after: Option<Duration>,
+    pub(crate) sink: Arc<dyn Sink>,
+    /// Carriers started so far.
+    pub(crate) started: AtomicU32,
+    /// Detached carriers at the moment, about.
+    pub(crate) detached: AtomicU32,
+    /// Spares that suspects may not have.
+    pub(crate) kept: usize,
+    /// 1: the starter of carriers sleeps; a futex.
+    pub(crate) starter: AtomicU32,
+    /// 1: the watchdog sleeps or is about to (rule 9 of word.rs); a futex.
+    pub(crate) watchdog: AtomicU32,
+    pub(crate) restore: Restore,
+    stopping: AtomicBool,
+    /// Suspects that wait for a carrier.
+    waiting: SegQueue<Waiting>,
+    last_alert_ms: AtomicU64,
+}
+
+/// How the priority of a carrier is lowered and restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restore {
+    /// By nice value, back to this one.
+    Nice(i32),
+    /// By SCHED_BATCH, where a nice value could not be raised again.
+    Batch,
+}
+
+impl Restore {
+    pub(crate) fn lower(self, tid: u32) {
+        let _ = match self {
+            Self::Nice(_) => thread::demote_nice(tid),
+            Self::Batch => thread::set_policy(tid, thread::Policy::Batch),
+        };
+        metrics::DEMOTIONS.increment();
+    }
+
+    fn raise(self, tid: u32) {
+        let _ = match self {
+            Self::Nice(nice) => thread::set_nice(tid, nice),
+            Self::Batch => thread::set_policy(tid, thread::Policy::Normal),
+        };
+    }
+}
+
+impl Carrier {
+    fn new() -> Self {
+        Self {
+            assigned: AtomicU32::new(UNASSIGNED),
+            lease: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+            tag: AtomicU32::new(0),
+            demotion: Demotion::new(),
+            cpu_seen_ns: AtomicU64::new(0),
+            detached_ns: AtomicU64::new(0),
+            detached_tag: AtomicU32::new(0),
+        }
+    }
+
+    /// Gives a parked carrier a loop to run.
+    pub(crate) fn assign(&self, index: usize, lease: Lease) {
+        self.lease.store(lease.bits(), Ordering::Relaxed);
+        self.assigned.store(index as u32 + 1, Ordering::Release);
+        futex::wake(&self.assigned, 1);
+    }
+
+    /// Parks until there is a loop to run: its index and lease. `None`: the runtime stops.
+    pub(crate) fn wait_assignment(&self) -> Option<(usize, Lease)> {
+        loop {
+            match self.assigned.load(Ordering::Acquire) {
+                UNASSIGNED => futex::wait(&self.assigned, UNASSIGNED, None),
+                STOP => return None,
+                index => {
+                    self.assigned.store(UNASSIGNED, Ordering::Relaxed);
+                    let lease = Lease::from_bits(self.lease.load(Ordering::Relaxed));
+                    return Some((index as usize - 1, lease));
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: &Config, restore: Restore) -> Self {
+        let carriers = config.loops + config.handover_carriers;
+        Self {
+            carriers: (0..carriers).map(|_| Carrier::new()).collect(),
+            spares: Spares::new(carriers),
+            suspects: Suspects::new(),
+            loops: OnceLock::new(),
+            handover_after: config.handover_after,
+            sink: Arc::clone(&config.sink),
+            started: AtomicU32::new(0),
+            detached: AtomicU32::new(0),
+            kept: (config.handover_carriers / 4).min(config.loops.max(2)),
+            starter: AtomicU32::new(0),
+            watchdog: AtomicU32::new(0),
+            restore,
+            stopping: AtomicBool::new(false),
+            waiting: SegQueue::new(),
+            last_alert_ms: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn loops(&self) -> &[&'static Loop] {
+        self.loops.get().map_or(&[], |loops| loops)
+    }
+
+    /// Rule 4 of word.rs: gives the loop, seen in POLL, to a spare if more than `keep` are there.
+    /// `from` is the carrier that polls. `false`: no spare, or the loop has moved on.
+    pub(crate) fn lend(&self, remote: &Remote, seen: Lease, keep: usize) -> Lent {
+        let Some(spare) = self.spares.pop(keep) else { return Lent::NoSpare };
+        let from = &self.carriers[seen.carrier()];
+        from.cpu_seen_ns.store(0, Ordering::Relaxed);
+        from.demotion.stuck();
+        self.detached.fetch_add(1, Ordering::Relaxed);
+        match remote.word.lend(seen, spare) {
+            Some(lease) => {
+                self.carriers[spare].assign(remote.index, lease);
+                if self.spares.count() < SPARES_AHEAD {
+                    self.call_starter();
+                }
+                Lent::Done
+            }
+            None => {
+                from.demotion.attached();
+                self.detached.fetch_sub(1, Ordering::Relaxed);
+                self.spares.push(spare);
+                Lent::MovedOn
+            }
+        }
+    }
+
+    /// The polling carrier gives its own loop away before it runs the suspect `tag`.
+    pub(crate) fn lend_own(&self, remote: &Remote, lease: Lease, tag: Tag, manner: Manner) -> Lent {
+        let me = &self.carriers[lease.carrier()];
+        let lent = self.lend(remote, lease, self.kept);
+        if lent == Lent::Done {
+            metrics::SUSPECTS_DETACHED.increment();
+            me.detached_tag.store(tag.0, Ordering::Relaxed);
+            me.detached_ns.store(clock::monotonic_ns().max(1), Ordering::Relaxed);
+            self.wake_watchdog();
+            if manner == Manner::Burns {
+                let tid = me.tid.load(Ordering::Relaxed);
+                me.demotion.demote(|| self.restore.lower(tid));
+            }
+        }
+        lent
+    }
+
+    /// Has a suspect tried again when a carrier is free for it.
+    pub(crate) fn wait_for_spare(&self, suspect: Waiting) {
+        metrics::SUSPECTS_QUEUED.increment();
+        self.call_starter();
+        self.waiting.push(suspect);
+        if self.spares.count() > self.kept {
+            self.release_waiting();
+        }
+    }
+
+    /// Lets one waiting suspect try again.
+    pub(crate) fn release_waiting(&self) {
+        match self.waiting.pop() {
+            Some(Waiting::Inside(waker)) => waker.wake(),
+            Some(Waiting::Before(task)) => task.requeue(),
+            None => {}
+        }
+    }
+
+    /// Rule 7 of word.rs, first part: the carrier has finished a poll after its loop was lent.
+    pub(crate) fn come_back(&self, me: usize) {
+        let carrier = &self.carriers[me];
+        let tid = carrier.tid.load(Ordering::Relaxed);
+        carrier.demotion.come_back(|| self.restore.raise(tid));
+        self.detached.fetch_sub(1, Ordering::Relaxed);
+        let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
+        let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };
+        let now = clock::monotonic_ns();
+        let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
+        if u128::from(now - since) <= limit.as_nanos() {
+            self.suspects.absolve(tag);
+        } else if let Some(manner) = self.suspects.check(tag, now / 1_000_000) {
+            self.suspects.blame(tag, manner, now / 1_000_000);
+        }
+    }
+
+    /// Says once a second that spares have run out.
+    pub(crate) fn alert_exhausted(&self) {
+        metrics::CARRIERS_EXHAUSTED.increment();
+        let now = clock::monotonic_ms();
+        let last = self.last_alert_ms.load(Ordering::Relaxed);
+        if now.saturating_sub(last) < 1000 && last != 0 {
+            return;
+        }
+        if self.last_alert_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let limit = self.carriers.len() - self.loops().len();
+            self.sink.log(Level::Alert, format_args!("{limit} handover_carriers are not enough"));
+        }
+    }
+
+    /// Rule 9 of word.rs, the carrier's side.
+    pub(crate) fn wake_watchdog(&self) {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        if self.watchdog.load(Ordering::Relaxed) == 1 {
+            self.watchdog.store(0, Ordering::Release);
+            futex::wake(&self.watchdog, 1);
+        }
+    }
+
+    fn call_starter(&self) {
+        if (self.started.load(Ordering::Relaxed) as usize) < self.carriers.len()
+            && self.starter.swap(0, Ordering::AcqRel) == 1
+        {
+            futex::wake(&self.starter, 1);
+        }
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Ends every loop after its present turn, and the threads of the runtime with them. Tasks are
+    /// not dropped: what they hold lives until the process ends.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for l in self.loops() {
+            l.remote.signal.signal();
+        }
+        while let Some(spare) = self.spares.pop(0) {
+            self.carriers[spare].assigned.store(STOP, Ordering::Release);
+            futex::wake(&self.carriers[spare].assigned, 1);
+        }
+        for word in [&self.watchdog, &self.starter] {
+            word.store(0, Ordering::Release);
+            futex::wake(word, 1);
+        }
+    }
+}
+
+/// What came of an attempt to lend a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lent {
+    Done,
+    NoSpare,
+    MovedOn,
+}

@@ -1,0 +1,270 @@
+//! The event table of a loop: one slot per registered descriptor, named by index and generation.
+//! Slots are never freed, only recycled (rule 11 of word.rs), so any thread may hold an index and a
+//! late event meets a generation that is not its own.
+//!
+//! 1. `state` is generation (32 bits), tick (16), readiness (16). Only the generation that epoll's
+//!    token names may add readiness; each time the tick moves.
+//! 2. Who got WouldBlock clears a bit by one swap of the value it saw before the call: an event that
+//!    came meanwhile moved the tick, and the bit stays.
+//! 3. Releasing a slot moves the generation, empties the wakers and puts it on the free list.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use clearway_os::epoll::EventFlags;
+
+use crate::waker_cell::WakerCell;
+
+const PAGE: usize = 256;
+const PAGES: usize = 4096;
+
+/// Descriptors that one loop can watch.
+pub const SLOTS_MAX: usize = PAGE * PAGES;
+
+/// A read may succeed.
+pub(crate) const READ: u64 = 1;
+/// A write may succeed.
+pub(crate) const WRITE: u64 = 2;
+/// The peer has ended, or the socket failed: never cleared.
+pub(crate) const READ_CLOSED: u64 = 4;
+/// The socket failed: never cleared.
+pub(crate) const WRITE_CLOSED: u64 = 8;
+/// epoll was asked to tell of room for writing too.
+pub(crate) const WRITE_WATCHED: u64 = 16;
+
+const TICK: u64 = 1 << 16;
+const TICK_MASK: u64 = 0xffff_0000;
+
+/// One registration.
+#[repr(align(64))]
+pub(crate) struct Slot {
+    state: AtomicU64,
+    pub(crate) reader: WakerCell,
+    pub(crate) writer: WakerCell,
+    next_free: AtomicU32,
+}
+
+/// What epoll carries: index and generation. Never 0, since generations begin at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) u64);
+
+impl Token {
+    /// The eventfd of the loop; no slot has this index.
+    pub(crate) const SIGNAL: Self = Self(u32::MAX as u64);
+
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            state: AtomicU64::new(1 << 32),
+            reader: WakerCell::new(),
+            writer: WakerCell::new(),
+            next_free: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Rule 1. `false`: the token is of an earlier life of the slot.
+    pub(crate) fn add(&self, token: Token, bits: u64) -> bool {
+        let mut now = self.state.load(Ordering::Relaxed);
+        loop {
+            if (now >> 32) as u32 != token.generation() {
+                return false;
+            }
+            let tick = (now + TICK) & TICK_MASK;
+            let new = now & !TICK_MASK | tick | bits;
+            match self.state.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
+    /// Rule 2.
+    pub(crate) fn clear(&self, seen: u64, bits: u64) {
+        let _ = self.state.compare_exchange(seen, seen & !bits, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Notes that epoll watches for writing too; the bit for it is not readiness and moves no tick.
+    pub(crate) fn note_write_watched(&self) {
+        self.state.fetch_or(WRITE_WATCHED, Ordering::AcqRel);
+    }
+}
+
+/// The readiness that an event means.
+pub(crate) fn readiness(flags: EventFlags) -> u64 {
+    let mut bits = 0;
+    if flags.intersects(EventFlags::IN | EventFlags::PRI) {
+        bits |= READ;
+    }
+    if flags.contains(EventFlags::OUT) {
+        bits |= WRITE;
+    }
+    if flags.contains(EventFlags::RDHUP) {
+        bits |= READ | READ_CLOSED;
+    }
+    if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+        bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
+    }
+    bits
+}
+
+/// The table.
+pub(crate) struct Slots {
+    pages: Box<[OnceLock<Box<[Slot]>>]>,
+    grown: AtomicU32,
+    /// Index + 1 of the first free slot (0: none), and above it a count that makes swaps unique.
+    free: AtomicU64,
+}
+
+impl Slots {
+    pub(crate) fn new() -> Self {
+        let pages = (0..PAGES).map(|_| OnceLock::new()).collect();
+        Self { pages, grown: AtomicU32::new(0), free: AtomicU64::new(0) }
+    }
+
+    /// The slot that a token's index names, if that page was ever used.
+    pub(crate) fn find(&self, token: Token) -> Option<&Slot> {
+        self.slot(token.index())
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        self.pages.get(index as usize / PAGE)?.get()?.get(index as usize % PAGE)
+    }
+
+    /// Takes a free slot; `None` when [`SLOTS_MAX`] are in use. A socket can be written to at first.
+    pub(crate) fn take(&self) -> Option<(Token, &Slot)> {
+        let mut free = self.free.load(Ordering::Acquire);
+        loop {
+            let index = (free as u32).checked_sub(1);
+            let Some(index) = index else {
+                self.grow()?;
+                free = self.free.load(Ordering::Acquire);
+                continue;
+            };
+            let slot = self.slot(index)?;
+            let next = u64::from(slot.next_free.load(Ordering::Relaxed));
+            let new = ((free >> 32) + 1) << 32 | next;
+            match self.free.compare_exchange(free, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let generation = (slot.state.load(Ordering::Relaxed) >> 32) as u32;
+                    slot.state.store(u64::from(generation) << 32 | WRITE, Ordering::Release);
+                    return Some((Token::new(index, generation), slot));
+                }
+                Err(changed) => free = changed,
+            }
+        }
+    }
+
+    /// Rule 3.
+    pub(crate) fn release(&self, token: Token) {
+        let Some(slot) = self.find(token) else { return };
+        let next_generation = token.generation().checked_add(1).unwrap_or(1);
+        slot.state.store(u64::from(next_generation) << 32, Ordering::Release);
+        drop(slot.reader.take());
+        drop(slot.writer.take());
+        self.put_free(token.index(), slot);
+    }
+
+    fn put_free(&self, index: u32, slot: &Slot) {
+        let mut free = self.free.load(Ordering::Relaxed);
+        loop {
+            slot.next_free.store(free as u32, Ordering::Relaxed);
+            let new = ((free >> 32) + 1) << 32 | u64::from(index + 1);
+            match self.free.compare_exchange(free, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(changed) => free = changed,
+            }
+        }
+    }
+
+    /// Adds a page. Each caller makes a page of its own, so nobody waits for another.
+    fn grow(&self) -> Option<()> {
+        let page = self.grown.fetch_add(1, Ordering::Relaxed) as usize;
+        if page >= PAGES {
+            self.grown.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let slots = self.pages[page].get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect());
+        for (place, slot) in slots.iter().enumerate().rev() {
+            self.put_free((page * PAGE + place) as u32, slot);
+        }
+        Some(())
+    }
+
+    /// Wakes every task that waits for a descriptor, so that it looks around.
+    pub(crate) fn wake_all(&self) {
+        for slot in self.pages.iter().filter_map(OnceLock::get).flat_map(|page| page.iter()) {
+            for cell in [&slot.reader, &slot.writer] {
+                if let Some(waker) = cell.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_event_does_not_reach_the_next_life() {
+        let slots = Slots::new();
+        let (old, slot) = slots.take().unwrap();
+        assert!(slot.add(old, READ));
+        slots.release(old);
+        let (new, slot) = slots.take().unwrap();
+        assert_eq!(old.index(), new.index());
+        assert!(!slot.add(old, READ));
+        assert_eq!(slot.state() & READ, 0);
+        assert!(slot.add(new, READ));
+    }
+
+    #[test]
+    fn an_event_during_a_call_survives_its_clearing() {
+        let slots = Slots::new();
+        let (token, slot) = slots.take().unwrap();
+        slot.add(token, READ);
+        let seen = slot.state();
+        slot.add(token, READ);
+        slot.clear(seen, READ);
+        assert_ne!(slot.state() & READ, 0);
+        slot.clear(slot.state(), READ);
+        assert_eq!(slot.state() & READ, 0);
+    }
+
+    #[test]
+    fn slots_are_told_apart_across_threads() {
+        let slots = Slots::new();
+        let held = std::sync::Mutex::new(std::collections::HashSet::new());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let (token, _) = slots.take().unwrap();
+                        assert!(held.lock().unwrap().insert(token.index()));
+                        assert!(held.lock().unwrap().remove(&token.index()));
+                        slots.release(token);
+                    }
+                });
+            }
+        });
+        assert!(slots.grown.load(Ordering::Relaxed) <= 4);
+    }
+}

@@ -1,0 +1,335 @@
+//! Sockets whose readiness a loop watches. An operation is tried first; only one that would block
+//! registers the descriptor (edge-triggered), and room for writing is watched only after a write
+//! found none. A short read means that the next one would block, so it is not tried.
+//!
+//! close(2) takes the descriptor out of epoll, and an event that is on its way by then meets another
+//! generation of the slot, so no EPOLL_CTL_DEL is paid per connection. Any task may hold a socket;
+//! one task reads and one writes at a time.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use clearway_os::epoll::EventFlags;
+use clearway_os::socket::{self as sys, Peer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::LoopRef;
+use crate::coop;
+use crate::slots::{READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED};
+
+const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// A nonblocking stream socket. Each success of a poll method costs one unit of the task's budget.
+pub struct Socket {
+    fd: OwnedFd,
+    home: LoopRef,
+    /// The registration's token; 0: none yet.
+    token: AtomicU64,
+}
+
+/// Whether a successful call has shown that the next one would block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Exhausted,
+    More,
+}
+
+impl Socket {
+    /// Takes a nonblocking descriptor. It is registered at the first operation that would block.
+    #[must_use]
+    pub fn new(home: LoopRef, fd: OwnedFd) -> Self {
+        Self { fd, home, token: AtomicU64::new(0) }
+    }
+
+    /// The loop that watches it.
+    pub fn home(&self) -> LoopRef {
+        self.home
+    }
+
+    /// Ready when a read may succeed (data, end or error). A hint: it may still block.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(slot) = self.slot().or_else(|| self.register().ok()) else {
+            // Reading will say what is wrong.
+            return Poll::Ready(());
+        };
+        if slot.state() & (READ | READ_CLOSED) == 0 {
+            slot.reader.register(cx.waker());
+            if slot.state() & (READ | READ_CLOSED) == 0 {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// recv(2) into the spare capacity of `buf`, which must not be empty; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// As recv(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        let room = buf.capacity() - buf.len();
+        self.poll_reading(cx, || {
+            let size = sys::recv_into(self.fd.as_fd(), buf)?;
+            Ok((size, if size < room { After::Exhausted } else { After::More }))
+        })
+    }
+
+    /// send(2).
+    ///
+    /// # Errors
+    /// As send(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, || sys::send(self.fd.as_fd(), buf))
+    }
+
+    /// writev(2).
+    ///
+    /// # Errors
+    /// As writev(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, || sys::writev(self.fd.as_fd(), bufs))
+    }
+
+    /// sendfile(2) of a file that is in memory (it blocks on others); advances `offset`.
+    ///
+    /// # Errors
+    /// As sendfile(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: &mut u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, || sys::sendfile(self.fd.as_fd(), file, offset, count))
+    }
+
+    /// Ends the writing direction.
+    ///
+    /// # Errors
+    /// As shutdown(2).
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        sys::shutdown_write(self.fd.as_fd())
+    }
+
+    fn slot(&self) -> Option<&'static Slot> {
+        match self.token.load(Ordering::Acquire) {
+            0 => None,
+            token => self.home.0.slots.find(Token(token)),
+        }
+    }
+
+    /// Has the loop watch the descriptor for reading.
+    fn register(&self) -> io::Result<&'static Slot> {
+        let slots = &self.home.0.slots;
+        let (token, slot) = slots.take().ok_or(io::ErrorKind::OutOfMemory)?;
+        let first = self.token.compare_exchange(0, token.0, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(present) = first {
+            // The other direction was faster.
+            slots.release(token);
+            return slots.find(Token(present)).ok_or_else(|| io::ErrorKind::NotFound.into());
+        }
+        self.home.0.epoll.add(self.fd.as_fd(), token.0, READING)?;
+        Ok(slot)
+    }
+
+    fn watch_writing(&self, slot: &Slot) -> io::Result<()> {
+        if slot.state() & WRITE_WATCHED == 0 {
+            slot.note_write_watched();
+            let token = self.token.load(Ordering::Relaxed);
+            self.home.0.epoll.modify(self.fd.as_fd(), token, READING | EventFlags::OUT)?;
+        }
+        Ok(())
+    }
+
+    fn poll_reading(
+        &self,
+        cx: &mut Context<'_>,
+        mut read: impl FnMut() -> io::Result<(usize, After)>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_budget(cx));
+        loop {
+            let slot = self.slot();
+            let seen = slot.map_or(READ, Slot::state);
+            if seen & (READ | READ_CLOSED) == 0
+                && let Some(slot) = slot
+            {
+                slot.reader.register(cx.waker());
+                if slot.state() & (READ | READ_CLOSED) == 0 {
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            match read() {
+                Ok((size, after)) => {
+                    if after == After::Exhausted && seen & READ_CLOSED == 0 {
+                        slot.inspect(|slot| slot.clear(seen, READ));
+                    }
+                    coop::spend(cx);
+                    return Poll::Ready(Ok(size));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match slot {
+                    // A closed direction that would block has an error for writing only.
+                    Some(slot) => slot.clear(seen, READ | READ_CLOSED),
+                    None => drop(self.register()?),
+                },
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    fn poll_writing(
+        &self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_budget(cx));
+        loop {
+            let slot = self.slot();
+            let seen = slot.map_or(WRITE, Slot::state);
+            if seen & (WRITE | WRITE_CLOSED) == 0
+                && let Some(slot) = slot
+            {
+                slot.writer.register(cx.waker());
+                self.watch_writing(slot)?;
+                if slot.state() & (WRITE | WRITE_CLOSED) == 0 {
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            match write() {
+                Ok(size) => {
+                    coop::spend(cx);
+                    return Poll::Ready(Ok(size));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match slot {
+                    Some(slot) => slot.clear(seen, WRITE | WRITE_CLOSED),
+                    None => {
+                        let slot = self.register()?;
+                        slot.clear(slot.state(), WRITE);
+                    }
+                },
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let token = *self.token.get_mut();
+        if token != 0 {
+            self.home.0.slots.release(Token(token));
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = buf.remaining();
+        if room == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let size = ready!(self.poll_reading(cx, || {
+            let size = sys::recv(self.fd.as_fd(), buf.initialize_unfilled())?;
+            Ok((size, if size < room { After::Exhausted } else { After::More }))
+        }))?;
+        buf.advance(size);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write_vectored(&self, cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown_write())
+    }
+}
+
+/// A listening socket as one loop sees it: several loops may watch the same one, and each
+/// connection wakes one of them (`EPOLLEXCLUSIVE`).
+pub struct Listener {
+    fd: Arc<OwnedFd>,
+    home: LoopRef,
+    token: Token,
+}
+
+impl Listener {
+    /// Has `home` watch a nonblocking listening socket.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub fn new(home: LoopRef, fd: Arc<OwnedFd>) -> io::Result<Self> {
+        let (token, _) = home.0.slots.take().ok_or(io::ErrorKind::OutOfMemory)?;
+        let new = Self { fd, home, token };
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE | EventFlags::ET;
+        home.0.epoll.add(new.fd.as_fd(), token.0, flags)?;
+        Ok(new)
+    }
+
+    /// Takes one connection.
+    ///
+    /// # Errors
+    /// As accept4(2), except that there is none.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
+        ready!(coop::poll_budget(cx));
+        let Some(slot) = self.home.0.slots.find(self.token) else { return Poll::Pending };
+        loop {
+            let seen = slot.state();
+            if seen & READ == 0 {
+                slot.reader.register(cx.waker());
+                if slot.state() & READ == 0 {
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            match sys::accept(self.fd.as_fd()) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.clear(seen, READ),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                result => {
+                    coop::spend(cx);
+                    return Poll::Ready(result);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The descriptor may stay open for other loops.
+        let deleted = self.home.0.epoll.delete(self.fd.as_fd());
+        debug_assert!(deleted.is_ok(), "it was added: {deleted:?}");
+        self.home.0.slots.release(self.token);
+    }
+}

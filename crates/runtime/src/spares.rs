@@ -1,0 +1,104 @@
+//! The spare carriers: a stack of parked threads. The last of them are kept for hand-overs.
+//!
+//! 1. `head` is index + 1 of the top (0: empty), and above it a count that makes every swap unique,
+//!    so that a carrier that left and came back is not mistaken for one that never left.
+//! 2. `next` of a carrier is written by who pushes it, before the swap that publishes it.
+//! 3. `count` follows the stack: it is raised after a push and lowered before a pop, so that who
+//!    may pop always finds something; who finds `count` too low leaves without touching the stack.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// See the file's head.
+pub(crate) struct Spares {
+    head: AtomicU64,
+    count: AtomicU32,
+    next: Box<[AtomicU32]>,
+}
+
+impl Spares {
+    pub(crate) fn new(carriers: usize) -> Self {
+        let next = (0..carriers).map(|_| AtomicU32::new(0)).collect();
+        Self { head: AtomicU64::new(0), count: AtomicU32::new(0), next }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn push(&self, carrier: usize) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            self.next[carrier].store(head as u32, Ordering::Relaxed);
+            let new = ((head >> 32) + 1) << 32 | (carrier as u64 + 1);
+            match self.head.compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes a spare if more than `keep` of them are there.
+    pub(crate) fn pop(&self, keep: usize) -> Option<usize> {
+        let mut count = self.count.load(Ordering::Acquire);
+        loop {
+            if count as usize <= keep {
+                return None;
+            }
+            match self.count.compare_exchange(count, count - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => count = now,
+            }
+        }
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let carrier = (head as u32 as usize).checked_sub(1).expect("rule 3: the count was ours to lower");
+            let next = u64::from(self.next[carrier].load(Ordering::Relaxed));
+            let new = ((head >> 32) + 1) << 32 | next;
+            match self.head.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(carrier),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_kept() {
+        let spares = Spares::new(3);
+        (0..3).for_each(|carrier| spares.push(carrier));
+        assert_eq!((spares.pop(1), spares.pop(1), spares.pop(1)), (Some(2), Some(1), None));
+        assert_eq!((spares.pop(0), spares.pop(0)), (Some(0), None));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads that pop and push never hold the same carrier.
+    #[test]
+    fn loom_a_spare_is_given_out_once() {
+        loom::model(|| {
+            let spares = Arc::new(Spares::new(2));
+            (0..2).for_each(|carrier| spares.push(carrier));
+            let theirs = Arc::clone(&spares);
+            let other = thread::spawn(move || {
+                let popped = theirs.pop(0);
+                if let Some(carrier) = popped {
+                    theirs.push(carrier);
+                }
+                theirs.pop(0)
+            });
+            let mine = spares.pop(0);
+            let theirs = other.join().unwrap();
+            assert!(mine.is_some() && mine != theirs, "{mine:?} {theirs:?}");
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! What blocked lately, by tag. A suspect is polled away from its loop from the start, so that many
+//! blockers at once need not be found out one by one. Any thread; a wrong answer costs a hop (a tag
+//! that shares its entry with a blocker) or one hand-over, never correctness.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Entries of the table; tags that meet in one share its fate.
+const ENTRIES: usize = 4096;
+
+/// How long a tag stays a suspect after it blocked last, in milliseconds.
+const MEMORY_MS: u64 = 10_000;
+
+/// Polls that must end in time before a suspect is trusted again.
+const TRUST_AFTER: u64 = 8;
+
+const SCORE_MASK: u64 = 0xf;
+const BURNS: u64 = 0x10;
+const TIME_SHIFT: u32 = 8;
+
+/// What blocked lately is remembered by tag: a hash of what a task does, such as location and phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag(pub(crate) u32);
+
+impl Tag {
+    /// Nothing in particular: never a suspect.
+    pub const NONE: Self = Self(0);
+
+    /// The tag of a name (FNV-1a); different names may share one.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Self {
+        let hash = name.iter().fold(0x811c_9dc5_u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        Self(hash.max(1))
+    }
+}
+
+/// How a tag blocked last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    /// It slept.
+    Sleeps,
+    /// It used the CPU.
+    Burns,
+}
+
+/// The table.
+pub(crate) struct Suspects {
+    entries: Box<[AtomicU64]>,
+}
+
+impl Suspects {
+    pub(crate) fn new() -> Self {
+        Self { entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn entry(&self, tag: Tag) -> &AtomicU64 {
+        &self.entries[tag.0 as usize % ENTRIES]
+    }
+
+    /// Whether `tag` blocked lately, and how.
+    pub(crate) fn check(&self, tag: Tag, now_ms: u64) -> Option<Manner> {
+        let value = self.entry(tag).load(Ordering::Relaxed);
+        if value == 0 || tag == Tag::NONE || now_ms > value >> TIME_SHIFT {
+            return None;
+        }
+        Some(if value & BURNS != 0 { Manner::Burns } else { Manner::Sleeps })
+    }
+
+    /// `tag` blocked.
+    pub(crate) fn blame(&self, tag: Tag, manner: Manner, now_ms: u64) {
+        if tag != Tag::NONE {
+            let burns = if manner == Manner::Burns { BURNS } else { 0 };
+            let value = (now_ms + MEMORY_MS) << TIME_SHIFT | burns | TRUST_AFTER;
+            self.entry(tag).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// A poll of the suspect `tag` ended in time.
+    pub(crate) fn absolve(&self, tag: Tag) {
+        let entry = self.entry(tag);
+        let value = entry.load(Ordering::Relaxed);
+        let new = if value & SCORE_MASK <= 1 { 0 } else { value - 1 };
+        // Lost against another thread's news, this vote may be forgotten.
+        let _ = entry.compare_exchange(value, new, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspect_is_trusted_again_after_good_polls_or_time() {
+        let (suspects, tag) = (Suspects::new(), Tag::of(b"/burn content"));
+        assert_eq!(suspects.check(tag, 0), None);
+        suspects.blame(tag, Manner::Burns, 100);
+        assert_eq!(suspects.check(tag, 100), Some(Manner::Burns));
+        assert_eq!(suspects.check(tag, 101 + MEMORY_MS), None);
+        for _ in 1..TRUST_AFTER {
+            suspects.absolve(tag);
+            assert!(suspects.check(tag, 100).is_some());
+        }
+        suspects.absolve(tag);
+        assert_eq!(suspects.check(tag, 100), None);
+        suspects.blame(Tag::NONE, Manner::Sleeps, 100);
+        assert_eq!(suspects.check(Tag::NONE, 100), None);
+    }
+}
