@@ -1,0 +1,109 @@
+//! The least server there can be around the codec: what nginx does with
+//! `location / { return 200 "…"; }`, no socket involved.
+
+use clearway_h1::{Codec, Event, Fault, Method, Options, RequestHead, Version};
+
+/// `client_max_body_size`'s default.
+const BODY_MAX_BYTES: u64 = 1 << 20;
+
+/// One answer: how the table spells it, and what it says about the request (empty for faults).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) spelled: String,
+    pub(crate) body: String,
+}
+
+/// Answers to `input` when it arrives `step` bytes at a time.
+pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
+    let options = Options::default();
+    let (mut codec, mut head) = (Codec::new(), RequestHead::new());
+    let (mut start, mut end) = (0, step.min(input.len()));
+    let mut answers = Vec::new();
+    let mut described = String::new();
+    loop {
+        let received = match codec.receive(&input[start..end], &mut head, &options) {
+            Ok(received) => received,
+            Err(fault) => {
+                answers.push(refuse(fault, &head));
+                return answers;
+            }
+        };
+        let bytes = &input[start..];
+        start += received.consumed;
+        let complete = match received.event {
+            Event::Head { end_stream } => {
+                if let Some(fault) = judge_path(&head, bytes) {
+                    answers.push(refuse(fault, &head));
+                    return answers;
+                }
+                described = describe(&head, bytes);
+                if let Err(fault) = codec.limit_body(BODY_MAX_BYTES) {
+                    answers.push(refuse(fault, &head));
+                    return answers;
+                }
+                end_stream
+            }
+            Event::Data(_) => false,
+            Event::End => true,
+            Event::NeedInput if end < input.len() => {
+                end = (end + step).min(input.len());
+                continue;
+            }
+            Event::NeedInput => {
+                // The answer does not wait for the body.
+                if !described.is_empty() {
+                    answers.push(accept(&head, described));
+                }
+                return answers;
+            }
+        };
+        if complete {
+            answers.push(accept(&head, std::mem::take(&mut described)));
+            if !head.wants_keep_alive() {
+                return answers;
+            }
+        }
+    }
+}
+
+fn accept(head: &RequestHead, body: String) -> Answer {
+    let body = if head.method() == Method::Head { String::new() } else { body };
+    let spelled = if head.version() == Version::HTTP_09 { "0.9" } else { "200" };
+    Answer { spelled: spelled.to_owned(), body }
+}
+
+fn refuse(fault: Fault, head: &RequestHead) -> Answer {
+    let prefix = if head.version() == Version::HTTP_09 { "0.9-" } else { "" };
+    Answer { spelled: format!("{prefix}{}", fault.page()), body: String::new() }
+}
+
+/// Stands in for the normalizing of paths, which is not the codec's: climbing above the root.
+fn judge_path(head: &RequestHead, bytes: &[u8]) -> Option<Fault> {
+    assert_eq!(head.path_is_plain(), is_plain(head.path().of(bytes)));
+    head.path().of(bytes).starts_with(b"/..").then_some(Fault::InvalidRequest)
+}
+
+fn is_plain(path: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(path);
+    !(text.contains('%') || text.contains("//") || text.contains("/."))
+}
+
+/// The variables of `oracle::CONFIGURATION`, in its order.
+fn describe(head: &RequestHead, bytes: &[u8]) -> String {
+    let text =
+        |span: clearway_h1::Span| span.of(bytes).iter().map(|&byte| char::from(byte)).collect::<String>();
+    let host = head.host().map_or_else(|| "none".to_owned(), |host| text(host.name).to_lowercase());
+    let mut x = String::new();
+    for header in head.find_named(bytes, b"x", clearway_h1::name_hash(b"x")) {
+        x = if x.is_empty() { text(header.value) } else { format!("{x}, {}", text(header.value)) };
+    }
+    format!(
+        "{}|{}|{}|{}|{}|{}|{x}",
+        text(head.method_name()),
+        text(head.raw_target()),
+        text(head.args()),
+        host,
+        text(head.protocol()),
+        head.size(),
+    )
+}
