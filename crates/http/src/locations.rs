@@ -528,3 +528,223 @@ impl<T: Copy> Place<T> {
 fn common_prefix(one: &[u8], two: &[u8]) -> usize {
     one.iter().zip(two).take_while(|(a, b)| a == b).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regex::Captures;
+
+    type Id = &'static str;
+
+    /// Arguments of `location`, identifier, what is nested. An identifier that begins with `>` has a
+    /// handler that passes requests on.
+    struct Spec(&'static str, Id, Vec<Spec>);
+
+    fn plain(arguments: &'static str, id: Id) -> Spec {
+        Spec(arguments, id, Vec::new())
+    }
+
+    fn name(arguments: &str) -> Result<LocationName, LocationError> {
+        match arguments.split_once(' ') {
+            Some((first, second)) => LocationName::parse(first.as_bytes(), Some(second.as_bytes())),
+            None => LocationName::parse(arguments.as_bytes(), None),
+        }
+    }
+
+    fn builder(specs: Vec<Spec>) -> Builder<Id> {
+        let mut level = Builder::new();
+        for Spec(arguments, id, nested) in specs {
+            let redirect = id.starts_with('>');
+            let auto_redirect = if redirect { AutoRedirect::On } else { AutoRedirect::Off };
+            level.add(name(arguments).unwrap(), id.trim_start_matches('>'), auto_redirect, builder(nested));
+        }
+        level
+    }
+
+    fn lookup(level: &Level<Id>, path: &str) -> String {
+        let mut captures = Captures::default();
+        match level.find(path.as_bytes(), |regex| regex.exec(path.as_bytes(), &mut captures)).unwrap() {
+            Found::Nothing => "none".into(),
+            Found::Location(id) => id.into(),
+            Found::Redirect(id) => format!("->{id}"),
+        }
+    }
+
+    fn example() -> Level<Id> {
+        let exact_text = plain(r"~ \.txt$", "exacttxt");
+        let reb = Spec("~ b$", "reb", vec![plain("~ ab$", "reab"), plain("/re", "unreachable")]);
+        let nesta = Spec("^~ /nest/a", "nesta", vec![plain("~ z", "nestaz")]);
+        builder(vec![
+            plain("= /", "eqroot"),
+            plain("= /exact", "eqexact"),
+            Spec("/exact", "exact", vec![plain("/exact/in", "exactin"), exact_text]),
+            plain("/images/", "images"),
+            Spec(
+                "^~ /images/raw",
+                "raw",
+                vec![plain("~ deep", "rawdeep"), plain("/images/raw/sub", "rawsub")],
+            ),
+            plain("/images/rawer", "rawer"),
+            plain(r"~ \.(gif|jpg)$", "pic"),
+            plain(r"~* \.PNG$", "png"),
+            Spec("~ ^/re/(?<x>.*)$", "re", vec![reb]),
+            Spec("/nest", "nest", vec![nesta, plain("~ q$", "nestq"), plain("= /nest/eq", "nesteq")]),
+            plain("/up/", ">/up/"),
+            plain("= /only/", ">/only/"),
+            plain("/both/", ">/both/"),
+            plain("/both", "bothplain"),
+            Spec("/third/", ">/third/", vec![plain("/third/in/", ">/third/in/")]),
+            plain("/noslash", "noslash"),
+            plain("@up", "named"),
+            plain("/a", "a"),
+            plain("/ab", "ab"),
+            plain("/abc", "abc"),
+            plain("= /abcd", "eqabcd"),
+            plain("/abcde", "abcde"),
+            plain("/b/1", "b1"),
+            plain("/b/2", "b2"),
+        ])
+        .build()
+        .unwrap()
+    }
+
+    /// What nginx 1.31.5 does with the locations of [`example`].
+    #[rustfmt::skip]
+    const FOUND: &[(&str, &str)] = &[
+        ("/", "eqroot"), ("/x", "none"), ("/exact", "eqexact"), ("/exact/", "exact"),
+        ("/exactly", "exact"), ("/exact/in/x", "exactin"), ("/exact/in/x.txt", "exacttxt"),
+        ("/exact/y.txt", "exacttxt"), ("/exact/y.gif", "pic"), ("/images/", "images"),
+        ("/images", "none"), ("/images/x.gif", "pic"), ("/images/raw.gif", "raw"),
+        ("/images/raw/x.gif", "raw"), ("/images/raw/deep.gif", "rawdeep"),
+        ("/images/raw/sub.gif", "rawsub"), ("/images/raw/subdeep", "rawdeep"),
+        ("/images/rawer.gif", "pic"), ("/images/rawer", "rawer"), ("/x.png", "png"), ("/x.PnG", "png"),
+        ("/x.GIF", "none"), ("/x.gif", "pic"), ("/re/", "re"), ("/re/b", "reb"), ("/re/ab", "reab"),
+        ("/re/ab.gif", "pic"), ("/nest", "nest"), ("/nest/", "nest"), ("/nest/a", "nesta"),
+        ("/nest/az", "nestaz"), ("/nest/a.gif", "pic"), ("/nest/q", "nestq"), ("/nest/aq", "nesta"),
+        ("/nest/eq", "nesteq"), ("/nest/eqq", "nestq"), ("/nest/eq.gif", "pic"), ("/nesq", "none"),
+        ("/up", "->/up/"), ("/up/", "up"), ("/up/x", "up"), ("/up/x.gif", "pic"), ("/upx", "none"),
+        ("/only", "->/only/"), ("/only/", "only"), ("/only/x", "none"), ("/both", "bothplain"),
+        ("/both/", "both"), ("/bothx", "bothplain"), ("/both/x", "both"), ("/third", "->/third/"),
+        ("/third/in", "->/third/in/"), ("/third/in/", "third"), ("/third/inx", "third"),
+        ("/noslash", "noslash"), ("/noslash/", "noslash"), ("/a", "a"), ("/ab", "ab"), ("/abc", "abc"),
+        ("/abcd", "eqabcd"), ("/abcde", "abcde"), ("/abcdef", "abcde"), ("/abcx", "abc"),
+        ("/abx", "ab"), ("/ax", "a"), ("/b", "none"), ("/b/1", "b1"), ("/b/12", "b1"), ("/b/3", "none"),
+        ("/b/2.gif", "pic"), ("/b/0", "none"), ("/zzz", "none"),
+    ];
+
+    #[test]
+    fn paths_find_their_location_as_in_nginx() {
+        let level = example();
+        for &(path, expected) in FOUND {
+            assert_eq!(lookup(&level, path), expected, "{path}");
+        }
+        assert_eq!(level.find_named(b"@up"), Some("named"));
+        assert_eq!(level.find_named(b"@u"), None);
+        assert_eq!(level.find_named(b"/a"), None);
+    }
+
+    #[test]
+    fn a_failed_match_ends_the_search() {
+        assert_eq!(example().find(b"/x", |_| Err::<bool, _>(-47)), Err(-47));
+        assert_eq!(
+            example().find(b"/images/raw/x", |regex| match regex.pattern() {
+                b"deep" => Ok(false),
+                _ => Err("the expressions of the outer level are not tried"),
+            }),
+            Ok(Found::Location("raw"))
+        );
+    }
+
+    /// Against the definition: the longest name that begins the path.
+    #[test]
+    fn longest_prefix_of_many_names() {
+        let names: Vec<String> = (0..400_u32)
+            .map(|n| {
+                let letters = (0..n % 7).map(|at| char::from(b'a' + (n >> at & 1) as u8));
+                format!("/{}{}", letters.collect::<String>(), n / 97)
+            })
+            .collect();
+        let mut level = Builder::new();
+        let mut seen = std::collections::HashSet::new();
+        for (id, name) in names.iter().enumerate().filter(|(_, name)| seen.insert(*name)) {
+            level.add(
+                LocationName::parse(name.as_bytes(), None).unwrap(),
+                id,
+                AutoRedirect::Off,
+                Builder::new(),
+            );
+        }
+        let level = level.build().unwrap();
+        for path in names.iter().flat_map(|name| [name.clone(), format!("{name}b"), format!("{name}0/x")]) {
+            let longest = names.iter().filter(|name| path.starts_with(name.as_str())).map(String::len).max();
+            let Ok(Found::Location(id)) = level.find(path.as_bytes(), |_| Err(())) else { panic!("{path}") };
+            assert!(path.starts_with(&names[id]) && Some(names[id].len()) == longest, "{path}");
+        }
+    }
+
+    fn inside(outer: &str, inner: &str) -> Result<(), String> {
+        let inner = name(inner).map_err(|error| error.to_string())?;
+        inner.check_inside(&name(outer).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nesting_is_refused_in_the_words_of_nginx() {
+        for (outer, inner, message) in [
+            ("/a", "/b", "location \"/b\" is outside location \"/a\""),
+            ("/a/", "/a", "location \"/a\" is outside location \"/a/\""),
+            ("^~ /a", "= /b", "location \"/b\" is outside location \"/a\""),
+            ("~ ^/a", "/a/b", "location \"/a/b\" is outside location \"^/a\""),
+            ("= /a", "/a/b", "location \"/a/b\" cannot be inside the exact location \"/a\""),
+            ("@a", "/b", "location \"/b\" cannot be inside the named location \"@a\""),
+            ("/a", "@b", "named location \"@b\" can be on the server level only"),
+        ] {
+            assert_eq!(inside(outer, inner).unwrap_err(), message);
+        }
+        for (outer, inner) in [("/a", "/ab"), ("/a", "~ b"), ("~ /a", "/a/b"), ("/a", "= /a"), ("/", "^~ /x")]
+        {
+            assert_eq!(inside(outer, inner), Ok(()));
+        }
+    }
+
+    #[test]
+    fn modifiers_may_be_glued_to_names() {
+        for (arguments, kind, text) in [
+            ("=/a", "Exact", "/a"),
+            ("= @x", "Exact", "@x"),
+            ("^~/b", "PrefixNoRegex", "/b"),
+            ("~/c", "Regex", "/c"),
+            ("~*/d", "Regex", "/d"),
+            ("@e", "Named", "@e"),
+            ("/f", "Prefix", "/f"),
+            ("", "Prefix", ""),
+        ] {
+            let name = name(arguments).unwrap();
+            assert!(format!("{:?}", name.kind).starts_with(kind), "{arguments}");
+            assert_eq!(&*name.name, text.as_bytes());
+        }
+        for modifier in ["!", "~~", "=="] {
+            let error = LocationName::parse(modifier.as_bytes(), Some(b"/a")).unwrap_err();
+            assert_eq!(error.to_string(), format!("invalid location modifier \"{modifier}\""));
+        }
+        let error = LocationName::parse(b"~", Some(b"(")).unwrap_err().to_string();
+        assert_eq!(error, "pcre2_compile() failed: missing closing parenthesis in \"(\"");
+    }
+
+    #[test]
+    fn the_first_duplicate_is_told() {
+        let twice = |arguments, first, second| vec![plain(arguments, first), plain(arguments, second)];
+        let told = |specs| builder(specs).build().err().map(|error| (error.message(), error.id));
+        let message = |name| format!("duplicate location \"{name}\"");
+        assert_eq!(told(twice("/a", "1", "2")), Some((message("/a"), "2")));
+        assert_eq!(told(twice("= /a", "1", "2")), Some((message("/a"), "2")));
+        assert_eq!(told(vec![plain("/a", "1"), plain("^~ /a", "2")]), Some((message("/a"), "2")));
+        assert_eq!(told(vec![plain("/a", "1"), plain("= /a", "2")]), None);
+        assert_eq!(told(twice("@a", "1", "2")), None);
+        assert_eq!(told(twice("~ a", "1", "2")), None);
+        let mut specs = twice("/a", "1", "2");
+        specs.push(Spec("/z", "3", twice("/z/c", "4", "5")));
+        assert_eq!(told(specs), Some((message("/z/c"), "5")), "inner levels come first");
+        assert_eq!(told(vec![Spec("~ /a", "1", twice("/a/b", "2", "3"))]), None);
+        assert_eq!(builder(twice("@a", "1", "2")).build().ok().and_then(|l| l.find_named(b"@a")), Some("1"));
+    }
+}

@@ -167,7 +167,8 @@ enum Bare {
     Excluded,
 }
 
-/// Collects the names of all servers of one address, in the order of the configuration.
+/// Collects the names of all servers of one address, in the order of the configuration. (nginx looks
+/// at names only where several servers share an address, or where the names of the only one capture.)
 pub struct Builder<T> {
     names: ServerNames<T>,
     /// What counts as taken among exact names: `.example.com` takes `example.com`.
@@ -299,5 +300,153 @@ impl<T: Copy> ServerNames<T> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regex::Captures;
+
+    fn parse(argument: &str) -> Result<(ServerName, Option<NameWarning>), NameError> {
+        ServerName::parse(argument.as_bytes(), b"Host.Name")
+    }
+
+    /// Adds the names of several servers; what was told on the way, by message.
+    fn table(servers: &[&str]) -> (ServerNames<usize>, Vec<String>) {
+        let mut builder = Builder::new();
+        let mut told = Vec::new();
+        for (index, server) in servers.iter().enumerate() {
+            for argument in server.split(' ') {
+                match parse(argument).unwrap().0 {
+                    ServerName::Regex(regex) => builder.add_regex(regex, index),
+                    ServerName::Text(name) => match builder.add(&name, index) {
+                        Ok(Added::New) => {}
+                        Ok(Added::Conflicting) => told.push(conflict_message(&name, &"127.0.0.1:80")),
+                        Err(InvalidWildcard) => told.push(invalid_message(&name, &"127.0.0.1:80")),
+                    },
+                }
+            }
+        }
+        (builder.build(), told)
+    }
+
+    fn lookup(names: &ServerNames<usize>, host: &str) -> Option<usize> {
+        let mut captures = Captures::default();
+        names.find(host.as_bytes(), |regex| regex.exec(host.as_bytes(), &mut captures)).unwrap()
+    }
+
+    const SERVERS: [&str; 17] = [
+        "default",
+        "example.com www.a.org",
+        "*.example.com",
+        ".example.org",
+        "www.example.*",
+        "mail.*",
+        "*.sub.example.com",
+        r"~^(?<u>u\d+)\.re\.test$",
+        r"~^Mixed\.re\.TEST$",
+        r"~\.re\.test$",
+        "",
+        "a.example.com",
+        "*.deep.example.org",
+        "www.example.co.*",
+        "*.com",
+        "one-label",
+        ".w*ld.example",
+    ];
+
+    /// Which of [`SERVERS`] answers in nginx 1.31.5; server 0 is the default.
+    #[rustfmt::skip]
+    const ANSWERS: &[(&str, usize)] = &[
+        ("example.com", 1), ("www.example.com", 2), ("a.example.com", 11), ("b.example.com", 2),
+        ("b.c.example.com", 2), ("sub.example.com", 2), ("x.sub.example.com", 6),
+        ("x.y.sub.example.com", 6), ("example.org", 3), ("x.example.org", 3), ("deep.example.org", 3),
+        ("x.deep.example.org", 12), ("www.example.net", 4), ("www.example.co.uk", 13),
+        ("www.example.co", 4), ("www.example.de.at", 4), ("www.example", 0), ("mail.foo", 5),
+        ("mail.example.com", 2), ("mail", 0), ("mail.x.y.z", 5), ("foo.com", 14), ("com", 0),
+        ("u12.re.test", 7), ("mixed.re.test", 8), ("mixed.re.test", 8), ("x.re.test", 9),
+        ("u1x.re.test", 9), ("re.test", 0), ("one-label", 15), ("other", 0), (".example.com", 2),
+        (".example.org", 3), ("w*ld.example", 16), ("x.w*ld.example", 16), ("example.com", 1),
+        ("www.a.org", 1), ("example.com", 1), ("x.org", 0), ("", 10),
+    ];
+
+    #[test]
+    fn hosts_find_their_server_as_in_nginx() {
+        let (names, told) = table(&SERVERS);
+        assert_eq!(told, Vec::<String>::new());
+        for &(host, server) in ANSWERS {
+            assert_eq!(lookup(&names, host).unwrap_or(0), server, "{host}");
+        }
+        assert!(!names.is_empty() && table(&[]).0.is_empty());
+    }
+
+    /// Which of several names nginx 1.31.5 warns about.
+    #[test]
+    fn conflicts_are_told_as_in_nginx() {
+        let cases: [(&[&str], &[&str]); 13] = [
+            (&["a.com", "a.com"], &["a.com"]),
+            (&["a.com a.com", "b"], &["a.com"]),
+            (&[".a.com", "a.com"], &["a.com"]),
+            (&["a.com", ".a.com"], &[".a.com"]),
+            (&["*.a.com", ".a.com"], &[".a.com"]),
+            (&["*.a.com", ".a.com", "a.com"], &[".a.com", "a.com"]),
+            (&[".a.com", "*.a.com"], &["*.a.com"]),
+            (&["*.a.com", "*.a.com"], &["*.a.com"]),
+            (&["www.a.*", "www.a.*"], &["www.a.*"]),
+            (&["A.com", "a.COM"], &["a.com"]),
+            (&["", ""], &[""]),
+            (&["*.a.com", "a.com", "a.com.*", "~a", "~a"], &[]),
+            (&["a.*", "a"], &[]),
+        ];
+        for (servers, conflicting) in cases {
+            let expected: Vec<_> = conflicting
+                .iter()
+                .map(|name| format!("conflicting server name \"{name}\" on 127.0.0.1:80, ignored"))
+                .collect();
+            assert_eq!(table(servers).1, expected, "{servers:?}");
+        }
+        let (names, _) = table(&["x", "a.com", "a.com"]);
+        assert_eq!(lookup(&names, "a.com"), Some(1), "the first one stays");
+    }
+
+    #[test]
+    fn wildcards_are_whole_labels() {
+        for name in [
+            "a..b", "a*.com", "*.a.*", "a.*.com", "..a", "*.x.*y", "www.*.*", "*.*", "x*", ".a..b", "*..a",
+            "a..*",
+        ] {
+            let expected = format!("invalid server name or wildcard \"{name}\" on 127.0.0.1:80");
+            assert_eq!(table(&[name]).1, [expected]);
+        }
+        for name in ["a.b.", ".*", ".a*b.c", "a.com.*", "*.a", "a.*", ".a", "*.a."] {
+            assert_eq!(table(&[name]).1, Vec::<String>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_refused_in_the_words_of_nginx() {
+        for (argument, message) in [
+            ("*a.com", "server name \"*a.com\" is invalid"),
+            ("*", "server name \"*\" is invalid"),
+            ("*.", "server name \"*.\" is invalid"),
+            (".", "server name \".\" is invalid"),
+            ("~", "empty regex in server name \"~\""),
+            ("~(", "pcre2_compile() failed: missing closing parenthesis in \"(\""),
+        ] {
+            assert_eq!(parse(argument).unwrap_err().to_string(), message);
+        }
+        let (name, warning) = parse("a/B").unwrap();
+        assert_eq!(name.text(), b"a/b");
+        assert_eq!(warning.unwrap().message(b"a/B"), "server name \"a/B\" has suspicious symbols");
+        assert_eq!(parse("$HostName").unwrap().0.text(), b"host.name");
+        assert_eq!(parse("~a.B").unwrap().0.text(), b"a.B");
+    }
+
+    #[test]
+    fn a_failed_match_ends_the_search() {
+        let (names, _) = table(&["~a", "~b"]);
+        assert_eq!(names.find(b"x", |_| Err::<bool, _>(-47)), Err(-47));
+        assert_eq!(names.find(b"", |_| Err::<bool, _>(-47)), Ok(None), "no host, no expressions");
     }
 }
