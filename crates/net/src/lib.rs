@@ -9,6 +9,7 @@ pub mod accept;
 pub mod bind;
 pub mod listen;
 pub mod metrics;
+pub mod on_loop;
 mod peer;
 mod sys;
 

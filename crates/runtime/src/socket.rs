@@ -297,31 +297,41 @@ impl Listener {
         Ok(new)
     }
 
-    /// Takes one connection.
+    /// The loop that watches it.
+    pub fn home(&self) -> LoopRef {
+        self.home
+    }
+
+    /// Takes one connection. After WouldBlock, [`Listener::poll_acceptable`] is pending until another
+    /// arrives.
     ///
     /// # Errors
-    /// As accept4(2), except that there is none.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
-        ready!(coop::poll_budget(cx));
-        let Some(slot) = self.home.0.slots.find(self.token) else { return Poll::Pending };
-        loop {
-            let seen = slot.state();
-            if seen & READ == 0 {
-                slot.reader.register(cx.waker());
-                if slot.state() & READ == 0 {
-                    return Poll::Pending;
-                }
-                continue;
-            }
-            match sys::accept(self.fd.as_fd()) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.clear(seen, READ),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                result => {
-                    coop::spend(cx);
-                    return Poll::Ready(result);
-                }
+    /// As accept4(2).
+    pub fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
+        let seen = self.slot().map(Slot::state);
+        let result = sys::accept(self.fd.as_fd());
+        if let (Err(error), Some(seen)) = (&result, seen)
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            self.slot().inspect(|slot| slot.clear(seen, READ));
+        }
+        result
+    }
+
+    /// Ready when a connection may wait; a hint.
+    pub fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(slot) = self.slot() else { return Poll::Pending };
+        if slot.state() & READ == 0 {
+            slot.reader.register(cx.waker());
+            if slot.state() & READ == 0 {
+                return Poll::Pending;
             }
         }
+        Poll::Ready(())
+    }
+
+    fn slot(&self) -> Option<&'static Slot> {
+        self.home.0.slots.find(self.token)
     }
 }
 

@@ -62,8 +62,11 @@ fn serve_echo(runtime: Runtime) -> std::net::SocketAddr {
     for home in runtime.loops() {
         let listener = Listener::new(home, Arc::clone(&fd)).unwrap();
         home.spawn(Tag::NONE, async move {
-            while let Ok((fd, _)) = poll_fn(|cx| listener.poll_accept(cx)).await {
-                home.spawn(Tag::NONE, echo(Socket::new(home, fd)));
+            loop {
+                poll_fn(|cx| listener.poll_acceptable(cx)).await;
+                while let Ok((fd, _)) = listener.accept() {
+                    home.spawn(Tag::NONE, echo(Socket::new(home, fd)));
+                }
             }
         });
     }
@@ -177,7 +180,9 @@ fn a_suspect_is_polled_away_from_its_loop() {
             enter(Tag::NONE).await;
         });
     }
-    assert!(clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2);
+    // Where every poll is lent on purpose, nothing is ever caught holding its loop.
+    let learns = option_env!("CLEARWAY_CHAOS_LEND").is_none_or(|n| n != "1");
+    assert!(!learns || clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2);
 }
 
 #[test]
