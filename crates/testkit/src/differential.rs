@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::client::{Connection, End, NoAnswer};
 use crate::response::{Answer, Response};
 use crate::server::{Binary, Server, Setup};
+use crate::wait_until;
 
 /// How long a server that has announced the end of a connection may take to close it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
@@ -217,6 +218,7 @@ impl Case {
             failures.extend(problem.map(|texts| describe(number, &exchange.title(), &texts)));
         }
         if self.logs == Logs::Compared && only.is_none() {
+            settle(&oracle, &ours);
             let logs = (log_of(&mut oracle), log_of(&mut ours));
             if logs.0 != logs.1 {
                 failures.push(format!("--- access log\n{}", comparison(&logs)));
@@ -383,6 +385,14 @@ fn product(text: &str) -> Option<(usize, usize)> {
 /// Whether it has the form of an HTTP date (RFC 9110 §5.6.7).
 fn is_date(value: &str) -> bool {
     value.len() == 29 && value.ends_with(" GMT") && value.as_bytes()[3] == b','
+}
+
+/// Some requests are logged only when their connection has been closed by both sides; the last client
+/// has just done so.
+fn settle(oracle: &Server, ours: &Server) {
+    std::thread::sleep(2 * QUIET);
+    let lines = |server: &Server| server.access_log().lines().count();
+    wait_until(CLOSE_LIMIT, || lines(oracle) == lines(ours));
 }
 
 /// Ends the server and returns its access log without times.

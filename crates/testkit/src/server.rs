@@ -99,12 +99,29 @@ pub struct Setup {
     files: Vec<(String, Vec<u8>)>,
     wrapper: Vec<String>,
     ready: Vec<String>,
+    place: Place,
+}
+
+/// Which file of the program is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The one that was built.
+    Built,
+    /// A copy in the prefix, for users who may not look where it was built.
+    Copied,
 }
 
 impl Setup {
     /// With a whole configuration.
     pub fn new(binary: Binary, config: &str) -> Self {
-        Self { binary, config: config.to_owned(), files: Vec::new(), wrapper: Vec::new(), ready: Vec::new() }
+        Self {
+            binary,
+            config: config.to_owned(),
+            files: Vec::new(),
+            wrapper: Vec::new(),
+            ready: Vec::new(),
+            place: Place::Built,
+        }
     }
 
     /// With the contents of the `http` block; see the head of this file for what is around it.
@@ -112,7 +129,7 @@ impl Setup {
         Self::new(binary, &format!("{FRAME}{content}\n}}\n"))
     }
 
-    /// Adds a file, its path relative to the prefix.
+    /// Adds a file, its path relative to the prefix; `%%KEY%%` that the configuration has are filled in.
     #[must_use]
     pub fn file(mut self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         self.files.push((path.to_owned(), content.into()));
@@ -125,6 +142,13 @@ impl Setup {
     pub fn through(mut self, wrapper: &[&str]) -> Self {
         self.wrapper.extend(wrapper.iter().map(|&word| word.to_owned()));
         self
+    }
+
+    /// Runs it without privileges, as the user and group 65534 (`nobody`). Only root can.
+    #[must_use]
+    pub fn as_nobody(mut self) -> Self {
+        self.place = Place::Copied;
+        self.through(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"])
     }
 
     /// It is ready when these listen (`%%KEY%%` may be used), instead of every port on 127.0.0.1.
@@ -179,26 +203,41 @@ impl Setup {
         for sub in ["logs", "temp"] {
             make_dir(&dir.join(sub));
         }
-        for (path, content) in &self.files {
-            write_file(&dir.join(path), content);
-        }
         let ports: Vec<(String, u16)> = keys(&self.config)
             .into_iter()
             .filter(|key| key.starts_with("PORT"))
             .map(|key| (key, free_port()))
             .collect();
+        for (path, content) in &self.files {
+            match std::str::from_utf8(content) {
+                Ok(text) if text.contains("%%") => {
+                    write_file(&dir.join(path), fill(text, &self.binary, &dir, &ports).as_bytes());
+                }
+                _ => write_file(&dir.join(path), content),
+            }
+        }
         write_file(&dir.join("nginx.conf"), fill(&self.config, &self.binary, &dir, &ports).as_bytes());
         (dir, ports)
     }
 
     fn spawn(&self, dir: &Path) -> Child {
         let said = fs::File::create(dir.join("stderr.log")).expect("the prefix is writable");
-        let mut words = self.wrapper.iter().map(PathBuf::from).chain([self.binary.path.clone()]);
+        let mut path = self.binary.path.clone();
+        if self.place == Place::Copied {
+            path = dir.join(path.file_name().expect("a program has a name"));
+            fs::copy(&self.binary.path, &path).expect("the prefix has room for the program");
+        }
+        let mut words = self.wrapper.iter().map(PathBuf::from).chain([path]);
         let mut command = Command::new(words.next().expect("the binary at least"));
         command.args(words).arg("-p").arg(dir).arg("-c").arg(dir.join("nginx.conf"));
         command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.binary.path.display()))
     }
+}
+
+/// Whether this process may change users and raise priorities.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// A running server; killed with its children, and its directory removed, when dropped (the directory

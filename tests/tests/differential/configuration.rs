@@ -87,7 +87,6 @@ fn values_of_the_modules() {
     both_refuse(&server("return 200 $nothing_like_it;"));
     both_refuse(&server("return 200 ${uri;"));
     both_refuse(&server("server_name ~(;"));
-    both_refuse(&server("server_name *.*;"));
 }
 
 #[test]

@@ -1,2 +1,21 @@
-//! x
-fn main(){}
+//! One server, driven through signals, limits, slow clients and its command line. Where nginx can do
+//! the same, the expectations hold for nginx too (run with `CLEARWAY_BIN=/usr/sbin/nginx`).
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+
+mod limits;
+mod serve;
+mod signals;
+mod startup;
+mod timeouts;
+
+use clearway_testkit::{Binary, Setup};
+
+/// A server as it is deployed, but in the foreground: supervisor and worker, logs, one loop.
+fn deployed(main: &str, http: &str) -> Setup {
+    let config = format!(
+        "daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\nerror_log logs/error.log info;\n{main}\n\
+         http {{\n%%TEMP%%\naccess_log logs/access.log;\n{http}\n}}\n"
+    );
+    Setup::new(Binary::under_test(), &config)
+}

@@ -1,0 +1,66 @@
+//! What a server says when it cannot start.
+
+use std::process::Command;
+
+use clearway_testkit::{Binary, Setup};
+
+use crate::deployed;
+
+#[test]
+fn a_missing_configuration() {
+    let output = Command::new(Binary::under_test().path)
+        .args(["-p", "/tmp", "-c", "/tmp/no/such/nginx.conf"])
+        .output()
+        .expect("the server runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    let wanted = "open() \"/tmp/no/such/nginx.conf\" failed (2: No such file or directory)";
+    assert!(said.contains(wanted), "{said}");
+}
+
+#[test]
+fn an_address_in_use() {
+    let taken = deployed("events { }", "server { listen 127.0.0.1:%%PORT%%; }").start();
+    let config = format!(
+        "daemon off;\nerror_log logs/error.log;\nevents {{ }}\nhttp {{ %%TEMP%% server {{ listen 127.0.0.1:{}; }} }}\n",
+        taken.port()
+    );
+    let (code, said) = Setup::new(Binary::under_test(), &config).refused();
+    assert_eq!(code, Some(1));
+    let wanted = format!("bind() to 127.0.0.1:{} failed (98: Address already in use)", taken.port());
+    assert!(said.contains(&wanted), "{said}");
+    assert!(said.contains("still could not bind()"), "{said}");
+}
+
+#[test]
+fn paths_are_relative_to_the_prefix() {
+    let config = "daemon off;\nmaster_process off;\npid run.pid;\nerror_log logs/own.log notice;\nevents { }\n\
+        http { %%TEMP%% include conf.d/*.conf; }\n";
+    let server = Setup::new(Binary::under_test(), &format!("{config}# %%PORT%%\n"))
+        .file("conf.d/a.conf", "server { listen 127.0.0.1:%%PORT%%; root site; access_log logs/a.log; }\n")
+        .file("conf.d/b.conf.off", "nonsense;\n")
+        .file("site/index.html", "relative\n")
+        .start();
+    assert_eq!(server.get("/").text(), "relative\n");
+    assert!(server.prefix().join("run.pid").exists());
+    assert!(server.prefix().join("logs/own.log").exists());
+    assert!(server.wait_log("logs/a.log", "GET / HTTP/1.1").contains("200 9"));
+}
+
+#[test]
+fn several_loops_share_a_listener() {
+    let config = "daemon off;\nuser root;\nworker_processes 3;\npid nginx.pid;\nerror_log logs/error.log;\n\
+        events { use epoll; multi_accept on; accept_mutex off; worker_connections 64; }\n\
+        http { %%TEMP%% access_log off;\n\
+        server { listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT2%% reuseport; location / { return 200 ok; } } }\n";
+    let server = Setup::new(Binary::under_test(), config).start();
+    for key in ["PORT", "PORT2"] {
+        let address = server.address_of(&format!("127.0.0.1:%%{key}%%"));
+        let mut open: Vec<_> =
+            (0..60).map(|_| clearway_testkit::Connection::open(&address).expect("it listens")).collect();
+        for connection in &mut open {
+            assert_eq!(connection.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").text(), "ok");
+        }
+    }
+    assert!(!server.prefix().join("logs/access.log").exists());
+}
