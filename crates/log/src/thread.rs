@@ -1,8 +1,9 @@
 //! The writer thread: takes lines off the queue, gathers them per file and writes each batch at once.
 //!
 //! While lines come it naps between batches and does not listen to the bell, so that producers find
-//! nobody to wake; after a nap that brought nothing it sleeps until the bell rings. What was asked
-//! for (stop, flush) is read before a drain, so that the drain covers the lines before it.
+//! nobody to wake (a futex call costs a loop as much as a hundred lines). Naps that bring nothing get
+//! longer, and after the longest it sleeps until the bell rings. What was asked for (stop, flush) is
+//! read before a drain, so that the drain covers the lines before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use crate::files::{Failure, Target};
 use crate::writer::{Shared, lock};
 
 /// How long the writer lets lines gather while they keep coming.
-const NAP: Duration = Duration::from_millis(1);
+const NAP_MIN: Duration = Duration::from_millis(1);
+/// The nap after which it sleeps; a line waits so long at most while the disk keeps up.
+const NAP_MAX: Duration = Duration::from_millis(8);
 /// Lost lines are reported at most this often.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,7 @@ impl WriterThread {
 
     /// Runs until `stop`, which ends it after one more pass over the queue.
     pub(crate) fn run(mut self, blocking: &Blocking, stop: &Stop) {
+        let mut nap = NAP_MAX;
         loop {
             let stopping = stop.is_requested();
             let flush_asked = self.shared.flush_asked.load(Ordering::SeqCst);
@@ -49,14 +53,15 @@ impl WriterThread {
             if stopping {
                 return;
             }
-            if drained > 0 {
+            nap = if drained > 0 { NAP_MIN } else { (2 * nap).min(2 * NAP_MAX) };
+            if nap > NAP_MAX {
+                self.sleep(blocking, stop, flush_asked);
+            } else {
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "a thread of its own, whose purpose is to wait"
                 )]
-                std::thread::sleep(NAP);
-            } else {
-                self.sleep(blocking, stop, flush_asked);
+                std::thread::sleep(nap);
             }
         }
     }

@@ -61,7 +61,7 @@ impl<T> Ring<T> {
         loop {
             let slot = self.slot(tail);
             let ahead = slot.stamp.load(Ordering::Acquire).wrapping_sub(tail).cast_signed();
-            if ahead < 0 || self.taken(tail) >= self.limit.cast_signed() {
+            if ahead < 0 || self.is_at_limit(tail) {
                 return Err(value);
             }
             if ahead > 0 {
@@ -125,9 +125,12 @@ impl<T> Ring<T> {
         self.len() == 0
     }
 
-    /// Positions taken if `tail` is up to date; negative if it is long out of date.
-    fn taken(&self, tail: usize) -> isize {
-        tail.wrapping_sub(self.head.0.load(Ordering::SeqCst)).cast_signed()
+    /// Whether `limit` positions before `tail` are taken. With a power of two the stamps say it alone,
+    /// and producers need not fetch the line that consumers write.
+    fn is_at_limit(&self, tail: usize) -> bool {
+        // Negative if `tail` is long out of date; the exchange fails then.
+        let taken = || tail.wrapping_sub(self.head.0.load(Ordering::SeqCst)).cast_signed();
+        self.limit < self.slots.len() && taken() >= self.limit.cast_signed()
     }
 
     fn slot(&self, position: usize) -> &Slot<T> {
