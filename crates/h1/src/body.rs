@@ -65,7 +65,7 @@ pub struct BodyDecoder {
     state: State,
     /// Bytes of data that are still to come: of the body, or of the chunk.
     remaining: u64,
-    /// Bytes of data in the chunks so far, the current one included.
+    /// Length of the body, or of the chunks so far, the current one included.
     announced: u64,
     /// Limit on `announced`.
     max: u64,
@@ -83,7 +83,7 @@ impl BodyDecoder {
             BodyLength::Length(bytes) => (State::Length, bytes),
             BodyLength::Chunked => (State::SizeStart, 0),
         };
-        BodyDecoder { state, remaining, announced: 0, max: u64::MAX, overhead: 0, count: 0 }
+        BodyDecoder { state, remaining, announced: remaining, max: u64::MAX, overhead: 0, count: 0 }
     }
 
     /// Limits the body to `max` bytes from here on (`client_max_body_size`).
@@ -93,7 +93,7 @@ impl BodyDecoder {
     pub fn limit(&mut self, max: u64) -> Result<(), Fault> {
         self.max = max;
         match self.state {
-            State::Length if self.remaining > max => Err(Fault::BodyTooLarge),
+            State::Length if self.announced > max => Err(Fault::BodyTooLarge),
             State::Length | State::Done => Ok(()),
             _ => self.check_announced(),
         }
@@ -112,6 +112,12 @@ impl BodyDecoder {
     /// Bytes of data that are known to be missing still: of the body, or of the current chunk.
     pub fn remaining(&self) -> u64 {
         self.remaining
+    }
+
+    /// Bytes of data that were received. When a chunk is refused as too large they are what the log shows
+    /// before the plus sign, and `remaining` is the size of the chunk.
+    pub fn received(&self) -> u64 {
+        self.announced - self.remaining
     }
 
     /// Decodes up to the next piece of data, the body's end or the input's.

@@ -153,6 +153,11 @@ impl Codec {
         self.body.remaining()
     }
 
+    /// Bytes of the body that were received.
+    pub fn body_received(&self) -> u64 {
+        self.body.received()
+    }
+
     /// The request that is being received, or the next one.
     pub fn stream(&self) -> StreamId {
         self.stream

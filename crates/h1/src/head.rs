@@ -13,6 +13,7 @@ use crate::header_line::{HeaderLine, Line};
 use crate::host::{self, Host};
 use crate::options::{InvalidHeaders, Options};
 use crate::request_line::{Method, Progress, RequestLine, TargetForm, Version};
+use crate::scan;
 
 /// Header lines that fit without an allocation.
 const INLINE_HEADERS: usize = 16;
@@ -66,7 +67,8 @@ pub struct RequestHead {
     line: HeaderLine,
     phase: Phase,
     pos: usize,
-    /// Up to where the current buffer of nginx would reach; 0 before the first byte.
+    /// Up to where the current buffer of nginx would reach, which begins with the request; 0 before the
+    /// first call.
     window_end: usize,
     large_buffers_used: usize,
     headers: SmallVec<[Header; INLINE_HEADERS]>,
@@ -115,8 +117,9 @@ impl RequestHead {
     /// # Errors
     /// The request is to be refused as the fault says; the connection is closed after the answer.
     pub fn parse(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
-        if self.window_end == 0 {
-            self.window_end = options.client_header_buffer_size.max(1);
+        if !self.is_started() {
+            self.pos = scan::skip_while(buf, self.pos, |byte| matches!(byte, b'\r' | b'\n'));
+            self.window_end = self.pos + options.client_header_buffer_size.max(1);
         }
         loop {
             let end = buf.len().min(self.window_end);
@@ -175,10 +178,6 @@ impl RequestHead {
     /// begun moves there as a whole.
     fn open_next_window(&mut self, options: &Options) -> Result<(), Fault> {
         let at = self.window_end;
-        if !self.is_started() {
-            self.window_end = at + options.client_header_buffer_size.max(1);
-            return Ok(());
-        }
         let size = options.large_client_header_buffer_size;
         let (line_start, fault) = match self.phase {
             Phase::RequestLine => (self.request_line.start as usize, Fault::UriTooLong),
@@ -475,6 +474,10 @@ impl fmt::Display for Description<'_> {
                 let value = self.head.find(Known::TransferEncoding).map(|header| header.value);
                 write!(f, "{message}: \"{}\"", self.text(value.unwrap_or_default()))
             }
+            Fault::BodyTooLarge => match self.head.body {
+                BodyLength::Length(bytes) => write!(f, "{message}: {bytes} bytes"),
+                _ => f.write_str(message),
+            },
             _ => f.write_str(message),
         }
     }

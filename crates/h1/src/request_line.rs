@@ -1,5 +1,5 @@
-//! The request line (RFC 9112 §3), with the latitude that nginx gives: empty lines before it, a bare LF at
-//! its end, runs of spaces between its parts, no version at all (HTTP/0.9).
+//! The request line (RFC 9112 §3), with the latitude that nginx gives: a bare LF at its end, runs of spaces
+//! between its parts, no version at all (HTTP/0.9). Empty lines before it are the head's matter.
 //!
 //! A resumable machine: it can stop after any byte and never looks at a byte twice. Each group of states
 //! is one function that runs to the group's end or to the end of input.
@@ -174,7 +174,7 @@ impl Default for RequestLine {
 }
 
 impl RequestLine {
-    /// Whether a byte of the line itself was seen (empty lines before it do not count).
+    /// Whether a byte of the line was seen.
     pub(crate) fn is_started(&self) -> bool {
         self.state != State::Start
     }
@@ -203,12 +203,8 @@ impl RequestLine {
 
     fn parse_method(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
         if self.state == State::Start {
-            *pos = scan::skip_while(buf, *pos, |byte| matches!(byte, b'\r' | b'\n'));
             self.start = offset(*pos);
-            match buf.get(*pos) {
-                None => return Ok(Progress::Incomplete),
-                Some(_) => self.state = State::Method,
-            }
+            self.state = State::Method;
         }
         if self.state == State::Method {
             *pos = scan::skip_while(buf, *pos, is_method_byte);

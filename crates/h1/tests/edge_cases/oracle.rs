@@ -1,6 +1,7 @@
 //! A real nginx that says what it made of each request.
 
 #![expect(clippy::disallowed_methods, reason = "a test that waits for another process")]
+#![expect(clippy::unwrap_used, reason = "a test, which fails where its surroundings do")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -83,7 +84,30 @@ impl Nginx {
             }
         }
         let _ = stream.shutdown(Shutdown::Both);
-        parse(&bytes)
+        let mut answers = parse(&bytes);
+        if let Some(message) = self.read_log()
+            && let Some(last) = answers.last_mut()
+            && last.spelled != "200"
+        {
+            last.body = message;
+        }
+        answers
+    }
+
+    /// The last complaint about the client in the error log, which is emptied.
+    fn read_log(&self) -> Option<String> {
+        let file = self.prefix.join("error.log");
+        let log = latin(&fs::read(&file).unwrap());
+        fs::write(&file, "").unwrap();
+        let line = log.lines().rfind(|line| line.contains(" client ") && !line.contains("prematurely"))?;
+        let message = line.split_once(" client ").map(|(_, message)| format!("client {message}"))?;
+        let end = message.find(", client: ").unwrap_or(message.len());
+        if message[..end].contains("too long header line: \"X\0") {
+            // Where a buffer ends with a line, nginx shows that line, which it has cut up with NULs.
+            return Some("client sent too long header line: \"...\"".to_owned());
+        }
+        let message = &message[..end];
+        Some(message[..message.rfind(" while ").unwrap_or(message.len())].to_owned())
     }
 }
 

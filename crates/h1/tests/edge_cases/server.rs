@@ -6,7 +6,7 @@ use clearway_h1::{Codec, Event, Fault, Method, Options, RequestHead, Version};
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
 
-/// One answer: how the table spells it, and what it says about the request (empty for faults).
+/// One answer: how the table spells it, and what it says about the request (for faults, what the error log says).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) spelled: String,
@@ -21,24 +21,24 @@ pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
     let mut answers = Vec::new();
     let mut described = String::new();
     loop {
-        let received = match codec.receive(&input[start..end], &mut head, &options) {
+        let bytes = &input[start..];
+        let received = match codec.receive(&bytes[..end - start], &mut head, &options) {
             Ok(received) => received,
             Err(fault) => {
-                answers.push(refuse(fault, &head));
+                answers.push(refuse(fault, &head, bytes));
                 return answers;
             }
         };
-        let bytes = &input[start..];
         start += received.consumed;
         let complete = match received.event {
             Event::Head { end_stream } => {
                 if let Some(fault) = judge_path(&head, bytes) {
-                    answers.push(refuse(fault, &head));
+                    answers.push(refuse(fault, &head, bytes));
                     return answers;
                 }
                 described = describe(&head, bytes);
                 if let Err(fault) = codec.limit_body(BODY_MAX_BYTES) {
-                    answers.push(refuse(fault, &head));
+                    answers.push(refuse(fault, &head, bytes));
                     return answers;
                 }
                 end_stream
@@ -72,9 +72,9 @@ fn accept(head: &RequestHead, body: String) -> Answer {
     Answer { spelled: spelled.to_owned(), body }
 }
 
-fn refuse(fault: Fault, head: &RequestHead) -> Answer {
+fn refuse(fault: Fault, head: &RequestHead, bytes: &[u8]) -> Answer {
     let prefix = if head.version() == Version::HTTP_09 { "0.9-" } else { "" };
-    Answer { spelled: format!("{prefix}{}", fault.page()), body: String::new() }
+    Answer { spelled: format!("{prefix}{}", fault.page()), body: head.describe(fault, bytes).to_string() }
 }
 
 /// Stands in for the normalizing of paths, which is not the codec's: climbing above the root.
