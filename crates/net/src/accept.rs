@@ -267,3 +267,178 @@ async fn let_others_run() {
     })
     .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::Future;
+    use std::net::Ipv4Addr;
+    use std::pin::{Pin, pin};
+    use std::sync::Mutex;
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A script of results; a connection's number is its port.
+    #[derive(Default)]
+    struct Script {
+        results: Mutex<VecDeque<Result<u16, Code>>>,
+        now_ms: AtomicU64,
+        accepts: AtomicU32,
+    }
+
+    impl Source for &Script {
+        fn accept(&self) -> io::Result<(OwnedFd, PeerAddr)> {
+            self.accepts.fetch_add(1, Ordering::Relaxed);
+            let (fd, _) = std::os::unix::net::UnixStream::pair().unwrap();
+            match self.results.lock().unwrap().pop_front() {
+                Some(Ok(port)) => Ok((fd.into(), PeerAddr::V4(Ipv4Addr::LOCALHOST, port))),
+                Some(Err(code)) => Err(code.into()),
+                None => Err(Code::AGAIN.into()),
+            }
+        }
+
+        fn poll_acceptable(&self, _: &mut Context<'_>) -> Poll<()> {
+            if self.results.lock().unwrap().is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        }
+
+        fn now_ms(&self) -> u64 {
+            self.now_ms.load(Ordering::Relaxed)
+        }
+
+        fn poll_deadline(&self, _: &mut Context<'_>, deadline_ms: u64) -> Poll<()> {
+            if self.now_ms() >= deadline_ms { Poll::Ready(()) } else { Poll::Pending }
+        }
+
+        fn identity(&self) -> u32 {
+            77
+        }
+    }
+
+    #[derive(Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Sink for Lines {
+        fn enabled(&self, _: Level) -> bool {
+            true
+        }
+
+        fn write(&self, record: &Record<'_>) {
+            assert_eq!(record.tid, 77);
+            self.0.lock().unwrap().push(format!("[{}] {}", record.level.as_str(), record.message));
+        }
+    }
+
+    impl Script {
+        fn arrive(&self, results: impl IntoIterator<Item = Result<u16, Code>>) {
+            self.results.lock().unwrap().extend(results);
+        }
+    }
+
+    fn acceptor<'a>(
+        script: &'a Script,
+        policy: &Arc<AcceptPolicy>,
+        log: &Arc<Lines>,
+        multi_accept: MultiAccept,
+    ) -> Acceptor<&'a Script> {
+        let address = ListenAddr::Inet(([127, 0, 0, 1], 80).into());
+        Acceptor { source: script, address, policy: Arc::clone(policy), log: log.clone(), multi_accept }
+    }
+
+    fn poll(task: Pin<&mut impl Future<Output = ()>>) {
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn all_that_wait_are_taken_in_batches() {
+        for (multi_accept, batch) in [(MultiAccept::Off, 1), (MultiAccept::On, BATCH_MAX as usize)] {
+            let (script, policy, log) = (Script::default(), AcceptPolicy::new(1000), Arc::default());
+            let taken = Mutex::new(Vec::new());
+            let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted.peer.port().unwrap());
+            let mut task = pin!(acceptor(&script, &policy, &log, multi_accept).run(serve));
+            poll(task.as_mut());
+            assert_eq!(script.accepts.load(Ordering::Relaxed), 0, "nothing is tried before it is ready");
+            script.arrive((1..=100).map(Ok));
+            let mut polls = 0;
+            while taken.lock().unwrap().len() < 100 {
+                let before = taken.lock().unwrap().len();
+                poll(task.as_mut());
+                polls += 1;
+                assert!(taken.lock().unwrap().len() - before <= batch);
+            }
+            assert_eq!(polls, 100_usize.div_ceil(batch));
+            assert_eq!(*taken.lock().unwrap(), (1..=100).collect::<Vec<u16>>());
+            assert_eq!(policy.connections(), 0, "a dropped connection gives its slot back");
+        }
+    }
+
+    #[test]
+    fn connections_beyond_the_limit_are_closed_and_told() {
+        let (script, policy, log) = (Script::default(), AcceptPolicy::new(2), Arc::new(Lines::default()));
+        let taken = Mutex::new(Vec::new());
+        let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
+        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
+        script.arrive((1..=3).map(Ok));
+        poll(task.as_mut());
+        let refused =
+            "[alert] 2 worker_connections are not enough while accepting new connection on 127.0.0.1:80";
+        assert_eq!(*log.0.lock().unwrap(), [refused]);
+        assert_eq!((taken.lock().unwrap().len(), policy.connections()), (2, 2));
+        taken.lock().unwrap().pop();
+        assert_eq!(policy.connections(), 1);
+        script.arrive([Ok(4)]);
+        poll(task.as_mut());
+        assert_eq!(taken.lock().unwrap()[1].peer.port(), Some(4));
+        assert!(policy.take_slot().is_none());
+    }
+
+    #[test]
+    fn without_descriptors_the_whole_loop_rests() {
+        let (script, other) = (Script::default(), Script::default());
+        let (policy, log) = (AcceptPolicy::new(1000), Arc::new(Lines::default()));
+        let taken = Mutex::new(0);
+        let serve = |_: Accepted| *taken.lock().unwrap() += 1;
+        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
+        let mut second = pin!(acceptor(&other, &policy, &log, MultiAccept::On).run(serve));
+        script.arrive([Ok(1), Err(Code::MFILE), Err(Code::NFILE), Ok(2)]);
+        other.arrive([Ok(3)]);
+        let tries = || script.accepts.load(Ordering::Relaxed) + other.accepts.load(Ordering::Relaxed);
+        for (now_ms, tried, seen) in
+            [(0, 2, 1), (0, 2, 1), (499, 2, 1), (500, 3, 1), (999, 3, 1), (1000, 7, 3)]
+        {
+            script.now_ms.store(now_ms, Ordering::Relaxed);
+            other.now_ms.store(now_ms, Ordering::Relaxed);
+            poll(task.as_mut());
+            poll(second.as_mut());
+            assert_eq!((tries(), *taken.lock().unwrap()), (tried, seen), "at {now_ms} ms");
+        }
+        let end = "while accepting new connection on 127.0.0.1:80";
+        assert_eq!(
+            *log.0.lock().unwrap(),
+            [
+                format!("[crit] accept4() failed (24: Too many open files) {end}"),
+                format!("[crit] accept4() failed (23: Too many open files in system) {end}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_lost_connection_is_told_and_stops_nobody() {
+        let (script, policy, log) = (Script::default(), AcceptPolicy::new(1000), Arc::new(Lines::default()));
+        let taken = Mutex::new(0);
+        let serve = |_: Accepted| *taken.lock().unwrap() += 1;
+        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
+        script.arrive([Err(Code::CONNABORTED), Ok(1), Err(Code::PROTO), Ok(2), Err(Code::NOMEM), Ok(3)]);
+        poll(task.as_mut());
+        assert_eq!(*taken.lock().unwrap(), 2, "the third waits for the end of the pause");
+        let levels: Vec<String> = log.0.lock().unwrap().iter().map(|line| line[..30].to_owned()).collect();
+        assert_eq!(
+            levels,
+            [
+                "[error] accept4() failed (103:",
+                "[alert] accept4() failed (71: ",
+                "[alert] accept4() failed (12: "
+            ]
+        );
+    }
+}

@@ -214,3 +214,124 @@ pub fn close_unix(address: &ListenAddr, log: &dyn Sink) {
         log.log(Level::Emerg, format_args!("unlink() {path} failed {}", Errno(&error)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::sync::Mutex;
+
+    use clearway_base::log::{Discard, Record};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Sink for Lines {
+        fn enabled(&self, _: Level) -> bool {
+            true
+        }
+
+        fn write(&self, record: &Record<'_>) {
+            let line = format!("[{}] {}", record.level.as_str(), record.message);
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn loopback(port: u16) -> ListenAddr {
+        ListenAddr::Inet(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    fn port_of(socket: &OwnedFd) -> u16 {
+        clearway_os::socket::local_address(socket).unwrap().port()
+    }
+
+    #[test]
+    fn a_bound_socket_accepts() {
+        let socket = bind(&loopback(0), &Options::default(), &Discard).unwrap();
+        assert_eq!(
+            crate::accept::accept(socket.as_fd()).map(drop).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        #[expect(clippy::disallowed_methods, reason = "a test may connect")]
+        let mut client = TcpStream::connect(("127.0.0.1", port_of(&socket))).unwrap();
+        let (accepted, peer) = crate::accept::accept(socket.as_fd()).unwrap();
+        assert_eq!(peer.to_string(), "127.0.0.1");
+        assert_eq!(peer.port(), Some(client.local_addr().unwrap().port()));
+        let flags = rustix::fs::fcntl_getfl(&accepted).unwrap();
+        assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+        TcpStream::from(accepted).write_all(b"x").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn reuseport_gives_each_loop_a_socket() {
+        // Which port is free is known only once it is bound, so the first socket is opened beforehand.
+        let options = Options { reuseport: true, ..Options::default() };
+        let first = bind(&loopback(0), &options, &Discard).unwrap();
+        let request = Request { address: loopback(port_of(&first)), options };
+        let bound = bind_all(&[request], 3, &Discard, &mut |_| panic!("the port can be shared")).unwrap();
+        let [Sockets::PerLoop(sockets)] = &bound[..] else { panic!("{bound:?}") };
+        assert!(sockets.len() == 3 && sockets.iter().all(|socket| port_of(socket) == port_of(&first)));
+    }
+
+    #[test]
+    fn an_address_in_use_is_tried_five_times() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = loopback(taken.local_addr().unwrap().port());
+        let request = Request { address: address.clone(), options: Options::default() };
+        let (lines, mut pauses) = (Lines::default(), 0);
+        let bound = bind_all(&[request], 1, &lines, &mut |time| pauses += time.as_millis());
+        assert_eq!(bound.err(), Some(CouldNotBind));
+        assert_eq!(pauses, 2500);
+        let lines = lines.0.into_inner().unwrap();
+        assert_eq!(lines[0], format!("[emerg] bind() to {address} failed (98: Address already in use)"));
+        assert_eq!(lines[1], "[notice] try again to bind() after 500ms");
+        assert_eq!((lines.len(), lines[10].as_str()), (11, "[emerg] still could not bind()"));
+    }
+
+    #[test]
+    fn an_address_that_gets_free_is_bound() {
+        let mut taken = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+        let port = taken.as_ref().unwrap().local_addr().unwrap().port();
+        let request = Request { address: loopback(port), options: Options::default() };
+        let bound = bind_all(&[request], 1, &Discard, &mut |_| taken = None).unwrap();
+        assert!(matches!(&bound[..], [Sockets::Shared(socket)] if port_of(socket) == port));
+    }
+
+    #[test]
+    fn other_errors_end_it_at_once() {
+        let address = ListenAddr::Inet(SocketAddr::from(([192, 0, 2, 1], 18_000)));
+        let request = Request { address, options: Options::default() };
+        let lines = Lines::default();
+        assert!(bind_all(&[request], 1, &lines, &mut |_| panic!("no use in waiting")).is_err());
+        let lines = lines.0.into_inner().unwrap();
+        assert_eq!(lines, ["[emerg] bind() to 192.0.2.1:18000 failed (99: Cannot assign requested address)"]);
+    }
+
+    #[test]
+    fn a_unix_socket_owns_its_file() {
+        let path = std::env::temp_dir().join(format!("clearway-net-{}.sock", std::process::id()));
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let address = ListenAddr::Unix(bytes.into());
+        let request = Request { address: address.clone(), options: Options::default() };
+        let bound = bind_all(std::slice::from_ref(&request), 2, &Discard, &mut |_| {}).unwrap();
+        assert!(matches!(bound[..], [Sockets::Shared(_)]));
+        let mode = rustix::fs::stat(&path).unwrap().st_mode & 0o777;
+        assert_eq!(mode, 0o666);
+        drop(bound);
+        let error = bind(&address, &Options::default(), &Discard).unwrap_err();
+        assert!(error.is_in_use(), "{error}");
+        let failed = format!("bind() to unix:{} failed (98: Address already in use)", path.display());
+        assert_eq!(error.to_string(), failed);
+        close_unix(&address, &Discard);
+        let lines = Lines::default();
+        close_unix(&address, &lines);
+        let expected = format!("[emerg] unlink() {} failed (2: No such file or directory)", path.display());
+        assert_eq!(lines.0.into_inner().unwrap(), [expected]);
+    }
+}

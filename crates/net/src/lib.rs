@@ -1,8 +1,8 @@
 //! Listening, accepting, addresses: from the first argument of `listen` to accepted connections.
 //!
 //! Addresses are read and sockets bound at boot ([`listen`], [`bind`]). Connections are accepted on
-//! loops ([`accept`]) by a task that knows its loop only through a small trait, so that this crate runs
-//! in tests without one.
+//! loops ([`accept`]) by a task that knows its loop through a small trait; [`on_loop`] implements it for
+//! the loops of the runtime.
 #![forbid(unsafe_code)]
 
 pub mod accept;

@@ -311,3 +311,133 @@ pub fn plan_sockets(addresses: &[(ListenAddr, OwnSocket)]) -> Vec<SocketPlan> {
     }
     plans
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knows one name, with both families and a repetition.
+    struct Names;
+
+    impl Resolve for Names {
+        fn resolve(&self, host: &str) -> Vec<SocketAddr> {
+            let addresses = ["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"].map(|text| text.parse().unwrap());
+            if host == "local-host" { addresses.to_vec() } else { Vec::new() }
+        }
+    }
+
+    fn parse(argument: &str) -> Result<Vec<String>, String> {
+        let addresses = parse_listen(argument.as_bytes(), &Names).map_err(|error| error.to_string())?;
+        Ok(addresses.iter().map(ListenAddr::to_string).collect())
+    }
+
+    #[test]
+    fn addresses_as_in_nginx() {
+        for (argument, expected) in [
+            ("8080", "0.0.0.0:8080"),
+            ("*", "0.0.0.0:80"),
+            ("*:81", "0.0.0.0:81"),
+            ("0.0.0.0", "0.0.0.0:80"),
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("127.000.000.001:8080", "127.0.0.1:8080"),
+            ("127..0.1:8080", "127.0.0.1:8080"),
+            ("[::]:8080", "[::]:8080"),
+            ("[::1]", "[::1]:80"),
+            ("[0:0:0:0:0:0:0:1]:8080", "[::1]:8080"),
+            ("[::ffff:127.0.0.1]:8080", "[::ffff:127.0.0.1]:8080"),
+            ("unix:/run/x.sock", "unix:/run/x.sock"),
+            ("UNIX:x", "unix:x"),
+            ("8080-8082", "0.0.0.0:8080 0.0.0.0:8081 0.0.0.0:8082"),
+            ("127.0.0.1:8080-8081", "127.0.0.1:8080 127.0.0.1:8081"),
+            ("[::1]:8080-8081", "[::1]:8080 [::1]:8081"),
+            ("local-host", "127.0.0.1:80 [::1]:80"),
+            ("local-host:1-2", "127.0.0.1:1 127.0.0.1:2 [::1]:1 [::1]:2"),
+        ] {
+            assert_eq!(parse(argument).map(|list| list.join(" ")), Ok(expected.to_owned()), "{argument}");
+        }
+        assert_eq!(parse(&format!("unix:/{}", "x".repeat(106))).unwrap().len(), 1);
+    }
+
+    /// The words of nginx 1.31.5.
+    #[test]
+    fn refused_as_in_nginx() {
+        for (message, arguments) in [
+            ("invalid port", "0|65536|127.0.0.1:0|127.0.0.1:65536|127.0.0.1:x|127.0.0.1:|[::1]:|[::1]:0"),
+            ("invalid port", "127.0.0.1:81-|127.0.0.1:-81|0-81|81-0|81-65536|127.0.0.1:+81|a:b:c|::1"),
+            ("invalid port", "127.0.0.1:81:1|:x|local-host:99999999999999999999"),
+            ("invalid port range", "8082-8080|127.0.0.1:82-81|[::1]:82-81"),
+            ("no host", ":81||[]:81"),
+            ("invalid host", "127.0.0.1:81/|127.0.0.1:81?|a/b|[::1|[::1]81|[::1]:81/"),
+            ("invalid IPv6 address", "[::g]:81|[1.2.3.4]:81|[::1%lo]:81"),
+            ("host not found", "99999999999999999999|81-x|x-81|nosuch:81|256.0.0.1:81|1.2.3.4.5:81|-|1.2.3"),
+            ("no path in the unix domain socket", "unix:"),
+        ] {
+            for argument in arguments.split('|') {
+                assert_eq!(parse(argument), Err(message.to_owned()), "{argument}");
+            }
+        }
+        assert_eq!(parse_listen(b"\xff", &Names), Err(AddrError::HostNotFound));
+        let long = format!("unix:/{}", "x".repeat(107));
+        assert_eq!(parse(&long), Err("too long path in the unix domain socket".to_owned()));
+        let message = AddrError::InvalidPort.message(b"0");
+        assert_eq!(message, "invalid port in \"0\" of the \"listen\" directive");
+    }
+
+    #[test]
+    fn the_system_knows_localhost() {
+        let addresses = parse_listen(b"localhost:8080", &SystemResolver).unwrap();
+        assert!(addresses.iter().any(|address| address.to_string() == "127.0.0.1:8080"));
+        assert_eq!(parse_listen(b"no such name:8080", &SystemResolver), Err(AddrError::HostNotFound));
+    }
+
+    #[test]
+    fn equal_addresses_are_one_key() {
+        let one = |text| parse_listen(text, &Names).unwrap().remove(0);
+        assert_eq!(one(b"80"), one(b"*:80"));
+        assert_eq!(one(b"80"), one(b"0.0.0.0"));
+        assert_eq!(one(b"[::1]:80"), one(b"[0::1]"));
+        assert_ne!(one(b"[::]:80"), one(b"80"));
+        assert_ne!(one(b"unix:/a"), one(b"unix:/b"));
+        assert!(one(b"80").is_wildcard() && one(b"[::]:80").is_wildcard() && !one(b"[::1]:80").is_wildcard());
+        assert_eq!((one(b"81").port(), one(b"unix:a").port()), (Some(81), None));
+    }
+
+    /// Each plan as `BOUND<SERVED,SERVED`.
+    fn plan(arguments: &[&str]) -> Vec<String> {
+        let addresses: Vec<_> = arguments
+            .iter()
+            .map(|argument| match argument.strip_suffix(" bind") {
+                Some(argument) => {
+                    (parse_listen(argument.as_bytes(), &Names).unwrap().remove(0), OwnSocket::Yes)
+                }
+                None => (parse_listen(argument.as_bytes(), &Names).unwrap().remove(0), OwnSocket::No),
+            })
+            .collect();
+        let text = |plan: SocketPlan| {
+            let serves: Vec<_> = plan.serves.iter().map(|&at| addresses[at].0.to_string()).collect();
+            format!("{}<{}", addresses[plan.bind].0, serves.join(","))
+        };
+        plan_sockets(&addresses).into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_wildcard_serves_its_port() {
+        assert_eq!(
+            plan(&["127.0.0.1:1", "127.0.0.2:1"]),
+            ["127.0.0.1:1<127.0.0.1:1", "127.0.0.2:1<127.0.0.2:1"]
+        );
+        assert_eq!(
+            plan(&["127.0.0.1:1", "*:1", "127.0.0.2:1"]),
+            ["0.0.0.0:1<127.0.0.1:1,127.0.0.2:1,0.0.0.0:1"]
+        );
+        assert_eq!(
+            plan(&["*:1 bind", "127.0.0.1:1 bind"]),
+            ["0.0.0.0:1<0.0.0.0:1", "127.0.0.1:1<127.0.0.1:1"]
+        );
+        assert_eq!(
+            plan(&["*:1", "127.0.0.1:2", "[::1]:1", "unix:/a"]),
+            ["0.0.0.0:1<0.0.0.0:1", "127.0.0.1:2<127.0.0.1:2", "[::1]:1<[::1]:1", "unix:/a<unix:/a"]
+        );
+    }
+}
