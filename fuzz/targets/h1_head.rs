@@ -1,0 +1,44 @@
+//! Request heads: no input panics, every part lies inside the head, and what was accepted keeps the
+//! promises that the rest of the server relies on.
+#![no_main]
+
+use clearway_h1::{HeadProgress, Known, Options, RequestHead, Span, Version};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let options = Options::default();
+    let mut head = RequestHead::new();
+    match head.parse(input, &options) {
+        Ok(HeadProgress::Complete) => check(&head, input),
+        Ok(HeadProgress::Incomplete) => {
+            assert_eq!(head.len(), input.len());
+            assert!(head.wanted(input.len(), &options) > 0);
+        }
+        Err(fault) => {
+            assert!(matches!(fault.status(), 400 | 405 | 414 | 501 | 505));
+            assert!(head.describe(fault, input).to_string().starts_with("client "));
+        }
+    }
+});
+
+fn check(head: &RequestHead, input: &[u8]) {
+    let inside = |span: Span| assert!(span.end() <= head.len() && span.start() <= span.end());
+    for span in [head.method_name(), head.request_line(), head.raw_target(), head.path(), head.args()] {
+        inside(span);
+    }
+    assert!(head.path().of(input).starts_with(b"/"));
+    assert!(!head.method_name().is_empty());
+    assert!(!head.path().of(input).iter().any(|&byte| byte <= b' ' || b"?#\x7f".contains(&byte)));
+    for header in head.headers() {
+        inside(header.name);
+        inside(header.value);
+        assert!(!header.value.of(input).iter().any(|byte| b"\r\n\0".contains(byte)));
+        assert_eq!(Known::find(header.name.of(input)), header.known);
+    }
+    if head.version() > Version::HTTP_10 {
+        assert!(head.has(Known::Host));
+    }
+    if let Some(host) = head.host() {
+        assert!(!host.name.of(input).iter().any(|byte| b"/\\ \t?#@".contains(byte)));
+    }
+}
