@@ -19,7 +19,6 @@ use rustix::io::Errno as Code;
 
 use crate::PeerAddr;
 use crate::bind::Errno;
-use crate::listen::ListenAddr;
 use crate::metrics;
 
 /// How long a loop accepts nothing after descriptors or memory ran out, in milliseconds (nginx's
@@ -130,8 +129,6 @@ pub enum MultiAccept {
 pub struct Acceptor<S> {
     /// The socket.
     pub source: S,
-    /// Where it listens, for log lines.
-    pub address: ListenAddr,
     /// Shared with the other acceptors of the loop.
     pub policy: Arc<AcceptPolicy>,
     /// The error log of the default server of that address.
@@ -150,8 +147,10 @@ enum Next {
 }
 
 impl<S: Source> Acceptor<S> {
-    /// Gives every connection to `serve`, which must not block, until the future is dropped.
+    /// Gives every connection to `serve`, which must not block, until the future is dropped. As in
+    /// nginx the listening socket counts as one of the `worker_connections`.
     pub async fn run(self, mut serve: impl FnMut(Accepted)) {
+        let _listening = self.policy.take_slot();
         let batch = match self.multi_accept {
             MultiAccept::Off => 1,
             MultiAccept::On => BATCH_MAX,
@@ -180,10 +179,7 @@ impl<S: Source> Acceptor<S> {
                     None => {
                         metrics::REFUSED.increment();
                         let limit = self.policy.connections_max;
-                        self.log(
-                            Level::Alert,
-                            format_args!("{limit} worker_connections are not enough{}", While(&self.address)),
-                        );
+                        self.log(Level::Alert, format_args!("{limit} worker_connections are not enough"));
                     }
                 }
                 true
@@ -209,7 +205,7 @@ impl<S: Source> Acceptor<S> {
 
     fn fail(&self, error: &io::Error) {
         let (level, next) = judge(error);
-        self.log(level, format_args!("accept4() failed {}{}", Errno(error), While(&self.address)));
+        self.log(level, format_args!("accept4() failed {}", Errno(error)));
         if next == Next::Pause {
             metrics::ACCEPT_PAUSES.increment();
             let until = self.source.now_ms() + PAUSE_MS;
@@ -243,15 +239,6 @@ fn judge(error: &io::Error) -> (Level, Next) {
         | Code::PERM
         | Code::TIMEDOUT => (Level::Alert, Next::Another),
         _ => (Level::Alert, Next::Pause),
-    }
-}
-
-/// What nginx says at the end of a line about accepting.
-struct While<'a>(&'a ListenAddr);
-
-impl fmt::Display for While<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " while accepting new connection on {}", self.0)
     }
 }
 
@@ -341,8 +328,7 @@ mod tests {
         log: &Arc<Lines>,
         multi_accept: MultiAccept,
     ) -> Acceptor<&'a Script> {
-        let address = ListenAddr::Inet(([127, 0, 0, 1], 80).into());
-        Acceptor { source: script, address, policy: Arc::clone(policy), log: log.clone(), multi_accept }
+        Acceptor { source: script, policy: Arc::clone(policy), log: log.clone(), multi_accept }
     }
 
     fn poll(task: Pin<&mut impl Future<Output = ()>>) {
@@ -368,24 +354,23 @@ mod tests {
             }
             assert_eq!(polls, 100_usize.div_ceil(batch));
             assert_eq!(*taken.lock().unwrap(), (1..=100).collect::<Vec<u16>>());
-            assert_eq!(policy.connections(), 0, "a dropped connection gives its slot back");
+            assert_eq!(policy.connections(), 1, "a dropped connection gives its slot back");
         }
     }
 
     #[test]
     fn connections_beyond_the_limit_are_closed_and_told() {
-        let (script, policy, log) = (Script::default(), AcceptPolicy::new(2), Arc::new(Lines::default()));
+        let (script, policy, log) = (Script::default(), AcceptPolicy::new(3), Arc::new(Lines::default()));
         let taken = Mutex::new(Vec::new());
         let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
         let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
         script.arrive((1..=3).map(Ok));
         poll(task.as_mut());
-        let refused =
-            "[alert] 2 worker_connections are not enough while accepting new connection on 127.0.0.1:80";
+        let refused = "[alert] 3 worker_connections are not enough";
         assert_eq!(*log.0.lock().unwrap(), [refused]);
-        assert_eq!((taken.lock().unwrap().len(), policy.connections()), (2, 2));
+        assert_eq!((taken.lock().unwrap().len(), policy.connections()), (2, 3));
         taken.lock().unwrap().pop();
-        assert_eq!(policy.connections(), 1);
+        assert_eq!(policy.connections(), 2);
         script.arrive([Ok(4)]);
         poll(task.as_mut());
         assert_eq!(taken.lock().unwrap()[1].peer.port(), Some(4));
@@ -412,12 +397,11 @@ mod tests {
             poll(second.as_mut());
             assert_eq!((tries(), *taken.lock().unwrap()), (tried, seen), "at {now_ms} ms");
         }
-        let end = "while accepting new connection on 127.0.0.1:80";
         assert_eq!(
             *log.0.lock().unwrap(),
             [
-                format!("[crit] accept4() failed (24: Too many open files) {end}"),
-                format!("[crit] accept4() failed (23: Too many open files in system) {end}"),
+                "[crit] accept4() failed (24: Too many open files)",
+                "[crit] accept4() failed (23: Too many open files in system)",
             ]
         );
     }
@@ -431,13 +415,12 @@ mod tests {
         script.arrive([Err(Code::CONNABORTED), Ok(1), Err(Code::PROTO), Ok(2), Err(Code::NOMEM), Ok(3)]);
         poll(task.as_mut());
         assert_eq!(*taken.lock().unwrap(), 2, "the third waits for the end of the pause");
-        let levels: Vec<String> = log.0.lock().unwrap().iter().map(|line| line[..30].to_owned()).collect();
         assert_eq!(
-            levels,
+            *log.0.lock().unwrap(),
             [
-                "[error] accept4() failed (103:",
-                "[alert] accept4() failed (71: ",
-                "[alert] accept4() failed (12: "
+                "[error] accept4() failed (103: Software caused connection abort)",
+                "[alert] accept4() failed (71: Protocol error)",
+                "[alert] accept4() failed (12: Cannot allocate memory)",
             ]
         );
     }
