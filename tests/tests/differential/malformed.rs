@@ -172,7 +172,8 @@ fn lengths() {
         ("Content-Length: 1048577\r\n", ""),
         ("Content-Length: 00005\r\n", "hello"),
     ];
-    pairs.iter().fold(case(), |case, (headers, body)| case.ask(post(headers, body))).run();
+    let ask = |headers: &str, body: &str| Exchange::new(post(headers, body)).finish_sending().until_end();
+    pairs.iter().fold(case(), |case, (headers, body)| case.exchange(ask(headers, body))).run();
 }
 
 #[test]
