@@ -21,6 +21,7 @@ struct Observed {
     bodies: Vec<u8>,
     ended: u64,
     fault: Option<Fault>,
+    /// Without the empty lines before a request that is incomplete.
     consumed: usize,
 }
 
@@ -35,9 +36,9 @@ fn observe(stream: &[u8], piece: usize) -> Observed {
     };
     let (mut codec, mut head) = (Codec::new(), RequestHead::new());
     let mut observed = Observed::default();
-    let mut end = 0;
+    let (mut start, mut end) = (0, 0);
     loop {
-        let bytes = &stream[observed.consumed..end];
+        let bytes = &stream[start..end];
         let received = match codec.receive(bytes, &mut head, &options) {
             Ok(received) => received,
             Err(fault) => {
@@ -53,13 +54,15 @@ fn observe(stream: &[u8], piece: usize) -> Observed {
             }
             Event::Data(range) => observed.bodies.extend_from_slice(&bytes[range]),
             Event::End => observed.ended += 1,
-            Event::NeedInput if end == stream.len() => {
-                observed.consumed += received.consumed;
-                return observed;
+            Event::NeedInput if end == stream.len() => return observed,
+            Event::NeedInput => {
+                start += received.consumed;
+                end = (end + piece).min(stream.len());
+                continue;
             }
-            Event::NeedInput => end = (end + piece).min(stream.len()),
         }
-        observed.consumed += received.consumed;
+        start += received.consumed;
+        observed.consumed = start;
         assert_eq!(codec.stream().0, observed.ended + 1);
     }
 }

@@ -65,10 +65,12 @@ pub struct BodyDecoder {
     state: State,
     /// Bytes of data that are still to come: of the body, or of the chunk.
     remaining: u64,
-    /// Length of the body, or of the chunks so far, the current one included.
-    announced: u64,
-    /// Limit on `announced`.
+    /// Bytes of data that came.
+    received: u64,
+    /// Limit on the sum of both.
     max: u64,
+    /// The chunk size that is being parsed.
+    size: u64,
     /// Bytes that were neither data nor needed to frame it, less the data received.
     overhead: u64,
     /// Digits of the current chunk size, or bytes of the trailer section.
@@ -83,7 +85,7 @@ impl BodyDecoder {
             BodyLength::Length(bytes) => (State::Length, bytes),
             BodyLength::Chunked => (State::SizeStart, 0),
         };
-        BodyDecoder { state, remaining, announced: remaining, max: u64::MAX, overhead: 0, count: 0 }
+        BodyDecoder { state, remaining, received: 0, max: u64::MAX, size: 0, overhead: 0, count: 0 }
     }
 
     /// Limits the body to `max` bytes from here on (`client_max_body_size`).
@@ -92,11 +94,7 @@ impl BodyDecoder {
     /// The announced length is larger: answer 413. Chunks are checked as they arrive.
     pub fn limit(&mut self, max: u64) -> Result<(), Fault> {
         self.max = max;
-        match self.state {
-            State::Length if self.announced > max => Err(Fault::BodyTooLarge),
-            State::Length | State::Done => Ok(()),
-            _ => self.check_announced(),
-        }
+        self.check_limit()
     }
 
     /// Takes any limit away: for a body that is only read to be dropped.
@@ -117,7 +115,7 @@ impl BodyDecoder {
     /// Bytes of data that were received. When a chunk is refused as too large they are what the log shows
     /// before the plus sign, and `remaining` is the size of the chunk.
     pub fn received(&self) -> u64 {
-        self.announced - self.remaining
+        self.received
     }
 
     /// Decodes up to the next piece of data, the body's end or the input's.
@@ -152,6 +150,7 @@ impl BodyDecoder {
         let available = input.len() - pos;
         let taken = usize::try_from(self.remaining).map_or(available, |remaining| remaining.min(available));
         self.remaining -= taken as u64;
+        self.received += taken as u64;
         if self.remaining == 0 {
             self.state = match self.state {
                 State::Length => State::Done,
@@ -166,12 +165,12 @@ impl BodyDecoder {
             *pos += 1;
             match self.state {
                 State::SizeStart => {
-                    self.remaining = u64::from(hex_digit(byte).ok_or(Fault::InvalidChunkedBody)?);
+                    self.size = u64::from(hex_digit(byte).ok_or(Fault::InvalidChunkedBody)?);
                     self.count = 1;
                     self.state = State::Size;
                 }
                 State::Size => {
-                    if self.remaining > CHUNK_SIZE_MAX {
+                    if self.size > CHUNK_SIZE_MAX {
                         return Err(Fault::InvalidChunkedBody);
                     }
                     match (hex_digit(byte), byte) {
@@ -194,7 +193,7 @@ impl BodyDecoder {
     }
 
     fn add_digit(&mut self, digit: u8) -> Result<(), Fault> {
-        self.remaining = self.remaining * 16 + u64::from(digit);
+        self.size = self.size * 16 + u64::from(digit);
         self.count += 1;
         if self.count > CHUNK_SIZE_DIGITS {
             self.add_overhead()?;
@@ -212,18 +211,24 @@ impl BodyDecoder {
 
     fn begin_chunk(&mut self) -> Result<(), Fault> {
         self.count = 0;
-        if self.remaining == 0 {
+        self.remaining = self.size;
+        if self.size == 0 {
             self.state = State::TrailerStart;
             return Ok(());
         }
         self.state = State::ChunkData;
-        self.overhead = self.overhead.saturating_sub(self.remaining);
-        self.announced = self.announced.saturating_add(self.remaining);
-        self.check_announced()
+        self.overhead = self.overhead.saturating_sub(self.size);
+        self.check_limit()
     }
 
-    fn check_announced(&self) -> Result<(), Fault> {
-        if self.announced > self.max { Err(Fault::ChunkedBodyTooLarge) } else { Ok(()) }
+    fn check_limit(&self) -> Result<(), Fault> {
+        if self.received.saturating_add(self.remaining) <= self.max {
+            return Ok(());
+        }
+        match self.state {
+            State::Length => Err(Fault::BodyTooLarge),
+            _ => Err(Fault::ChunkedBodyTooLarge),
+        }
     }
 
     fn parse_trailers(&mut self, input: &[u8], pos: &mut usize) -> Result<(), Fault> {
@@ -256,5 +261,99 @@ fn hex_digit(byte: u8) -> Option<u8> {
         b'a'..=b'f' => Some(byte - b'a' + 10),
         b'A'..=b'F' => Some(byte - b'A' + 10),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data of a chunked body and what was left behind it, decoded from one piece.
+    fn decode(decoder: &mut BodyDecoder, input: &[u8]) -> Result<(Vec<u8>, usize), Fault> {
+        let (mut data, mut at) = (Vec::new(), 0);
+        loop {
+            let decoded = decoder.decode(&input[at..])?;
+            let rest = &input[at..];
+            at += decoded.consumed;
+            match decoded.event {
+                BodyEvent::Data(range) => data.extend_from_slice(&rest[range]),
+                BodyEvent::End | BodyEvent::NeedInput => return Ok((data, input.len() - at)),
+            }
+        }
+    }
+
+    fn chunked() -> BodyDecoder {
+        BodyDecoder::new(BodyLength::Chunked)
+    }
+
+    #[test]
+    fn a_counted_body_ends_where_it_says() {
+        let mut decoder = BodyDecoder::new(BodyLength::Length(5));
+        assert_eq!(decode(&mut decoder, b"123"), Ok((b"123".to_vec(), 0)));
+        assert_eq!((decoder.received(), decoder.remaining()), (3, 2));
+        assert_eq!(decode(&mut decoder, b"45GET"), Ok((b"45".to_vec(), 3)));
+        assert!(decoder.is_done());
+    }
+
+    #[test]
+    fn an_empty_body_is_done_at_once() {
+        for length in [BodyLength::Empty, BodyLength::Length(0)] {
+            let mut decoder = BodyDecoder::new(length);
+            assert!(decoder.is_done());
+            let end = Decoded { consumed: 0, event: BodyEvent::End };
+            assert_eq!(decoder.decode(b"GET"), Ok(end));
+        }
+    }
+
+    #[test]
+    fn counters_hold_inside_a_size_line() {
+        let mut decoder = chunked();
+        assert_eq!(decode(&mut decoder, b"2\r\nhi\r\nfff"), Ok((b"hi".to_vec(), 0)));
+        assert_eq!((decoder.received(), decoder.remaining()), (2, 0));
+    }
+
+    #[test]
+    fn an_announced_length_above_the_limit_is_refused() {
+        let mut decoder = BodyDecoder::new(BodyLength::Length(5));
+        assert_eq!(decoder.limit(5), Ok(()));
+        assert_eq!(decoder.limit(4), Err(Fault::BodyTooLarge));
+        decoder.unlimit();
+        assert_eq!(decode(&mut decoder, b"12345"), Ok((b"12345".to_vec(), 0)));
+    }
+
+    #[test]
+    fn the_chunk_that_exceeds_the_limit_is_refused_before_its_data() {
+        let mut decoder = chunked();
+        assert_eq!(decoder.limit(5), Ok(()));
+        assert_eq!(decode(&mut decoder, b"5\r\n12345\r\n"), Ok((b"12345".to_vec(), 0)));
+        assert_eq!(decode(&mut decoder, b"1\r\n"), Err(Fault::ChunkedBodyTooLarge));
+        assert_eq!((decoder.received(), decoder.remaining()), (5, 1));
+        let mut late = chunked();
+        assert_eq!(decode(&mut late, b"5\r\n12345\r\n"), Ok((b"12345".to_vec(), 0)));
+        assert_eq!(late.limit(4), Err(Fault::ChunkedBodyTooLarge));
+    }
+
+    #[test]
+    fn extensions_are_bounded_by_the_data_they_come_with() {
+        let extension = vec![b'x'; CHUNK_OVERHEAD_MAX_BYTES as usize];
+        let line = |size: &str, less: usize| [size.as_bytes(), b";", &extension[less..], b"\r\n"].concat();
+        assert_eq!(decode(&mut chunked(), &line("1", 0)), Ok((vec![], 0)));
+        assert_eq!(
+            decode(&mut chunked(), &[line("1", 0), b"x\r\n1;xx".to_vec()].concat()),
+            Err(Fault::InvalidChunkedBody)
+        );
+        let zeros = "0".repeat(CHUNK_OVERHEAD_MAX_BYTES as usize + 17);
+        assert_eq!(decode(&mut chunked(), zeros.as_bytes()), Err(Fault::InvalidChunkedBody));
+        // An extension of a hundred bytes with each kilobyte is what signing clients send.
+        let chunk = [&b"400;"[..], &[b's'; 100], b"\r\n", &[b'd'; 1024], b"\r\n"].concat();
+        let (data, rest) = decode(&mut chunked(), &chunk.repeat(500)).unwrap();
+        assert_eq!((data.len(), rest), (500 * 1024, 0));
+    }
+
+    #[test]
+    fn trailers_are_bounded() {
+        let mut input = b"0\r\n".to_vec();
+        input.extend(std::iter::repeat_n(b"Name: value\r\n", 3000).flatten());
+        assert_eq!(decode(&mut chunked(), &input), Err(Fault::InvalidChunkedBody));
     }
 }

@@ -216,12 +216,13 @@ impl RequestHead {
         }
         let (name, value) = (self.line.name(), self.line.value());
         let bytes = name.of(buf);
-        let known = Known::find(bytes);
+        let hash = name_hash(bytes);
+        let known = Known::find_hashed(bytes, hash);
         if known.is_unique() && self.seen & known.bit() != 0 {
             self.previous = self.headers.iter().position(|header| header.known == known).unwrap_or_default();
             return Err(if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader });
         }
-        self.headers.push(Header { name, value, hash: name_hash(bytes), known });
+        self.headers.push(Header { name, value, hash, known });
         self.seen |= known.bit();
         match known {
             Known::Host => self.take_host(buf, value),

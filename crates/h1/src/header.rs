@@ -68,7 +68,7 @@ pub struct Header {
 
 /// Hash of a header name, the same for every spelling of its case.
 #[inline]
-pub fn name_hash(name: &[u8]) -> u32 {
+pub const fn name_hash(name: &[u8]) -> u32 {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = MULTIPLIER;
@@ -78,7 +78,11 @@ pub fn name_hash(name: &[u8]) -> u32 {
         rest = tail;
     }
     // The leading 1 tells how many bytes are left.
-    let last = rest.iter().fold(1, |word, &byte| word << 8 | u64::from(byte | 0x20));
+    let mut last = 1;
+    while let Some((&byte, tail)) = rest.split_first() {
+        last = last << 8 | (byte | 0x20) as u64;
+        rest = tail;
+    }
     hash = (hash.rotate_left(5) ^ last).wrapping_mul(MULTIPLIER);
     (hash >> 32) as u32
 }
@@ -99,7 +103,7 @@ macro_rules! known {
             pub const ALL: &[Known] = &[$(Known::$id,)*];
 
             /// The name in its usual spelling; empty for `Other`.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     Known::Other => "",
                     $(Known::$id => $name,)*
@@ -145,33 +149,24 @@ known! {
 
 impl Known {
     /// Which header `name` is, in any case.
-    #[inline]
     pub fn find(name: &[u8]) -> Known {
-        use Known::*;
-        let candidates: &[Known] = match name.len() {
-            2 => &[Te],
-            3 => &[Via],
-            4 => &[Host, Date],
-            5 => &[Range, Depth],
-            6 => &[Accept, Cookie, Expect],
-            7 => &[Referer, Upgrade],
-            8 => &[IfMatch, IfRange],
-            9 => &[XRealIp, Overwrite],
-            10 => &[Connection, UserAgent, KeepAlive],
-            11 => &[Destination],
-            12 => &[ContentType],
-            13 => &[IfNoneMatch, Authorization, ContentRange],
-            14 => &[ContentLength],
-            15 => &[AcceptEncoding, AcceptLanguage, XForwardedFor],
-            17 => &[IfModifiedSince, TransferEncoding],
-            19 => &[IfUnmodifiedSince, ProxyAuthorization],
-            _ => &[],
-        };
-        candidates
-            .iter()
-            .copied()
-            .find(|known| known.name().as_bytes().eq_ignore_ascii_case(name))
-            .unwrap_or(Other)
+        Known::find_hashed(name, name_hash(name))
+    }
+
+    /// The same where the hash of the name is at hand.
+    #[inline]
+    pub(crate) fn find_hashed(name: &[u8], hash: u32) -> Known {
+        let mut slot = slot(hash);
+        loop {
+            match SLOTS[slot] {
+                // Names are compared as well: collisions can be made on purpose.
+                (found, known) if found == hash && known.name().as_bytes().eq_ignore_ascii_case(name) => {
+                    return known;
+                }
+                (_, Known::Other) => return Known::Other,
+                _ => slot = (slot + 1) % SLOTS.len(),
+            }
+        }
     }
 
     /// Whether a second line with this header is refused.
@@ -196,6 +191,29 @@ impl Known {
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8
     }
+}
+
+/// The known headers by hash, with linear probing. At most half full, so that a search soon ends.
+static SLOTS: [(u32, Known); 128] = known_slots();
+
+const fn slot(hash: u32) -> usize {
+    (hash >> 25) as usize
+}
+
+const fn known_slots() -> [(u32, Known); 128] {
+    let mut slots = [(0, Known::Other); 128];
+    let mut at = 0;
+    while at < Known::ALL.len() {
+        let known = Known::ALL[at];
+        let hash = name_hash(known.name().as_bytes());
+        let mut free = slot(hash);
+        while !matches!(slots[free].1, Known::Other) {
+            free = (free + 1) % slots.len();
+        }
+        slots[free] = (hash, known);
+        at += 1;
+    }
+    slots
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ struct Observed {
     /// Method, raw target, path, args, host, headers, body; one entry per request.
     requests: Vec<Vec<Vec<u8>>>,
     fault: Option<Fault>,
-    /// What is left over once all input was offered.
+    /// What is left behind the last event.
     rest: usize,
 }
 
@@ -34,8 +34,11 @@ fn observe(input: &[u8], cuts: &[usize], options: &Options) -> Observed {
                 }
             };
             start += received.consumed;
+            if received.event == Event::NeedInput {
+                break;
+            }
+            observed.rest = input.len() - start;
             match received.event {
-                Event::NeedInput => break,
                 Event::Head { .. } => observed.requests.push(parts(&head, bytes)),
                 Event::Data(range) => {
                     assert!(!range.is_empty());
@@ -43,12 +46,11 @@ fn observe(input: &[u8], cuts: &[usize], options: &Options) -> Observed {
                     let body = request.last_mut().expect("the body is the last part");
                     body.extend_from_slice(&bytes[range]);
                 }
-                Event::End => {}
+                Event::End | Event::NeedInput => {}
             }
             assert_eq!(received.stream.0, observed.requests.len() as u64);
         }
     }
-    observed.rest = input.len() - start;
     observed
 }
 
