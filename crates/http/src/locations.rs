@@ -312,6 +312,7 @@ impl<T: Copy> LevelParts<T> {
             parent = other.parent;
         }
         self.names.push(Name {
+            key: order_key(name),
             start: index(self.text.len()),
             len: index(name.len()),
             parent,
@@ -344,6 +345,8 @@ const NONE: u32 = u32::MAX;
 
 /// A static name and what stands under it.
 struct Name {
+    /// Its [`order_key`], which settles most comparisons.
+    key: u64,
     /// In [`Level::text`].
     start: u32,
     len: u32,
@@ -468,7 +471,10 @@ impl<T: Copy> Level<T> {
     }
 
     fn find_static(&self, path: &[u8]) -> Static<'_, T> {
-        let above = self.names.partition_point(|name| name.text(&self.text) <= path);
+        let key = order_key(path);
+        let above = self
+            .names
+            .partition_point(|name| name.key < key || (name.key == key && name.text(&self.text) <= path));
         let mut name = above.checked_sub(1).and_then(|below| self.names.get(below));
         let common = name.map_or(0, |name| common_prefix(name.text(&self.text), path));
         if let Some(equal) = name.filter(|name| name.len as usize == path.len() && common == path.len()) {
@@ -525,8 +531,26 @@ impl<T: Copy> Place<T> {
     }
 }
 
+/// The first eight bytes as a number that orders as they do; equal numbers leave the order open.
+fn order_key(text: &[u8]) -> u64 {
+    match text.first_chunk() {
+        Some(word) => u64::from_be_bytes(*word),
+        None => text.iter().zip(1..).fold(0, |key, (&byte, at)| key | u64::from(byte) << (64 - 8 * at)),
+    }
+}
+
+/// How many bytes from the start are the same.
 fn common_prefix(one: &[u8], two: &[u8]) -> usize {
-    one.iter().zip(two).take_while(|(a, b)| a == b).count()
+    let mut words = 0;
+    for (a, b) in one.chunks_exact(8).zip(two.chunks_exact(8)) {
+        let difference = order_key(a) ^ order_key(b);
+        if difference != 0 {
+            return 8 * words + difference.leading_zeros() as usize / 8;
+        }
+        words += 1;
+    }
+    let (one, two) = (&one[8 * words..], &two[8 * words..]);
+    8 * words + one.iter().zip(two).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]
