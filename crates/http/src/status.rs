@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(
             pages.find(404, Padding::Off).unwrap(),
             "<html>\r\n<head><title>404 Not Found</title></head>\r\n<body>\r\n\
-             <center><h1>404 Not Found</h1></center>\r\n<hr><center>clearway</center>\r\n</body>\r\n</html>\r\n"
+             <center><h1>404 Not Found</h1></center>\r\n\
+             <hr><center>clearway</center>\r\n</body>\r\n</html>\r\n"
         );
         assert_eq!(
             pages.find(internal::REQUEST_HEADER_TOO_LARGE, Padding::Off).unwrap(),
