@@ -1,1 +1,55 @@
-//! Requests, phases, locations, variables, filters, output.
+//! HTTP: connections, requests, phases, locations, variables, filters, output. The engine of which
+//! the modules in the crate above are the parts; it knows none of them by name.
+//!
+//! A configuration becomes an immutable [`Snapshot`] once; each connection is one task ([`serve`]) that
+//! borrows everything from it. Request-time code never looks configuration up by name and never waits
+//! but where a handler says so.
+#![forbid(unsafe_code)]
+
+mod body;
+mod browser;
+mod chunk;
+mod connection;
+mod core_directives;
+mod core_variables;
+mod engine;
+mod errno;
+mod levels;
+mod listen;
+mod load;
+pub mod locations;
+pub mod mime;
+pub mod module;
+mod output;
+pub mod paths;
+mod phases;
+mod redirect;
+pub mod regex;
+mod request;
+mod response;
+mod serve;
+pub mod server_names;
+mod setting;
+mod snapshot;
+pub mod status;
+pub mod uri;
+mod variables;
+mod wire;
+
+pub use body::{Body, BodyError};
+pub use chunk::{Chunk, Mark, Pushed};
+pub use connection::{Listener, serve};
+pub use core_directives::{msec, set};
+pub use core_variables::NGINX_VERSION;
+pub use errno::Errno;
+pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level};
+pub use listen::{LocalAddress, Socket};
+pub use load::{Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Services};
+pub use module::{FilterSpec, Module, context};
+pub use output::{BodyFilter, HeaderFilter, Next, Output, SendFailure, Unsent};
+pub use phases::{Answer, Cost, Enabling, Exchange, Handler, Phase, PhaseHandler, Redirect, Step, Wait};
+pub use request::{Lossy, Origin, Request};
+pub use response::{ResponseHead, Text, put_decimal};
+pub use setting::Setting;
+pub use snapshot::{CLIENT_MAX_BODY_BYTES, CoreLocation, Location, Root, RootKind, Server, Snapshot};
+pub use variables::{Eval, Presence, Value, VariableId, VariableKind, VariableNames, VariableSpec, View};

@@ -1,0 +1,191 @@
+//! The body of a request: decoded as its handler reads it, or read and dropped. Owned by the task of
+//! the request; it reads from the socket only when it is asked to, which is the back-pressure.
+
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, CONTINUE, Fault, RequestHead};
+use clearway_runtime::Timer;
+
+use crate::connection::Conn;
+
+/// What is read from the socket at once, bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Whether the client waits for `100 Continue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    Nothing,
+    Continue,
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug)]
+pub enum BodyError {
+    /// It is malformed or too large; to be answered with the fault's page.
+    Refused(Fault),
+    /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
+    TimedOut,
+    /// The client closed the connection before the end.
+    Closed,
+    /// The connection broke.
+    Broken(io::Error),
+}
+
+/// The state of one request's body.
+pub(crate) struct BodyState {
+    decoder: BodyDecoder,
+    expect: Expect,
+    /// What was received behind the head, decoded up to `at`.
+    input: Vec<u8>,
+    at: usize,
+}
+
+/// A request body as its handler sees it.
+pub struct Body<'a, 'c> {
+    pub(crate) state: &'a mut BodyState,
+    pub(crate) conn: &'c Conn,
+    /// `client_body_timeout`, milliseconds.
+    pub(crate) timeout_ms: u64,
+}
+
+impl Body<'_, '_> {
+    /// The next piece, once it has come; `None` at the end. Answers `Expect: 100-continue` before it
+    /// waits for the first one.
+    ///
+    /// # Errors
+    /// There will be no more pieces, though the body is not complete.
+    pub async fn read(&mut self) -> Result<Option<&[u8]>, BodyError> {
+        let conn = self.conn;
+        poll_fn(|cx| self.state.poll_continue(conn, cx)).await.map_err(BodyError::Broken)?;
+        let mut timer = None;
+        let deadline_ms = conn.home.now_ms() + self.timeout_ms;
+        let range = poll_fn(|cx| self.state.poll_piece(conn, deadline_ms, &mut timer, cx)).await?;
+        Ok(range.map(|range| &self.state.input[range]))
+    }
+
+    /// Whether all of it was read, or there is none.
+    pub fn is_done(&self) -> bool {
+        self.state.is_done()
+    }
+}
+
+impl BodyState {
+    /// No body: for a request whose head is not complete.
+    pub(crate) fn empty() -> Self {
+        let decoder = BodyDecoder::new(BodyLength::Empty);
+        Self { decoder, expect: Expect::Nothing, input: Vec::new(), at: 0 }
+    }
+
+    /// The body behind a head; takes what was already received of it, and of requests behind it.
+    pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
+        let decoder = BodyDecoder::new(head.body_length());
+        let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
+        Self { decoder, expect, input, at: 0 }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// Refuses a body beyond `client_max_body_size`.
+    pub(crate) fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
+        self.decoder.limit(max_bytes)
+    }
+
+    /// Bytes announced by `Content-Length` that are still to come.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.decoder.remaining()
+    }
+
+    /// Whether the client waits for `100 Continue`; it is told so once.
+    pub(crate) fn take_expectation(&mut self) -> bool {
+        std::mem::replace(&mut self.expect, Expect::Nothing) == Expect::Continue
+    }
+
+    /// Drops what was received so far.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
+        self.decoder.unlimit();
+        while self.at < self.input.len() && !self.decoder.is_done() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// What was received behind the end of the body.
+    pub(crate) fn into_rest(mut self) -> Vec<u8> {
+        self.input.drain(..self.at);
+        self.input
+    }
+
+    /// Whether something was received that is not of this body, or not decoded yet.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.at < self.input.len()
+    }
+
+    fn step(&mut self) -> Result<BodyEvent, Fault> {
+        let decoded = self.decoder.decode(&self.input[self.at..])?;
+        let from = self.at;
+        self.at += decoded.consumed;
+        Ok(match decoded.event {
+            BodyEvent::Data(range) => BodyEvent::Data(from + range.start..from + range.end),
+            event => event,
+        })
+    }
+
+    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.expect == Expect::Nothing || self.is_done() {
+            return Poll::Ready(Ok(()));
+        }
+        match conn.socket.poll_write(cx, CONTINUE) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                self.expect = Expect::Nothing;
+                // So small a write is taken whole or not at all, but for a peer that reads nothing.
+                Poll::Ready(result.map(|_| ()))
+            }
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        conn: &Conn,
+        deadline_ms: u64,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
+        loop {
+            match self.step().map_err(BodyError::Refused)? {
+                BodyEvent::Data(range) => return Poll::Ready(Ok(Some(range))),
+                BodyEvent::End => return Poll::Ready(Ok(None)),
+                BodyEvent::NeedInput => {}
+            }
+            if self.poll_input(conn, cx)?.is_pending() {
+                let timer = timer.get_or_insert_with(|| {
+                    let timer = Timer::new(conn.home);
+                    timer.arm(deadline_ms);
+                    timer
+                });
+                return timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut));
+            }
+        }
+    }
+
+    /// Reads more, over what is decoded already.
+    pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.input.drain(..self.at);
+        self.at = 0;
+        self.input.reserve(READ_BYTES);
+        match conn.socket.poll_read_vec(cx, &mut self.input) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
+            Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The phases of a request in order, from the complete head to the log. Runs in the request's task:
+//! one poll loop, in which only handlers that answer `Step::Wait` wait.
+
+use clearway_base::log::Level;
+
+use crate::body::{Body, BodyState};
+use crate::connection::Conn;
+use crate::locations::Found;
+use crate::output::{Output, OutputState};
+use crate::phases::{Answer, Exchange, PhaseEntry, Step};
+use crate::redirect::Onward;
+use crate::request::{Host, KeepAlive, Origin, Request, Text};
+use crate::response::Text as HeadText;
+use crate::snapshot::{CLIENT_MAX_BODY_BYTES, LocationAccess, LocationId};
+use crate::uri::{self, Escape, MergeSlashes};
+
+/// A request with its body and its response: what one task works on.
+pub(crate) struct Active<'c> {
+    pub(crate) request: Request<'c>,
+    pub(crate) body: BodyState,
+    pub(crate) output: OutputState<'c>,
+}
+
+/// Where phases begin.
+enum Start {
+    Server,
+    Location,
+}
+
+impl<'c> Active<'c> {
+    /// Answers a request whose head is complete. The response may still have to be flushed.
+    pub(crate) async fn run(&mut self, conn: &'c Conn) -> Onward {
+        let answer = match self.route() {
+            Ok(()) => self.run_phases(conn, Start::Server).await,
+            Err(answer) => Some(answer),
+        };
+        self.follow(conn, answer).await
+    }
+
+    /// Acts on answers until there is a response, if it takes several internal redirects.
+    pub(crate) async fn follow(&mut self, conn: &'c Conn, mut answer: Option<Answer>) -> Onward {
+        loop {
+            let Some(given) = answer.take() else { return Onward::Answered };
+            answer = match self.answer(given) {
+                Onward::FromServer => self.run_phases(conn, Start::Server).await,
+                Onward::FromLocation => self.run_phases(conn, Start::Location).await,
+                end => return end,
+            };
+        }
+    }
+
+    /// Answers without a handler: an error, or where a handler redirects to.
+    fn answer(&mut self, answer: Answer) -> Onward {
+        // An answer that is no response of a handler never waits for the body.
+        self.body.take_expectation();
+        if self.body.discard_received().is_err() {
+            self.request.keep_alive = KeepAlive::No;
+        }
+        self.request.answer(&mut self.output, answer)
+    }
+
+    /// Finds the server, and takes the target apart.
+    fn route(&mut self) -> Result<(), Answer> {
+        let request = &mut self.request;
+        request.method = request.head.method();
+        request.take_target().map_err(Answer::Status)?;
+        request.find_server().map_err(Answer::Status)?;
+        request.action = "";
+        if request.head.wants_keep_alive() {
+            request.keep_alive = KeepAlive::Yes;
+        }
+        Ok(())
+    }
+
+    /// Runs the phases up to an answer; `None` when a handler has pushed the response.
+    async fn run_phases(&mut self, conn: &'c Conn, start: Start) -> Option<Answer> {
+        if matches!(start, Start::Server) {
+            for index in self.request.location().phases.server_part() {
+                match self.run_handler(conn, index).await {
+                    Flow::Next => {}
+                    Flow::Done => return None,
+                    Flow::Answer(answer) => return Some(answer),
+                }
+            }
+            if let Err(answer) = self.find_config() {
+                return Some(answer);
+            }
+        }
+        for index in self.request.location().phases.location_part() {
+            match self.run_handler(conn, index).await {
+                Flow::Next => {}
+                Flow::Done => return None,
+                Flow::Answer(answer) => return Some(answer),
+            }
+        }
+        self.request.log(Level::Error, format_args!("no handler found"));
+        Some(Answer::Status(404))
+    }
+
+    async fn run_handler(&mut self, conn: &'c Conn, index: usize) -> Flow {
+        let PhaseEntry { handler, tag } = self.request.location().phases.entry(index);
+        if let Some(tag) = tag {
+            clearway_runtime::enter(tag).await;
+        }
+        let mut step = handler(self.exchange(conn));
+        loop {
+            match step {
+                Step::Declined => return Flow::Next,
+                Step::Done => return Flow::Done,
+                Step::Respond(answer) => return Flow::Answer(answer),
+                Step::Wait(wait) => step = wait.await,
+            }
+        }
+    }
+
+    /// Runs the log phase, in which nothing waits.
+    pub(crate) fn log(&mut self, conn: &'c Conn) {
+        self.request.action = "logging request";
+        for index in self.request.location().phases.log_part() {
+            let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
+            let step = handler(self.exchange(conn));
+            debug_assert!(!matches!(step, Step::Wait(_)), "the log phase does not wait");
+        }
+    }
+
+    fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
+        let timeout_ms = *self.request.location().core.client_body_timeout_ms;
+        Exchange {
+            body: Body { state: &mut self.body, conn, timeout_ms },
+            output: Output { state: &mut self.output, conn },
+            request: &mut self.request,
+        }
+    }
+
+    /// Finds the location for the path.
+    fn find_config(&mut self) -> Result<(), Answer> {
+        let request = &mut self.request;
+        let found = request.find_location().map_err(Answer::Status)?;
+        let id = match found {
+            Found::Nothing => request.server.base,
+            Found::Location(id) | Found::Redirect(id) => id,
+        };
+        let location = request.snapshot.location(id);
+        request.node_mut().location = location;
+        if request.origin() == Origin::Client && location.core.access == LocationAccess::Internal {
+            return Err(Answer::Status(404));
+        }
+        request.enter_location(location);
+        let announced_bytes = self.body.remaining();
+        if self.body.limit(CLIENT_MAX_BODY_BYTES).is_err() {
+            let message = format_args!("client intended to send too large body: {announced_bytes} bytes");
+            request.log(Level::Error, message);
+            return Err(Answer::Status(413));
+        }
+        if matches!(found, Found::Redirect(_)) {
+            self.output.head.location = Some(redirect_url(request));
+            return Err(Answer::Status(301));
+        }
+        Ok(())
+    }
+}
+
+/// What comes after a handler.
+enum Flow {
+    Next,
+    Done,
+    Answer(Answer),
+}
+
+/// The name of the location and the arguments of the request, as a URL.
+fn redirect_url<'c>(request: &Request<'c>) -> HeadText<'c> {
+    let name = uri::escape_uri(request.location().name(), Escape::Uri);
+    if request.args().is_empty() {
+        return name;
+    }
+    [&*name, b"?", request.args()].concat().into()
+}
+
+impl<'c> Exchange<'_, 'c> {
+    /// Drops the request body, as handlers do that have no use for one, before they answer. What is
+    /// still to come is dropped after the response.
+    ///
+    /// # Errors
+    /// The answer to give instead: the body is malformed.
+    pub fn discard_body(&mut self) -> Result<(), Answer> {
+        if self.body.state.take_expectation() {
+            self.output.state.send_continue();
+        }
+        self.body.state.discard_received().map_err(|fault| {
+            self.request.log(Level::Error, format_args!("{fault}"));
+            Answer::Status(fault.page())
+        })
+    }
+}
+
+impl Request<'_> {
+    /// Makes of an incomplete head what can be made: its server's error pages and logs hold.
+    pub(crate) fn route_refused(&mut self) {
+        self.method = self.head.method();
+        if !self.head.request_line().is_empty() && self.take_target().is_ok() && self.head.host().is_some() {
+            // Of two problems the first one is answered.
+            let _ = self.find_server();
+        }
+    }
+
+    /// Finds the server that the host names among those of the address.
+    fn find_server(&mut self) -> Result<(), u16> {
+        let Some(host) = self.head.host() else { return self.find_server_of(b"") };
+        self.host = if host.is_lowercase {
+            Host::Received(host.name)
+        } else {
+            Host::Lowered(self.bytes(host.name).to_ascii_lowercase().into())
+        };
+        let names = &self.conn.address().names;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = self.host().unwrap_or_default().to_vec();
+        self.find_server_of(&name)
+    }
+
+    fn find_server_of(&mut self, host: &[u8]) -> Result<(), u16> {
+        let names = &self.conn.address().names;
+        let captured = &mut self.captured;
+        let mut given_up = None;
+        let found = names.find(host, |regex| {
+            captured.exec(regex, host).inspect_err(|error| given_up = Some(error.describe(host, regex)))
+        });
+        match found {
+            Ok(Some(id)) => {
+                self.server = self.snapshot.server(id);
+                self.node_mut().location = self.snapshot.location(self.server.base);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(_) => self.give_up(given_up),
+        }
+    }
+
+    fn find_location(&mut self) -> Result<Found<LocationId>, u16> {
+        let tree = &self.server.tree;
+        if tree.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        // The path is borrowed from the request while expressions write what they capture into it.
+        let mut captured = std::mem::take(&mut self.captured);
+        let path = self.path();
+        let mut given_up = None;
+        let found = tree.find(path, |regex| {
+            captured.exec(regex, path).inspect_err(|error| given_up = Some(error.describe(path, regex)))
+        });
+        self.captured = captured;
+        found.or_else(|_| self.give_up(given_up))
+    }
+
+    fn give_up<T>(&self, message: Option<String>) -> Result<T, u16> {
+        self.log(Level::Alert, format_args!("{}", message.unwrap_or_default()));
+        Err(500)
+    }
+
+    fn take_target(&mut self) -> Result<(), u16> {
+        if self.head.path_is_plain() {
+            let (path, args) = (self.head.path(), self.head.args());
+            let node = self.node_mut();
+            node.path = Text::Received(path);
+            node.args = Text::Received(args);
+            return Ok(());
+        }
+        let target = uri::parse_target(self.raw_target(), MergeSlashes::On);
+        let Ok(target) = target.map(|target| (target.path.into_owned(), target.args.to_vec())) else {
+            self.log(Level::Info, format_args!("client sent invalid request"));
+            return Err(400);
+        };
+        let node = self.node_mut();
+        node.path = Text::Made(target.0.into());
+        node.args = Text::Made(target.1.into());
+        Ok(())
+    }
+}

@@ -1,0 +1,461 @@
+//! From the tree of a configuration to a snapshot: directive handlers fill drafts of servers and
+//! locations, then levels are merged, variables settled, names and phases put into tables. Runs at
+//! boot or reload, off the loops.
+//!
+//! Every `http`, `server` and `location` block has a draft. An enclosing block's draft comes before
+//! those of the blocks in it, so merging in order merges from the outside in.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::Sink;
+use clearway_conf::{Directive, Error, Pos, Scope, Spec, Table};
+use clearway_log::UtcOffset;
+use clearway_net::listen::{Resolve, SystemResolver};
+
+use crate::core_directives::CORE;
+use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level};
+use crate::listen::{ListenOptions, Listens, NameTables};
+use crate::locations::{self, AutoRedirect, LocationName};
+use crate::module::{Module, context};
+use crate::output::HeaderFilter;
+use crate::phases::{Enabling, PhaseList};
+use crate::regex::Regex;
+use crate::server_names::ServerName;
+use crate::setting::Setting;
+use crate::snapshot::{CoreLocation, CoreServer, Location, LocationId, Server, ServerId, Snapshot};
+use crate::variables::{Value, VariableNames, VariableSpec};
+
+/// Opens what an `error_log` names; supplied by who owns the logs.
+pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
+
+/// What a configuration is loaded with.
+pub struct Environment {
+    /// Where relative paths of files begin; ends in a slash.
+    pub prefix: PathBuf,
+    /// The machine's name (`$hostname`).
+    pub hostname: Bytes,
+    /// For local times.
+    pub utc_offset: UtcOffset,
+    /// Where errors go that no `error_log` in `http` takes.
+    pub error_log: Arc<dyn Sink>,
+    /// Handles `error_log` in `http` and below.
+    pub open_error_log: Box<OpenErrorLog>,
+    /// The port of a server without `listen`: 80, or 8000 without root.
+    pub default_port: u16,
+    /// What modules need of the crates above: pools, the log writer.
+    pub services: Services,
+}
+
+/// Things that modules ask for by type.
+#[derive(Default)]
+pub struct Services(Vec<Box<dyn Any + Send + Sync>>);
+
+impl Services {
+    /// Adds a thing; of one type there is one.
+    #[must_use]
+    pub fn with<T: Any + Send + Sync>(mut self, thing: T) -> Self {
+        self.0.push(Box::new(thing));
+        self
+    }
+
+    /// The thing of this type.
+    pub fn find<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.iter().find_map(|thing| thing.downcast_ref())
+    }
+}
+
+/// Loads configurations with a fixed list of modules.
+pub struct HttpLoader {
+    modules: Vec<&'static Module>,
+    table: Table<Load>,
+}
+
+impl HttpLoader {
+    /// With the engine's own directives and those of `modules`.
+    pub fn new(modules: &[&'static Module]) -> Self {
+        let modules: Vec<_> = [&CORE].into_iter().chain(modules.iter().copied()).collect();
+        let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
+        Self { table: Table::new(&tables), modules }
+    }
+
+    /// Makes the directives of another table known, as such that are not allowed in `http`.
+    #[must_use]
+    pub fn with_names_of<D: 'static>(self, other: &Table<D>) -> Self {
+        Self { table: self.table.with_names_of(other), ..self }
+    }
+
+    /// All directives that may stand in `http` and below.
+    pub fn table(&self) -> &Table<Load> {
+        &self.table
+    }
+
+    /// The modules, the engine's own part first; for the reference.
+    pub fn modules(&self) -> &[&'static Module] {
+        &self.modules
+    }
+
+    /// Executes an `http` block.
+    ///
+    /// # Errors
+    /// The first mistake in it, in nginx's words.
+    pub fn load(
+        &self,
+        http: &Directive,
+        environment: Environment,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Snapshot, Error> {
+        let mut load = Load::new(&self.modules, environment);
+        if let Some(block) = http.block() {
+            self.table.run(block, context::HTTP, &mut load, warnings)?;
+        }
+        load.freeze(&self.modules, warnings)
+    }
+}
+
+/// A configuration while its directives are executed.
+pub struct Load {
+    environment: Environment,
+    /// Names of variables; values with variables are compiled with it.
+    pub variables: VariableNames,
+    slots: Vec<&'static dyn ConfSlot>,
+    specs: Vec<&'static VariableSpec>,
+    main: Confs,
+    /// The first one is `http` itself.
+    servers: Vec<ServerDraft>,
+    /// The first one is `http` itself.
+    locations: Vec<LocationDraft>,
+    listens: Listens,
+    /// The locations whose blocks are being read, outermost first.
+    open: Vec<LocationName>,
+    /// What is being read.
+    server: usize,
+    location: usize,
+}
+
+struct ServerDraft {
+    core: CoreServer,
+    confs: Confs,
+    names: Vec<Bytes>,
+    base: usize,
+    listens: usize,
+}
+
+struct LocationDraft {
+    parent: usize,
+    name: Bytes,
+    core: CoreLocation,
+    confs: Confs,
+    form: LocationForm,
+    children: locations::Builder<LocationId>,
+    pos: Option<Pos>,
+}
+
+/// How a location is written, as far as directives in it care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocationForm {
+    /// No location: `http` or `server`.
+    Outside,
+    /// A path.
+    Path,
+    /// An expression.
+    Regex,
+    /// `@name`.
+    Named,
+}
+
+impl Load {
+    fn new(modules: &[&'static Module], environment: Environment) -> Self {
+        let slots: Vec<_> = modules.iter().flat_map(|module| module.confs).copied().collect();
+        let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
+        let mut core = CoreLocation::new(Value::literal(root));
+        core.error_log = Setting::new(Some(environment.error_log.clone()));
+        let http = LocationDraft {
+            parent: 0,
+            name: Bytes::new(),
+            core,
+            confs: Confs::create(Level::Location, &slots),
+            form: LocationForm::Outside,
+            children: locations::Builder::new(),
+            pos: None,
+        };
+        let server = ServerDraft {
+            core: CoreServer::default(),
+            confs: Confs::create(Level::Server, &slots),
+            names: Vec::new(),
+            base: 0,
+            listens: 0,
+        };
+        Self {
+            variables: VariableNames::default(),
+            specs: modules.iter().flat_map(|module| module.variables).collect(),
+            main: Confs::create(Level::Main, &slots),
+            slots,
+            environment,
+            servers: vec![server],
+            locations: vec![http],
+            listens: Listens::default(),
+            open: Vec::new(),
+            server: 0,
+            location: 0,
+        }
+    }
+
+    /// What the configuration is loaded with.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// A module's settings for all of `http`.
+    pub fn main<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.main.of_mut(key)
+    }
+
+    /// A module's settings for the server being read, or for `http`.
+    pub fn server<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.servers[self.server].confs.of_mut(key)
+    }
+
+    /// A module's settings for the location being read, or for the server or `http` around.
+    pub fn location<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.locations[self.location].confs.of_mut(key)
+    }
+
+    /// How the location being read is written.
+    pub fn location_form(&self) -> LocationForm {
+        self.locations[self.location].form
+    }
+
+    /// Name of the location being read, without modifier.
+    pub fn location_name(&self) -> &Bytes {
+        &self.locations[self.location].name
+    }
+
+    /// A path of the configuration, made absolute.
+    pub fn full_name(&self, path: &[u8]) -> Vec<u8> {
+        if path.first() == Some(&b'/') {
+            return path.to_vec();
+        }
+        [&path_bytes(&self.environment.prefix)[..], path].concat()
+    }
+
+    pub(crate) fn core_server(&mut self) -> &mut CoreServer {
+        &mut self.servers[self.server].core
+    }
+
+    pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
+        &mut self.locations[self.location].core
+    }
+
+    /// Makes variables of the named groups of an expression.
+    ///
+    /// # Errors
+    /// A name that is something else already.
+    pub fn bind_names(&mut self, regex: &mut Regex) -> Result<(), String> {
+        self.variables.bind(regex, &self.specs)
+    }
+
+    /// Adds a name to the server being read.
+    pub(crate) fn add_server_name(&mut self, name: &Bytes) {
+        self.servers[self.server].names.push(name.clone());
+    }
+
+    /// Adds an address to the server being read.
+    pub(crate) fn add_listen(
+        &mut self,
+        address: clearway_net::listen::ListenAddr,
+        options: ListenOptions,
+    ) -> Result<(), String> {
+        self.servers[self.server].listens += 1;
+        self.listens.add(address, options, server_id(self.server))
+    }
+
+    pub(crate) fn resolver(&self) -> impl Resolve + use<> {
+        SystemResolver
+    }
+}
+
+/// Blocks.
+impl Load {
+    /// Executes a `server` block.
+    pub(crate) fn read_server(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+        let load = &mut *scope.conf;
+        load.location = load.begin_location(0, Bytes::new(), LocationForm::Outside, directive);
+        load.server = load.servers.len();
+        load.servers.push(ServerDraft {
+            core: CoreServer::default(),
+            confs: Confs::create(Level::Server, &load.slots),
+            names: Vec::new(),
+            base: load.location,
+            listens: 0,
+        });
+        scope.block(directive, context::SERVER)?;
+        let load = &mut *scope.conf;
+        if load.servers[load.server].listens == 0 {
+            let any = std::net::SocketAddr::from(([0, 0, 0, 0], load.environment.default_port));
+            let address = clearway_net::listen::ListenAddr::Inet(any);
+            let added = load.listens.add(address, ListenOptions::NONE(), server_id(load.server));
+            added.map_err(|message| directive.error(message))?;
+        }
+        (load.server, load.location) = (0, 0);
+        Ok(())
+    }
+
+    /// Executes a `location` block.
+    pub(crate) fn read_location(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+        let args = &directive.args;
+        let refuse = |error: locations::LocationError| directive.error(error.to_string());
+        let mut name = LocationName::parse(&args[0], args.get(1).map(|name| &name[..])).map_err(refuse)?;
+        let load = &mut *scope.conf;
+        let parent = load.location;
+        if let Some(outer) = load.open.last() {
+            name.check_inside(outer).map_err(refuse)?;
+        }
+        let form = match &mut name.kind {
+            locations::Kind::Regex(regex) => {
+                load.bind_names(regex).map_err(|message| directive.error(message))?;
+                LocationForm::Regex
+            }
+            locations::Kind::Named => LocationForm::Named,
+            _ => LocationForm::Path,
+        };
+        let id = load.begin_location(parent, Bytes::copy_from_slice(&name.name), form, directive);
+        load.location = id;
+        load.open.push(name);
+        scope.block(directive, context::LOCATION)?;
+        let load = &mut *scope.conf;
+        load.location = parent;
+        let name = load.open.pop().expect("pushed before its block was read");
+        let nested = std::mem::take(&mut load.locations[id].children);
+        load.locations[parent].children.add(name, location_id(id), AutoRedirect::Off, nested);
+        Ok(())
+    }
+}
+
+/// The end.
+impl Load {
+    fn begin_location(
+        &mut self,
+        parent: usize,
+        name: Bytes,
+        form: LocationForm,
+        directive: &Directive,
+    ) -> usize {
+        let root = self.locations[0].core.default_root();
+        self.locations.push(LocationDraft {
+            parent,
+            name,
+            core: CoreLocation::new(root),
+            confs: Confs::create(Level::Location, &self.slots),
+            form,
+            children: locations::Builder::new(),
+            pos: Some(directive.pos.clone()),
+        });
+        self.locations.len() - 1
+    }
+
+    fn freeze(mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Snapshot, Error> {
+        self.merge();
+        let mut trees = Vec::new();
+        for server in 1..self.servers.len() {
+            trees.push(self.build_tree(server)?);
+        }
+        let names: Vec<_> = self.servers[1..].iter().map(|server| server.names.clone()).collect();
+        let mut tables = NameTables {
+            servers: &names,
+            hostname: &self.environment.hostname,
+            variables: &mut self.variables,
+            specs: &self.specs,
+            warnings,
+        };
+        let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
+        let locations = self.freeze_locations(modules);
+        let servers = self.servers.into_iter().skip(1).zip(trees);
+        let servers = servers.map(|(draft, tree)| Server {
+            name: shown_name(&draft.names, &self.environment.hostname),
+            base: location_id(draft.base),
+            tree,
+            core: draft.core,
+            confs: draft.confs,
+        });
+        Ok(Snapshot {
+            servers: servers.collect(),
+            locations,
+            sockets: sockets.into(),
+            variables: self.variables.finish(&self.specs)?,
+            main: self.main,
+            hostname: self.environment.hostname,
+            utc_offset: self.environment.utc_offset,
+            prefix: path_bytes(&self.environment.prefix).into(),
+        })
+    }
+
+    fn merge(&mut self) {
+        let Self { servers, locations, slots, .. } = self;
+        if let Some((http, servers)) = servers.split_first_mut() {
+            for server in servers {
+                server.core.merge(&http.core);
+                server.confs.merge(&http.confs, Level::Server, slots);
+            }
+        }
+        for index in 1..locations.len() {
+            let (outer, inner) = locations.split_at_mut(index);
+            let (parent, draft) = (&outer[inner[0].parent], &mut inner[0]);
+            draft.core.merge(&parent.core);
+            draft.confs.merge(&parent.confs, Level::Location, slots);
+        }
+    }
+
+    fn build_tree(&mut self, server: usize) -> Result<locations::Level<LocationId>, Error> {
+        let base = self.servers[server].base;
+        let children = std::mem::take(&mut self.locations[base].children);
+        children.build().map_err(|duplicate| {
+            let pos = self.locations[duplicate.id.0 as usize].pos.as_ref();
+            match pos {
+                Some(pos) => Error::new(duplicate.message(), pos),
+                None => Error::unplaced(duplicate.message()),
+            }
+        })
+    }
+
+    fn freeze_locations(&mut self, modules: &[&'static Module]) -> Box<[Location]> {
+        let drafts = std::mem::take(&mut self.locations);
+        let variables = &self.variables;
+        let names: Vec<_> = drafts.iter().map(|draft| draft.pos.as_ref().map(Pos::to_string)).collect();
+        let freeze = |(draft, place): (LocationDraft, Option<String>)| {
+            let enabling = Enabling { confs: &draft.confs, core: &draft.core, variables };
+            let handlers = modules.iter().flat_map(|module| module.phases);
+            let phases = PhaseList::build(handlers, &enabling, place.unwrap_or_default().as_bytes());
+            let filters = modules.iter().flat_map(|module| module.filters);
+            let filters: Box<[HeaderFilter]> =
+                filters.filter(|spec| (spec.enabled)(&enabling)).map(|spec| spec.filter).collect();
+            Location { name: draft.name, core: draft.core, confs: draft.confs, phases, filters }
+        };
+        drafts.into_iter().zip(names).map(freeze).collect()
+    }
+}
+
+/// What `$server_name` shows of the names of a server.
+fn shown_name(names: &[Bytes], hostname: &Bytes) -> Bytes {
+    let Some(first) = names.first() else { return Bytes::new() };
+    match ServerName::parse(first, hostname) {
+        Ok((ServerName::Text(text), _)) => Bytes::copy_from_slice(text.strip_prefix(b".").unwrap_or(&text)),
+        // An expression is shown with its tilde.
+        _ => first.clone(),
+    }
+}
+
+/// Drafts begin with that of `http`, which is no server.
+fn server_id(draft: usize) -> ServerId {
+    ServerId(u32::try_from(draft - 1).expect("a configuration is far smaller than 4 GiB"))
+}
+
+fn location_id(draft: usize) -> LocationId {
+    LocationId(u32::try_from(draft).expect("a configuration is far smaller than 4 GiB"))
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+}

@@ -1,0 +1,54 @@
+//! What a module is to the engine: its tables. The list of modules is given to the loader by the
+//! crate above; nothing here knows any of them by name.
+
+use clearway_conf::{Contexts, Spec};
+
+use crate::levels::ConfSlot;
+use crate::load::Load;
+use crate::output::HeaderFilter;
+use crate::phases::{Enabling, PhaseHandler};
+use crate::variables::VariableSpec;
+
+/// The tables of one module. Always a `static`.
+pub struct Module {
+    /// For the reference, such as `rewrite`.
+    pub name: &'static str,
+    /// Its directives.
+    pub directives: &'static [Spec<Load>],
+    /// Its configuration types.
+    pub confs: &'static [&'static dyn ConfSlot],
+    /// Its variables.
+    pub variables: &'static [VariableSpec],
+    /// What it does in phases; within a phase, modules run in the order of the list.
+    pub phases: &'static [PhaseHandler],
+    /// Its header filters; they run in the order of the list.
+    pub filters: &'static [FilterSpec],
+}
+
+impl Module {
+    /// A module with nothing in its tables, to be completed with `..Module::EMPTY`.
+    pub const EMPTY: Self =
+        Self { name: "", directives: &[], confs: &[], variables: &[], phases: &[], filters: &[] };
+}
+
+/// A header filter and where it takes part.
+pub struct FilterSpec {
+    /// Whether it has anything to do in a location; asked once, at load.
+    pub enabled: fn(&Enabling<'_>) -> bool,
+    /// What it does.
+    pub filter: HeaderFilter,
+}
+
+/// The contexts that directives of HTTP stand in. The numbers below 8 are the server's own.
+pub mod context {
+    use super::Contexts;
+
+    /// In `http`.
+    pub const HTTP: Contexts = Contexts::bit(8);
+    /// In `server`.
+    pub const SERVER: Contexts = Contexts::bit(9);
+    /// In `location`.
+    pub const LOCATION: Contexts = Contexts::bit(10);
+    /// Anywhere in `http`.
+    pub const ALL: Contexts = HTTP.or(SERVER).or(LOCATION);
+}

@@ -1,0 +1,192 @@
+//! The phases of a request, what modules do in them, and what a handler can answer. Per location the
+//! handlers that have something to do there are listed once, at load, so that a request walks a short
+//! flat array. Runs in the request's task.
+//!
+//! The engine's own steps stand between the phases: find-config after `ServerRewrite`, post-rewrite
+//! after `Rewrite`, post-access after `Access`.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+
+use clearway_runtime::Tag;
+
+use crate::body::Body;
+use crate::levels::Confs;
+use crate::output::Output;
+use crate::request::Request;
+use crate::snapshot::CoreLocation;
+use crate::variables::{VariableNames, View};
+
+/// When a handler runs, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The head was read; of the server.
+    PostRead,
+    /// Before a location is looked for; of the server.
+    ServerRewrite,
+    /// The location is known.
+    Rewrite,
+    /// Limits.
+    PreAccess,
+    /// Who may.
+    Access,
+    /// Last chance to choose another file or location.
+    PreContent,
+    /// Who answers.
+    Content,
+    /// The response is sent or given up.
+    Log,
+}
+
+/// A request in the hands of a handler: what was asked, the body still to be read, and the answer.
+pub struct Exchange<'a, 'c> {
+    /// The request head and how it was routed.
+    pub request: &'a mut Request<'c>,
+    /// The request body.
+    pub body: Body<'a, 'c>,
+    /// The response.
+    pub output: Output<'a, 'c>,
+}
+
+impl<'c> Exchange<'_, 'c> {
+    /// What variables are evaluated on.
+    pub fn view(&self) -> View<'_, 'c> {
+        View { request: self.request, output: self.output.state }
+    }
+}
+
+/// Does its part in a phase.
+pub type Handler = for<'a, 'c> fn(Exchange<'a, 'c>) -> Step<'a>;
+
+/// What a handler that has to wait for something runs on with.
+pub type Wait<'a> = Pin<Box<dyn Future<Output = Step<'static>> + Send + 'a>>;
+
+/// What a handler answers.
+pub enum Step<'a> {
+    /// It has nothing to say; the next one is asked.
+    Declined,
+    /// It has pushed the response.
+    Done,
+    /// The engine answers so.
+    Respond(Answer),
+    /// It will say later.
+    Wait(Wait<'a>),
+}
+
+/// How the engine is to answer in a handler's place.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With this status: the `error_page` for it, or the built-in page.
+    Status(u16),
+    /// With what another path gives.
+    Redirect(Box<Redirect>),
+    /// With what the named location (`@name`) gives.
+    Named(Box<[u8]>),
+    /// By closing the connection.
+    Close,
+}
+
+/// Where an internal redirect leads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The new path, decoded.
+    pub path: Vec<u8>,
+    /// The new arguments, as they would be sent.
+    pub args: Vec<u8>,
+}
+
+impl Step<'_> {
+    /// Answers with a status.
+    pub const fn status(code: u16) -> Self {
+        Self::Respond(Answer::Status(code))
+    }
+}
+
+/// How much of a loop's time a handler can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Microseconds, whatever the request.
+    Cheap,
+    /// Unbounded: it runs foreign code. Where it blocked lately it runs detached from the start.
+    MayBlock,
+}
+
+/// A module's part in a phase.
+pub struct PhaseHandler {
+    /// When.
+    pub phase: Phase,
+    /// How much time it can take.
+    pub cost: Cost,
+    /// Whether it has anything to do in a location; asked once, at load.
+    pub enabled: fn(&Enabling<'_>) -> bool,
+    /// What it does.
+    pub handler: Handler,
+}
+
+/// What decides at load whether a handler or filter takes part in a location.
+pub struct Enabling<'a> {
+    /// The location's settings of all modules.
+    pub confs: &'a Confs,
+    /// The location's settings of the engine.
+    pub core: &'a CoreLocation,
+    /// The variables that the configuration uses.
+    pub variables: &'a VariableNames,
+}
+
+/// A handler in a location.
+#[derive(Clone, Copy)]
+pub(crate) struct PhaseEntry {
+    pub(crate) handler: Handler,
+    /// What suspects are known by; `None` for cheap handlers.
+    pub(crate) tag: Option<Tag>,
+}
+
+/// The handlers of one location in their order.
+#[derive(Default)]
+pub(crate) struct PhaseList {
+    entries: Box<[PhaseEntry]>,
+    /// Where the handlers of `Rewrite` begin.
+    location_start: usize,
+    /// Where those of `Log` begin.
+    log_start: usize,
+}
+
+impl PhaseList {
+    /// Chooses the handlers that are enabled; `name` tells this location from others.
+    pub(crate) fn build<'m>(
+        handlers: impl Iterator<Item = &'m PhaseHandler>,
+        enabling: &Enabling<'_>,
+        name: &[u8],
+    ) -> Self {
+        let mut enabled: Vec<_> = handlers.filter(|handler| (handler.enabled)(enabling)).collect();
+        enabled.sort_by_key(|handler| handler.phase);
+        let start_of = |phase| enabled.partition_point(|handler| handler.phase < phase);
+        let (location_start, log_start) = (start_of(Phase::Rewrite), start_of(Phase::Log));
+        let entries = enabled.iter().map(|handler| PhaseEntry {
+            handler: handler.handler,
+            tag: (handler.cost == Cost::MayBlock).then(|| tag(name, handler.phase)),
+        });
+        Self { entries: entries.collect(), location_start, log_start }
+    }
+
+    pub(crate) fn server_part(&self) -> Range<usize> {
+        0..self.location_start
+    }
+
+    pub(crate) fn location_part(&self) -> Range<usize> {
+        self.location_start..self.log_start
+    }
+
+    pub(crate) fn log_part(&self) -> Range<usize> {
+        self.log_start..self.entries.len()
+    }
+
+    pub(crate) fn entry(&self, index: usize) -> PhaseEntry {
+        self.entries[index]
+    }
+}
+
+fn tag(name: &[u8], phase: Phase) -> Tag {
+    Tag::of(&[name, format!(" {phase:?}").as_bytes()].concat())
+}

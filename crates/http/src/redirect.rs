@@ -1,0 +1,192 @@
+//! Where a request goes when it is not answered from the path that the client asked for: internal
+//! redirects, named locations, and the pages for errors. Runs in the request's task.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use clearway_base::log::Level;
+use clearway_h1::{Known, Method};
+
+use crate::chunk::{Chunk, Mark};
+use crate::output::OutputState;
+use crate::phases::{Answer, Redirect};
+use crate::request::{ErrorPages, KeepAlive, Lossy, Origin, Request, Text};
+use crate::response::Text as HeadText;
+use crate::snapshot::{ErrorPage, Location, Overwrite};
+use crate::status::{self, Padding, Pages};
+use crate::uri;
+use crate::variables::View;
+
+/// What stands below the line of a built-in page.
+const PRODUCT: &str = "clearway";
+
+static PAGES: LazyLock<Pages> = LazyLock::new(|| Pages::new(PRODUCT));
+
+/// How a request goes on after an answer that is not its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Onward {
+    /// Its response is complete.
+    Answered,
+    /// From the server's phases, with a new path.
+    FromServer,
+    /// From the location's phases, in a new location.
+    FromLocation,
+    /// The connection is closed without a response.
+    Close,
+}
+
+impl<'c> Request<'c> {
+    /// Takes the settings of a location into account that hold for the whole connection.
+    pub(crate) fn enter_location(&mut self, location: &'c Location) {
+        self.node_mut().location = location;
+        if self.keep_alive == KeepAlive::Yes && !self.may_keep_alive(location) {
+            self.keep_alive = KeepAlive::No;
+        }
+    }
+
+    fn may_keep_alive(&self, location: &Location) -> bool {
+        let core = &location.core;
+        let age_ms = self.conn.home.now_ms().saturating_sub(self.conn.start_ms);
+        core.keepalive_timeout.timeout_ms > 0
+            && self.number < *core.keepalive_requests
+            && age_ms <= *core.keepalive_time_ms
+            && !crate::browser::is_refused_keep_alive(self, *core.keepalive_disable)
+    }
+
+    /// Goes on with another path from the beginning.
+    fn redirect(&mut self, redirect: Redirect) -> Result<Onward, u16> {
+        self.redirects_left -= 1;
+        if self.redirects_left == 0 {
+            self.log(
+                Level::Error,
+                format_args!(
+                    "rewrite or internal redirection cycle while internally redirecting to \"{}\"",
+                    Lossy(&redirect.path)
+                ),
+            );
+            return Err(500);
+        }
+        let base = self.snapshot.location(self.server.base);
+        let node = self.node_mut();
+        node.path = Text::Made(redirect.path.into());
+        node.args = Text::Made(redirect.args.into());
+        node.origin = Origin::Internal;
+        self.clear_contexts();
+        self.enter_location(base);
+        Ok(Onward::FromServer)
+    }
+
+    /// Goes on in a named location with the same path.
+    fn redirect_named(&mut self, name: &[u8]) -> Result<Onward, u16> {
+        self.redirects_left -= 1;
+        let problem = if self.redirects_left == 0 {
+            "rewrite or internal redirection cycle while redirect to named location"
+        } else if self.path().is_empty() {
+            "empty URI in redirect to named location"
+        } else if let Some(id) = self.server.tree.find_named(name) {
+            let location = self.snapshot.location(id);
+            self.node_mut().origin = Origin::Internal;
+            self.clear_contexts();
+            self.enter_location(location);
+            return Ok(Onward::FromLocation);
+        } else {
+            "could not find named location"
+        };
+        self.log(Level::Error, format_args!("{problem} \"{}\"", Lossy(name)));
+        Err(500)
+    }
+
+    /// Acts on what a handler answered.
+    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Onward {
+        let onward = match answer {
+            Answer::Close => return Onward::Close,
+            Answer::Status(code) => return self.answer_status(output, code),
+            Answer::Redirect(redirect) => self.redirect(*redirect),
+            Answer::Named(name) => self.redirect_named(&name),
+        };
+        onward.unwrap_or_else(|code| self.answer_status(output, code))
+    }
+
+    /// Answers with the page for a code: a configured one, else the built-in one.
+    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Onward {
+        if output.head_sent() {
+            // Too late for a page: the client sees that the response is cut.
+            return Onward::Close;
+        }
+        self.error_status = Some(code);
+        if clearway_h1::closes_connection(code) {
+            self.keep_alive = KeepAlive::No;
+        }
+        output.head.content_type = None;
+        if self.error_pages == ErrorPages::Used && self.redirects_left > 0 {
+            self.error_pages = ErrorPages::BuiltIn;
+            let location = self.location();
+            if let Some(page) = location.core.error_pages.iter().find(|page| page.code == code) {
+                return self.answer_page(output, page);
+            }
+        }
+        self.answer_builtin(output, code)
+    }
+
+    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Onward {
+        match page.overwrite {
+            Overwrite::Keep => {}
+            Overwrite::FromPage => self.error_status = None,
+            Overwrite::With(code) => self.error_status = Some(code),
+        }
+        let uri = page.uri.eval(&View { request: self, output });
+        let onward = match uri.first() {
+            Some(b'/') => {
+                if self.method != Method::Head {
+                    self.method = Method::Get;
+                }
+                let (path, args) = uri::split_args(&uri);
+                self.redirect(Redirect { path: path.to_vec(), args: args.to_vec() })
+            }
+            Some(b'@') => self.redirect_named(&uri),
+            _ => return self.answer_elsewhere(output, page.overwrite, uri),
+        };
+        onward.unwrap_or_else(|code| {
+            self.error_status = Some(code);
+            self.keep_alive = KeepAlive::No;
+            self.answer_builtin(output, code)
+        })
+    }
+
+    fn answer_elsewhere(
+        &mut self,
+        output: &mut OutputState<'c>,
+        overwrite: Overwrite,
+        url: HeadText<'c>,
+    ) -> Onward {
+        let code = match overwrite {
+            Overwrite::With(code @ (301 | 302 | 303 | 307 | 308)) => code,
+            _ => 302,
+        };
+        self.error_status = Some(code);
+        output.head.location = Some(url);
+        self.answer_builtin(output, code)
+    }
+
+    /// Answers with the built-in page for a code.
+    fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) -> Onward {
+        self.error_status = Some(status::sent_status(code));
+        let page = PAGES.find(code, self.padding());
+        let head = &mut output.head;
+        head.clear_entity();
+        head.status = status::sent_status(code);
+        head.content_length = Some(page.map_or(0, |page| page.len() as u64));
+        if page.is_some() {
+            head.content_type = Some(Cow::Borrowed(b"text/html"));
+        }
+        let chunk = page.map_or(Chunk::EMPTY, |page| Chunk::Borrowed(page));
+        // A page fits in any buffer.
+        let _ = output.write(self, chunk, Mark::Last);
+        Onward::Answered
+    }
+
+    fn padding(&self) -> Padding {
+        let wanted = self.header(Known::UserAgent).is_some_and(status::wants_padding);
+        if wanted && self.version().has_response_head() { Padding::On } else { Padding::Off }
+    }
+}

@@ -1,0 +1,393 @@
+//! A request: its head in the bytes as received, and how it was routed. Owned by the connection's
+//! task; everything of the configuration is borrowed from the snapshot that the connection holds.
+//!
+//! A request is an arena of nodes. The main node is what the client asked; what a node is answered
+//! from (path, arguments, location) changes with internal redirects, the head never does.
+
+use std::any::Any;
+use std::fmt;
+
+use clearway_base::log::{Level, Record};
+use clearway_h1::{Known, Method, RequestHead, Span, Version};
+use smallvec::SmallVec;
+
+use crate::connection::Conn;
+use crate::levels::{Conf, ConfKey};
+use crate::response::ResponseHead;
+use crate::snapshot::{Location, Server, Snapshot};
+use crate::uri;
+use crate::variables::{Captured, Variables};
+
+/// How often a request may be redirected internally.
+const REDIRECTS_MAX: u8 = 10;
+
+/// A text of a request: a part of the received head, or made later.
+#[derive(Clone, Debug)]
+pub(crate) enum Text {
+    Received(Span),
+    Made(Box<[u8]>),
+}
+
+impl Text {
+    pub(crate) const EMPTY: fn() -> Self = || Self::Made(Box::default());
+}
+
+/// Who asks for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The client.
+    Client,
+    /// The server, by an internal redirect.
+    Internal,
+}
+
+/// A path that is to be answered.
+pub(crate) struct Node<'c> {
+    pub(crate) location: &'c Location,
+    pub(crate) path: Text,
+    pub(crate) args: Text,
+    pub(crate) origin: Origin,
+}
+
+/// Whether the connection may serve another request afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeepAlive {
+    Yes,
+    No,
+}
+
+/// Which `error_page` applies to an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorPages {
+    /// As configured.
+    Used,
+    /// None any more: an error on the way to an error page has the built-in one.
+    BuiltIn,
+}
+
+/// What the client called the server.
+pub(crate) enum Host {
+    /// Nothing.
+    Absent,
+    /// As received, in lower case already.
+    Received(Span),
+    /// In lower case.
+    Lowered(Box<[u8]>),
+}
+
+/// A request.
+pub struct Request<'c> {
+    pub(crate) conn: &'c Conn,
+    pub(crate) snapshot: &'c Snapshot,
+    pub(crate) server: &'c Server,
+    pub(crate) head: RequestHead,
+    /// What was received: this head from `start` on, perhaps requests before and after it.
+    pub(crate) buf: Vec<u8>,
+    pub(crate) start: usize,
+    pub(crate) host: Host,
+    pub(crate) captured: Captured,
+    pub(crate) nodes: SmallVec<[Node<'c>; 1]>,
+    /// How the path is asked for from here on: GET after a redirect to an error page.
+    pub(crate) method: Method,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) error_pages: ErrorPages,
+    pub(crate) redirects_left: u8,
+    /// Status that an error page is answered with instead of its own.
+    pub(crate) error_status: Option<u16>,
+    pub(crate) started_ms: u64,
+    /// Which request of its connection this is, from 1.
+    pub(crate) number: u64,
+    /// What is being done, for the error log: `while …`.
+    pub(crate) action: &'static str,
+    contexts: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+impl<'c> Request<'c> {
+    /// A request of which nothing is known yet but what was received.
+    pub(crate) fn new(conn: &'c Conn, buf: Vec<u8>, start: usize, number: u64) -> Self {
+        let snapshot = conn.snapshot();
+        let server = snapshot.server(conn.address().default_server);
+        let location = snapshot.location(server.base);
+        let main = Node { location, path: Text::EMPTY(), args: Text::EMPTY(), origin: Origin::Client };
+        Self {
+            conn,
+            snapshot,
+            server,
+            head: RequestHead::new(),
+            buf,
+            start,
+            host: Host::Absent,
+            captured: Captured::default(),
+            nodes: SmallVec::from([main]),
+            method: Method::Other,
+            keep_alive: KeepAlive::No,
+            error_pages: ErrorPages::Used,
+            redirects_left: REDIRECTS_MAX + 1,
+            error_status: None,
+            started_ms: conn.home.now_ms(),
+            number,
+            action: "reading client request line",
+            contexts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn node(&self) -> &Node<'c> {
+        &self.nodes[0]
+    }
+
+    pub(crate) fn node_mut(&mut self) -> &mut Node<'c> {
+        &mut self.nodes[0]
+    }
+
+    /// The head's bytes and all that follows.
+    pub(crate) fn received(&self) -> &[u8] {
+        &self.buf[self.start..]
+    }
+
+    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+        span.of(self.received())
+    }
+
+    fn text<'a>(&'a self, text: &'a Text) -> &'a [u8] {
+        match text {
+            Text::Received(span) => self.bytes(*span),
+            Text::Made(bytes) => bytes,
+        }
+    }
+}
+
+/// What was asked.
+impl<'c> Request<'c> {
+    /// The method; `Other` has its name in `method_name`.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method as text.
+    pub fn method_name(&self) -> &[u8] {
+        if self.method == self.head.method() { self.bytes(self.head.method_name()) } else { b"GET" }
+    }
+
+    /// Decoded and normalized path (`$uri`).
+    pub fn path(&self) -> &[u8] {
+        self.text(&self.node().path)
+    }
+
+    /// Arguments as sent (`$args`).
+    pub fn args(&self) -> &[u8] {
+        self.text(&self.node().args)
+    }
+
+    /// Extension of the path, without its dot.
+    pub fn exten(&self) -> &[u8] {
+        let path = self.path();
+        &path[uri::exten_of(path)]
+    }
+
+    /// The target as sent (`$request_uri`).
+    pub fn raw_target(&self) -> &[u8] {
+        self.bytes(self.head.raw_target())
+    }
+
+    /// The request line as received; `None` while it is incomplete.
+    pub fn request_line(&self) -> Option<&[u8]> {
+        let line = self.head.request_line();
+        (!line.is_empty()).then(|| self.bytes(line))
+    }
+
+    /// The protocol as received, such as `HTTP/1.1`.
+    pub fn protocol(&self) -> &[u8] {
+        self.bytes(self.head.protocol())
+    }
+
+    /// Host that the request is for, in lower case and without port; `None` where there was none.
+    pub fn host(&self) -> Option<&[u8]> {
+        match &self.host {
+            Host::Absent => None,
+            Host::Received(span) => Some(self.bytes(*span)),
+            Host::Lowered(name) => Some(name),
+        }
+    }
+
+    /// Value of the first header line of a kind.
+    pub fn header(&self, known: Known) -> Option<&[u8]> {
+        self.head.find(known).map(|header| self.bytes(header.value))
+    }
+
+    /// Names and values of all header lines.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.headers().iter().map(|header| (self.bytes(header.name), self.bytes(header.value)))
+    }
+
+    /// Whether no body is to be sent.
+    pub fn is_head(&self) -> bool {
+        self.method == Method::Head
+    }
+
+    /// The protocol's version.
+    pub fn version(&self) -> Version {
+        self.head.version()
+    }
+
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.keep_alive == KeepAlive::Yes && !self.conn.is_stopping()
+    }
+}
+
+/// How it is answered.
+impl<'c> Request<'c> {
+    /// The server that was asked.
+    pub fn server(&self) -> &'c Server {
+        self.server
+    }
+
+    /// The location that answers.
+    pub fn location(&self) -> &'c Location {
+        self.node().location
+    }
+
+    /// A module's settings in the location.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &'c T {
+        self.location().conf(key)
+    }
+
+    /// Who asks for the path.
+    pub fn origin(&self) -> Origin {
+        self.node().origin
+    }
+
+    /// Goes on with another path, without looking for its location (`try_files`).
+    pub fn set_path(&mut self, path: Vec<u8>) {
+        self.node_mut().path = Text::Made(path.into());
+    }
+
+    /// Where relative paths of the configuration begin.
+    pub(crate) fn prefix(&self) -> &'c [u8] {
+        &self.snapshot.prefix
+    }
+
+    pub(crate) fn variables(&self) -> &'c Variables {
+        &self.snapshot.variables
+    }
+
+    /// A module's own state in this request.
+    pub fn context<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.contexts.iter().find_map(|context| context.downcast_ref())
+    }
+
+    /// Keeps a module's own state, until an internal redirect.
+    pub fn set_context<T: Any + Send + Sync>(&mut self, context: T) {
+        self.contexts.retain(|other| !other.is::<T>());
+        self.contexts.push(Box::new(context));
+    }
+
+    pub(crate) fn clear_contexts(&mut self) {
+        self.contexts.clear();
+    }
+
+    /// The status that is sent, where an error page is answered with another than its own.
+    pub(crate) fn amend(&self, head: &mut ResponseHead<'_>) {
+        if let Some(status) = self.error_status {
+            head.status = status;
+        }
+    }
+
+    /// Host and port for a `Location` that a handler gave as a path.
+    pub(crate) fn put_redirect_host(&self, out: &mut Vec<u8>) {
+        let local = self.conn.local_address();
+        match self.host() {
+            Some(host) => out.extend_from_slice(host),
+            None => out.extend_from_slice(local.host().to_string().as_bytes()),
+        }
+        if let Some(port) = local.port().filter(|&port| port != 80) {
+            out.extend_from_slice(format!(":{port}").as_bytes());
+        }
+    }
+}
+
+/// Clocks and logs.
+impl Request<'_> {
+    /// Seconds since the epoch, as of this turn of the loop.
+    pub fn now_unix_s(&self) -> i64 {
+        (self.conn.home.unix_ms() / 1000) as i64
+    }
+
+    /// Milliseconds since the epoch, as of this turn of the loop.
+    pub fn now_unix_ms(&self) -> u64 {
+        self.conn.home.unix_ms()
+    }
+
+    /// How far local time is ahead of UTC, minutes.
+    pub fn utc_offset_minutes(&self) -> i32 {
+        self.snapshot.utc_offset.minutes()
+    }
+
+    /// Milliseconds since the first byte of the request.
+    pub fn elapsed_ms(&self) -> u64 {
+        self.conn.home.now_ms().saturating_sub(self.started_ms)
+    }
+
+    /// Writes a line to the error log of the location, with the request's circumstances behind it.
+    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        let Some(sink) = self.location().core.error_log.as_ref() else { return };
+        if !sink.enabled(level) {
+            return;
+        }
+        let message = format_args!("{message}{}", Circumstances { request: self });
+        sink.write(&Record {
+            level,
+            tid: self.conn.home.identity(),
+            connection: Some(self.conn.serial),
+            message,
+        });
+    }
+}
+
+/// What nginx puts behind a message about a request.
+struct Circumstances<'a, 'c> {
+    request: &'a Request<'c>,
+}
+
+impl fmt::Display for Circumstances<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let request = self.request;
+        if !request.action.is_empty() {
+            write!(f, " while {}", request.action)?;
+        }
+        write!(f, ", client: {}, server: {}", request.conn.peer, Lossy(request.server.name()))?;
+        if let Some(line) = request.logged_request_line() {
+            write!(f, ", request: \"{}\"", Lossy(line))?;
+        }
+        if let Some(host) = request.header(Known::Host) {
+            write!(f, ", host: \"{}\"", Lossy(host))?;
+        }
+        if let Some(referer) = request.header(Known::Referer) {
+            write!(f, ", referrer: \"{}\"", Lossy(referer))?;
+        }
+        Ok(())
+    }
+}
+
+impl Request<'_> {
+    /// The request line, or what was received of it.
+    fn logged_request_line(&self) -> Option<&[u8]> {
+        self.request_line().or_else(|| {
+            let received = self.received();
+            let end =
+                received.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(received.len());
+            (end > 0).then(|| &received[..end])
+        })
+    }
+}
+
+/// Bytes of a request in a line of the error log, which is text.
+pub struct Lossy<'a>(pub &'a [u8]);
+
+impl fmt::Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.utf8_chunks().try_for_each(|chunk| {
+            f.write_str(chunk.valid())?;
+            if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
+        })
+    }
+}

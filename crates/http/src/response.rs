@@ -1,0 +1,124 @@
+//! The head of a response, and how it is written in HTTP/1: nginx's headers in nginx's order. Owned
+//! by the task of the request; filled by handlers and header filters, written once.
+
+use std::borrow::Cow;
+
+use clearway_base::date;
+use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
+use smallvec::SmallVec;
+
+use crate::request::Request;
+use crate::status;
+
+/// A text of a response's head; what the configuration owns is borrowed from it.
+pub type Text<'c> = Cow<'c, [u8]>;
+
+/// The head of a response until it is sent.
+#[derive(Default)]
+pub struct ResponseHead<'c> {
+    /// Status code; 0 until a handler has chosen one.
+    pub status: u16,
+    /// `Content-Type`, with its charset.
+    pub content_type: Option<Text<'c>>,
+    /// `Content-Length` in bytes; `None` when it is not known ahead.
+    pub content_length: Option<u64>,
+    /// `Last-Modified`, seconds since the epoch.
+    pub last_modified: Option<i64>,
+    /// `Location`. One that begins with `/` is made absolute when it is written.
+    pub location: Option<Text<'c>>,
+    /// `ETag` with its quotes.
+    pub etag: Option<Text<'c>>,
+    /// What else is sent, in this order, behind `Connection`.
+    pub headers: SmallVec<[(Text<'c>, Text<'c>); 1]>,
+}
+
+impl ResponseHead<'_> {
+    /// Forgets what describes a body that is not sent after all, such as that of a file when an error
+    /// page takes its place.
+    pub fn clear_entity(&mut self) {
+        self.content_type = None;
+        self.content_length = None;
+        self.last_modified = None;
+        self.etag = None;
+    }
+}
+
+/// What every response has behind its status line, up to the date.
+const SERVER: &[u8] = b"Server: clearway\r\n";
+
+/// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
+pub(crate) fn write_head(
+    out: &mut Vec<u8>,
+    head: &ResponseHead<'_>,
+    request: &Request<'_>,
+    framing: Framing,
+    connection: ConnectionHeader,
+) {
+    let reason = status::status_line(head.status).and_then(|line| line.get(4..)).unwrap_or_default();
+    let mut writer = HeadWriter::new(out, head.status, reason)
+        .lines(SERVER)
+        .header(b"Date", &date::http_date(request.now_unix_s()));
+    if let Some(content_type) = &head.content_type {
+        writer = writer.header(b"Content-Type", content_type);
+    }
+    if let Some(bytes) = head.content_length.filter(|_| head.status != 204) {
+        writer = writer.content_length(bytes);
+    }
+    if let Some(last_modified) = head.last_modified {
+        writer = writer.header(b"Last-Modified", &date::http_date(last_modified));
+    }
+    let path = head.location.as_deref().filter(|location| location.first() == Some(&b'/'));
+    if let Some(path) = path {
+        writer = writer.header(b"Location", &absolute(request, path));
+    }
+    if framing == Framing::Chunked {
+        writer = writer.chunked();
+    }
+    writer = writer.connection(connection);
+    if let Some(location) = head.location.as_deref().filter(|_| path.is_none()) {
+        writer = writer.header(b"Location", location);
+    }
+    if let Some(etag) = &head.etag {
+        writer = writer.header(b"ETag", etag);
+    }
+    for (name, value) in &head.headers {
+        writer = writer.header(name, value);
+    }
+    writer.finish();
+}
+
+fn absolute(request: &Request<'_>, path: &[u8]) -> Vec<u8> {
+    let mut url = b"http://".to_vec();
+    request.put_redirect_host(&mut url);
+    url.extend_from_slice(path);
+    url
+}
+
+/// Writes a number in decimal.
+pub fn put_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals() {
+        for number in [0, 7, 10, 65535, u64::MAX] {
+            let mut out = Vec::new();
+            put_decimal(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The requests of a connection from the first byte of one until the connection is idle again or
+//! ends: reading heads, running each request, sending the rest of its response, dropping what is left
+//! of its body. One boxed future; the requests of a pipeline share it.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use clearway_base::log::Level;
+use clearway_h1::{BodyLength, Fault, HeadProgress};
+
+use crate::body::{BodyError, BodyState};
+use crate::connection::{After, Conn, TIMED_OUT};
+use crate::engine::Active;
+use crate::errno::Errno;
+use crate::output::{OutputState, SendFailure};
+use crate::phases::Answer;
+use crate::redirect::Onward;
+use crate::request::Request;
+
+/// Longest wait for more of what is read only to be dropped, milliseconds (`lingering_timeout`).
+const LINGERING_TIMEOUT_MS: u64 = 5_000;
+/// Longest time altogether that a connection is kept for that, milliseconds (`lingering_time`).
+const LINGERING_TIME_MS: u64 = 30_000;
+/// What is read at once while a closed connection lingers, bytes.
+const LINGERING_READ_BYTES: usize = 4 * 1024;
+
+/// Serves what has arrived. `served` requests came before on this connection.
+pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
+    let options = &conn.server_core().options;
+    let mut buf = Vec::with_capacity(options.client_header_buffer_size);
+    match poll_fn(|cx| Poll::Ready(conn.socket.poll_read_vec(cx, &mut buf))).await {
+        Poll::Pending => return After::Nothing,
+        Poll::Ready(Ok(0)) => return closed_idle(conn, served),
+        Poll::Ready(Ok(_)) => {}
+        Poll::Ready(Err(error)) => {
+            conn.log(Level::Info, "waiting for request", format_args!("recv() failed {}", Errno(&error)));
+            return After::Close;
+        }
+    }
+    let mut start = 0;
+    loop {
+        served += 1;
+        let mut active = Active {
+            request: Request::new(conn, buf, start, served),
+            body: BodyState::empty(),
+            output: OutputState::new(),
+        };
+        let (outcome, linger) = active.serve(conn).await;
+        if active.request.head.is_started() {
+            active.log(conn);
+        }
+        if outcome == Outcome::Close {
+            if linger == Linger::Yes {
+                lingering_close(conn).await;
+            }
+            return After::Close;
+        }
+        let core = &active.request.location().core;
+        let (timeout_ms, min_timeout_ms) =
+            (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
+        match active.into_rest() {
+            Some(rest) => (buf, start) = rest,
+            None => return After::Idle { served, timeout_ms, min_timeout_ms },
+        }
+    }
+}
+
+fn closed_idle(conn: &Conn, served: u64) -> After {
+    if served > 0 {
+        let message = format_args!("client {} closed keepalive connection", conn.peer);
+        conn.log_plain(Level::Info, message);
+    } else {
+        conn.log(Level::Info, "waiting for request", format_args!("client closed connection"));
+    }
+    After::Close
+}
+
+/// Whether a connection goes on after a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    KeepAlive,
+    Close,
+}
+
+/// Whether a connection that ends is read from for a while, so that a client which is still sending
+/// gets to read the response before it learns that nobody listens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Linger {
+    Yes,
+    No,
+}
+
+/// Why there is no complete head.
+enum Unheaded {
+    Refused(Fault),
+    TimedOut,
+    Closed,
+    Broken(io::Error),
+}
+
+impl<'c> Active<'c> {
+    /// Reads and answers one request, up to its last byte on the way out and in.
+    async fn serve(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
+        let onward = match self.read_head(conn).await {
+            Ok(()) => {
+                self.begin_body();
+                self.run(conn).await
+            }
+            Err(Unheaded::Refused(fault)) => {
+                self.refuse(fault, conn).await;
+                let unread = self.request.received().len() > self.request.head.len();
+                let linger = if fault.lingers() || unread { Linger::Yes } else { Linger::No };
+                return (Outcome::Close, linger);
+            }
+            Err(Unheaded::TimedOut) => {
+                self.give_up(408, format_args!("{TIMED_OUT}"));
+                return (Outcome::Close, Linger::No);
+            }
+            Err(Unheaded::Closed) => {
+                self.give_up(400, format_args!("client prematurely closed connection"));
+                return (Outcome::Close, Linger::No);
+            }
+            Err(Unheaded::Broken(error)) => {
+                self.give_up(400, format_args!("recv() failed {}", Errno(&error)));
+                return (Outcome::Close, Linger::No);
+            }
+        };
+        if onward == Onward::Close {
+            if !self.output.head_sent() {
+                self.output.head.status = 444;
+            }
+            return (Outcome::Close, Linger::No);
+        }
+        self.conclude(conn).await
+    }
+
+    /// Reads until the head is complete. The first bytes are there already.
+    async fn read_head(&mut self, conn: &'c Conn) -> Result<(), Unheaded> {
+        let core = conn.server_core();
+        let mut armed = false;
+        loop {
+            let request = &mut self.request;
+            let received = &request.buf[request.start..];
+            match request.head.parse(received, &core.options) {
+                Ok(HeadProgress::Complete) => return Ok(()),
+                Ok(HeadProgress::Incomplete) => {}
+                Err(fault) => return Err(Unheaded::Refused(fault)),
+            }
+            request.start += request.head.drop_empty_lines();
+            if !request.head.request_line().is_empty() {
+                request.action = "reading client request headers";
+            }
+            request.make_room(&core.options);
+            if !std::mem::replace(&mut armed, true) {
+                conn.timer.arm(request.started_ms + *core.client_header_timeout_ms);
+            }
+            match poll_fn(|cx| conn.poll_read(&mut request.buf, cx)).await {
+                Some(Ok(0)) => return Err(Unheaded::Closed),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Unheaded::Broken(error)),
+                None => return Err(Unheaded::TimedOut),
+            }
+        }
+    }
+
+    /// What follows the head belongs to the body first, if there is one.
+    fn begin_body(&mut self) {
+        let request = &mut self.request;
+        if request.head.body_length() == BodyLength::Empty {
+            return;
+        }
+        let body_start = request.start + request.head.len();
+        let input = request.buf.split_off(body_start);
+        self.body = BodyState::begin(&request.head, &request.buf[request.start..], input);
+    }
+
+    async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
+        let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
+        let request = &self.request;
+        request.log(level, format_args!("{}", request.head.describe(fault, request.received())));
+        self.request.route_refused();
+        if self.follow(conn, Some(Answer::Status(fault.page()))).await == Onward::Close {
+            return;
+        }
+        self.output.finish(&self.request);
+        if self.output.flush(conn, &self.request).await.is_err() {
+            self.log_send_failure();
+        }
+    }
+
+    /// Nothing is sent; the status is for the access log.
+    fn give_up(&mut self, status: u16, message: std::fmt::Arguments<'_>) {
+        if self.request.head.is_started() {
+            self.request.log(Level::Info, message);
+        }
+        self.output.head.status = status;
+    }
+
+    /// Sends the rest of the response, and drops the rest of the body.
+    async fn conclude(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
+        self.output.finish(&self.request);
+        if self.output.flush(conn, &self.request).await.is_err() {
+            self.log_send_failure();
+            return (Outcome::Close, Linger::No);
+        }
+        if !self.output.is_persistent() {
+            let unread = !self.body.is_done() || self.has_rest();
+            return (Outcome::Close, if unread { Linger::Yes } else { Linger::No });
+        }
+        if self.body.is_done() {
+            return (Outcome::KeepAlive, Linger::No);
+        }
+        match self.discard_rest(conn).await {
+            Ok(()) => (Outcome::KeepAlive, Linger::No),
+            Err(_) => (Outcome::Close, Linger::No),
+        }
+    }
+
+    async fn discard_rest(&mut self, conn: &'c Conn) -> Result<(), BodyError> {
+        let give_up_ms = conn.home.now_ms() + LINGERING_TIME_MS;
+        loop {
+            self.body.discard_received().map_err(BodyError::Refused)?;
+            if self.body.is_done() {
+                return Ok(());
+            }
+            conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
+            poll_fn(|cx| match self.body.poll_input(conn, cx) {
+                Poll::Ready(result) => Poll::Ready(result),
+                Poll::Pending => conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut)),
+            })
+            .await?;
+        }
+    }
+
+    fn log_send_failure(&mut self) {
+        self.request.action = "sending response to client";
+        match self.output.failure() {
+            Some(SendFailure::TimedOut) => self.request.log(Level::Info, format_args!("{TIMED_OUT}")),
+            Some(SendFailure::Broken(error)) => {
+                self.request.log(Level::Info, format_args!("send() failed {}", Errno(error)));
+            }
+            None => {}
+        }
+    }
+
+    /// Whether something was received that is not of this request.
+    fn has_rest(&self) -> bool {
+        let head_end = self.request.start + self.request.head.len();
+        self.body.has_rest() || self.request.buf.len() > head_end
+    }
+
+    /// What was received of the next request, and where it begins.
+    fn into_rest(self) -> Option<(Vec<u8>, usize)> {
+        if !self.has_rest() {
+            return None;
+        }
+        let head_end = self.request.start + self.request.head.len();
+        if self.request.buf.len() > head_end {
+            return Some((self.request.buf, head_end));
+        }
+        Some((self.body.into_rest(), 0))
+    }
+}
+
+impl Request<'_> {
+    /// Makes room for as much of the head as may be read at once.
+    fn make_room(&mut self, options: &clearway_h1::Options) {
+        if self.start > 0 {
+            self.buf.drain(..self.start);
+            self.start = 0;
+        }
+        let wanted = self.head.wanted(self.buf.len(), options).max(1);
+        self.buf.reserve_exact(wanted);
+    }
+}
+
+/// Ends our side of the connection and reads until the client does so too, or time is up.
+async fn lingering_close(conn: &Conn) {
+    if conn.socket.shutdown_write().is_err() {
+        return;
+    }
+    let give_up_ms = conn.home.now_ms() + LINGERING_TIME_MS;
+    let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
+    while conn.home.now_ms() < give_up_ms {
+        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
+        buf.clear();
+        match poll_fn(|cx| conn.poll_read(&mut buf, cx)).await {
+            Some(Ok(1..)) => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! A loaded configuration: servers, locations, addresses. Built at boot or reload, immutable, shared
+//! by all loops through one `Arc`; a request borrows from it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::Sink;
+use clearway_log::UtcOffset;
+
+use crate::levels::{Conf, ConfKey, Confs};
+use crate::listen::Socket;
+use crate::locations;
+use crate::mime::{DEFAULT_TYPE, Types};
+use crate::output::HeaderFilter;
+use crate::phases::PhaseList;
+use crate::setting::Setting;
+use crate::variables::{Value, Variables};
+
+/// Largest request body, bytes: the default of `client_max_body_size`.
+pub const CLIENT_MAX_BODY_BYTES: u64 = 1024 * 1024;
+
+/// Number of a server within a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServerId(pub(crate) u32);
+
+/// Number of a location within a snapshot. Each `http` and `server` block has one too, which holds
+/// what applies where no location matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocationId(pub(crate) u32);
+
+/// A loaded configuration.
+pub struct Snapshot {
+    pub(crate) servers: Box<[Server]>,
+    pub(crate) locations: Box<[Location]>,
+    pub(crate) sockets: Box<[Socket]>,
+    pub(crate) variables: Variables,
+    pub(crate) main: Confs,
+    pub(crate) hostname: Bytes,
+    pub(crate) utc_offset: UtcOffset,
+    /// Where relative paths of files begin; ends in a slash.
+    pub(crate) prefix: Bytes,
+}
+
+impl Snapshot {
+    /// What to listen on.
+    pub fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+
+    /// A module's settings for all of `http`.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.main.of(key)
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    pub(crate) fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.0 as usize]
+    }
+}
+
+/// A `server` block.
+pub struct Server {
+    /// First `server_name`, empty if there is none.
+    pub(crate) name: Bytes,
+    /// What applies where no location matches.
+    pub(crate) base: LocationId,
+    pub(crate) tree: locations::Level<LocationId>,
+    pub(crate) core: CoreServer,
+    pub(crate) confs: Confs,
+}
+
+impl Server {
+    /// First `server_name`, empty if there is none (`$server_name`).
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// A module's settings for the server.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.confs.of(key)
+    }
+}
+
+/// The engine's settings of a server.
+#[derive(Clone)]
+pub(crate) struct CoreServer {
+    /// `client_header_timeout`, milliseconds.
+    pub(crate) client_header_timeout_ms: Setting<u64>,
+    /// `client_header_buffer_size`, bytes.
+    pub(crate) client_header_buffer_bytes: Setting<u64>,
+    /// `large_client_header_buffers`: number, bytes each.
+    pub(crate) large_client_header_buffers: Setting<(u64, u64)>,
+    /// The limits of the codec that these make.
+    pub(crate) options: clearway_h1::Options,
+}
+
+impl Default for CoreServer {
+    fn default() -> Self {
+        Self {
+            client_header_timeout_ms: Setting::new(60_000),
+            client_header_buffer_bytes: Setting::new(1024),
+            large_client_header_buffers: Setting::new((4, 8192)),
+            options: clearway_h1::Options::default(),
+        }
+    }
+}
+
+impl CoreServer {
+    /// Takes from `http` what the server leaves open.
+    pub(crate) fn merge(&mut self, parent: &Self) {
+        self.client_header_timeout_ms.merge(&parent.client_header_timeout_ms);
+        self.client_header_buffer_bytes.merge(&parent.client_header_buffer_bytes);
+        self.large_client_header_buffers.merge(&parent.large_client_header_buffers);
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let (number, size) = *self.large_client_header_buffers;
+        self.options.client_header_buffer_size = bytes(*self.client_header_buffer_bytes);
+        self.options.large_client_header_buffers = bytes(number);
+        self.options.large_client_header_buffer_size = bytes(size);
+    }
+}
+
+/// A `location` block, or what applies in a server outside of its locations.
+pub struct Location {
+    /// Name or pattern.
+    pub(crate) name: Bytes,
+    /// The engine's settings.
+    pub core: CoreLocation,
+    pub(crate) confs: Confs,
+    pub(crate) phases: PhaseList,
+    pub(crate) filters: Box<[HeaderFilter]>,
+}
+
+impl Location {
+    /// Name or pattern, without modifier.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// A module's settings for the location.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.confs.of(key)
+    }
+
+    pub(crate) fn header_filters(&self) -> &[HeaderFilter] {
+        &self.filters
+    }
+}
+
+/// Where files are.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// `root` or `alias`.
+    pub kind: RootKind,
+    /// The directory (of `root` without its last slash), absolute unless it begins with a variable.
+    pub path: Value,
+}
+
+/// What of the request's path is appended to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootKind {
+    /// All.
+    Root,
+    /// What follows the name of the location, this many bytes.
+    Alias(usize),
+    /// Nothing: an `alias` in a location with an expression names the file itself.
+    AliasWhole,
+}
+
+/// What an `error_page` does with the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overwrite {
+    /// It stays.
+    Keep,
+    /// `=`: it becomes that of the answer from the page.
+    FromPage,
+    /// `=CODE`.
+    With(u16),
+}
+
+/// One code of an `error_page`.
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorPage {
+    /// The status that it is for.
+    pub(crate) code: u16,
+    /// What becomes of the status.
+    pub(crate) overwrite: Overwrite,
+    /// Path with arguments, `@name`, or a URL.
+    pub(crate) uri: Value,
+}
+
+/// Which browsers get no second request on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepaliveDisable(u8);
+
+impl KeepaliveDisable {
+    /// No browser.
+    pub(crate) const NONE: Self = Self(1);
+    /// Internet Explorer up to 6, after POST.
+    pub(crate) const MSIE6: Self = Self(2);
+    /// Safari on macOS.
+    pub(crate) const SAFARI: Self = Self(4);
+
+    /// Both sets.
+    #[must_use]
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the sets have a browser in common.
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// `keepalive_timeout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepaliveTimeout {
+    /// How long an idle connection stays open, milliseconds; 0: no further request is served.
+    pub(crate) timeout_ms: u64,
+    /// What the client is told, seconds; 0: nothing.
+    pub(crate) header_s: u64,
+}
+
+/// The engine's settings of a location.
+#[derive(Clone)]
+pub struct CoreLocation {
+    /// `root` or `alias`.
+    pub root: Setting<Root>,
+    /// `types`.
+    pub types: Setting<Arc<Types>>,
+    /// `default_type`.
+    pub default_type: Setting<Bytes>,
+    /// Whether the location is for internal requests only.
+    pub(crate) access: LocationAccess,
+    default_root: Value,
+    pub(crate) error_pages: Setting<Vec<ErrorPage>>,
+    pub(crate) error_log: Setting<Option<Arc<dyn Sink>>>,
+    pub(crate) keepalive_timeout: Setting<KeepaliveTimeout>,
+    pub(crate) keepalive_min_timeout_ms: Setting<u64>,
+    pub(crate) keepalive_requests: Setting<u64>,
+    pub(crate) keepalive_time_ms: Setting<u64>,
+    pub(crate) keepalive_disable: Setting<KeepaliveDisable>,
+    pub(crate) send_timeout_ms: Setting<u64>,
+    pub(crate) client_body_timeout_ms: Setting<u64>,
+}
+
+/// Which requests a location is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LocationAccess {
+    #[default]
+    All,
+    /// `internal`
+    Internal,
+}
+
+impl CoreLocation {
+    /// Defaults; `root` is the default directory.
+    pub(crate) fn new(root: Value) -> Self {
+        Self {
+            root: Setting::new(Root { kind: RootKind::Root, path: root.clone() }),
+            default_root: root,
+            types: Setting::new(Arc::new(Types::default())),
+            default_type: Setting::new(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
+            access: LocationAccess::All,
+            error_pages: Setting::default(),
+            error_log: Setting::default(),
+            keepalive_timeout: Setting::new(KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 }),
+            keepalive_min_timeout_ms: Setting::new(0),
+            keepalive_requests: Setting::new(1000),
+            keepalive_time_ms: Setting::new(3_600_000),
+            keepalive_disable: Setting::new(KeepaliveDisable::MSIE6),
+            send_timeout_ms: Setting::new(60_000),
+            client_body_timeout_ms: Setting::new(60_000),
+        }
+    }
+
+    /// Takes from the enclosing level what this one leaves open.
+    pub(crate) fn merge(&mut self, parent: &Self) {
+        self.root.merge(&parent.root);
+        self.types.merge(&parent.types);
+        self.default_type.merge(&parent.default_type);
+        self.error_pages.merge(&parent.error_pages);
+        self.error_log.merge(&parent.error_log);
+        self.keepalive_timeout.merge(&parent.keepalive_timeout);
+        self.keepalive_min_timeout_ms.merge(&parent.keepalive_min_timeout_ms);
+        self.keepalive_requests.merge(&parent.keepalive_requests);
+        self.keepalive_time_ms.merge(&parent.keepalive_time_ms);
+        self.keepalive_disable.merge(&parent.keepalive_disable);
+        self.send_timeout_ms.merge(&parent.send_timeout_ms);
+        self.client_body_timeout_ms.merge(&parent.client_body_timeout_ms);
+    }
+
+    /// The directory where no level has `root`; the same at all levels.
+    pub(crate) fn default_root(&self) -> Value {
+        self.default_root.clone()
+    }
+
+    pub(crate) fn keepalive_header_s(&self) -> Option<u64> {
+        Some(self.keepalive_timeout.header_s).filter(|&seconds| seconds > 0)
+    }
+
+    pub(crate) fn send_timeout_ms(&self) -> u64 {
+        *self.send_timeout_ms
+    }
+}
