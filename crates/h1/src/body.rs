@@ -88,7 +88,8 @@ impl BodyDecoder {
         BodyDecoder { state, remaining, received: 0, max: u64::MAX, size: 0, overhead: 0, count: 0 }
     }
 
-    /// Limits the body to `max` bytes from here on (`client_max_body_size`).
+    /// Limits the body to `max` bytes from here on (`client_max_body_size`, whose 0 means no limit: then this
+    /// is not called).
     ///
     /// # Errors
     /// The announced length is larger: answer 413. Chunks are checked as they arrive.

@@ -237,7 +237,9 @@ impl RequestHead {
     /// The host of an absolute target goes before `Host`, which must be valid all the same.
     fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), Fault> {
         let host = host::validate(value.of(buf), value.start()).ok_or(Fault::InvalidHost)?;
-        self.host.get_or_insert(host);
+        if self.host.is_none() {
+            self.host = Some(host);
+        }
         Ok(())
     }
 

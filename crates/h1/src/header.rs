@@ -66,10 +66,23 @@ pub struct Header {
     pub known: Known,
 }
 
+const LOWER: u64 = 0x2020_2020_2020_2020;
+
+/// Whether two names differ in nothing but case. They have no control bytes: only those could become a
+/// digit or a dash by the bit that makes a letter a small one.
+#[inline]
+fn is_same_name(a: &[u8], b: &[u8]) -> bool {
+    let (a_blocks, a_rest) = a.as_chunks::<8>();
+    let (b_blocks, b_rest) = b.as_chunks::<8>();
+    let lower = |block: &[u8; 8]| u64::from_le_bytes(*block) | LOWER;
+    a.len() == b.len()
+        && a_blocks.iter().zip(b_blocks).all(|(a, b)| lower(a) == lower(b))
+        && a_rest.iter().zip(b_rest).all(|(a, b)| a | 0x20 == b | 0x20)
+}
+
 /// Hash of a header name, the same for every spelling of its case.
 #[inline]
 pub const fn name_hash(name: &[u8]) -> u32 {
-    const LOWER: u64 = 0x2020_2020_2020_2020;
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = MULTIPLIER;
     let mut rest = name;
@@ -160,7 +173,7 @@ impl Known {
         loop {
             match SLOTS[slot] {
                 // Names are compared as well: collisions can be made on purpose.
-                (found, known) if found == hash && known.name().as_bytes().eq_ignore_ascii_case(name) => {
+                (found, known) if found == hash && is_same_name(known.name().as_bytes(), name) => {
                     return known;
                 }
                 (_, Known::Other) => return Known::Other,
