@@ -86,10 +86,10 @@ impl Version {
     }
 }
 
-/// Whether the connection is closed after an error response with this status (nginx's list; 494 and 497
+/// Whether the connection is closed after an error response with this status (of nginx's list; 495 to 497
 /// stand for their pages).
 pub fn closes_connection(status: u16) -> bool {
-    matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501)
+    matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501)
 }
 
 /// What the `Connection` header of a response says.

@@ -6,7 +6,8 @@ use clearway_h1::{Codec, Event, Fault, Method, Options, RequestHead, Version};
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
 
-/// One answer: how the table spells it, and what it says about the request (for faults, what the error log says).
+/// One answer: how the table spells it, and what it says about the request
+/// (for faults, what the error log says).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) spelled: String,
