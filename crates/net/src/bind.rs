@@ -127,6 +127,10 @@ pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<O
         let path = String::from_utf8_lossy(path);
         log.log(Level::Emerg, format_args!("chmod() \"{path}\" failed {}", Errno(&error)));
     }
+    if let ListenAddr::Inet(_) = address {
+        // Accepted sockets inherit it, which saves a call for each of them.
+        clearway_os::socket::set_nodelay(std::os::fd::AsFd::as_fd(&socket));
+    }
     let backlog = options.backlog;
     sys::listen(&socket, backlog).map_err(failed(Call::Listen { backlog }))?;
     Ok(socket)

@@ -26,19 +26,32 @@ pub fn cpu_ns(tid: u32) -> Option<u64> {
     (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-/// The state letter of a thread of this process (`R` runnable, `S` asleep, `D` waiting for a disk)
-/// as proc(5) has it; `None` if it cannot be read. Opens a file of procfs: not for loops.
-#[must_use]
-pub fn state(tid: u32) -> Option<u8> {
-    use rustix::fs::{Mode, OFlags};
-    let path = format!("/proc/self/task/{tid}/stat");
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0_u8; 256];
-    let size = rustix::io::read(&file, &mut text).ok()?;
-    let text = &text[..size];
-    // The name in parentheses may hold anything, so the last one closes it.
-    let end = text.iter().rposition(|&b| b == b')')?;
-    text.get(end + 2).copied()
+/// The state of one thread of this process, to be asked repeatedly: procfs stays open.
+#[derive(Debug)]
+pub struct StateFile(rustix::fd::OwnedFd);
+
+impl StateFile {
+    /// Opens a file of procfs: not for loops.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open(tid: u32) -> io::Result<Self> {
+        use rustix::fs::{Mode, OFlags};
+        let path = format!("/proc/self/task/{tid}/stat");
+        Ok(Self(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// The letter as in proc(5) (`R` runnable, `S` asleep, `D` waiting for a disk); `None` if the
+    /// thread has ended.
+    #[must_use]
+    pub fn letter(&self) -> Option<u8> {
+        let mut text = [0_u8; 256];
+        let size = rustix::io::pread(&self.0, &mut text, 0).ok()?;
+        let text = &text[..size];
+        // The name in parentheses may hold anything, so the last one closes it.
+        let end = text.iter().rposition(|&b| b == b')')?;
+        text.get(end + 2).copied()
+    }
 }
 
 /// Lowers the priority of thread `tid` as far as nice values go.
@@ -117,7 +130,7 @@ mod tests {
     #[test]
     fn sees_itself() {
         let tid = current();
-        assert_eq!(state(tid), Some(b'R'));
+        assert_eq!(StateFile::open(tid).unwrap().letter(), Some(b'R'));
         let before = cpu_ns(tid).unwrap();
         while cpu_ns(tid).unwrap() == before {}
         assert_eq!(cpu_ns(1 << 21), None);

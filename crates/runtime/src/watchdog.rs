@@ -1,10 +1,11 @@
-//! The watchdog: one thread that looks at every loop's word once per period, lends the loops whose
+//! The watchdog: one thread that looks at every loop's word each period, lends the loops whose
 //! carrier does not come back from a poll, and demotes detached carriers that burn CPU. It takes no
 //! lock that a carrier can hold, starts no thread, and sleeps while all loops wait.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clearway_os::thread::StateFile;
 use clearway_os::{clock, futex, thread};
 
 use crate::event_loop::Loop;
@@ -16,73 +17,137 @@ use crate::word::{Lease, Phase};
 /// Periods that every loop must have waited before the watchdog goes to sleep.
 const QUIET_PERIODS: u32 = 20;
 
+/// Periods between two looks while nothing has blocked for a while.
+const RELAXED: u32 = 5;
+
+/// The least number of periods with a look in each after something blocked (and at the start); it is
+/// a second where that is more.
+const ALERT_PERIODS: u32 = 20;
+
 /// How often it looks where the kernel has no membarrier(2), so that it cannot sleep for good.
 const QUIET_SLEEP: Duration = Duration::from_millis(20);
 
-/// What was seen of a loop the last time.
+/// What was seen of a loop.
+struct Watched {
+    /// The word in POLL that was there the last time, if it was.
+    seen: Option<Seen>,
+    /// The carrier whose state was asked last.
+    state: Option<(u32, StateFile)>,
+}
+
 #[derive(Clone, Copy)]
 struct Seen {
     word: Lease,
     /// The polling carrier's CPU clock at the first sight of this word.
-    cpu_ns: u64,
+    first_cpu_ns: u64,
+    /// The clock at which the carrier was found to wait for a processor. As long as it stands
+    /// still the carrier still does, since it would have to run to get anywhere else.
+    waiting_cpu_ns: u64,
 }
 
 /// Runs until the runtime stops. `period` is at least a microsecond.
 pub(crate) fn run(shared: &'static Shared, period: Duration) {
     thread::sleep_exactly();
     let barrier = thread::register_barrier();
-    let mut seen: Vec<Option<Seen>> = vec![None; shared.loops().len()];
-    let mut quiet = 0;
+    let mut watched: Vec<Watched> =
+        shared.loops().iter().map(|_| Watched { seen: None, state: None }).collect();
+    let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
     while !shared.stopping() {
-        futex::wait(&shared.watchdog, 0, Some(period));
-        let mut busy = shared.detached.load(Ordering::Relaxed) > 0;
-        for (l, seen) in shared.loops().iter().zip(&mut seen) {
-            busy |= l.remote.word.load().phase() != Phase::Wait;
-            *seen = examine(shared, l, *seen, period);
+        let polling = watched.iter().any(|watched| watched.seen.is_some());
+        let periods = pace.next(polling);
+        futex::wait(&shared.watchdog, 0, Some(period * periods));
+        let handovers = metrics::HANDOVERS.value();
+        let mut busy = false;
+        for (l, watched) in shared.loops().iter().zip(&mut watched) {
+            let word = l.remote.word.load();
+            busy |= word.phase() != Phase::Wait;
+            watched.seen = examine(shared, l, word, watched, period);
         }
+        let detached = shared.detached.load(Ordering::Relaxed) > 0;
         demote_burners(shared, period);
-        quiet = if busy { 0 } else { quiet + 1 };
-        if quiet > QUIET_PERIODS {
+        if pace.after(periods, busy || detached, detached || metrics::HANDOVERS.value() != handovers) {
             sleep(shared, barrier);
-            quiet = 0;
         }
     }
 }
 
+/// How often to look. A look costs some ten microseconds (a timer, two switches), so while nothing
+/// has blocked for a while only every [`RELAXED`]-th period has one, and the one after it too where
+/// a poll was seen under way.
+struct Pace {
+    period: Duration,
+    /// Periods left in which every one has a look.
+    alert: u32,
+    /// Periods in which every loop was seen waiting.
+    quiet: u32,
+}
+
+impl Pace {
+    /// Periods until the next look.
+    fn next(&self, polling: bool) -> u32 {
+        if self.alert > 0 || polling { 1 } else { RELAXED }
+    }
+
+    /// Notes what the look after so many periods has found. `true`: go to sleep.
+    fn after(&mut self, periods: u32, busy: bool, blocked: bool) -> bool {
+        let second = Duration::from_secs(1).as_nanos() / self.period.as_nanos().max(1);
+        self.alert = match blocked {
+            true => ALERT_PERIODS.max(u32::try_from(second).unwrap_or(u32::MAX)),
+            false => self.alert.saturating_sub(periods),
+        };
+        self.quiet = if busy { 0 } else { self.quiet + periods };
+        self.quiet > QUIET_PERIODS && std::mem::take(&mut self.quiet) > 0
+    }
+}
+
 /// Looks at one loop; lends it if its poll has been under way since the last look and really blocks.
-fn examine(shared: &Shared, l: &Loop, seen: Option<Seen>, period: Duration) -> Option<Seen> {
-    let word = l.remote.word.load();
+fn examine(shared: &Shared, l: &Loop, word: Lease, watched: &mut Watched, period: Duration) -> Option<Seen> {
     if word.phase() != Phase::Poll {
         return None;
     }
-    let carrier = &shared.carriers[word.carrier()];
-    let tid = carrier.tid.load(Ordering::Relaxed);
+    let tid = shared.carriers[word.carrier()].tid.load(Ordering::Relaxed);
     let cpu_ns = thread::cpu_ns(tid)?;
-    let Some(seen) = seen.filter(|seen| seen.word == word) else {
-        return Some(Seen { word, cpu_ns });
+    let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
+        return Some(Seen { word, first_cpu_ns: cpu_ns, waiting_cpu_ns: 0 });
     };
-    let manner = if u128::from(cpu_ns.saturating_sub(seen.cpu_ns)) * 2 >= period.as_nanos() {
-        Manner::Burns
-    } else if thread::state(tid) == Some(b'R') {
+    if u128::from(cpu_ns.saturating_sub(seen.first_cpu_ns)) * 2 >= period.as_nanos() {
+        return take_over(shared, l, word, Manner::Burns).then_some(seen);
+    }
+    if cpu_ns == seen.waiting_cpu_ns || watched.is_runnable(tid) {
         // It waits for a processor, as a spare would: lending the loop would not help it.
-        return Some(seen);
-    } else {
-        Manner::Sleeps
-    };
+        return Some(Seen { waiting_cpu_ns: cpu_ns, ..seen });
+    }
+    take_over(shared, l, word, Manner::Sleeps).then_some(seen)
+}
+
+impl Watched {
+    /// Whether the thread is runnable; if that cannot be found out, it counts as blocked.
+    fn is_runnable(&mut self, tid: u32) -> bool {
+        if self.state.as_ref().is_none_or(|(of, _)| *of != tid) {
+            self.state = StateFile::open(tid).ok().map(|file| (tid, file));
+        }
+        self.state.as_ref().is_some_and(|(_, file)| file.letter() == Some(b'R'))
+    }
+}
+
+/// Lends a loop that was seen in the same poll twice. `true`: there is no spare, look again.
+fn take_over(shared: &Shared, l: &Loop, word: Lease, manner: Manner) -> bool {
+    let carrier = &shared.carriers[word.carrier()];
     let tag = Tag(carrier.tag.load(Ordering::Relaxed));
     match shared.lend(&l.remote, word, 0) {
         Lent::Done => {
             metrics::HANDOVERS.increment();
             shared.suspects.blame(tag, manner, clock::monotonic_ms());
             if manner == Manner::Burns {
+                let tid = carrier.tid.load(Ordering::Relaxed);
                 carrier.demotion.demote(|| shared.restore.lower(tid));
             }
-            None
+            false
         }
-        Lent::MovedOn => None,
+        Lent::MovedOn => false,
         Lent::NoSpare => {
             shared.alert_exhausted();
-            Some(seen)
+            true
         }
     }
 }
@@ -124,4 +189,24 @@ fn sleep(shared: &Shared, barrier: bool) {
         futex::wait(&shared.watchdog, 1, None);
     }
     shared.watchdog.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_rare_until_something_blocks_and_end_when_nothing_runs() {
+        let mut pace = Pace { period: Duration::from_millis(1), alert: 0, quiet: 0 };
+        assert_eq!((pace.next(false), pace.next(true)), (RELAXED, 1));
+        assert!(!pace.after(RELAXED, true, true));
+        for _ in 0..999 {
+            assert_eq!(pace.next(false), 1);
+            assert!(!pace.after(1, true, false));
+        }
+        assert!(!pace.after(1, true, false));
+        assert_eq!(pace.next(false), RELAXED);
+        let looks = (1..100).find(|_| pace.after(RELAXED, false, false)).unwrap();
+        assert_eq!(looks, QUIET_PERIODS / RELAXED + 1);
+    }
 }
