@@ -110,6 +110,7 @@ impl RequestHead {
         self.body = BodyLength::Empty;
         self.connection = ConnectionOption::Unspecified;
         self.ignored.clear();
+        self.previous = 0;
     }
 
     /// Goes on parsing. `buf` begins where it began at the first call and has at least the bytes it had.
