@@ -1,3 +1,56 @@
-//! x
+//! Measurements, as programs: `clearway-bench COMMAND`. Servers run in directories of their own with
+//! configurations made here; the load comes from threads of this process. Figures of two servers are
+//! compared within one run only: a shared machine is not the same a minute later.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a command-line program: there is no loop to block")]
+#![allow(clippy::disallowed_macros, reason = "a command-line program talks to its terminal")]
 
-fn main() {}
+mod args;
+mod blocked;
+mod closed;
+mod connection;
+mod cpu;
+mod idle;
+mod open_loop;
+mod poller;
+mod servers;
+mod soak;
+mod stats;
+
+use std::process::ExitCode;
+
+use args::Args;
+
+const USAGE: &str = "\
+usage: clearway-bench COMMAND [OPTIONS]
+
+  blocked   cheap requests (open loop) beside clients whose requests hold their thread 200 ms
+            --servers clearway,off,nginx   (off: without hand-over; nginx: Debian's, with Lua)
+            --users root,nobody  --loops 1,2  --secs 6  --rate 10000  --only TEXT (of a row's name)
+  cpu       CPU per request, all servers at once on core 0, their load on core 1
+            [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,connect
+  idle      memory of idle keep-alive connections
+            [NAME=PATH …]  --connections 10000
+  soak      MINUTES of random spins and sleeps under load: failures, memory, threads
+            MINUTES  --loops 2  --blockers 12
+
+The server is CLEARWAY_BIN, or the one built beside this program; nginx is NGINX_BIN or Debian's.";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let outcome = Args::parse(words).and_then(|args| match command.as_str() {
+        "blocked" => blocked::command(args),
+        "cpu" => cpu::command(args),
+        "idle" => idle::command(args),
+        "soak" => soak::command(args),
+        _ => Err(USAGE.to_owned()),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

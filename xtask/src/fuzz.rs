@@ -1,6 +1,6 @@
 //! Fuzzing without further tools: builds `fuzz/` on nightly with the coverage instrumentation that
-//! libFuzzer wants and lets each target run on its corpus for a while. New inputs that reach new code
-//! are left in the corpus directory; crashes go to `fuzz/artifacts`.
+//! libFuzzer wants and lets each target run for a while, from the committed seeds. New inputs that reach
+//! new code are left in `fuzz/corpus`; crashes go to `fuzz/artifacts`.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) fn command(args: &[String]) -> Outcome {
         _ => return Err("usage: cargo xtask fuzz [SECONDS]".to_owned()),
     };
     let fuzz = root().join("fuzz");
-    let targets = targets(&fuzz.join("fuzz_targets"))?;
+    let targets = targets(&fuzz.join("targets"))?;
     Step::new("rustup run nightly cargo build --release --manifest-path fuzz/Cargo.toml")
         .arg(&format!("--target={TRIPLE}"))
         .env("CARGO_TARGET_DIR", "fuzz/target")
@@ -32,16 +32,19 @@ pub(crate) fn command(args: &[String]) -> Outcome {
     for target in targets {
         let corpus = format!("fuzz/corpus/{target}");
         std::fs::create_dir_all(root().join(&corpus)).map_err(|e| format!("{corpus}: {e}"))?;
-        Step::new(&format!("fuzz/target/{TRIPLE}/release/{target} {corpus}"))
-            .arg(&format!("-max_total_time={seconds}"))
-            .arg(&format!("-artifact_prefix=fuzz/artifacts/{target}-"))
-            .arg("-timeout=10")
-            .run()?;
+        let dictionary = if target.starts_with("h1_") { "-dict=fuzz/h1.dict" } else { "" };
+        Step::new(&format!(
+            "fuzz/target/{TRIPLE}/release/{target} {corpus} fuzz/seeds/{target} {dictionary}"
+        ))
+        .arg(&format!("-max_total_time={seconds}"))
+        .arg(&format!("-artifact_prefix=fuzz/artifacts/{target}-"))
+        .arg("-timeout=10")
+        .run()?;
     }
     Ok(())
 }
 
-/// The targets are the files of that directory, as cargo-fuzz lays them out.
+/// Each file of that directory is a target.
 fn targets(dir: &Path) -> Result<Vec<String>, String> {
     let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut names: Vec<String> = entries

@@ -55,6 +55,16 @@ pub fn cpu_time(pid: Pid) -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 1000 / TICKS_PER_SECOND)
 }
 
+/// CPU time of the threads that it has now, to the nanosecond; those that have ended are not in it.
+pub fn cpu_time_of_threads(pid: Pid) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
 /// The kernel's one-letter state of each of its threads (`R` runs or wants to, `S` sleeps).
 pub fn thread_states(pid: Pid) -> Vec<char> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -92,6 +102,7 @@ mod tests {
         assert!(threads(me) >= 1 && descriptors(me) >= 3);
         assert!(rss_bytes(me) > 100 * 1024 && pss_bytes(me) > 10 * 1024);
         assert!(thread_states(me).contains(&'R'));
+        assert!(cpu_time_of_threads(me) > Duration::ZERO);
     }
 
     #[test]

@@ -1,0 +1,187 @@
+//! `blocked`: 64 keep-alive connections ask for something cheap on a fixed schedule while other clients
+//! ask back to back for what holds its thread for 200 ms. Each row has a server of its own, so that
+//! nothing is learned from the row before; the first second with blockers is reported apart.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clearway_testkit::server::is_root;
+use clearway_testkit::{Binary, Product};
+use rustix::process::setpriority_process;
+
+use crate::args::Args;
+use crate::closed::{self, Load, Next, Tally};
+use crate::connection::request;
+use crate::open_loop::{self, Schedule};
+use crate::servers::{self, User, blockers, config, socket_address};
+use crate::stats::Latencies;
+
+const CONNECTIONS: usize = 64;
+const HOLD_MILLISECONDS: u32 = 200;
+/// The cheap load runs alone for so long before the blockers come.
+const LEAD: Duration = Duration::from_millis(500);
+const FIRST: Duration = Duration::from_secs(1);
+/// The client must not be what is late: it goes before what the server runs, where that is permitted.
+const CLIENT_NICE: i32 = -10;
+
+/// (name, path, clients)
+const ROWS: [(&str, &str, usize); 8] = [
+    ("nothing blocks", "", 0),
+    ("1 x spin", "/burn", 1),
+    ("2 x spin", "/burn", 2),
+    ("4 x spin", "/burn", 4),
+    ("1 x sleep", "/sleep", 1),
+    ("2 x sleep", "/sleep", 2),
+    ("4 x sleep", "/sleep", 4),
+    ("32 x sleep", "/sleep", 32),
+];
+
+/// What one row measured.
+struct Row {
+    due: usize,
+    served: usize,
+    first: Latencies,
+    first_due: usize,
+    rest: Latencies,
+    rest_due: usize,
+    blockers: Tally,
+}
+
+pub(crate) fn command(mut args: Args) -> Result<(), String> {
+    let servers = args.list("servers", "clearway");
+    let users = args.list("users", if is_root() { "root,nobody" } else { "self" });
+    let loops = args.list("loops", "1,2");
+    let seconds: u64 = args.take("secs", 6)?;
+    let rate: f64 = args.take("rate", 10_000.0)?;
+    let only: String = args.take("only", String::new())?;
+    args.finish()?;
+    for user in &users {
+        for count in &loops {
+            let count: usize = count.parse().map_err(|_| format!("--loops {count}: not a number"))?;
+            for name in &servers {
+                println!("\n{name}, {count} loop(s), as {user}; {rate} requests/s, {seconds} s\n{}", head());
+                for row in ROWS.iter().filter(|row| row.0.contains(&only)) {
+                    let (binary, text) = server(name, count)?;
+                    let user = if user == "nobody" { User::Nobody } else { User::Same };
+                    let running = servers::start(&binary, &text, user, None);
+                    let measured =
+                        measure(socket_address(&running), row, rate, Duration::from_secs(seconds))?;
+                    println!("{}", line(row, &measured));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The program and configuration of a server of the `--servers` list.
+fn server(name: &str, loops: usize) -> Result<(Binary, String), String> {
+    let held = |product| blockers(product, "/burn", "/sleep", HOLD_MILLISECONDS);
+    match name {
+        "clearway" => Ok((Binary::under_test(), config(loops, "", &held(Product::Clearway)))),
+        "off" => Ok((Binary::under_test(), config(loops, "handover_after off;", &held(Product::Clearway)))),
+        "nginx" => Ok((Binary::oracle(), config(loops, &servers::lua_modules(), &held(Product::Nginx)))),
+        _ => Err(format!("--servers {name}: clearway, off or nginx")),
+    }
+}
+
+fn measure(to: SocketAddr, row: &(&str, &str, usize), rate: f64, length: Duration) -> Result<Row, String> {
+    let (_, path, clients) = *row;
+    let schedule = Schedule {
+        to,
+        request: request("/cheap", "keep-alive"),
+        connections: CONNECTIONS,
+        requests_per_second: rate,
+        duration: LEAD + length,
+    };
+    let load =
+        Load { to, request: request(path, "keep-alive"), connections: clients, next: Next::SameConnection };
+    let stop = AtomicBool::new(false);
+    let (outcome, tally) = thread::scope(|scope| {
+        let (begun, begins) = mpsc::channel::<Instant>();
+        let cheap = scope.spawn(|| {
+            // Without the permission the client stays as it is, and the row shows what it shows.
+            let _ = setpriority_process(None, CLIENT_NICE);
+            open_loop::run(&schedule, move |start| {
+                let _ = begun.send(start);
+            })
+        });
+        // An error before the start comes out of the join.
+        if let Ok(start) = begins.recv() {
+            thread::sleep((start + LEAD).saturating_duration_since(Instant::now()));
+        }
+        let blocking = (clients > 0).then(|| scope.spawn(|| closed::run(&load, &stop)));
+        let outcome = cheap.join().expect("the client does not panic");
+        stop.store(true, Ordering::Relaxed);
+        let tally = blocking.map(|thread| thread.join().expect("the client does not panic"));
+        (outcome, tally.unwrap_or(Ok(Tally::default())))
+    });
+    let outcome = outcome.map_err(|e| format!("cheap requests: {e}"))?;
+    let tally = tally.map_err(|e| format!("blockers: {e}"))?;
+    Ok(split(&outcome, tally))
+}
+
+/// Sorts answers by when they were due: before the blockers came (dropped), in their first second, later.
+fn split(outcome: &open_loop::Outcome, blockers: Tally) -> Row {
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    for (due, latency) in &outcome.answered {
+        match due.checked_sub(LEAD) {
+            Some(after) if after < FIRST => first.push(*latency),
+            Some(_) => rest.push(*latency),
+            None => {}
+        }
+    }
+    let failed_first = outcome.failed.iter().filter(|due| **due >= LEAD && **due < LEAD + FIRST).count();
+    let failed_rest = outcome.failed.iter().filter(|due| **due >= LEAD + FIRST).count();
+    Row {
+        due: outcome.answered.len() + outcome.failed.len(),
+        served: outcome.answered.len(),
+        first_due: first.len() + failed_first,
+        first: Latencies::new(first),
+        rest_due: rest.len() + failed_rest,
+        rest: Latencies::new(rest),
+        blockers,
+    }
+}
+
+fn head() -> String {
+    format!(
+        "{:<15} {:>15} | {:>8} {:>8} {:>8} {:>8} | {:>18} {:>8} {:>8} | {:>14}",
+        "blockers",
+        "served / due",
+        ">10ms %",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "1st second >10ms %",
+        "p99 ms",
+        "max ms",
+        "blockers req/s"
+    )
+}
+
+fn line((name, path, clients): &(&str, &str, usize), row: &Row) -> String {
+    let possible = f64::from(1000 / HOLD_MILLISECONDS) * *clients as f64;
+    let blockers = match (*clients, *path) {
+        (0, _) => "-".to_owned(),
+        (_, "/sleep") => format!("{:.1} of {possible:.0}", row.blockers.per_second()),
+        _ => format!("{:.1}", row.blockers.per_second()),
+    };
+    let failed =
+        if row.blockers.failed > 0 { format!(" ({} failed)", row.blockers.failed) } else { String::new() };
+    format!(
+        "{name:<15} {:>15} | {:>8.2} {:>8.2} {:>8.2} {:>8.1} | {:>18.2} {:>8.2} {:>8.1} | {:>14}{failed}",
+        format!("{} / {}", row.served, row.due),
+        row.rest.late_percent(row.rest_due),
+        row.rest.quantile_ms(0.5),
+        row.rest.quantile_ms(0.99),
+        row.rest.max_ms(),
+        row.first.late_percent(row.first_due),
+        row.first.quantile_ms(0.99),
+        row.first.max_ms(),
+        blockers,
+    )
+}

@@ -1,0 +1,106 @@
+//! One connection of a load generator: sends the same request again and again and knows when an answer
+//! is complete, by its Content-Length, as cheaply as it can.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use memchr::memmem;
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A whole answer with a 200.
+    Answered,
+    /// A whole answer with another status.
+    Refused,
+    /// The rest is still to come.
+    Partial,
+    /// The server closed or reset the connection.
+    Closed,
+}
+
+/// The bytes of `GET path`.
+pub(crate) fn request(path: &str, connection: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n").into_bytes()
+}
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn open(to: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(to)?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, received: Vec::with_capacity(4096) })
+    }
+
+    /// Requests are small: one that does not fit into the socket's buffer is an error.
+    pub(crate) fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        match self.stream.write(request)? {
+            n if n == request.len() => Ok(()),
+            _ => Err(ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Reads what is there. One answer is expected at a time: more bytes than that are an error.
+    pub(crate) fn receive(&mut self) -> io::Result<Progress> {
+        let mut chunk = [0; 16384];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => return Ok(Progress::Closed),
+            Ok(n) => self.received.extend_from_slice(&chunk[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Progress::Partial),
+            Err(_) => return Ok(Progress::Closed),
+        }
+        let Some(length) = answer_length(&self.received)? else { return Ok(Progress::Partial) };
+        match self.received.len() {
+            n if n < length => return Ok(Progress::Partial),
+            n if n > length => return Err(io::Error::other("more than was asked for")),
+            _ => {}
+        }
+        let good = self.received.starts_with(b"HTTP/1.1 200 ");
+        self.received.clear();
+        Ok(if good { Progress::Answered } else { Progress::Refused })
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// The bytes of head and body, once the head is whole. A chunked answer ends with its last chunk.
+fn answer_length(data: &[u8]) -> io::Result<Option<usize>> {
+    let Some(end) = memmem::find(data, b"\r\n\r\n") else { return Ok(None) };
+    let head = &data[..end];
+    if let Some(at) = memmem::find(head, b"\r\nContent-Length: ") {
+        let digits = head[at + 18..].iter().take_while(|byte| byte.is_ascii_digit());
+        let length = digits.fold(0, |sum: usize, byte| sum * 10 + usize::from(byte - b'0'));
+        return Ok(Some(end + 4 + length));
+    }
+    if memmem::find(head, b"\r\nTransfer-Encoding: chunked").is_some() {
+        return Ok(memmem::find(&data[end..], b"\r\n0\r\n\r\n").map(|at| end + at + 7));
+    }
+    Err(io::Error::other("an answer without a length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths() {
+        let length = |text: &str| answer_length(text.as_bytes()).ok().flatten();
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\nX: y\r\n\r\n";
+        assert_eq!(length(head), Some(head.len() + 12));
+        assert_eq!(length(&head[..20]), None);
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        assert_eq!(length(chunked), Some(chunked.len()));
+        assert_eq!(length(&chunked[..chunked.len() - 1]), None);
+        assert!(answer_length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+}

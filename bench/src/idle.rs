@@ -1,0 +1,72 @@
+//! `idle`: how much memory (PSS) a server needs for each keep-alive connection that has had one answer
+//! and says nothing more.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clearway_testkit::process::pss_bytes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::args::Args;
+use crate::connection::{Connection, Progress, request};
+use crate::poller::Poller;
+use crate::servers::{self, User, config, socket_address, total};
+
+/// For the server to put away what it needed while it answered.
+const SETTLE: Duration = Duration::from_secs(2);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn command(mut args: Args) -> Result<(), String> {
+    let servers = servers::named(&args.words())?;
+    let count: usize = args.take("connections", 10_000)?;
+    args.finish()?;
+    raise_descriptor_limit().map_err(|e| format!("RLIMIT_NOFILE: {e}"))?;
+    println!("{count} idle connections: PSS in KiB for each, and of the server in MiB before and after");
+    for server in &servers {
+        let running = servers::start(&server.binary, &config(1, "", ""), User::Same, None);
+        let to = socket_address(&running);
+        // What the first requests of all need is no connection's.
+        let warm = answered(to, 64).map_err(|e| format!("{}: {e}", server.name))?;
+        drop(warm);
+        std::thread::sleep(SETTLE);
+        let before = total(&running, pss_bytes);
+        let connections = answered(to, count).map_err(|e| format!("{}: {e}", server.name))?;
+        std::thread::sleep(SETTLE);
+        let after = total(&running, pss_bytes);
+        let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!("{:<12} {each:>6.3}   {:.1} -> {:.1}", server.name, mib(before), mib(after));
+    }
+    Ok(())
+}
+
+/// Opens connections and has one request answered on each.
+fn answered(to: SocketAddr, count: usize) -> io::Result<Vec<Connection>> {
+    let request = request("/cheap", "keep-alive");
+    (0..count)
+        .map(|_| {
+            let mut poller = Poller::new()?;
+            let mut connection = Connection::open(to)?;
+            poller.add(&connection, 0)?;
+            connection.send(&request)?;
+            loop {
+                if poller.wait(PATIENCE)?.next().is_none() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                match connection.receive()? {
+                    Progress::Answered => return Ok(connection),
+                    Progress::Partial => {}
+                    Progress::Refused | Progress::Closed => return Err(io::Error::other("not answered")),
+                }
+            }
+        })
+        .collect()
+}
+
+/// To the hard limit; the server inherits it.
+fn raise_descriptor_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}

@@ -1,0 +1,145 @@
+//! The open-loop client: requests are due at fixed times, whatever became of the ones before, and each
+//! latency counts from the moment the request was due. A server that stalls cannot hide it by slowing
+//! its own load down.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::connection::{Connection, Progress};
+use crate::poller::Poller;
+
+/// After the last request was due, its answer is waited for so long; what is missing then is lost.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A fixed schedule of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) to: SocketAddr,
+    pub(crate) request: Vec<u8>,
+    pub(crate) connections: usize,
+    /// Of all connections together.
+    pub(crate) requests_per_second: f64,
+    pub(crate) duration: Duration,
+}
+
+/// What became of a schedule.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// When it was due, from the start, and how long after that it was answered.
+    pub(crate) answered: Vec<(Duration, Duration)>,
+    /// Due times of requests that were refused or lost.
+    pub(crate) failed: Vec<Duration>,
+}
+
+/// One connection's place in the schedule.
+struct Lane {
+    connection: Option<Connection>,
+    /// When its next request is due, from the start.
+    due: Duration,
+    /// When the request that is on its way was due.
+    waiting: Option<Duration>,
+}
+
+/// Plays the schedule on this thread. `begun` is called with the moment from which times count, when
+/// all connections are open.
+pub(crate) fn run(schedule: &Schedule, begun: impl FnOnce(Instant)) -> io::Result<Outcome> {
+    let mut player = Player::new(schedule)?;
+    begun(player.start);
+    while !player.done() {
+        let nearest = player.send_due();
+        player.receive_until(nearest)?;
+    }
+    player.give_up();
+    Ok(player.outcome)
+}
+
+struct Player<'a> {
+    schedule: &'a Schedule,
+    poller: Poller,
+    lanes: Vec<Lane>,
+    start: Instant,
+    gap: Duration,
+    outcome: Outcome,
+}
+
+impl<'a> Player<'a> {
+    fn new(schedule: &'a Schedule) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let gap = Duration::from_secs_f64(schedule.connections as f64 / schedule.requests_per_second);
+        let mut lanes = Vec::new();
+        for index in 0..schedule.connections {
+            let connection = Connection::open(schedule.to)?;
+            poller.add(&connection, index)?;
+            let share = index as f64 / schedule.connections as f64;
+            lanes.push(Lane { connection: Some(connection), due: gap.mul_f64(share), waiting: None });
+            // Opened one by one, as clients come.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Self { schedule, poller, lanes, start: Instant::now(), gap, outcome: Outcome::default() })
+    }
+
+    fn done(&self) -> bool {
+        let over = |lane: &Lane| lane.waiting.is_none() && lane.due >= self.schedule.duration;
+        self.start.elapsed() > self.schedule.duration + GRACE || self.lanes.iter().all(over)
+    }
+
+    /// Sends what is due and says when the next one is, from the start.
+    fn send_due(&mut self) -> Duration {
+        let now = self.start.elapsed();
+        let mut nearest = now + Duration::from_millis(100);
+        for lane in &mut self.lanes {
+            if lane.waiting.is_some() || lane.due >= self.schedule.duration {
+                continue;
+            }
+            if lane.due > now {
+                nearest = nearest.min(lane.due);
+                continue;
+            }
+            let due = lane.due;
+            lane.due += self.gap;
+            nearest = nearest.min(lane.due.max(now));
+            let sent = lane.connection.as_mut().map(|connection| connection.send(&self.schedule.request));
+            match sent {
+                Some(Ok(())) => lane.waiting = Some(due),
+                // A closed connection is found by the read; without one the request is lost.
+                Some(Err(_)) | None => self.outcome.failed.push(due),
+            }
+        }
+        nearest
+    }
+
+    fn receive_until(&mut self, nearest: Duration) -> io::Result<()> {
+        let limit = nearest.saturating_sub(self.start.elapsed());
+        let ready: Vec<usize> = self.poller.wait(limit)?.collect();
+        for index in ready {
+            let lane = &mut self.lanes[index];
+            let Some(connection) = lane.connection.as_mut() else { continue };
+            match connection.receive()? {
+                Progress::Partial => {}
+                Progress::Answered => {
+                    if let Some(due) = lane.waiting.take() {
+                        self.outcome.answered.push((due, self.start.elapsed().saturating_sub(due)));
+                    }
+                }
+                Progress::Refused => self.outcome.failed.extend(lane.waiting.take()),
+                Progress::Closed => {
+                    self.outcome.failed.extend(lane.waiting.take());
+                    lane.connection = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is still on its way, or was never sent, is lost.
+    fn give_up(&mut self) {
+        for lane in &mut self.lanes {
+            self.outcome.failed.extend(lane.waiting.take());
+            while lane.due < self.schedule.duration {
+                self.outcome.failed.push(lane.due);
+                lane.due += self.gap;
+            }
+        }
+    }
+}
