@@ -223,6 +223,11 @@ impl Load {
         self.locations[self.location].confs.of_mut(key)
     }
 
+    /// A module's settings for every server and location; for `Module::finish`.
+    pub fn all_locations<T: Conf>(&mut self, key: &'static ConfKey<T>) -> impl Iterator<Item = &mut T> {
+        self.locations.iter_mut().skip(1).map(|draft| draft.confs.of_mut(key))
+    }
+
     /// How the location being read is written.
     pub fn location_form(&self) -> LocationForm {
         self.locations[self.location].form
@@ -358,6 +363,7 @@ impl Load {
 
     fn freeze(mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Snapshot, Error> {
         self.merge();
+        modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(&mut self))?;
         let mut trees = Vec::new();
         for server in 1..self.servers.len() {
             trees.push(self.build_tree(server)?);

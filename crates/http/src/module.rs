@@ -1,7 +1,7 @@
 //! What a module is to the engine: its tables. The list of modules is given to the loader by the
 //! crate above; nothing here knows any of them by name.
 
-use clearway_conf::{Contexts, Spec};
+use clearway_conf::{Contexts, Error, Spec};
 
 use crate::levels::ConfSlot;
 use crate::load::Load;
@@ -23,12 +23,25 @@ pub struct Module {
     pub phases: &'static [PhaseHandler],
     /// Its header filters; they run in the order of the list.
     pub filters: &'static [FilterSpec],
+    /// Called once when all levels are merged: opens what no directive named, takes what it needs of
+    /// the environment.
+    pub finish: Option<Finish>,
 }
+
+/// Completes a module's settings.
+pub type Finish = fn(&mut Load) -> Result<(), Error>;
 
 impl Module {
     /// A module with nothing in its tables, to be completed with `..Module::EMPTY`.
-    pub const EMPTY: Self =
-        Self { name: "", directives: &[], confs: &[], variables: &[], phases: &[], filters: &[] };
+    pub const EMPTY: Self = Self {
+        name: "",
+        directives: &[],
+        confs: &[],
+        variables: &[],
+        phases: &[],
+        filters: &[],
+        finish: None,
+    };
 }
 
 /// A header filter and where it takes part.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::request::AliasTail;
 use crate::snapshot::RootKind;
 use crate::variables::View;
 
@@ -28,6 +29,7 @@ pub fn file_path_of(view: &View<'_, '_>, path: &[u8]) -> Vec<u8> {
     let rest = match view.request.location().core.root.kind {
         RootKind::Root => path,
         RootKind::Alias(name_len) => path.get(name_len..).unwrap_or_default(),
+        RootKind::AliasWhole if view.request.alias_tail() == AliasTail::Path => path,
         RootKind::AliasWhole => &[],
     };
     [&*root, rest].concat()

@@ -10,7 +10,7 @@ use clearway_h1::{Known, Method};
 use crate::chunk::{Chunk, Mark};
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
-use crate::request::{ErrorPages, KeepAlive, Lossy, Origin, Request, Text};
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Request, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{ErrorPage, Location, Overwrite};
 use crate::status::{self, Padding, Pages};
@@ -71,6 +71,7 @@ impl<'c> Request<'c> {
         node.path = Text::Made(redirect.path.into());
         node.args = Text::Made(redirect.args.into());
         node.origin = Origin::Internal;
+        node.alias_tail = AliasTail::Nothing;
         self.clear_contexts();
         self.enter_location(base);
         Ok(Onward::FromServer)

@@ -47,6 +47,16 @@ pub(crate) struct Node<'c> {
     pub(crate) path: Text,
     pub(crate) args: Text,
     pub(crate) origin: Origin,
+    pub(crate) alias_tail: AliasTail,
+}
+
+/// What follows an `alias` that names a whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AliasTail {
+    /// Nothing.
+    Nothing,
+    /// The path, since `try_files` has chosen it.
+    Path,
 }
 
 /// Whether the connection may serve another request afterwards.
@@ -108,7 +118,13 @@ impl<'c> Request<'c> {
         let snapshot = conn.snapshot();
         let server = snapshot.server(conn.address().default_server);
         let location = snapshot.location(server.base);
-        let main = Node { location, path: Text::EMPTY(), args: Text::EMPTY(), origin: Origin::Client };
+        let main = Node {
+            location,
+            path: Text::EMPTY(),
+            args: Text::EMPTY(),
+            origin: Origin::Client,
+            alias_tail: AliasTail::Nothing,
+        };
         Self {
             conn,
             snapshot,
@@ -249,6 +265,45 @@ impl<'c> Request<'c> {
     /// A module's settings in the location.
     pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &'c T {
         self.location().conf(key)
+    }
+
+    /// A module's settings for all of `http`.
+    pub fn main_conf<T: Conf>(&self, key: &ConfKey<T>) -> &'c T {
+        self.snapshot.conf(key)
+    }
+
+    /// `Content-Type` by the extension of the path; none where the default type is empty.
+    pub fn content_type(&self) -> Option<&'c [u8]> {
+        let core = &self.location().core;
+        let content_type = core.types.find(self.exten()).unwrap_or(&core.default_type);
+        (!content_type.is_empty()).then_some(&content_type[..])
+    }
+
+    /// Whether the path of the request is appended to an `alias` that names a whole file.
+    pub(crate) fn alias_tail(&self) -> AliasTail {
+        self.node().alias_tail
+    }
+
+    /// Goes on with another path, of which an `alias` in a location with an expression gets all
+    /// (`try_files`).
+    pub fn set_path_in_alias(&mut self, path: Vec<u8>) {
+        self.set_path(path);
+        self.node_mut().alias_tail = AliasTail::Path;
+    }
+
+    /// The status that an error page is answered with in place of its own.
+    pub fn error_status(&self) -> Option<u16> {
+        self.error_status
+    }
+
+    /// Says what is being done, for the error log: `while …`.
+    pub fn set_action(&mut self, action: &'static str) {
+        self.action = action;
+    }
+
+    /// Address of the client.
+    pub fn peer(&self) -> clearway_net::PeerAddr {
+        self.conn.peer
     }
 
     /// Who asks for the path.
