@@ -15,7 +15,7 @@ pub const CHUNK_OVERHEAD_MAX_BYTES: u64 = 16 * 1024;
 /// The most bytes of a trailer section, which is read and dropped.
 pub const TRAILERS_MAX_BYTES: u64 = 32 * 1024;
 
-/// Sizes above this are refused as soon as another byte follows, as in nginx (2^63 / 16).
+/// The largest chunk size, as in nginx: there it keeps the next digit from overflowing (2^63 / 16).
 const CHUNK_SIZE_MAX: u64 = i64::MAX as u64 / 16;
 
 /// A chunk size has this many digits at most before the next ones count as overhead.
@@ -170,17 +170,12 @@ impl BodyDecoder {
                     self.count = 1;
                     self.state = State::Size;
                 }
-                State::Size => {
-                    if self.size > CHUNK_SIZE_MAX {
-                        return Err(Fault::InvalidChunkedBody);
-                    }
-                    match (hex_digit(byte), byte) {
-                        (Some(digit), _) => self.add_digit(digit)?,
-                        (None, b'\r') => self.state = State::SizeLineFeed,
-                        (None, b';' | b' ' | b'\t') => self.state = State::Extension,
-                        _ => return Err(Fault::InvalidChunkedBody),
-                    }
-                }
+                State::Size => match (hex_digit(byte), byte) {
+                    (Some(digit), _) => self.add_digit(digit)?,
+                    (None, b'\r') => self.state = State::SizeLineFeed,
+                    (None, b';' | b' ' | b'\t') => self.state = State::Extension,
+                    _ => return Err(Fault::InvalidChunkedBody),
+                },
                 State::Extension => match byte {
                     b'\r' => self.state = State::SizeLineFeed,
                     b'\n' => return Err(Fault::InvalidChunkedBody),
@@ -195,6 +190,9 @@ impl BodyDecoder {
 
     fn add_digit(&mut self, digit: u8) -> Result<(), Fault> {
         self.size = self.size * 16 + u64::from(digit);
+        if self.size > CHUNK_SIZE_MAX {
+            return Err(Fault::InvalidChunkedBody);
+        }
         self.count += 1;
         if self.count > CHUNK_SIZE_DIGITS {
             self.add_overhead()?;
