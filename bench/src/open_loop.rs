@@ -10,7 +10,7 @@ use crate::connection::{Connection, Progress};
 use crate::poller::Poller;
 
 /// After the last request was due, its answer is waited for so long; what is missing then is lost.
-const GRACE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A fixed schedule of one request.
 #[derive(Clone, Debug)]

@@ -21,14 +21,16 @@ impl Latencies {
         self.sorted.len()
     }
 
-    /// The value below which that share (0 to 1) of all lies, in milliseconds.
+    /// The value below which that share (0 to 1) of all lies, in milliseconds; not a number if there
+    /// is none.
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         let index = (self.sorted.len() as f64 * share) as usize;
-        self.sorted.get(index.min(self.sorted.len().saturating_sub(1))).map_or(0.0, milliseconds)
+        self.sorted.get(index.min(self.sorted.len().saturating_sub(1))).map_or(f64::NAN, milliseconds)
     }
 
+    /// The largest, in milliseconds; not a number if there is none.
     pub(crate) fn max_ms(&self) -> f64 {
-        self.sorted.last().map_or(0.0, milliseconds)
+        self.sorted.last().map_or(f64::NAN, milliseconds)
     }
 
     /// Those later than 10 ms, in percent of `due` (what was never answered is late too).
@@ -64,7 +66,7 @@ mod tests {
         assert_eq!(all.max_ms(), 100.0);
         assert_eq!(all.late_percent(100), 90.0);
         assert_eq!(all.late_percent(200), 95.0);
-        assert_eq!(Latencies::default().quantile_ms(0.5), 0.0);
+        assert!(Latencies::default().quantile_ms(0.5).is_nan());
     }
 
     #[test]
