@@ -32,7 +32,8 @@ pub(crate) fn named(words: &[String]) -> Result<Vec<Named>, String> {
 /// Everything but the locations: one address, no access log, connections that never end.
 pub(crate) fn config(loops: usize, main: &str, locations: &str) -> String {
     format!(
-        "{main}\ndaemon off;\nuser root;\nworker_processes {loops};\npid nginx.pid;\nerror_log logs/error.log error;\n\
+        "{main}\ndaemon off;\nuser root;\nworker_processes {loops};\npid nginx.pid;\n\
+         error_log logs/error.log error;\n\
          events {{ worker_connections 15000; accept_mutex off; }}\n\
          http {{ %%TEMP%%\naccess_log off;\nkeepalive_timeout 300s;\nkeepalive_requests 1000000000;\n\
          server {{ listen 127.0.0.1:%%PORT%% backlog=4096;\n\

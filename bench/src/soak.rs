@@ -98,7 +98,8 @@ fn window(server: &Server, to: SocketAddr, number: u64, counts: &Counts) -> io::
         threads: total(server, threads) as u64,
     };
     println!(
-        "{:>5} s  cheap {} ({lost} lost) p99 {:.2} max {:.1} ms | held {} ({} failed, {} left) | RSS {:.1} MiB, {} threads",
+        "{:>5} s  cheap {} ({lost} lost) p99 {:.2} max {:.1} ms | held {} ({} failed, {} left) | \
+         RSS {:.1} MiB, {} threads",
         (number + 1) * WINDOW.as_secs(),
         cheap.count(),
         cheap.quantile_ms(0.99),

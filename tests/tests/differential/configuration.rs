@@ -5,7 +5,8 @@ use clearway_testkit::differential::both_refuse;
 /// A configuration that is fine but for `content` at the place of a server's contents.
 fn server(content: &str) -> String {
     format!(
-        "daemon off;\nmaster_process off;\nevents {{ }}\nhttp {{\n%%TEMP%%\nserver {{\nlisten 127.0.0.1:%%PORT%%;\n{content}\n}}\n}}\n"
+        "daemon off;\nmaster_process off;\nevents {{ }}\nhttp {{\n%%TEMP%%\n\
+         server {{\nlisten 127.0.0.1:%%PORT%%;\n{content}\n}}\n}}\n"
     )
 }
 
@@ -107,7 +108,8 @@ fn servers() {
     both_refuse(&server("listen 127.0.0.1:%%PORT%%;"));
     let two = |a: &str, b: &str| {
         format!(
-            "events {{ }}\nhttp {{\n%%TEMP%%\nserver {{ listen 127.0.0.1:%%PORT%% {a}; }}\nserver {{ listen 127.0.0.1:%%PORT%% {b}; }}\n}}\n"
+            "events {{ }}\nhttp {{\n%%TEMP%%\nserver {{ listen 127.0.0.1:%%PORT%% {a}; }}\n\
+             server {{ listen 127.0.0.1:%%PORT%% {b}; }}\n}}\n"
         )
     };
     both_refuse(&two("default_server", "default_server"));

@@ -6,7 +6,8 @@ use clearway_testkit::{Case, Exchange};
 const CONFIG: &str = "
     server { listen %%PORT%%; root %%PREFIX%%/site; location /ok { return 200 ok; } location /f/ { } }
     server { listen %%PORT2%%; keepalive_timeout 0; location / { return 200 off; } }
-    server { listen %%PORT3%%; keepalive_timeout 75s 20s; keepalive_requests 2; location / { return 200 two; } }
+    server { listen %%PORT3%%; keepalive_timeout 75s 20s; keepalive_requests 2;
+             location / { return 200 two; } }
     server { listen %%PORT4%%; keepalive_disable safari msie6; location / { return 200 disabled; } }
     server { listen %%PORT5%%; keepalive_disable none; location / { return 200 none; } }
 ";
@@ -99,7 +100,8 @@ fn directives() {
     let at = |port: &str, request: String, answers| {
         Exchange::new(request).to(&format!("127.0.0.1:%%{port}%%")).answers(answers)
     };
-    let safari = "User-Agent: Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 Version/16.1 Safari/605.1.15\r\n";
+    let safari = "User-Agent: Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 \
+        Version/16.1 Safari/605.1.15\r\n";
     let msie6 = "User-Agent: Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)\r\n";
     let post = |agent: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{agent}Content-Length: 0\r\n\r\n");
     case()

@@ -137,7 +137,9 @@ fn the_path_is_decoded_before_it_is_compared() {
 #[test]
 fn variables_of_the_path() {
     let config = "server { listen %%PORT%%;
-        location / { return 200 \"$uri|$document_uri|$request_uri|$args|$query_string|$is_args|$arg_a|$request\"; } }";
+        location / {
+            return 200 \"$uri|$document_uri|$request_uri|$args|$query_string|$is_args|$arg_a|$request\";
+        } }";
     play(
         config,
         &[

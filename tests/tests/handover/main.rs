@@ -31,7 +31,8 @@ fn is_clearway() -> bool {
 
 fn setup(main: &str) -> Setup {
     let config = format!(
-        "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\nerror_log logs/error.log;\n{main}\n\
+        "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\n\
+         error_log logs/error.log;\n{main}\n\
          events {{ worker_connections 512; }}\n\
          http {{ access_log off; server {{ listen 127.0.0.1:%%PORT%%;\n\
          location /cheap {{ return 200 cheap; }}\n\

@@ -14,7 +14,8 @@ use clearway_testkit::{Binary, Setup};
 /// A server as it is deployed, but in the foreground: supervisor and worker, logs, one loop.
 fn deployed(main: &str, http: &str) -> Setup {
     let config = format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\nerror_log logs/error.log info;\n{main}\n\
+        "daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\n\
+         error_log logs/error.log info;\n{main}\n\
          http {{\n%%TEMP%%\naccess_log logs/access.log;\n{http}\n}}\n"
     );
     Setup::new(Binary::under_test(), &config)

@@ -22,7 +22,8 @@ fn a_missing_configuration() {
 fn an_address_in_use() {
     let taken = deployed("events { }", "server { listen 127.0.0.1:%%PORT%%; }").start();
     let config = format!(
-        "daemon off;\nerror_log logs/error.log;\nevents {{ }}\nhttp {{ %%TEMP%% server {{ listen 127.0.0.1:{}; }} }}\n",
+        "daemon off;\nerror_log logs/error.log;\nevents {{ }}\n\
+         http {{ %%TEMP%% server {{ listen 127.0.0.1:{}; }} }}\n",
         taken.port()
     );
     let (code, said) = Setup::new(Binary::under_test(), &config).refused();
@@ -34,7 +35,8 @@ fn an_address_in_use() {
 
 #[test]
 fn paths_are_relative_to_the_prefix() {
-    let config = "daemon off;\nmaster_process off;\npid run.pid;\nerror_log logs/own.log notice;\nevents { }\n\
+    let config = "daemon off;\nmaster_process off;\npid run.pid;\nerror_log logs/own.log notice;\n\
+        events { }\n\
         http { %%TEMP%% include conf.d/*.conf; }\n";
     let server = Setup::new(Binary::under_test(), &format!("{config}# %%PORT%%\n"))
         .file("conf.d/a.conf", "server { listen 127.0.0.1:%%PORT%%; root site; access_log logs/a.log; }\n")
@@ -50,9 +52,10 @@ fn paths_are_relative_to_the_prefix() {
 #[test]
 fn several_loops_share_a_listener() {
     let config = "daemon off;\nuser root;\nworker_processes 3;\npid nginx.pid;\nerror_log logs/error.log;\n\
-        events { use epoll; multi_accept on; accept_mutex off; worker_connections 64; }\n\
+        events { use epoll; multi_accept on; accept_mutex off; worker_connections 256; }\n\
         http { %%TEMP%% access_log off;\n\
-        server { listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT2%% reuseport; location / { return 200 ok; } } }\n";
+        server { listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT2%% reuseport;\n\
+        location / { return 200 ok; } } }\n";
     let server = Setup::new(Binary::under_test(), config).start();
     for key in ["PORT", "PORT2"] {
         let address = server.address_of(&format!("127.0.0.1:%%{key}%%"));
