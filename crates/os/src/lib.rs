@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod epoll;
 pub mod futex;
+pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod thread;

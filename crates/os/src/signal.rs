@@ -3,6 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// A set of signals, such as those that a server acts on.
 #[derive(Clone, Copy)]
@@ -44,21 +45,42 @@ impl SignalSet {
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) };
     }
 
-    /// Takes the next of these signals. They must be blocked in every thread. **Blocks.**
+    /// Takes the next of these signals, or `None` if none comes within `limit` (no limit: waits). They
+    /// must be blocked in every thread. **Blocks.**
     ///
     /// # Errors
-    /// As sigwaitinfo(2), except EINTR.
-    pub fn wait(&self) -> io::Result<Signal> {
+    /// As sigtimedwait(2), except EINTR and EAGAIN.
+    pub fn wait(&self, limit: Option<Duration>) -> io::Result<Option<Signal>> {
+        let limit = limit.map(|limit| libc::timespec {
+            tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         loop {
-            // SAFETY: reads an initialised set, asks for no siginfo.
-            let number = unsafe { libc::sigwaitinfo(&raw const self.0, std::ptr::null_mut()) };
+            // SAFETY: reads an initialised set and a timespec or null, asks for no siginfo.
+            let number = unsafe { libc::sigtimedwait(&raw const self.0, std::ptr::null_mut(), limit) };
             if number > 0 {
-                return Ok(Signal(number));
+                return Ok(Some(Signal(number)));
             }
             let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            match error.kind() {
+                io::ErrorKind::WouldBlock => return Ok(None),
+                io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
             }
+        }
+    }
+}
+
+impl Signal {
+    /// The signal's name, such as `SIGTERM`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            libc::SIGTERM => "SIGTERM",
+            libc::SIGINT => "SIGINT",
+            libc::SIGQUIT => "SIGQUIT",
+            _ => "signal",
         }
     }
 }
@@ -90,6 +112,7 @@ mod tests {
         set.block();
         // SAFETY: sends a signal that is blocked to the calling thread.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
-        assert_eq!(set.wait().unwrap(), Signal(libc::SIGUSR2));
+        assert_eq!(set.wait(None).unwrap(), Some(Signal(libc::SIGUSR2)));
+        assert_eq!(set.wait(Some(Duration::from_millis(1))).unwrap(), None);
     }
 }

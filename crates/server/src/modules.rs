@@ -1,0 +1,20 @@
+//! The list of modules. Within a phase they run in this order, and header filters likewise: adding a
+//! module is one line here.
+
+use clearway_http::Module;
+use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
+
+/// All modules that this server is built with.
+pub(crate) const MODULES: &[&Module] = &[
+    &files::FILES,
+    // Finds what variables may ask for, so it comes before all that evaluate them.
+    &realpath::REALPATH,
+    &rewrite::REWRITE,
+    &try_files::TRY_FILES,
+    // Its locations are answered before files are looked for.
+    #[cfg(feature = "testing")]
+    &clearway_modules::testing::TESTING,
+    &index::INDEX,
+    &static_files::STATIC_FILES,
+    &access_log::ACCESS_LOG,
+];

@@ -1,0 +1,72 @@
+//! The directive reference as Markdown, from the tables that the loader itself uses.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use clearway_conf::{Contexts, Spec};
+use clearway_http::context;
+
+use crate::core_conf::{EVENTS, MAIN};
+use crate::load::tables;
+
+const CONTEXTS: [(Contexts, &str); 5] = [
+    (MAIN, "main"),
+    (EVENTS, "events"),
+    (context::HTTP, "http"),
+    (context::SERVER, "server"),
+    (context::LOCATION, "location"),
+];
+
+struct Entry {
+    syntax: &'static str,
+    default: &'static str,
+    contexts: Contexts,
+    doc: &'static str,
+}
+
+/// All directives, by name.
+#[must_use]
+pub fn directives() -> String {
+    let (core, http) = tables();
+    let mut entries: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
+    core.specs().for_each(|spec| add(&mut entries, spec));
+    http.table().specs().for_each(|spec| add(&mut entries, spec));
+    let mut text = String::from(
+        "# Directives\n\nGenerated from the directive tables by `cargo xtask docs`; do not edit.\n",
+    );
+    for (name, entries) in entries {
+        write_entry(&mut text, name, &entries).expect("writing to a String does not fail");
+    }
+    text
+}
+
+/// A directive that two tables have with the same text (`include`, `error_log`) is one entry.
+fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
+    let of_name = entries.entry(spec.name).or_default();
+    match of_name.iter_mut().find(|entry| entry.doc == spec.doc) {
+        Some(entry) => entry.contexts = entry.contexts.or(spec.contexts),
+        None => of_name.push(Entry {
+            syntax: spec.syntax,
+            default: spec.default,
+            contexts: spec.contexts,
+            doc: spec.doc,
+        }),
+    }
+}
+
+fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Result {
+    writeln!(text, "\n## {name}")?;
+    for Entry { syntax, default, contexts, doc } in entries {
+        let syntax: Vec<String> = syntax.lines().map(|line| format!("`{line};`")).collect();
+        let names: Vec<&str> =
+            CONTEXTS.iter().filter(|(context, _)| contexts.meets(*context)).map(|(_, name)| *name).collect();
+        let default = if default.is_empty() { "none".to_owned() } else { format!("`{default};`") };
+        let contexts = if *contexts == Contexts::ANY { "any".to_owned() } else { names.join(", ") };
+        writeln!(
+            text,
+            "\n* Syntax: {}\n* Default: {default}\n* Context: {contexts}\n\n{doc}",
+            syntax.join(", ")
+        )?;
+    }
+    Ok(())
+}

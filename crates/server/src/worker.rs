@@ -1,0 +1,124 @@
+//! The worker: everything that touches the network. It is given a loaded configuration and open
+//! listening sockets, runs the loops, and is told to stop. A later process boundary runs here.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use clearway_base::log::Sink;
+use clearway_http::Listener;
+use clearway_net::accept::{AcceptPolicy, Accepted, Acceptor, MultiAccept};
+use clearway_net::bind::Sockets;
+use clearway_net::on_loop::LoopSource;
+use clearway_runtime::{Config, LoopRef, Runtime, Tag};
+
+use crate::load::Loaded;
+
+/// A running worker.
+pub(crate) struct Worker {
+    runtime: Runtime,
+    listeners: Vec<Arc<Listener>>,
+    policies: Vec<Arc<AcceptPolicy>>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// Starts the loops and accepts on `sockets`, which are those of the snapshot in its order.
+    ///
+    /// # Errors
+    /// When threads or descriptors are refused.
+    pub(crate) fn start(loaded: &Loaded, sockets: Vec<Sockets>) -> io::Result<Self> {
+        let core = &loaded.core;
+        let sink: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+        let config = Config {
+            loops: core.loops(),
+            handover_after: core.handover_after(),
+            handover_carriers: core.handover_carriers(),
+            sink: Arc::clone(&sink),
+        };
+        let runtime = Runtime::start(&config)?;
+        let connections_max = core.worker_connections();
+        let policies = runtime.loops().map(|_| AcceptPolicy::new(connections_max)).collect();
+        let mut worker =
+            Self { runtime, listeners: Vec::new(), policies, stopping: Arc::new(AtomicBool::new(false)) };
+        let Some(snapshot) = &loaded.snapshot else { return Ok(worker) };
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let listener = Arc::new(Listener::new(Arc::clone(snapshot), index));
+            let shared = matches!(sockets, Sockets::Shared(_)) && runtime.len() > 1;
+            for (home, fd) in runtime.loops().zip(per_loop(sockets, runtime.len())) {
+                let acceptor = Acceptor {
+                    source: LoopSource::new(clearway_runtime::Listener::new(home, fd)?),
+                    policy: Arc::clone(&worker.policies[home.index()]),
+                    log: Arc::clone(&sink),
+                    // With a queue of its own a loop leaves nobody without work by taking all.
+                    multi_accept: match shared && !core.multi_accept() {
+                        true => MultiAccept::Off,
+                        false => MultiAccept::On,
+                    },
+                };
+                worker.accept(home, acceptor, Arc::clone(&listener));
+            }
+            worker.listeners.push(listener);
+        }
+        Ok(worker)
+    }
+
+    /// Accepts until the worker stops.
+    fn accept(&self, home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
+        let stopping = Arc::clone(&self.stopping);
+        home.spawn(Tag::NONE, async move {
+            let serve = |accepted: Accepted| {
+                let Accepted { socket, peer, slot } = accepted;
+                let connection = clearway_http::serve(Arc::clone(&listener), home, socket, peer);
+                home.spawn(Tag::NONE, async move {
+                    connection.await;
+                    drop(slot);
+                });
+            };
+            let mut accepting = Box::pin(acceptor.run(serve));
+            poll_fn(|cx| {
+                if stopping.load(Ordering::Acquire) {
+                    return Poll::Ready(());
+                }
+                accepting.as_mut().poll(cx)
+            })
+            .await;
+        });
+    }
+
+    /// Stops accepting and has connections end with what they do now. Idle ones end at once.
+    pub(crate) fn drain(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.listeners.iter().for_each(|listener| listener.stop());
+        self.runtime.wake_all();
+    }
+
+    /// Connections (and listening sockets) that are still there. While draining, tasks that were
+    /// about to wait when it began are woken once more.
+    #[must_use]
+    pub(crate) fn connections(&self) -> u64 {
+        if self.stopping.load(Ordering::Acquire) {
+            self.runtime.wake_all();
+        }
+        self.policies.iter().map(|policy| u64::from(policy.connections())).sum()
+    }
+
+    /// Ends the loops after their present turn.
+    pub(crate) fn stop(&self) {
+        self.runtime.stop();
+    }
+}
+
+/// The socket that each of `loops` loops accepts from.
+fn per_loop(sockets: Sockets, loops: usize) -> Vec<Arc<OwnedFd>> {
+    match sockets {
+        Sockets::Shared(fd) => {
+            let fd = Arc::new(fd);
+            (0..loops).map(|_| Arc::clone(&fd)).collect()
+        }
+        Sockets::PerLoop(fds) => fds.into_iter().map(Arc::new).collect(),
+    }
+}
