@@ -1,5 +1,5 @@
 //! Fuzzing without further tools: builds `fuzz/` on nightly with the coverage instrumentation that
-//! libFuzzer wants and lets each target run for a while, from the committed seeds. New inputs that reach
+//! libFuzzer wants and lets each target run for a while, from the committed corpus. New inputs that reach
 //! new code are left in `fuzz/corpus`; crashes go to `fuzz/artifacts`.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn command(args: &[String]) -> Outcome {
         _ => return Err("usage: cargo xtask fuzz [SECONDS]".to_owned()),
     };
     let fuzz = root().join("fuzz");
-    let targets = targets(&fuzz.join("targets"))?;
+    let targets = targets(&fuzz.join("fuzz_targets"))?;
     Step::new("rustup run nightly cargo build --release --manifest-path fuzz/Cargo.toml")
         .arg(&format!("--target={TRIPLE}"))
         .env("CARGO_TARGET_DIR", "fuzz/target")
@@ -33,13 +33,14 @@ pub(crate) fn command(args: &[String]) -> Outcome {
         let corpus = format!("fuzz/corpus/{target}");
         std::fs::create_dir_all(root().join(&corpus)).map_err(|e| format!("{corpus}: {e}"))?;
         let dictionary = if target.starts_with("h1_") { "-dict=fuzz/h1.dict" } else { "" };
-        Step::new(&format!(
-            "fuzz/target/{TRIPLE}/release/{target} {corpus} fuzz/seeds/{target} {dictionary}"
-        ))
-        .arg(&format!("-max_total_time={seconds}"))
-        .arg(&format!("-artifact_prefix=fuzz/artifacts/{target}-"))
-        .arg("-timeout=10")
-        .run()?;
+        Step::new(&format!("fuzz/target/{TRIPLE}/release/{target} {corpus} {dictionary}"))
+            .arg(&format!("-max_total_time={seconds}"))
+            .arg(&format!("-artifact_prefix=fuzz/artifacts/{target}-"))
+            .arg("-max_len=4096")
+            .arg("-verbosity=0")
+            .arg("-print_final_stats=1")
+            .arg("-timeout=10")
+            .run()?;
     }
     Ok(())
 }
