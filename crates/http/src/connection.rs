@@ -187,8 +187,8 @@ impl Conn {
     /// Writes a line as it stands.
     pub(crate) fn log_plain(&self, level: Level, message: fmt::Arguments<'_>) {
         let base = self.snapshot().server(self.address().default_server).base;
-        let Some(sink) = self.snapshot().location(base).core.error_log.as_ref() else { return };
-        if sink.enabled(level) {
+        let sinks = self.snapshot().location(base).core.error_log.iter();
+        for sink in sinks.filter(|sink| sink.enabled(level)) {
             sink.write(&Record { level, tid: self.home.identity(), connection: Some(self.serial), message });
         }
     }

@@ -144,7 +144,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               `error`, `crit`, `alert`, `emerg`.",
         handler: |scope, directive| {
             let sink = (scope.conf.environment().open_error_log)(directive)?;
-            scope.conf.core_location().error_log.set(Some(sink));
+            scope.conf.core_location().error_log.here().push(sink);
             Ok(())
         },
     },

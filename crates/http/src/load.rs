@@ -171,7 +171,7 @@ impl Load {
         let slots: Vec<_> = modules.iter().flat_map(|module| module.confs).copied().collect();
         let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
         let mut core = CoreLocation::new(Value::literal(root));
-        core.error_log = Setting::new(Some(environment.error_log.clone()));
+        core.error_log = Setting::enclosing(vec![environment.error_log.clone()]);
         let http = LocationDraft {
             parent: 0,
             name: Bytes::new(),

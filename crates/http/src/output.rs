@@ -60,8 +60,8 @@ pub(crate) struct OutputState<'c> {
     framing: Framing,
     connection: ConnectionHeader,
     filters: Vec<Option<Box<dyn BodyFilter>>>,
-    /// What was on the wire when the head was complete, bytes: `100 Continue` and the head.
-    before_body_bytes: u64,
+    /// Size of the head, bytes.
+    head_bytes: u64,
     failure: Option<SendFailure>,
 }
 
@@ -130,7 +130,7 @@ impl<'c> OutputState<'c> {
             framing: Framing::NoBody { content_length: None },
             connection: ConnectionHeader::Close,
             filters: Vec::new(),
-            before_body_bytes: 0,
+            head_bytes: 0,
             failure: None,
         }
     }
@@ -149,9 +149,10 @@ impl<'c> OutputState<'c> {
         self.wire.sent_bytes()
     }
 
-    /// What the socket took of the body, with its framing, bytes (`$body_bytes_sent`).
+    /// What the socket took besides the head, bytes (`$body_bytes_sent`). As in nginx that counts the
+    /// framing of chunks and `100 Continue`.
     pub(crate) fn body_sent_bytes(&self) -> u64 {
-        self.wire.sent_bytes().saturating_sub(self.before_body_bytes)
+        self.wire.sent_bytes().saturating_sub(self.head_bytes)
     }
 
     /// Whether another request may follow on the connection.
@@ -210,10 +211,11 @@ impl<'c> OutputState<'c> {
         if request.is_persistent() && self.framing.is_delimited() {
             self.connection = ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s());
         }
+        let before = self.wire.len();
         if request.version().has_response_head() {
             write_head(self.wire.front(), &self.head, request, self.framing, self.connection);
         }
-        self.before_body_bytes = self.wire.len() as u64 + self.wire.sent_bytes();
+        self.head_bytes = (self.wire.len() - before) as u64;
     }
 
     fn is_bodiless(&self) -> bool {

@@ -75,6 +75,15 @@ pub(crate) enum ErrorPages {
     BuiltIn,
 }
 
+/// What stands for the request line (`$request`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestLine {
+    /// The line, once it was parsed.
+    Parsed,
+    /// As much of it as there is, although it was refused or never completed.
+    AsReceived,
+}
+
 /// What the client called the server.
 pub(crate) enum Host {
     /// Nothing.
@@ -109,6 +118,7 @@ pub struct Request<'c> {
     pub(crate) number: u64,
     /// What is being done, for the error log: `while …`.
     pub(crate) action: &'static str,
+    pub(crate) line: RequestLine,
     contexts: Vec<Box<dyn Any + Send + Sync>>,
 }
 
@@ -143,6 +153,7 @@ impl<'c> Request<'c> {
             started_ms: conn.home.now_ms(),
             number,
             action: "reading client request line",
+            line: RequestLine::Parsed,
             contexts: Vec::new(),
         }
     }
@@ -208,7 +219,17 @@ impl<'c> Request<'c> {
     /// The request line as received; `None` while it is incomplete.
     pub fn request_line(&self) -> Option<&[u8]> {
         let line = self.head.request_line();
-        (!line.is_empty()).then(|| self.bytes(line))
+        if !line.is_empty() {
+            return Some(self.bytes(line));
+        }
+        self.received_line().filter(|_| self.line == RequestLine::AsReceived)
+    }
+
+    /// What was received of the request line.
+    fn received_line(&self) -> Option<&[u8]> {
+        let received = self.received();
+        let end = received.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(received.len());
+        (end > 0).then(|| &received[..end])
     }
 
     /// The protocol as received, such as `HTTP/1.1`.
@@ -382,19 +403,26 @@ impl Request<'_> {
         self.conn.home.now_ms().saturating_sub(self.started_ms)
     }
 
+    /// `log` for a request whose head is not complete. As in nginx, what was received of the request
+    /// line stands for it from then on, if the line is logged at all.
+    pub(crate) fn log_incomplete(&mut self, level: Level, message: fmt::Arguments<'_>) {
+        if self.location().core.error_log.iter().any(|sink| sink.enabled(level)) {
+            self.line = RequestLine::AsReceived;
+            self.log(level, message);
+        }
+    }
+
     /// Writes a line to the error log of the location, with the request's circumstances behind it.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let Some(sink) = self.location().core.error_log.as_ref() else { return };
-        if !sink.enabled(level) {
-            return;
+        let circumstances = Circumstances { request: self };
+        for sink in self.location().core.error_log.iter().filter(|sink| sink.enabled(level)) {
+            sink.write(&Record {
+                level,
+                tid: self.conn.home.identity(),
+                connection: Some(self.conn.serial),
+                message: format_args!("{message}{circumstances}"),
+            });
         }
-        let message = format_args!("{message}{}", Circumstances { request: self });
-        sink.write(&Record {
-            level,
-            tid: self.conn.home.identity(),
-            connection: Some(self.conn.serial),
-            message,
-        });
     }
 }
 
@@ -410,7 +438,7 @@ impl fmt::Display for Circumstances<'_, '_> {
             write!(f, " while {}", request.action)?;
         }
         write!(f, ", client: {}, server: {}", request.conn.peer, Lossy(request.server.name()))?;
-        if let Some(line) = request.logged_request_line() {
+        if let Some(line) = request.request_line().or_else(|| request.received_line()) {
             write!(f, ", request: \"{}\"", Lossy(line))?;
         }
         if let Some(host) = request.header(Known::Host) {
@@ -420,18 +448,6 @@ impl fmt::Display for Circumstances<'_, '_> {
             write!(f, ", referrer: \"{}\"", Lossy(referer))?;
         }
         Ok(())
-    }
-}
-
-impl Request<'_> {
-    /// The request line, or what was received of it.
-    fn logged_request_line(&self) -> Option<&[u8]> {
-        self.request_line().or_else(|| {
-            let received = self.received();
-            let end =
-                received.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(received.len());
-            (end > 0).then(|| &received[..end])
-        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::errno::Errno;
 use crate::output::{OutputState, SendFailure};
 use crate::phases::Answer;
 use crate::redirect::Onward;
-use crate::request::Request;
+use crate::request::{Request, RequestLine};
 
 /// Longest wait for more of what is read only to be dropped, milliseconds (`lingering_timeout`).
 const LINGERING_TIMEOUT_MS: u64 = 5_000;
@@ -109,7 +109,10 @@ impl<'c> Active<'c> {
             }
             Err(Unheaded::Refused(fault)) => {
                 self.refuse(fault, conn).await;
-                let unread = self.request.received().len() > self.request.head.len();
+                // A full buffer says that there was more to read.
+                let buf = &self.request.buf;
+                let unread =
+                    self.request.received().len() > self.request.head.len() || buf.len() == buf.capacity();
                 let linger = if fault.lingers() || unread { Linger::Yes } else { Linger::No };
                 return (Outcome::Close, linger);
             }
@@ -177,8 +180,15 @@ impl<'c> Active<'c> {
 
     async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
         let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
-        let request = &self.request;
-        request.log(level, format_args!("{}", request.head.describe(fault, request.received())));
+        let request = &mut self.request;
+        if !request.head.request_line().is_empty() {
+            request.action = "reading client request headers";
+        }
+        let message = request.head.describe(fault, request.received()).to_string();
+        request.log_incomplete(level, format_args!("{message}"));
+        if fault == Fault::UriTooLong {
+            request.line = RequestLine::AsReceived;
+        }
         self.request.route_refused();
         if self.follow(conn, Some(Answer::Status(fault.page()))).await == Onward::Close {
             return;
@@ -192,7 +202,7 @@ impl<'c> Active<'c> {
     /// Nothing is sent; the status is for the access log.
     fn give_up(&mut self, status: u16, message: std::fmt::Arguments<'_>) {
         if self.request.head.is_started() {
-            self.request.log(Level::Info, message);
+            self.request.log_incomplete(Level::Info, message);
         }
         self.output.head.status = status;
     }

@@ -23,6 +23,11 @@ impl<T> Setting<T> {
         Self { value: default, origin: Origin::Default }
     }
 
+    /// What a level around all of these says.
+    pub const fn enclosing(value: T) -> Self {
+        Self { value, origin: Origin::Enclosing }
+    }
+
     /// Whether the directive stands at this very level.
     pub fn is_here(&self) -> bool {
         self.origin == Origin::Here

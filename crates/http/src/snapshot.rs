@@ -237,7 +237,8 @@ pub struct CoreLocation {
     pub(crate) access: LocationAccess,
     default_root: Value,
     pub(crate) error_pages: Setting<Vec<ErrorPage>>,
-    pub(crate) error_log: Setting<Option<Arc<dyn Sink>>>,
+    /// All of them get every line.
+    pub(crate) error_log: Setting<Vec<Arc<dyn Sink>>>,
     pub(crate) keepalive_timeout: Setting<KeepaliveTimeout>,
     pub(crate) keepalive_min_timeout_ms: Setting<u64>,
     pub(crate) keepalive_requests: Setting<u64>,

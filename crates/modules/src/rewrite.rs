@@ -88,6 +88,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer);
     }
+    exchange.output.head().status = answer.code;
     let text = match &answer.text {
         Some(text) => text.eval(&exchange.view()),
         None => Cow::Borrowed(&b""[..]),
@@ -98,7 +99,6 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     }
     let content_type = exchange.request.content_type();
     let head = exchange.output.head();
-    head.status = answer.code;
     head.content_length = Some(text.len() as u64);
     head.content_type = content_type.map(Cow::Borrowed);
     let chunk = match text {
