@@ -24,6 +24,10 @@ use crate::word::{Lease, Phase, Word};
 /// Events that one epoll_wait can bring.
 const EVENTS_MAX: usize = 512;
 
+/// How often in a turn what is ready is polled before the next epoll_wait: what a poll makes ready
+/// (a connection just accepted, say) need not wait for one, and what does so again and again must.
+const ROUNDS: usize = 2;
+
 /// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
 const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
 
@@ -114,12 +118,15 @@ impl Loop {
         while !self.remote.shared.stopping() {
             // SAFETY: the caller owns the loop and is in RUN.
             unsafe { self.gather(&mut lease) };
-            for _ in 0..self.ready.len() {
-                let Some(task) = self.ready.pop() else { break };
-                // SAFETY: the caller owns the loop; the queue entry's reference goes along.
-                if !unsafe { self.poll(task, me, &mut lease) } {
-                    return Exit::Lost;
+            for _ in 0..ROUNDS {
+                for _ in 0..self.ready.len() {
+                    let Some(task) = self.ready.pop() else { break };
+                    // SAFETY: the caller owns the loop; the queue entry's reference goes along.
+                    if !unsafe { self.poll(task, me, &mut lease) } {
+                        return Exit::Lost;
+                    }
                 }
+                self.take_injected();
             }
         }
         Exit::Stopped
@@ -132,6 +139,7 @@ impl Loop {
     unsafe fn gather(&'static self, lease: &mut Lease) {
         // SAFETY: rule 5 of word.rs; the reference ends with this function.
         let owned = unsafe { &mut *self.owned.get() };
+        owned.timers.take_inbox(&self.remote);
         let mut timeout = Some(0);
         if self.ready.len() == 0 {
             timeout = owned.timers.next_ms().map(|at| at.saturating_sub(clock::monotonic_ms()));
@@ -149,11 +157,18 @@ impl Loop {
         for event in &owned.events {
             self.dispatch(event);
         }
-        for task in self.remote.inject.take() {
-            self.push(task);
-        }
+        self.take_injected();
         owned.timers.take_inbox(&self.remote);
         owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
+    }
+
+    /// The owner makes ready what was injected.
+    fn take_injected(&self) {
+        if !self.remote.inject.is_empty() {
+            for task in self.remote.inject.take() {
+                self.push(task);
+            }
+        }
     }
 
     /// The owner puts a task into the ready ring.
