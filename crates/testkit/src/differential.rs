@@ -372,14 +372,19 @@ fn product_length(text: &str) -> usize {
     product(text).map_or(0, |(_, length)| length)
 }
 
-/// Where the first `nginx/VERSION` or `clearway/VERSION` stands, and its length.
+/// Where the first `nginx/VERSION`, `clearway/VERSION` or `clearway` stands, and its length.
 fn product(text: &str) -> Option<(usize, usize)> {
-    ["nginx/", "clearway/"].iter().find_map(|name| {
-        let at = text.find(name)?;
-        let version = &text[at + name.len()..];
-        let digits = version.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(version.len());
-        (digits > 0).then_some((at, name.len() + digits))
-    })
+    let version = |at: usize| {
+        let rest = text[at..].strip_prefix('/').unwrap_or_default();
+        rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len())
+    };
+    let found = |name: &str| text.find(name).map(|at| (at, name.len(), version(at + name.len())));
+    match (found("nginx"), found("clearway")) {
+        (Some((at, name, digits)), _) if digits > 0 => Some((at, name + 1 + digits)),
+        (_, Some((at, name, 0))) => Some((at, name)),
+        (_, Some((at, name, digits))) => Some((at, name + 1 + digits)),
+        _ => None,
+    }
 }
 
 /// Whether it has the form of an HTTP date (RFC 9110 §5.6.7).
@@ -427,6 +432,7 @@ mod tests {
     fn products_are_found() {
         assert_eq!(product("Server: nginx/1.22.1"), Some((8, 12)));
         assert_eq!(product("<center>clearway/0.1.0</center>"), Some((8, 14)));
+        assert_eq!(product("<center>clearway</center>"), Some((8, 8)));
         assert_eq!(product("nginx/ and nothing"), None);
     }
 

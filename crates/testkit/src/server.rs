@@ -440,7 +440,10 @@ fn fill(text: &str, binary: &Binary, dir: &Path, ports: &[(String, u16)]) -> Str
 
 /// A port that nothing listens on, below the range that the kernel gives to clients, so that no
 /// connection takes it before the server does. Each is given out once per process.
-fn free_port() -> u16 {
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use clearway_testkit::client::PATIENCE;
+use clearway_testkit::server::free_port;
 use clearway_testkit::{Address, Binary, Connection, Product, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -90,7 +91,8 @@ fn serves_a_directory_and_ends_on_ctrl_c() {
     if !is_clearway() {
         return;
     }
-    let mut serve = Serve::start("dir", &["--listen", "127.0.0.1:0"]);
+    let listen = format!("127.0.0.1:{}", free_port());
+    let mut serve = Serve::start("dir", &["--listen", &listen]);
     let address = serve.address();
     let response = get(&address, "/hello.txt");
     assert_eq!((response.status, response.text().as_str()), (200, "hello\n"));
@@ -122,7 +124,7 @@ fn prints_the_configuration_that_it_stands_for() {
     if !is_clearway() {
         return;
     }
-    let serve = Serve::start("print", &["--listen", "127.0.0.1:0"]);
+    let serve = Serve::start("print", &["--listen", &format!("127.0.0.1:{}", free_port())]);
     let output = Command::new(Binary::under_test().path)
         .arg("serve")
         .arg(&serve.dir)
