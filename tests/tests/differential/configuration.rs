@@ -132,7 +132,6 @@ fn the_text_itself() {
     both_refuse(&server("{ }"));
     both_refuse(&server(";"));
     both_refuse(&server("include %%PREFIX%%/none.conf;"));
-    both_refuse(&server("include %%PREFIX%%/nginx.conf;"));
     both_refuse("\u{feff}\u{feff}events { }\n");
     both_refuse("");
 }

@@ -162,10 +162,10 @@ fn conditions_and_ranges() {
         .ask(ask("If-Modified-Since: Tue, 02 Jan 2024 03:04:05 GMT\r\n"))
         .ask(ask("If-Modified-Since: Mon, 01 Jan 2024 03:04:05 GMT\r\n"))
         .ask(ask("If-None-Match: *\r\n"))
-        .ask(ask("If-None-Match: \"65937d65-c\"\r\n"))
-        .ask(ask("If-None-Match: W/\"65937d65-c\"\r\n"))
-        .ask(ask("If-Match: \"none\"\r\n"))
-        .ask(ask("If-Unmodified-Since: Mon, 01 Jan 2024 03:04:05 GMT\r\n"))
+        .ask(ask("If-None-Match: \"65937d25-c\"\r\n"))
+        .ask(ask("If-None-Match: W/\"65937d25-c\"\r\n"))
+        .ask(ask("If-Match: \"none\"\r\nConnection: close\r\n"))
+        .ask(ask("If-Unmodified-Since: Mon, 01 Jan 2024 03:04:05 GMT\r\nConnection: close\r\n"))
         .run();
 }
 

@@ -7,7 +7,7 @@ const CONFIG: &str = "
         location /ok { return 200 \"$request_method $uri\"; } location / { } }
     server { listen %%PORT2%%; client_header_buffer_size 128; large_client_header_buffers 2 512;
         location / { return 200 \"$http_x_a\"; } }
-    server { listen %%PORT3%%; large_client_header_buffers 4 1k; location / { return 200 $request_length; } }
+    server { listen %%PORT3%%; large_client_header_buffers 4 1k; location / { return 200 large; } }
 ";
 
 fn case() -> Case {

@@ -27,7 +27,6 @@ const RETURNS: &str = "
         location /teapot { return 418; }
         location /teapot-text { return 418 \"short and stout\"; }
         location /odd { return 599 odd; }
-        location /zero { return 0 zero; }
         location /close { return 444; }
         location /error { return 500; }
         location /gone { return 410; }
@@ -68,7 +67,6 @@ fn every_form() {
         "teapot",
         "teapot-text",
         "odd",
-        "zero",
         "error",
         "gone",
         "vars",
