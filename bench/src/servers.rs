@@ -45,8 +45,8 @@ pub(crate) fn config(loops: usize, main: &str, locations: &str) -> String {
 pub(crate) fn blockers(product: Product, spin: &str, sleep: &str, milliseconds: u32) -> String {
     match product {
         Product::Clearway => format!(
-            "location {spin} {{ testing_spin {milliseconds}ms; return 200 done; }}\n\
-             location {sleep} {{ testing_sleep {milliseconds}ms; return 200 done; }}\n"
+            "location {spin} {{ testing_spin {milliseconds}ms; }}\n\
+             location {sleep} {{ testing_sleep {milliseconds}ms; }}\n"
         ),
         Product::Nginx => format!(
             "location {spin} {{ content_by_lua_block {{\n\
