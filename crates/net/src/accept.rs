@@ -1,10 +1,10 @@
 //! Accepting: the task that takes connections from one listening socket on one loop, and the policy
 //! that the accept tasks of a loop share (`worker_connections`, what to do when accept4(2) fails).
 //!
-//! Runs on loops and never blocks them. The socket's readiness is edge-triggered, so that a task accepts
-//! until nothing is left; after each batch it lets the other tasks of the loop run. When descriptors run
-//! out all accept tasks of the loop rest for [`PAUSE_MS`]: clients wait in the kernel's queue meanwhile
-//! and nothing spins. Each connection holds a [`ConnectionSlot`] until it ends.
+//! Runs on loops and never blocks them. The socket's readiness is level-triggered: a task accepts its
+//! batch and is told in the next turn of the loop if more connections wait. When descriptors run out all
+//! accept tasks of the loop rest for [`PAUSE_MS`] and have their sockets not watched: clients wait in the
+//! kernel's queue meanwhile and nothing spins. Each connection holds a [`ConnectionSlot`] until it ends.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use crate::metrics;
 /// `accept_mutex_delay`).
 pub const PAUSE_MS: u64 = 500;
 
-/// Most connections that are accepted in a row with `multi_accept on` before other tasks run.
+/// Most connections that are accepted in one turn of a loop with `multi_accept on`.
 pub const BATCH_MAX: u32 = 64;
 
 /// Takes one connection, nonblocking and close-on-exec.
@@ -45,9 +45,18 @@ pub trait Source {
     /// As accept4(2).
     fn accept(&self) -> io::Result<(OwnedFd, PeerAddr)>;
 
-    /// Ready when connections may wait. A hint; but after `accept` said WouldBlock it is pending until
-    /// another connection arrives.
+    /// Ready once for each turn of the loop in which connections wait. A hint: another loop may be
+    /// faster.
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Has the loop not watch the socket.
+    fn pause(&self);
+
+    /// Has the loop watch it again.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    fn resume(&self) -> io::Result<()>;
 
     /// The clock of the loop, in milliseconds.
     fn now_ms(&self) -> u64;
@@ -119,9 +128,9 @@ pub struct Accepted {
 /// `multi_accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiAccept {
-    /// Other tasks run after each connection.
+    /// One for each turn of the loop.
     Off,
-    /// Other tasks run after [`BATCH_MAX`] connections.
+    /// All that wait, [`BATCH_MAX`] at most.
     On,
 }
 
@@ -137,13 +146,13 @@ pub struct Acceptor<S> {
     pub multi_accept: MultiAccept,
 }
 
-/// What follows a failed accept4(2).
+/// What follows an accept4(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// The one connection was lost; others may wait.
+    /// Others may wait, also where one connection was lost.
     Another,
-    /// Nothing can be accepted for now.
-    Pause,
+    /// None waits, or nothing can be accepted for now.
+    Wait,
 }
 
 impl<S: Source> Acceptor<S> {
@@ -155,22 +164,18 @@ impl<S: Source> Acceptor<S> {
             MultiAccept::Off => 1,
             MultiAccept::On => BATCH_MAX,
         };
-        let mut in_batch = 0;
         loop {
             poll_fn(|cx| self.source.poll_acceptable(cx)).await;
-            while self.accept_one(&mut serve).await {
-                in_batch += 1;
-                if in_batch >= batch {
-                    in_batch = 0;
-                    let_others_run().await;
+            self.rest().await;
+            for _ in 0..batch {
+                if self.accept_one(&mut serve) == Next::Wait {
+                    break;
                 }
             }
         }
     }
 
-    /// False when no connection waits.
-    async fn accept_one(&self, serve: &mut impl FnMut(Accepted)) -> bool {
-        self.rest().await;
+    fn accept_one(&self, serve: &mut impl FnMut(Accepted)) -> Next {
         match self.source.accept() {
             Ok((socket, peer)) => {
                 metrics::ACCEPTED.increment();
@@ -182,13 +187,10 @@ impl<S: Source> Acceptor<S> {
                         self.log(Level::Alert, format_args!("{limit} worker_connections are not enough"));
                     }
                 }
-                true
+                Next::Another
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            Err(error) => {
-                self.fail(&error);
-                true
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Next::Wait,
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -197,20 +199,27 @@ impl<S: Source> Acceptor<S> {
         loop {
             let deadline_ms = self.policy.paused_until_ms.load(Ordering::Relaxed);
             if deadline_ms <= self.source.now_ms() {
-                return;
+                break;
             }
+            self.source.pause();
+            poll_fn(|cx| self.source.poll_deadline(cx, deadline_ms)).await;
+        }
+        while let Err(error) = self.source.resume() {
+            self.log(Level::Alert, format_args!("epoll_ctl() failed {}", Errno(&error)));
+            let deadline_ms = self.source.now_ms() + PAUSE_MS;
             poll_fn(|cx| self.source.poll_deadline(cx, deadline_ms)).await;
         }
     }
 
-    fn fail(&self, error: &io::Error) {
+    fn fail(&self, error: &io::Error) -> Next {
         let (level, next) = judge(error);
         self.log(level, format_args!("accept4() failed {}", Errno(error)));
-        if next == Next::Pause {
+        if next == Next::Wait {
             metrics::ACCEPT_PAUSES.increment();
             let until = self.source.now_ms() + PAUSE_MS;
             self.policy.paused_until_ms.store(until, Ordering::Relaxed);
         }
+        next
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
@@ -223,10 +232,10 @@ impl<S: Source> Acceptor<S> {
 /// Errors of accept4(2) that concern one connection are nothing to stop for (see its manual page on
 /// errors of the network); after all others trying again at once would only spin.
 fn judge(error: &io::Error) -> (Level, Next) {
-    let Some(code) = Code::from_io_error(error) else { return (Level::Alert, Next::Pause) };
+    let Some(code) = Code::from_io_error(error) else { return (Level::Alert, Next::Wait) };
     match code {
         Code::CONNABORTED => (Level::Error, Next::Another),
-        Code::MFILE | Code::NFILE => (Level::Crit, Next::Pause),
+        Code::MFILE | Code::NFILE => (Level::Crit, Next::Wait),
         Code::INTR
         | Code::NETDOWN
         | Code::PROTO
@@ -238,21 +247,8 @@ fn judge(error: &io::Error) -> (Level, Next) {
         | Code::NETUNREACH
         | Code::PERM
         | Code::TIMEDOUT => (Level::Alert, Next::Another),
-        _ => (Level::Alert, Next::Pause),
+        _ => (Level::Alert, Next::Wait),
     }
-}
-
-/// Pending once, and ready to run again at once.
-async fn let_others_run() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]
@@ -262,6 +258,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::pin::{Pin, pin};
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
     use std::task::Waker;
 
     use super::*;
@@ -272,9 +269,20 @@ mod tests {
         results: Mutex<VecDeque<Result<u16, Code>>>,
         now_ms: AtomicU64,
         accepts: AtomicU32,
+        told: AtomicBool,
+        paused: AtomicBool,
     }
 
     impl Source for &Script {
+        fn pause(&self) {
+            self.paused.store(true, Ordering::Relaxed);
+        }
+
+        fn resume(&self) -> io::Result<()> {
+            self.paused.store(false, Ordering::Relaxed);
+            Ok(())
+        }
+
         fn accept(&self) -> io::Result<(OwnedFd, PeerAddr)> {
             self.accepts.fetch_add(1, Ordering::Relaxed);
             let (fd, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -286,7 +294,10 @@ mod tests {
         }
 
         fn poll_acceptable(&self, _: &mut Context<'_>) -> Poll<()> {
-            if self.results.lock().unwrap().is_empty() { Poll::Pending } else { Poll::Ready(()) }
+            // Once for each poll of the task, which stands for a turn of its loop.
+            let wait = self.results.lock().unwrap().is_empty() || self.told.load(Ordering::Relaxed);
+            self.told.store(!wait, Ordering::Relaxed);
+            if wait { Poll::Pending } else { Poll::Ready(()) }
         }
 
         fn now_ms(&self) -> u64 {
@@ -396,6 +407,8 @@ mod tests {
             poll(task.as_mut());
             poll(second.as_mut());
             assert_eq!((tries(), *taken.lock().unwrap()), (tried, seen), "at {now_ms} ms");
+            let paused = script.paused.load(Ordering::Relaxed);
+            assert_eq!(paused, tried != 7, "not watched while it rests ({now_ms} ms)");
         }
         assert_eq!(
             *log.0.lock().unwrap(),

@@ -34,6 +34,14 @@ impl Source for LoopSource {
         self.listener.poll_acceptable(cx)
     }
 
+    fn pause(&self) {
+        self.listener.unwatch();
+    }
+
+    fn resume(&self) -> io::Result<()> {
+        self.listener.watch()
+    }
+
     fn now_ms(&self) -> u64 {
         self.listener.home().now_ms()
     }

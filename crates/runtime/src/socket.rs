@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use clearway_os::epoll::EventFlags;
@@ -276,12 +276,14 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A listening socket as one loop sees it: several loops may watch the same one, and each
-/// connection wakes one of them (`EPOLLEXCLUSIVE`).
+/// A listening socket as one loop sees it: several loops may watch the same one, and a connection
+/// wakes one of them (`EPOLLEXCLUSIVE`). Level-triggered, since asking accept4(2) in vain is dear: it
+/// makes a socket before it finds that nobody waits.
 pub struct Listener {
     fd: Arc<OwnedFd>,
     home: LoopRef,
     token: Token,
+    watched: AtomicBool,
 }
 
 impl Listener {
@@ -291,9 +293,8 @@ impl Listener {
     /// As epoll_ctl(2).
     pub fn new(home: LoopRef, fd: Arc<OwnedFd>) -> io::Result<Self> {
         let (token, _) = home.0.slots.take().ok_or(io::ErrorKind::OutOfMemory)?;
-        let new = Self { fd, home, token };
-        let flags = EventFlags::IN | EventFlags::EXCLUSIVE | EventFlags::ET;
-        home.0.epoll.add(new.fd.as_fd(), token.0, flags)?;
+        let new = Self { fd, home, token, watched: AtomicBool::new(false) };
+        new.watch()?;
         Ok(new)
     }
 
@@ -302,44 +303,53 @@ impl Listener {
         self.home
     }
 
-    /// Takes one connection. After WouldBlock, [`Listener::poll_acceptable`] is pending until another
-    /// arrives.
+    /// Takes one connection.
     ///
     /// # Errors
     /// As accept4(2).
     pub fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
-        let seen = self.slot().map(Slot::state);
-        let result = sys::accept(self.fd.as_fd());
-        if let (Err(error), Some(seen)) = (&result, seen)
-            && error.kind() == io::ErrorKind::WouldBlock
-        {
-            self.slot().inspect(|slot| slot.clear(seen, READ));
-        }
-        result
+        sys::accept(self.fd.as_fd())
     }
 
-    /// Ready when a connection may wait; a hint.
+    /// Ready once for each turn of the loop in which connections wait.
     pub fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(slot) = self.slot() else { return Poll::Pending };
+        let Some(slot) = self.home.0.slots.find(self.token) else { return Poll::Pending };
         if slot.state() & READ == 0 {
             slot.reader.register(cx.waker());
             if slot.state() & READ == 0 {
                 return Poll::Pending;
             }
         }
+        // An event that comes between the two is told again at the next turn.
+        slot.clear(slot.state(), READ);
         Poll::Ready(())
     }
 
-    fn slot(&self) -> Option<&'static Slot> {
-        self.home.0.slots.find(self.token)
+    /// Has the loop watch it again after [`Listener::unwatch`].
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub fn watch(&self) -> io::Result<()> {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+            self.home.0.epoll.add(self.fd.as_fd(), self.token.0, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Has the loop not watch it: connections wait in the kernel's queue, or another loop takes them.
+    pub fn unwatch(&self) {
+        if self.watched.swap(false, Ordering::AcqRel) {
+            // The descriptor may stay open for other loops, so it does not leave epoll by itself.
+            let deleted = self.home.0.epoll.delete(self.fd.as_fd());
+            debug_assert!(deleted.is_ok(), "it was added: {deleted:?}");
+        }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The descriptor may stay open for other loops.
-        let deleted = self.home.0.epoll.delete(self.fd.as_fd());
-        debug_assert!(deleted.is_ok(), "it was added: {deleted:?}");
+        self.unwatch();
         self.home.0.slots.release(self.token);
     }
 }

@@ -18,7 +18,7 @@ use crate::word::{Lease, Phase};
 const QUIET_PERIODS: u32 = 20;
 
 /// Periods between two looks while nothing has blocked for a while.
-const RELAXED: u32 = 5;
+const RELAXED: u32 = 10;
 
 /// The least number of periods with a look in each after something blocked (and at the start); it is
 /// a second where that is more.

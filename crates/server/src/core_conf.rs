@@ -302,7 +302,7 @@ pub const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "handover_after 1ms",
         doc: "A task that holds its loop longer than one to two times this loses it to another thread, and \
               everything else on the loop goes on. While nothing has blocked for a second, looks are rarer \
-              and the first one to block is found after up to seven times this.",
+              and the first task to block is found after up to twelve times this.",
         handler: |scope, d| d.set(&mut scope.conf.handover_after, read_handover_after),
     },
     Spec {

@@ -47,17 +47,12 @@ impl Worker {
         let Some(snapshot) = &loaded.snapshot else { return Ok(worker) };
         for (index, sockets) in sockets.into_iter().enumerate() {
             let listener = Arc::new(Listener::new(Arc::clone(snapshot), index));
-            let shared = matches!(sockets, Sockets::Shared(_)) && runtime.len() > 1;
             for (home, fd) in runtime.loops().zip(per_loop(sockets, runtime.len())) {
                 let acceptor = Acceptor {
                     source: LoopSource::new(clearway_runtime::Listener::new(home, fd)?),
                     policy: Arc::clone(&worker.policies[home.index()]),
                     log: Arc::clone(&sink),
-                    // With a queue of its own a loop leaves nobody without work by taking all.
-                    multi_accept: match shared && !core.multi_accept() {
-                        true => MultiAccept::Off,
-                        false => MultiAccept::On,
-                    },
+                    multi_accept: if core.multi_accept() { MultiAccept::On } else { MultiAccept::Off },
                 };
                 worker.accept(home, acceptor, Arc::clone(&listener));
             }
