@@ -205,3 +205,18 @@ impl Conn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<F>(_: fn(Conn) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let bytes = future_bytes(run) + clearway_runtime::TASK_OVERHEAD;
+        assert!(bytes <= 320, "{bytes} bytes with the task's own");
+    }
+}

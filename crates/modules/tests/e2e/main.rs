@@ -1,0 +1,9 @@
+//! The engine and its modules end to end, in one process: a configuration, sockets, bytes.
+#![expect(clippy::disallowed_methods, reason = "a test's own thread may block")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod engine;
+mod files;
+#[cfg(feature = "testing")]
+mod handover;
+mod support;

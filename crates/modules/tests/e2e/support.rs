@@ -1,0 +1,221 @@
+//! Serves a configuration inside the test's own process: a real runtime, real sockets, real files.
+
+use std::fs;
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clearway_base::log::{Discard, Level, Record, Sink};
+use clearway_conf::{Error, Loader, Memory};
+use clearway_http::{Environment, HttpLoader, Listener, Module, Services, Snapshot};
+use clearway_log::Writer;
+use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
+use clearway_offload::{Pool, PoolConfig};
+use clearway_runtime::{Config, LoopRef, Runtime, Tag};
+
+const LOOPS: usize = 2;
+
+/// Collects lines of the error log.
+#[derive(Default)]
+pub(crate) struct Lines(Mutex<Vec<String>>);
+
+impl Sink for Lines {
+    fn enabled(&self, level: Level) -> bool {
+        level < Level::Debug
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.0.lock().unwrap().push(format!("[{}] {}", record.level.as_str(), record.message));
+    }
+}
+
+/// A configuration that is being served.
+pub(crate) struct Site {
+    pub(crate) port: u16,
+    pub(crate) root: PathBuf,
+    pub(crate) writer: Arc<Writer>,
+    lines: Arc<Lines>,
+    listeners: Vec<Arc<Listener>>,
+}
+
+impl Site {
+    /// Serves the content of an `http` block, in which `PORT` and `ROOT` stand for what they are.
+    pub(crate) fn start(http: &str) -> Self {
+        Self::start_with(http, &[])
+    }
+
+    /// The same with further modules before the usual ones.
+    pub(crate) fn start_with(http: &str, extra: &[&'static Module]) -> Self {
+        let (port, root) = (free_port(), scratch());
+        let http = http.replace("PORT", &port.to_string()).replace("ROOT", root.to_str().unwrap());
+        let writer = Arc::new(Writer::start().unwrap());
+        let lines = Arc::new(Lines::default());
+        let loaded = load(&http, &root, &writer, &lines, extra).unwrap();
+        let snapshot = Arc::new(loaded.0);
+        let listeners = (0..snapshot.sockets().len()).map(|socket| listen(&snapshot, socket)).collect();
+        Self { port, root, writer, lines, listeners }
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> &Self {
+        let path = self.root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Client { stream, received: Vec::new() }
+    }
+
+    /// The answer to one request on a connection of its own.
+    pub(crate) fn get(&self, target: &str) -> String {
+        let mut client = self.connect();
+        client.send(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        String::from_utf8_lossy(&client.read_to_end()).into_owned()
+    }
+
+    /// Waits until a line of the error log has this text.
+    pub(crate) fn expect_logged(&self, text: &str) {
+        let seen = || self.lines.0.lock().unwrap().iter().any(|line| line.contains(text));
+        let end = Instant::now() + Duration::from_secs(5);
+        while !seen() {
+            assert!(Instant::now() < end, "no {text:?} in {:#?}", self.lines.0.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops gracefully.
+    pub(crate) fn stop(&self) {
+        self.listeners.iter().for_each(|listener| listener.stop());
+        runtime().wake_all();
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Client {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Everything up to the end of the connection.
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        let mut all = std::mem::take(&mut self.received);
+        self.stream.read_to_end(&mut all).unwrap();
+        all
+    }
+
+    /// Everything up to and with this text.
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
+        let mut buf = [0; 4096];
+        loop {
+            let found = self.received.windows(text.len()).position(|window| window == text.as_bytes());
+            if let Some(at) = found {
+                let rest = self.received.split_off(at + text.len());
+                let all = std::mem::replace(&mut self.received, rest);
+                return String::from_utf8_lossy(&all).into_owned();
+            }
+            let count = self.stream.read(&mut buf).unwrap();
+            assert!(count > 0, "end before {text:?}: {:?}", String::from_utf8_lossy(&self.received));
+            self.received.extend_from_slice(&buf[..count]);
+        }
+    }
+}
+
+/// Loads an `http` block; the snapshot and the warnings.
+pub(crate) fn load(
+    http: &str,
+    root: &Path,
+    writer: &Arc<Writer>,
+    lines: &Arc<Lines>,
+    extra: &[&'static Module],
+) -> Result<(Snapshot, Vec<Error>), Error> {
+    let path = Path::new("nginx.conf");
+    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
+    let block = Loader::new(&source, path).file(path);
+    let sink: Arc<dyn Sink> = lines.clone();
+    let environment = Environment {
+        prefix: root.join(""),
+        hostname: Bytes::from_static(b"machine"),
+        utc_offset: writer.utc_offset(),
+        error_log: sink.clone(),
+        open_error_log: Box::new(move |_| Ok(sink.clone())),
+        default_port: 8000,
+        services: Services::default().with(pool()).with(writer.clone()),
+    };
+    let mut warnings = Vec::new();
+    block.end()?;
+    let snapshot = HttpLoader::new(&modules(extra)).load(&block.directives[0], environment, &mut warnings)?;
+    Ok((snapshot, warnings))
+}
+
+fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
+    let mut all: Vec<&'static Module> =
+        vec![&files::FILES, &realpath::REALPATH, &rewrite::REWRITE, &try_files::TRY_FILES];
+    #[cfg(feature = "testing")]
+    all.push(&clearway_modules::testing::TESTING);
+    all.extend(extra);
+    all.extend([&index::INDEX, &static_files::STATIC_FILES, &access_log::ACCESS_LOG]);
+    all
+}
+
+fn listen(snapshot: &Arc<Snapshot>, socket: usize) -> Arc<Listener> {
+    let request = snapshot.sockets()[socket].request();
+    let fd = Arc::new(clearway_net::bind::bind(&request.address, &request.options, &Discard).unwrap());
+    let listener = Arc::new(Listener::new(snapshot.clone(), socket));
+    for home in runtime().loops() {
+        let accepting = clearway_runtime::Listener::new(home, fd.clone()).unwrap();
+        home.spawn(Tag::NONE, accept(home, accepting, listener.clone()));
+    }
+    listener
+}
+
+async fn accept(home: LoopRef, accepting: clearway_runtime::Listener, listener: Arc<Listener>) {
+    loop {
+        poll_fn(|cx| accepting.poll_acceptable(cx)).await;
+        while let Ok((fd, peer)) = accepting.accept() {
+            home.spawn(Tag::NONE, clearway_http::serve(listener.clone(), home, fd, peer.into()));
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    *RUNTIME.get_or_init(|| {
+        Runtime::start(&Config {
+            loops: LOOPS,
+            handover_after: Some(Duration::from_millis(1)),
+            handover_carriers: 64,
+            sink: Arc::new(Discard),
+        })
+        .unwrap()
+    })
+}
+
+fn pool() -> Arc<Pool> {
+    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
+    POOL.get_or_init(|| Arc::new(Pool::start(PoolConfig::new("default"), Arc::new(Discard)).unwrap())).clone()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn scratch() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let root = std::env::temp_dir().join(format!("clearway-modules-{}-{number}", std::process::id()));
+    fs::create_dir_all(&root).unwrap();
+    root
+}
