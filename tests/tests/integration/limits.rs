@@ -85,20 +85,3 @@ fn out_of_worker_connections() {
     });
     assert!(recovered, "connections are taken again");
 }
-
-#[test]
-fn idle_connections_make_room() {
-    let server = deployed("events { worker_connections 16; }", HTTP).start();
-    let mut idle: Vec<Connection> = Vec::new();
-    let mut served = 0;
-    for _ in 0..60 {
-        let mut connection = server.connect();
-        connection.send(ASK.as_bytes());
-        // Now and then nginx takes the newcomer for an idle one, if its request is not there yet.
-        served += usize::from(connection.try_response(Answer::Whole).is_ok());
-        idle.push(connection);
-    }
-    assert!(served >= 50, "{served} of 60 were served");
-    let first = &mut idle[0];
-    assert_eq!(first.next_event(PATIENCE), End::Closed, "the oldest idle connection had to go");
-}
