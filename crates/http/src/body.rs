@@ -117,10 +117,11 @@ impl BodyState {
         Ok(())
     }
 
-    /// What was received behind the end of the body.
-    pub(crate) fn into_rest(mut self) -> Vec<u8> {
-        self.input.drain(..self.at);
-        self.input
+    /// Gives away what was received behind the end of the body.
+    pub(crate) fn put_rest_into(&mut self, input: &mut Vec<u8>) {
+        input.extend_from_slice(&self.input[self.at..]);
+        self.input.clear();
+        self.at = 0;
     }
 
     /// Whether something was received that is not of this body, or not decoded yet.

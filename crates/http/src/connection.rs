@@ -18,6 +18,7 @@ use clearway_net::PeerAddr;
 use clearway_runtime::{LoopRef, Socket, Timer};
 
 use crate::listen::{Address, LocalAddress};
+use crate::parts::{Parts, Stock};
 use crate::serve::serve_requests;
 use crate::snapshot::{CoreServer, Snapshot};
 
@@ -32,6 +33,7 @@ pub struct Listener {
     snapshot: Arc<Snapshot>,
     socket: usize,
     stopping: AtomicBool,
+    stock: Stock,
 }
 
 impl Listener {
@@ -41,7 +43,7 @@ impl Listener {
     /// If there is no such socket.
     pub fn new(snapshot: Arc<Snapshot>, socket: usize) -> Self {
         assert!(socket < snapshot.sockets().len(), "a listener is one of the snapshot's sockets");
-        Self { snapshot, socket, stopping: AtomicBool::new(false) }
+        Self { snapshot, socket, stopping: AtomicBool::new(false), stock: Stock::new() }
     }
 
     /// From here on responses close their connections, and idle connections end as soon as they are
@@ -148,6 +150,17 @@ impl Conn {
     /// The address that was connected to.
     pub(crate) fn local_address(&self) -> LocalAddress<'_> {
         LocalAddress::new(self.local.as_deref().copied(), self.address())
+    }
+
+    /// Empty buffers for a request.
+    pub(crate) fn take_parts(&self) -> Box<Parts> {
+        let bytes = self.server_core().options.client_header_buffer_size;
+        self.listener.stock.take(self.home.index(), bytes)
+    }
+
+    /// Takes the buffers of a request back.
+    pub(crate) fn put_back(&self, parts: Box<Parts>) {
+        self.listener.stock.put_back(self.home.index(), parts);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

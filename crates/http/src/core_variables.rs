@@ -175,7 +175,7 @@ fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let request = view.request;
     let separator: &[u8] = if Known::find(&name) == Known::Cookie { b"; " } else { b", " };
     let mut presence = Presence::NotFound;
-    for line in request.head.find_named(request.received(), &name, name_hash(&name)) {
+    for line in request.parts.head.find_named(request.received(), &name, name_hash(&name)) {
         if presence == Presence::Found {
             out.extend_from_slice(separator);
         }

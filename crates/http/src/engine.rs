@@ -62,11 +62,11 @@ impl<'c> Active<'c> {
     /// Finds the server, and takes the target apart.
     fn route(&mut self) -> Result<(), Answer> {
         let request = &mut self.request;
-        request.method = request.head.method();
+        request.method = request.parts.head.method();
         request.take_target().map_err(Answer::Status)?;
         request.find_server().map_err(Answer::Status)?;
         request.action = "";
-        if request.head.wants_keep_alive() {
+        if request.parts.head.wants_keep_alive() {
             request.keep_alive = KeepAlive::Yes;
         }
         Ok(())
@@ -196,8 +196,11 @@ impl<'c> Exchange<'_, 'c> {
 impl Request<'_> {
     /// Makes of an incomplete head what can be made: its server's error pages and logs hold.
     pub(crate) fn route_refused(&mut self) {
-        self.method = self.head.method();
-        if !self.head.request_line().is_empty() && self.take_target().is_ok() && self.head.host().is_some() {
+        self.method = self.parts.head.method();
+        if !self.parts.head.request_line().is_empty()
+            && self.take_target().is_ok()
+            && self.parts.head.host().is_some()
+        {
             // Of two problems the first one is answered.
             let _ = self.find_server();
         }
@@ -205,7 +208,7 @@ impl Request<'_> {
 
     /// Finds the server that the host names among those of the address.
     fn find_server(&mut self) -> Result<(), u16> {
-        let Some(host) = self.head.host() else { return self.find_server_of(b"") };
+        let Some(host) = self.parts.head.host() else { return self.find_server_of(b"") };
         self.host = if host.is_lowercase {
             Host::Received(host.name)
         } else {
@@ -259,8 +262,8 @@ impl Request<'_> {
     }
 
     fn take_target(&mut self) -> Result<(), u16> {
-        if self.head.path_is_plain() {
-            let (path, args) = (self.head.path(), self.head.args());
+        if self.parts.head.path_is_plain() {
+            let (path, args) = (self.parts.head.path(), self.parts.head.args());
             let node = self.node_mut();
             node.path = Text::Received(path);
             node.args = Text::Received(args);

@@ -21,6 +21,7 @@ pub mod locations;
 pub mod mime;
 pub mod module;
 mod output;
+mod parts;
 pub mod paths;
 mod phases;
 mod redirect;

@@ -18,9 +18,6 @@ use crate::request::Request;
 use crate::response::{ResponseHead, write_head};
 use crate::wire::Wire;
 
-/// Room for a head and a small body, bytes.
-const WIRE_BYTES: usize = 512;
-
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
@@ -122,10 +119,11 @@ impl<'c> Output<'_, 'c> {
 pub struct Unsent;
 
 impl<'c> OutputState<'c> {
-    pub(crate) fn new() -> Self {
+    /// A response that gathers in `buffer`.
+    pub(crate) fn new(buffer: Vec<u8>) -> Self {
         Self {
             head: ResponseHead::default(),
-            wire: Wire::with_capacity(WIRE_BYTES),
+            wire: Wire::new(buffer),
             progress: Progress::HeadOpen,
             framing: Framing::NoBody { content_length: None },
             connection: ConnectionHeader::Close,
@@ -133,6 +131,11 @@ impl<'c> OutputState<'c> {
             head_bytes: 0,
             failure: None,
         }
+    }
+
+    /// The buffer that it was given.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.wire.into_buffer()
     }
 
     /// Status code as logged: 0 while none was chosen.

@@ -8,11 +8,12 @@ use std::any::Any;
 use std::fmt;
 
 use clearway_base::log::{Level, Record};
-use clearway_h1::{Known, Method, RequestHead, Span, Version};
+use clearway_h1::{Known, Method, Span, Version};
 use smallvec::SmallVec;
 
 use crate::connection::Conn;
 use crate::levels::{Conf, ConfKey};
+use crate::parts::Parts;
 use crate::response::ResponseHead;
 use crate::snapshot::{Location, Server, Snapshot};
 use crate::uri;
@@ -99,9 +100,8 @@ pub struct Request<'c> {
     pub(crate) conn: &'c Conn,
     pub(crate) snapshot: &'c Snapshot,
     pub(crate) server: &'c Server,
-    pub(crate) head: RequestHead,
-    /// What was received: this head from `start` on, perhaps requests before and after it.
-    pub(crate) buf: Vec<u8>,
+    /// The head, and what was received: this head from `start` on, perhaps requests before and after it.
+    pub(crate) parts: Box<Parts>,
     pub(crate) start: usize,
     pub(crate) host: Host,
     pub(crate) captured: Captured,
@@ -124,7 +124,7 @@ pub struct Request<'c> {
 
 impl<'c> Request<'c> {
     /// A request of which nothing is known yet but what was received.
-    pub(crate) fn new(conn: &'c Conn, buf: Vec<u8>, start: usize, number: u64) -> Self {
+    pub(crate) fn new(conn: &'c Conn, parts: Box<Parts>, start: usize, number: u64) -> Self {
         let snapshot = conn.snapshot();
         let server = snapshot.server(conn.address().default_server);
         let location = snapshot.location(server.base);
@@ -139,8 +139,7 @@ impl<'c> Request<'c> {
             conn,
             snapshot,
             server,
-            head: RequestHead::new(),
-            buf,
+            parts,
             start,
             host: Host::Absent,
             captured: Captured::default(),
@@ -168,7 +167,7 @@ impl<'c> Request<'c> {
 
     /// The head's bytes and all that follows.
     pub(crate) fn received(&self) -> &[u8] {
-        &self.buf[self.start..]
+        &self.parts.input[self.start..]
     }
 
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
@@ -192,7 +191,11 @@ impl<'c> Request<'c> {
 
     /// The method as text.
     pub fn method_name(&self) -> &[u8] {
-        if self.method == self.head.method() { self.bytes(self.head.method_name()) } else { b"GET" }
+        if self.method == self.parts.head.method() {
+            self.bytes(self.parts.head.method_name())
+        } else {
+            b"GET"
+        }
     }
 
     /// Decoded and normalized path (`$uri`).
@@ -213,12 +216,12 @@ impl<'c> Request<'c> {
 
     /// The target as sent (`$request_uri`).
     pub fn raw_target(&self) -> &[u8] {
-        self.bytes(self.head.raw_target())
+        self.bytes(self.parts.head.raw_target())
     }
 
     /// The request line as received; `None` while it is incomplete.
     pub fn request_line(&self) -> Option<&[u8]> {
-        let line = self.head.request_line();
+        let line = self.parts.head.request_line();
         if !line.is_empty() {
             return Some(self.bytes(line));
         }
@@ -234,7 +237,7 @@ impl<'c> Request<'c> {
 
     /// The protocol as received, such as `HTTP/1.1`.
     pub fn protocol(&self) -> &[u8] {
-        self.bytes(self.head.protocol())
+        self.bytes(self.parts.head.protocol())
     }
 
     /// Host that the request is for, in lower case and without port; `None` where there was none.
@@ -248,12 +251,12 @@ impl<'c> Request<'c> {
 
     /// Value of the first header line of a kind.
     pub fn header(&self, known: Known) -> Option<&[u8]> {
-        self.head.find(known).map(|header| self.bytes(header.value))
+        self.parts.head.find(known).map(|header| self.bytes(header.value))
     }
 
     /// Names and values of all header lines.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.head.headers().iter().map(|header| (self.bytes(header.name), self.bytes(header.value)))
+        self.parts.head.headers().iter().map(|header| (self.bytes(header.name), self.bytes(header.value)))
     }
 
     /// Whether no body is to be sent.
@@ -263,7 +266,7 @@ impl<'c> Request<'c> {
 
     /// The protocol's version.
     pub fn version(&self) -> Version {
-        self.head.version()
+        self.parts.head.version()
     }
 
     pub(crate) fn is_persistent(&self) -> bool {

@@ -43,8 +43,10 @@ impl ResponseHead<'_> {
     }
 }
 
-/// What every response has behind its status line, up to the date.
-const SERVER: &[u8] = b"Server: clearway\r\n";
+/// What every response has behind its status line; the date is filled in.
+const SERVER_AND_DATE: [u8; 55] = *b"Server: clearway\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+/// Where in that the date begins.
+const DATE_AT: usize = 24;
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
@@ -55,9 +57,9 @@ pub(crate) fn write_head(
     connection: ConnectionHeader,
 ) {
     let reason = status::status_line(head.status).and_then(|line| line.get(4..)).unwrap_or_default();
-    let mut writer = HeadWriter::new(out, head.status, reason)
-        .lines(SERVER)
-        .header(b"Date", &date::http_date(request.now_unix_s()));
+    let mut server_and_date = SERVER_AND_DATE;
+    server_and_date[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
+    let mut writer = HeadWriter::new(out, head.status, reason).lines(&server_and_date);
     if let Some(content_type) = &head.content_type {
         writer = writer.header(b"Content-Type", content_type);
     }

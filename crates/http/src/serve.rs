@@ -14,6 +14,7 @@ use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
 use crate::errno::Errno;
 use crate::output::{OutputState, SendFailure};
+use crate::parts::Parts;
 use crate::phases::Answer;
 use crate::redirect::Onward;
 use crate::request::{Request, RequestLine};
@@ -27,27 +28,23 @@ const LINGERING_READ_BYTES: usize = 4 * 1024;
 
 /// Serves what has arrived. `served` requests came before on this connection.
 pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
-    let options = &conn.server_core().options;
-    let mut buf = Vec::with_capacity(options.client_header_buffer_size);
-    match poll_fn(|cx| Poll::Ready(conn.socket.poll_read_vec(cx, &mut buf))).await {
-        Poll::Pending => return After::Nothing,
-        Poll::Ready(Ok(0)) => return closed_idle(conn, served),
-        Poll::Ready(Ok(_)) => {}
-        Poll::Ready(Err(error)) => {
-            conn.log(Level::Info, "waiting for request", format_args!("recv() failed {}", Errno(&error)));
-            return After::Close;
-        }
+    let mut parts = conn.take_parts();
+    let read = poll_fn(|cx| Poll::Ready(conn.socket.poll_read_vec(cx, &mut parts.input))).await;
+    if !matches!(read, Poll::Ready(Ok(1..))) {
+        conn.put_back(parts);
+        return match read {
+            Poll::Pending => After::Nothing,
+            Poll::Ready(result) => closed_idle(conn, served, result),
+        };
     }
     let mut start = 0;
     loop {
         served += 1;
-        let mut active = Active {
-            request: Request::new(conn, buf, start, served),
-            body: BodyState::empty(),
-            output: OutputState::new(),
-        };
+        let output = OutputState::new(std::mem::take(&mut parts.output));
+        let mut active =
+            Active { request: Request::new(conn, parts, start, served), body: BodyState::empty(), output };
         let (outcome, linger) = active.serve(conn).await;
-        if active.request.head.is_started() {
+        if active.request.parts.head.is_started() {
             active.log(conn);
         }
         if outcome == Outcome::Close {
@@ -59,15 +56,22 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
         let core = &active.request.location().core;
         let (timeout_ms, min_timeout_ms) =
             (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
-        match active.into_rest() {
-            Some(rest) => (buf, start) = rest,
-            None => return After::Idle { served, timeout_ms, min_timeout_ms },
+        let rest_start = active.rest_start();
+        parts = active.into_parts();
+        match rest_start {
+            Some(at) => start = at,
+            None => {
+                conn.put_back(parts);
+                return After::Idle { served, timeout_ms, min_timeout_ms };
+            }
         }
     }
 }
 
-fn closed_idle(conn: &Conn, served: u64) -> After {
-    if served > 0 {
+fn closed_idle(conn: &Conn, served: u64, result: io::Result<usize>) -> After {
+    if let Err(error) = result {
+        conn.log(Level::Info, "waiting for request", format_args!("recv() failed {}", Errno(&error)));
+    } else if served > 0 {
         let message = format_args!("client {} closed keepalive connection", conn.peer);
         conn.log_plain(Level::Info, message);
     } else {
@@ -110,9 +114,9 @@ impl<'c> Active<'c> {
             Err(Unheaded::Refused(fault)) => {
                 self.refuse(fault, conn).await;
                 // A full buffer says that there was more to read.
-                let buf = &self.request.buf;
-                let unread =
-                    self.request.received().len() > self.request.head.len() || buf.len() == buf.capacity();
+                let buf = &self.request.parts.input;
+                let unread = self.request.received().len() > self.request.parts.head.len()
+                    || buf.len() == buf.capacity();
                 let linger = if fault.lingers() || unread { Linger::Yes } else { Linger::No };
                 return (Outcome::Close, linger);
             }
@@ -144,21 +148,21 @@ impl<'c> Active<'c> {
         let mut armed = false;
         loop {
             let request = &mut self.request;
-            let received = &request.buf[request.start..];
-            match request.head.parse(received, &core.options) {
+            let received = &request.parts.input[request.start..];
+            match request.parts.head.parse(received, &core.options) {
                 Ok(HeadProgress::Complete) => return Ok(()),
                 Ok(HeadProgress::Incomplete) => {}
                 Err(fault) => return Err(Unheaded::Refused(fault)),
             }
-            request.start += request.head.drop_empty_lines();
-            if !request.head.request_line().is_empty() {
+            request.start += request.parts.head.drop_empty_lines();
+            if !request.parts.head.request_line().is_empty() {
                 request.action = "reading client request headers";
             }
             request.make_room(&core.options);
             if !std::mem::replace(&mut armed, true) {
                 conn.timer.arm(request.started_ms + *core.client_header_timeout_ms);
             }
-            match poll_fn(|cx| conn.poll_read(&mut request.buf, cx)).await {
+            match poll_fn(|cx| conn.poll_read(&mut request.parts.input, cx)).await {
                 Some(Ok(0)) => return Err(Unheaded::Closed),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(Unheaded::Broken(error)),
@@ -170,21 +174,21 @@ impl<'c> Active<'c> {
     /// What follows the head belongs to the body first, if there is one.
     fn begin_body(&mut self) {
         let request = &mut self.request;
-        if request.head.body_length() == BodyLength::Empty {
+        if request.parts.head.body_length() == BodyLength::Empty {
             return;
         }
-        let body_start = request.start + request.head.len();
-        let input = request.buf.split_off(body_start);
-        self.body = BodyState::begin(&request.head, &request.buf[request.start..], input);
+        let body_start = request.start + request.parts.head.len();
+        let input = request.parts.input.split_off(body_start);
+        self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
     }
 
     async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
         let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
         let request = &mut self.request;
-        if !request.head.request_line().is_empty() {
+        if !request.parts.head.request_line().is_empty() {
             request.action = "reading client request headers";
         }
-        let message = request.head.describe(fault, request.received()).to_string();
+        let message = request.parts.head.describe(fault, request.received()).to_string();
         request.log_incomplete(level, format_args!("{message}"));
         if fault == Fault::UriTooLong {
             request.line = RequestLine::AsReceived;
@@ -201,7 +205,7 @@ impl<'c> Active<'c> {
 
     /// Nothing is sent; the status is for the access log.
     fn give_up(&mut self, status: u16, message: std::fmt::Arguments<'_>) {
-        if self.request.head.is_started() {
+        if self.request.parts.head.is_started() {
             self.request.log_incomplete(Level::Info, message);
         }
         self.output.head.status = status;
@@ -256,20 +260,27 @@ impl<'c> Active<'c> {
 
     /// Whether something was received that is not of this request.
     fn has_rest(&self) -> bool {
-        let head_end = self.request.start + self.request.head.len();
-        self.body.has_rest() || self.request.buf.len() > head_end
+        let head_end = self.request.start + self.request.parts.head.len();
+        self.body.has_rest() || self.request.parts.input.len() > head_end
     }
 
-    /// What was received of the next request, and where it begins.
-    fn into_rest(self) -> Option<(Vec<u8>, usize)> {
-        if !self.has_rest() {
-            return None;
+    /// Where what was received of the next request begins, if anything was. What came behind a body is
+    /// put where heads are read from.
+    fn rest_start(&mut self) -> Option<usize> {
+        let head_end = self.request.start + self.request.parts.head.len();
+        let input = &mut self.request.parts.input;
+        if self.body.has_rest() {
+            debug_assert_eq!(input.len(), head_end, "what follows a head with a body is the body's");
+            self.body.put_rest_into(input);
         }
-        let head_end = self.request.start + self.request.head.len();
-        if self.request.buf.len() > head_end {
-            return Some((self.request.buf, head_end));
-        }
-        Some((self.body.into_rest(), 0))
+        (input.len() > head_end).then_some(head_end)
+    }
+
+    fn into_parts(self) -> Box<Parts> {
+        let mut parts = self.request.parts;
+        parts.head.clear();
+        parts.output = self.output.into_buffer();
+        parts
     }
 }
 
@@ -277,11 +288,11 @@ impl Request<'_> {
     /// Makes room for as much of the head as may be read at once.
     fn make_room(&mut self, options: &clearway_h1::Options) {
         if self.start > 0 {
-            self.buf.drain(..self.start);
+            self.parts.input.drain(..self.start);
             self.start = 0;
         }
-        let wanted = self.head.wanted(self.buf.len(), options).max(1);
-        self.buf.reserve_exact(wanted);
+        let wanted = self.parts.head.wanted(self.parts.input.len(), options).max(1);
+        self.parts.input.reserve_exact(wanted);
     }
 }
 

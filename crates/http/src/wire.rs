@@ -30,9 +30,15 @@ pub(crate) struct Wire<'c> {
 }
 
 impl<'c> Wire<'c> {
-    /// Room for a head and a small body without growing.
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self { front: Vec::with_capacity(bytes), ..Self::default() }
+    /// Gathers in `buffer`, which is empty.
+    pub(crate) fn new(buffer: Vec<u8>) -> Self {
+        debug_assert!(buffer.is_empty());
+        Self { front: buffer, ..Self::default() }
+    }
+
+    /// The buffer that it was given.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.front
     }
 
     /// What the socket took so far, bytes (`$bytes_sent`).
@@ -158,7 +164,7 @@ mod tests {
     fn keeps_the_order_of_small_and_large_pieces_at_every_split() {
         let large = vec![b'L'; GATHER_MAX_BYTES + 1];
         let build = || {
-            let mut wire = Wire::with_capacity(16);
+            let mut wire = Wire::new(Vec::new());
             wire.put(b"head");
             wire.push(Chunk::Borrowed(b"small"));
             wire.push(Chunk::Borrowed(&large));
