@@ -7,7 +7,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,8 +60,6 @@ pub(crate) struct Conn {
     listener: Arc<Listener>,
     /// Number of the address within the listener's socket.
     address: u32,
-    /// Local address, where the one listened on is not specific.
-    local: Option<Box<SocketAddr>>,
     pub(crate) peer: PeerAddr,
     pub(crate) serial: u64,
     pub(crate) start_ms: u64,
@@ -79,7 +76,6 @@ pub fn serve(
     let local = plan.needs_local_address().then(|| clearway_os::socket::local_address(&fd)).flatten();
     let conn = Conn {
         address: plan.find(local),
-        local: local.map(Box::new),
         socket: Socket::new(home, fd),
         timer: Timer::new(home),
         home,
@@ -149,7 +145,11 @@ impl Conn {
 
     /// The address that was connected to.
     pub(crate) fn local_address(&self) -> LocalAddress<'_> {
-        LocalAddress::new(self.local.as_deref().copied(), self.address())
+        let address = self.address();
+        if !address.listen.is_wildcard() {
+            return LocalAddress::new(None, address);
+        }
+        LocalAddress::new(clearway_os::socket::local_address(&self.socket), address)
     }
 
     /// Empty buffers for a request.

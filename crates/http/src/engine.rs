@@ -2,12 +2,13 @@
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
 use clearway_base::log::Level;
+use clearway_runtime::Tag;
 
 use crate::body::{Body, BodyState};
 use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, PhaseEntry, Step};
+use crate::phases::{Answer, Exchange, Handler, PhaseEntry, Step};
 use crate::redirect::Onward;
 use crate::request::{Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
@@ -99,9 +100,15 @@ impl<'c> Active<'c> {
 
     async fn run_handler(&mut self, conn: &'c Conn, index: usize) -> Flow {
         let PhaseEntry { handler, tag } = self.request.location().phases.entry(index);
-        if let Some(tag) = tag {
-            clearway_runtime::enter(tag).await;
-        }
+        let Some(tag) = tag else { return self.call(conn, handler).await };
+        clearway_runtime::enter(tag).await;
+        let flow = self.call(conn, handler).await;
+        // What follows, such as waiting for the next request, is not suspect.
+        clearway_runtime::enter(Tag::NONE).await;
+        flow
+    }
+
+    async fn call(&mut self, conn: &'c Conn, handler: Handler) -> Flow {
         let mut step = handler(self.exchange(conn));
         loop {
             match step {
@@ -208,27 +215,27 @@ impl Request<'_> {
 
     /// Finds the server that the host names among those of the address.
     fn find_server(&mut self) -> Result<(), u16> {
-        let Some(host) = self.parts.head.host() else { return self.find_server_of(b"") };
+        let Some(host) = self.parts.head.host() else { return self.find_server_of_host() };
         self.host = if host.is_lowercase {
             Host::Received(host.name)
         } else {
             Host::Lowered(self.bytes(host.name).to_ascii_lowercase().into())
         };
-        let names = &self.conn.address().names;
-        if names.is_empty() {
+        if self.conn.address().names.is_empty() {
             return Ok(());
         }
-        let name = self.host().unwrap_or_default().to_vec();
-        self.find_server_of(&name)
+        self.find_server_of_host()
     }
 
-    fn find_server_of(&mut self, host: &[u8]) -> Result<(), u16> {
-        let names = &self.conn.address().names;
-        let captured = &mut self.captured;
+    fn find_server_of_host(&mut self) -> Result<(), u16> {
+        // The host is borrowed from the request while expressions write what they capture into it.
+        let mut captured = std::mem::take(&mut self.captured);
+        let host = self.host().unwrap_or_default();
         let mut given_up = None;
-        let found = names.find(host, |regex| {
+        let found = self.conn.address().names.find(host, |regex| {
             captured.exec(regex, host).inspect_err(|error| given_up = Some(error.describe(host, regex)))
         });
+        self.captured = captured;
         match found {
             Ok(Some(id)) => {
                 self.server = self.snapshot.server(id);

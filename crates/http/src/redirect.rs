@@ -35,6 +35,14 @@ pub(crate) enum Onward {
     Close,
 }
 
+/// Gives up; the status is for the access log.
+fn close(output: &mut OutputState<'_>, status: u16) -> Onward {
+    if !output.head_sent() {
+        output.head.status = status;
+    }
+    Onward::Close
+}
+
 impl<'c> Request<'c> {
     /// Takes the settings of a location into account that hold for the whole connection.
     pub(crate) fn enter_location(&mut self, location: &'c Location) {
@@ -100,7 +108,9 @@ impl<'c> Request<'c> {
     /// Acts on what a handler answered.
     pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Onward {
         let onward = match answer {
-            Answer::Close => return Onward::Close,
+            Answer::Close => return close(output, 444),
+            // Whoever is not there any more is not answered, even if `return` asks for it.
+            Answer::Status(code @ (408 | 499)) => return close(output, code),
             Answer::Status(code) => return self.answer_status(output, code),
             Answer::Redirect(redirect) => self.redirect(*redirect),
             Answer::Named(name) => self.redirect_named(&name),

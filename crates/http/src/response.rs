@@ -63,7 +63,7 @@ pub(crate) fn write_head(
     if let Some(content_type) = &head.content_type {
         writer = writer.header(b"Content-Type", content_type);
     }
-    if let Some(bytes) = head.content_length.filter(|_| head.status != 204) {
+    if let Some(bytes) = framing.content_length() {
         writer = writer.content_length(bytes);
     }
     if let Some(last_modified) = head.last_modified {

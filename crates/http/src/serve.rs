@@ -70,6 +70,9 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
 
 fn closed_idle(conn: &Conn, served: u64, result: io::Result<usize>) -> After {
     if let Err(error) = result {
+        if served > 0 && error.kind() == io::ErrorKind::ConnectionReset {
+            return After::Close;
+        }
         conn.log(Level::Info, "waiting for request", format_args!("recv() failed {}", Errno(&error)));
     } else if served > 0 {
         let message = format_args!("client {} closed keepalive connection", conn.peer);
@@ -134,9 +137,6 @@ impl<'c> Active<'c> {
             }
         };
         if onward == Onward::Close {
-            if !self.output.head_sent() {
-                self.output.head.status = 444;
-            }
             return (Outcome::Close, Linger::No);
         }
         self.conclude(conn).await

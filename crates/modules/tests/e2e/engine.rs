@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{Lines, Site, load};
 use clearway_http::{
-    BodyFilter, Chunk, Cost, Exchange, FilterSpec, Mark, Module, Next, Phase, PhaseHandler, Step,
+    BodyError, BodyFilter, Chunk, Cost, Exchange, FilterSpec, Mark, Module, Next, Phase, PhaseHandler, Step,
 };
 use clearway_log::Writer;
 
@@ -53,6 +53,9 @@ fn stream<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if exchange.request.path().starts_with(b"/huge/") {
         return Step::Wait(Box::pin(huge(exchange)));
     }
+    if exchange.request.path().starts_with(b"/echo/") {
+        return Step::Wait(Box::pin(echo(exchange)));
+    }
     if !exchange.request.path().starts_with(b"/stream/") {
         return Step::Declined;
     }
@@ -61,6 +64,25 @@ fn stream<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         let _ = exchange.output.write(exchange.request, Chunk::from(text.as_bytes()), Mark::More);
     }
     let _ = exchange.output.write(exchange.request, Chunk::Owned(b"three".to_vec()), Mark::Last);
+    Step::Done
+}
+
+/// Sends the request body back, piece by piece.
+async fn echo(exchange: Exchange<'_, '_>) -> Step<'static> {
+    let Exchange { request, mut body, mut output } = exchange;
+    let mut received = Vec::new();
+    loop {
+        match body.read().await {
+            Ok(Some(piece)) => received.extend_from_slice(piece),
+            Ok(None) => break,
+            Err(BodyError::Refused(fault)) => return Step::status(fault.page()),
+            Err(BodyError::TimedOut) => return Step::status(408),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    output.head().status = 200;
+    output.head().content_length = Some(received.len() as u64);
+    let _ = output.write(request, Chunk::Owned(received), Mark::Last);
     Step::Done
 }
 
@@ -135,6 +157,38 @@ fn a_huge_response_arrives_whole_through_full_buffers() {
     let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
     assert_eq!(answer.len() - head, HUGE_BYTES);
     assert!(answer[head..].iter().all(|&byte| byte == b'h'));
+}
+
+#[test]
+fn bodies_are_read_as_they_come() {
+    let site = Site::start_with("server { listen 127.0.0.1:PORT; client_body_timeout 300ms; }", &[&STREAM]);
+    let mut client = site.connect();
+    client.send("POST /echo/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("01234");
+    client.send("56789POST /echo/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab");
+    assert!(client.read_until("0123456789").starts_with("HTTP/1.1 200 OK\r\n"));
+    client.send("c\r\n2;x=y\r\nde\r\n0\r\nT: t\r\n\r\nPOST /echo/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.read_until("abcde").contains("Content-Length: 5\r\n"));
+    assert!(client.read_until("\r\n\r\n").contains("Content-Length: 0\r\n"));
+    client.send("POST /echo/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx");
+    assert!(client.read_until("</html>").starts_with("HTTP/1.1 400 Bad Request\r\n"));
+
+    let mut client = site.connect();
+    client.send("POST /echo/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
+    assert_eq!(client.read_to_end(), b"", "closed when nothing more comes");
+}
+
+#[test]
+fn a_body_nobody_wants_is_dropped_before_the_next_request() {
+    let site = site();
+    let mut client = site.connect();
+    let body = "x".repeat(300_000);
+    client.send(&format!("POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n{body}"));
+    client.send("GET /user/me/2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.read_until("me 2  a").contains("\r\n\r\nshortHTTP/1.1 200 OK\r\n"));
+    client.send("POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
+    assert!(client.read_until("</html>").starts_with("HTTP/1.1 413 Request Entity Too Large\r\n"));
 }
 
 #[test]
