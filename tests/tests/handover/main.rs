@@ -150,7 +150,8 @@ fn new_connections_are_accepted() {
 #[test]
 fn without_the_hand_over_everybody_waits() {
     let _alone = alone();
-    if !is_clearway() {
+    // A build that lends after every Nth poll does so whatever is configured.
+    if !is_clearway() || std::env::var_os("CLEARWAY_CHAOS_LEND").is_some() {
         return;
     }
     let server = setup("handover_after off;").start();
