@@ -38,6 +38,8 @@ pub enum BodyError {
 pub(crate) struct BodyState {
     decoder: BodyDecoder,
     expect: Expect,
+    /// Why there is no more to decode.
+    fault: Option<Fault>,
     /// What was received behind the head, decoded up to `at`.
     input: Vec<u8>,
     at: usize,
@@ -76,14 +78,14 @@ impl BodyState {
     /// No body: for a request whose head is not complete.
     pub(crate) fn empty() -> Self {
         let decoder = BodyDecoder::new(BodyLength::Empty);
-        Self { decoder, expect: Expect::Nothing, input: Vec::new(), at: 0 }
+        Self { decoder, expect: Expect::Nothing, fault: None, input: Vec::new(), at: 0 }
     }
 
     /// The body behind a head; takes what was already received of it, and of requests behind it.
     pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
         let decoder = BodyDecoder::new(head.body_length());
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
-        Self { decoder, expect, input, at: 0 }
+        Self { decoder, expect, fault: None, input, at: 0 }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -130,7 +132,11 @@ impl BodyState {
     }
 
     fn step(&mut self) -> Result<BodyEvent, Fault> {
-        let decoded = self.decoder.decode(&self.input[self.at..])?;
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let decoded =
+            self.decoder.decode(&self.input[self.at..]).inspect_err(|fault| self.fault = Some(*fault))?;
         let from = self.at;
         self.at += decoded.consumed;
         Ok(match decoded.event {
