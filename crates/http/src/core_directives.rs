@@ -42,8 +42,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "location [ = | ~ | ~* | ^~ ] URI { … }\nlocation @NAME { … }",
         default: "",
         doc: "What holds for a part of the paths. An exact name (`=`) wins; else the longest prefix, unless \
-              it has no `^~` and an expression (`~`, or `~*` in any case) of the same level matches, of which \
-              the first in the text counts. `@NAME` is reached by redirects only.",
+              it has no `^~` and an expression (`~`, or `~*` in any case) of the same level matches, of \
+              which the first in the text counts. `@NAME` is reached by redirects only.",
         handler: Load::read_location,
     },
     Spec {
@@ -53,8 +53,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "listen ADDRESS[:PORT] | PORT | unix:PATH [default_server] [bind] [backlog=NUMBER] \
                  [reuseport] [ipv6only=on|off]",
         default: "listen *:80 | *:8000;",
-        doc: "An address that the server answers on. `default_server` makes it the one that answers for names \
-              that no server of the address has; without it the first one does. `reuseport` opens one socket \
+        doc: "An address that the server answers on. `default_server` makes it the one that answers for \
+              names that no server of the address has; without it the first one does. `reuseport` opens one socket \
               per loop.",
         handler: listen,
     },
@@ -65,8 +65,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_name NAME …",
         default: "server_name \"\";",
         doc: "The names of the server: exact, with a wildcard at the front or the end (`*.example.com`, \
-              `www.example.*`, `.example.com` for both), or expressions (`~^www\\d+\\.`), whose groups can be \
-              used as variables.",
+              `www.example.*`, `.example.com` for both), or expressions (`~^www\\d+\\.`), whose groups can \
+              be used as variables.",
         handler: server_name,
     },
     Spec {

@@ -25,8 +25,8 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     args: Args::ONE_MORE,
     syntax: "index FILE …",
     default: "index index.html;",
-    doc: "The file that answers for a path that ends in a slash: the first of these that is in the directory. \
-          The last one may be an absolute path. May have variables.",
+    doc: "The file that answers for a path that ends in a slash: the first of these that is in the \
+          directory. The last one may be an absolute path. May have variables.",
     handler: read_index,
 }];
 

@@ -142,7 +142,8 @@ fn the_access_log_has_a_line_per_request() {
     let site = site();
     let mut client = site.connect();
     client.send(
-        "GET /dir/a.txt HTTP/1.1\r\nHost: a\r\nReferer: \"quoted\\\"\r\nUser-Agent: \x7f\u{e4}\r\nConnection: close\r\n\r\n",
+        "GET /dir/a.txt HTTP/1.1\r\nHost: a\r\nReferer: \"quoted\\\"\r\nUser-Agent: \x7f\u{e4}\r\n\
+         Connection: close\r\n\r\n",
     );
     client.read_to_end();
     site.get("/none");
