@@ -54,8 +54,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
                  [reuseport] [ipv6only=on|off]",
         default: "listen *:80 | *:8000;",
         doc: "An address that the server answers on. `default_server` makes it the one that answers for \
-              names that no server of the address has; without it the first one does. `reuseport` opens one socket \
-              per loop.",
+              names that no server of the address has; without it the first one does. `reuseport` opens one \
+              socket per loop.",
         handler: listen,
     },
     Spec {
