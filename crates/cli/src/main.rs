@@ -45,6 +45,7 @@ enum Print {
 
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    clearway_server::prepare_process();
     let result = match parse(&arguments) {
         Ok(Command::Run(paths)) => supervisor::run(&Disk, &paths, || ()).is_ok(),
         Ok(Command::Serve { directory, listen, print }) => serve(&directory, listen, print),

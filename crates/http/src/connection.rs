@@ -7,13 +7,13 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
+use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Timer};
 
 use crate::listen::{Address, LocalAddress};
@@ -63,28 +63,32 @@ pub(crate) struct Conn {
     pub(crate) peer: PeerAddr,
     pub(crate) serial: u64,
     pub(crate) start_ms: u64,
+    /// Its place among the `worker_connections`.
+    _slot: ConnectionSlot,
 }
 
 /// Serves a connection until it ends. To be spawned on `home`.
 pub fn serve(
     listener: Arc<Listener>,
     home: LoopRef,
-    fd: OwnedFd,
-    peer: PeerAddr,
+    accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
+    let Accepted { socket, peer, slot } = accepted;
     let plan = &listener.snapshot.sockets[listener.socket];
-    let local = plan.needs_local_address().then(|| clearway_os::socket::local_address(&fd)).flatten();
+    let local = plan.needs_local_address().then(|| clearway_os::socket::local_address(&socket)).flatten();
     let conn = Conn {
         address: plan.find(local),
-        socket: Socket::new(home, fd),
+        socket: Socket::new(home, socket),
         timer: Timer::new(home),
         home,
         peer,
+        _slot: slot,
         serial: SERIAL.fetch_add(1, Ordering::Relaxed),
         start_ms: home.now_ms(),
         listener,
     };
-    run(conn)
+    // Captured and only lent: an argument of `run` would be kept twice.
+    async move { run(&conn).await }
 }
 
 /// What a connection does after requests.
@@ -104,12 +108,12 @@ pub(crate) enum After {
     Close,
 }
 
-async fn run(conn: Conn) {
+async fn run(conn: &Conn) {
     let mut served = 0;
     let mut stay_until_ms = 0;
     conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
     loop {
-        match Box::pin(serve_requests(&conn, served)).await {
+        match Box::pin(serve_requests(conn, served)).await {
             After::Nothing => {}
             After::Close => return,
             After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
@@ -223,13 +227,13 @@ impl Conn {
 mod tests {
     use super::*;
 
-    fn future_bytes<F>(_: fn(Conn) -> F) -> usize {
+    fn future_bytes<F>(_: fn(Arc<Listener>, LoopRef, Accepted) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
     fn an_idle_connection_is_small() {
-        let bytes = future_bytes(run) + clearway_runtime::TASK_OVERHEAD;
-        assert!(bytes <= 320, "{bytes} bytes with the task's own");
+        let bytes = future_bytes(serve) + clearway_runtime::TASK_OVERHEAD;
+        assert!(bytes <= 256, "{bytes} bytes with the task's own");
     }
 }

@@ -16,7 +16,6 @@ use crate::levels::{Conf, ConfKey};
 use crate::parts::Parts;
 use crate::response::ResponseHead;
 use crate::snapshot::{Location, Server, Snapshot};
-use crate::uri;
 use crate::variables::{Captured, Variables};
 
 /// How often a request may be redirected internally.
@@ -210,8 +209,13 @@ impl<'c> Request<'c> {
 
     /// Extension of the path, without its dot.
     pub fn exten(&self) -> &[u8] {
+        // One look from the end: this is asked for every response that has a type.
         let path = self.path();
-        &path[uri::exten_of(path)]
+        let Some(at) = path.iter().rposition(|byte| matches!(byte, b'.' | b'/')) else { return &[] };
+        match path[..=at] {
+            [.., before, b'.'] if before != b'/' => &path[at + 1..],
+            _ => &[],
+        }
     }
 
     /// The target as sent (`$request_uri`).

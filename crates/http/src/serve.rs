@@ -59,7 +59,10 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
         let rest_start = active.rest_start();
         parts = active.into_parts();
         match rest_start {
-            Some(at) => start = at,
+            Some(at) => {
+                parts.head.clear();
+                start = at;
+            }
             None => {
                 conn.put_back(parts);
                 return After::Idle { served, timeout_ms, min_timeout_ms };
@@ -278,7 +281,6 @@ impl<'c> Active<'c> {
 
     fn into_parts(self) -> Box<Parts> {
         let mut parts = self.request.parts;
-        parts.head.clear();
         parts.output = self.output.into_buffer();
         parts
     }
@@ -312,3 +314,7 @@ async fn lingering_close(conn: &Conn) {
         }
     }
 }
+#[cfg(test)]
+mod szt { use super::*;
+ fn fb<F>(_: fn(&'static Conn, u64) -> F) -> (usize, usize) { (size_of::<F>(), align_of::<F>()) }
+ #[test] fn sizes() { panic!("serve {:?} active {} request {} output {} body {} conn {} rhead {} node {} captured {} wire {}", fb(serve_requests), size_of::<Active>(), size_of::<Request>(), size_of::<OutputState>(), size_of::<BodyState>(), size_of::<Conn>(), size_of::<crate::response::ResponseHead>(), size_of::<crate::request::Node>(), size_of::<crate::variables::Captured>(), size_of::<crate::wire::Wire>()) } }

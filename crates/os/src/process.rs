@@ -1,5 +1,5 @@
 //! The process: its limits, its table of descriptors, the system's users. Boot only.
-#![expect(unsafe_code, reason = "the user database is libc's")]
+#![expect(unsafe_code, reason = "the user database is libc's, and prctl has no wrapper")]
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -70,6 +70,13 @@ pub fn grow_descriptor_table(count: u64) {
     if let Ok(spare) = rustix::io::fcntl_dupfd_cloexec(std::io::stderr().as_fd(), highest) {
         drop(spare);
     }
+}
+
+/// Has the kernel give this process small pages only (PR_SET_THP_DISABLE): the first touch of a huge
+/// one zeroes two megabytes on whichever thread it happens, and memory comes in steps of as much.
+pub fn refuse_huge_pages() {
+    // SAFETY: takes integers and touches no memory of ours. An old kernel that says EINVAL has none.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1_u64, 0_u64, 0_u64, 0_u64) };
 }
 
 #[cfg(test)]

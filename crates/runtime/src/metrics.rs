@@ -27,7 +27,7 @@ pub static SUSPECTS_QUEUED: Counter = Counter::new(
 pub static CARRIERS_EXHAUSTED: Counter = Counter::new(
     "handover_carriers_exhausted_total",
     "attempts",
-    "A loop was blocked and no spare carrier was left to take it over: raise handover_carriers.",
+    "A blocked loop, or a suspect, needed a carrier and all were taken: raise handover_carriers.",
 );
 
 /// See its text.

@@ -224,6 +224,9 @@ impl Shared {
     /// Has a suspect tried again when a carrier is free for it.
     pub(crate) fn wait_for_spare(&self, suspect: Waiting) {
         metrics::SUSPECTS_QUEUED.increment();
+        if self.started.load(Ordering::Relaxed) as usize == self.carriers.len() {
+            self.alert_exhausted();
+        }
         self.call_starter();
         self.waiting.push(suspect);
         if self.spares.count() > self.kept {
@@ -257,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// Says once a second that spares have run out.
+    /// Counts that a carrier was needed and none is left, and says so once a second.
     pub(crate) fn alert_exhausted(&self) {
         metrics::CARRIERS_EXHAUSTED.increment();
         let now = clock::monotonic_ms();

@@ -204,7 +204,7 @@ fn read_worker_processes(d: &Directive) -> Result<u64, Error> {
     if d.value(0)? == "auto" {
         return Ok(clearway_os::process::processors() as u64);
     }
-    let invalid = |_| d.error("invalid value");
+    let invalid = |_| d.reject("invalid value");
     d.number_within(0, 1, Some(WORKER_PROCESSES_MAX)).map_err(invalid)
 }
 

@@ -8,3 +8,8 @@ mod modules;
 pub mod reference;
 pub mod supervisor;
 mod worker;
+
+/// To be called first in the process, before memory is used: sets what cannot be set later.
+pub fn prepare_process() {
+    clearway_os::process::refuse_huge_pages();
+}

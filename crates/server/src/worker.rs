@@ -66,12 +66,7 @@ impl Worker {
         let stopping = Arc::clone(&self.stopping);
         home.spawn(Tag::NONE, async move {
             let serve = |accepted: Accepted| {
-                let Accepted { socket, peer, slot } = accepted;
-                let connection = clearway_http::serve(Arc::clone(&listener), home, socket, peer);
-                home.spawn(Tag::NONE, async move {
-                    connection.await;
-                    drop(slot);
-                });
+                home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
             };
             let mut accepting = Box::pin(acceptor.run(serve));
             poll_fn(|cx| {

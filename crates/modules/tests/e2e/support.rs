@@ -15,6 +15,7 @@ use clearway_conf::{Error, Loader, Memory};
 use clearway_http::{Environment, HttpLoader, Listener, Module, Services, Snapshot};
 use clearway_log::Writer;
 use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
+use clearway_net::accept::{AcceptPolicy, Accepted};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
 
@@ -182,10 +183,13 @@ fn listen(snapshot: &Arc<Snapshot>, socket: usize) -> Arc<Listener> {
 }
 
 async fn accept(home: LoopRef, accepting: clearway_runtime::Listener, listener: Arc<Listener>) {
+    let policy = AcceptPolicy::new(u32::MAX);
     loop {
         poll_fn(|cx| accepting.poll_acceptable(cx)).await;
         while let Ok((fd, peer)) = accepting.accept() {
-            home.spawn(Tag::NONE, clearway_http::serve(listener.clone(), home, fd, peer.into()));
+            let slot = policy.take_slot().unwrap();
+            let accepted = Accepted { socket: fd, peer: peer.into(), slot };
+            home.spawn(Tag::NONE, clearway_http::serve(listener.clone(), home, accepted));
         }
     }
 }
