@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, CONTINUE, Fault, RequestHead};
+use clearway_h1::{BodyDecoder, BodyEvent, CONTINUE, Fault, RequestHead};
 use clearway_runtime::Timer;
 
 use crate::connection::Conn;
@@ -34,8 +34,11 @@ pub enum BodyError {
     Broken(io::Error),
 }
 
-/// The state of one request's body.
-pub(crate) struct BodyState {
+/// The state of one request's body; nothing if it has none, as most have.
+#[derive(Default)]
+pub(crate) struct BodyState(Option<Box<Receiving>>);
+
+struct Receiving {
     decoder: BodyDecoder,
     expect: Expect,
     /// Why there is no more to decode.
@@ -65,7 +68,7 @@ impl Body<'_, '_> {
         let mut timer = None;
         let deadline_ms = conn.home.now_ms() + self.timeout_ms;
         let range = poll_fn(|cx| self.state.poll_piece(conn, deadline_ms, &mut timer, cx)).await?;
-        Ok(range.map(|range| &self.state.input[range]))
+        Ok(range.map(|range| self.state.piece(range)))
     }
 
     /// Whether all of it was read, or there is none.
@@ -75,36 +78,31 @@ impl Body<'_, '_> {
 }
 
 impl BodyState {
-    /// No body: for a request whose head is not complete.
-    pub(crate) fn empty() -> Self {
-        let decoder = BodyDecoder::new(BodyLength::Empty);
-        Self { decoder, expect: Expect::Nothing, fault: None, input: Vec::new(), at: 0 }
-    }
-
     /// The body behind a head; takes what was already received of it, and of requests behind it.
     pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
         let decoder = BodyDecoder::new(head.body_length());
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
-        Self { decoder, expect, fault: None, input, at: 0 }
+        Self(Some(Box::new(Receiving { decoder, expect, fault: None, input, at: 0 })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.decoder.is_done()
+        self.0.as_ref().is_none_or(|body| body.decoder.is_done())
     }
 
     /// Refuses a body beyond `client_max_body_size`.
     pub(crate) fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
-        self.decoder.limit(max_bytes)
+        self.0.as_mut().map_or(Ok(()), |body| body.decoder.limit(max_bytes))
     }
 
     /// Bytes announced by `Content-Length` that are still to come.
     pub(crate) fn remaining(&self) -> u64 {
-        self.decoder.remaining()
+        self.0.as_ref().map_or(0, |body| body.decoder.remaining())
     }
 
     /// Whether the client waits for `100 Continue`; it is told so once.
     pub(crate) fn take_expectation(&mut self) -> bool {
-        std::mem::replace(&mut self.expect, Expect::Nothing) == Expect::Continue
+        let Some(body) = &mut self.0 else { return false };
+        std::mem::replace(&mut body.expect, Expect::Nothing) == Expect::Continue
     }
 
     /// Drops what was received so far.
@@ -112,25 +110,54 @@ impl BodyState {
     /// # Errors
     /// The body is malformed.
     pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
-        self.decoder.unlimit();
-        while self.at < self.input.len() && !self.decoder.is_done() {
-            self.step()?;
+        let Some(body) = &mut self.0 else { return Ok(()) };
+        body.decoder.unlimit();
+        while body.at < body.input.len() && !body.decoder.is_done() {
+            body.step()?;
         }
         Ok(())
     }
 
     /// Gives away what was received behind the end of the body.
     pub(crate) fn put_rest_into(&mut self, input: &mut Vec<u8>) {
-        input.extend_from_slice(&self.input[self.at..]);
-        self.input.clear();
-        self.at = 0;
+        if let Some(body) = self.0.take() {
+            input.extend_from_slice(&body.input[body.at..]);
+        }
     }
 
     /// Whether something was received that is not of this body, or not decoded yet.
     pub(crate) fn has_rest(&self) -> bool {
-        self.at < self.input.len()
+        self.0.as_ref().is_some_and(|body| body.at < body.input.len())
     }
 
+    /// Reads more, over what is decoded already; ready at once where there is no body.
+    pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_input(conn, cx))
+    }
+
+    fn piece(&self, range: Range<usize>) -> &[u8] {
+        self.0.as_ref().and_then(|body| body.input.get(range)).unwrap_or_default()
+    }
+
+    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_continue(conn, cx))
+    }
+
+    fn poll_piece(
+        &mut self,
+        conn: &Conn,
+        deadline_ms: u64,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
+        match &mut self.0 {
+            None => Poll::Ready(Ok(None)),
+            Some(body) => body.poll_piece(conn, deadline_ms, timer, cx),
+        }
+    }
+}
+
+impl Receiving {
     fn step(&mut self) -> Result<BodyEvent, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -146,7 +173,7 @@ impl BodyState {
     }
 
     fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.expect == Expect::Nothing || self.is_done() {
+        if self.expect == Expect::Nothing || self.decoder.is_done() {
             return Poll::Ready(Ok(()));
         }
         match conn.socket.poll_write(cx, CONTINUE) {
@@ -183,8 +210,7 @@ impl BodyState {
         }
     }
 
-    /// Reads more, over what is decoded already.
-    pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+    fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.input.drain(..self.at);
         self.at = 0;
         self.input.reserve(READ_BYTES);

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use smallvec::SmallVec;
 
 use crate::request::Request;
 use crate::status;
@@ -29,7 +28,7 @@ pub struct ResponseHead<'c> {
     /// `ETag` with its quotes.
     pub etag: Option<Text<'c>>,
     /// What else is sent, in this order, behind `Connection`.
-    pub headers: SmallVec<[(Text<'c>, Text<'c>); 1]>,
+    pub headers: Vec<(Text<'c>, Text<'c>)>,
 }
 
 impl ResponseHead<'_> {

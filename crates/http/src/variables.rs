@@ -6,7 +6,6 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use clearway_conf::{Error, Part, Pos, Template};
-use smallvec::SmallVec;
 
 use crate::output::OutputState;
 use crate::regex::{Captures, MatchError, Regex};
@@ -252,29 +251,33 @@ impl Value {
 }
 
 /// What expressions have captured in a request: `$1` to `$9` of the last one that matched, and named
-/// groups of all of them.
+/// groups of all of them. Most requests have nothing of it.
 #[derive(Default)]
-pub(crate) struct Captured {
+pub(crate) struct Captured(Option<Box<Texts>>);
+
+#[derive(Default)]
+struct Texts {
     groups: Captures,
     subject: Vec<u8>,
-    named: SmallVec<[(u32, Box<[u8]>); 0]>,
+    named: Vec<(u32, Box<[u8]>)>,
 }
 
 impl Captured {
     /// Runs an expression and keeps what it captures.
     pub(crate) fn exec(&mut self, regex: &Regex, subject: &[u8]) -> Result<bool, MatchError> {
-        if !regex.exec(subject, &mut self.groups)? {
+        let texts = self.0.get_or_insert_default();
+        if !regex.exec(subject, &mut texts.groups)? {
             return Ok(false);
         }
-        self.subject.clear();
+        texts.subject.clear();
         if regex.groups() > 0 {
-            self.subject.extend_from_slice(subject);
+            texts.subject.extend_from_slice(subject);
         }
         for name in regex.names() {
-            let text = self.group(name.group).into();
-            match self.named.iter_mut().find(|(id, _)| *id == name.variable) {
+            let text = texts.group(name.group).into();
+            match texts.named.iter_mut().find(|(id, _)| *id == name.variable) {
                 Some((_, slot)) => *slot = text,
-                None => self.named.push((name.variable, text)),
+                None => texts.named.push((name.variable, text)),
             }
         }
         Ok(true)
@@ -282,11 +285,18 @@ impl Captured {
 
     /// The text of a group; empty when it took no part.
     pub(crate) fn group(&self, number: usize) -> &[u8] {
-        self.groups.get(number).and_then(|range| self.subject.get(range)).unwrap_or_default()
+        self.0.as_ref().map_or(&[], |texts| texts.group(number))
     }
 
     fn named(&self, id: VariableId) -> Option<&[u8]> {
-        self.named.iter().find(|(variable, _)| *variable == id.0).map(|(_, text)| &**text)
+        let named = &self.0.as_ref()?.named;
+        named.iter().find(|(variable, _)| *variable == id.0).map(|(_, text)| &**text)
+    }
+}
+
+impl Texts {
+    fn group(&self, number: usize) -> &[u8] {
+        self.groups.get(number).and_then(|range| self.subject.get(range)).unwrap_or_default()
     }
 }
 
