@@ -48,6 +48,7 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
             active.log(conn);
         }
         if outcome == Outcome::Close {
+            conn.put_back(active.into_parts());
             if linger == Linger::Yes {
                 lingering_close(conn).await;
             }
