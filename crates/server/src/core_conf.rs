@@ -208,6 +208,11 @@ fn read_worker_processes(d: &Directive) -> Result<u64, Error> {
     d.number_within(0, 1, Some(WORKER_PROCESSES_MAX)).map_err(invalid)
 }
 
+fn read_worker_connections(d: &Directive) -> Result<u64, Error> {
+    let invalid = |_| d.error(format!("invalid number \"{}\"", String::from_utf8_lossy(&d.args[0])));
+    d.number(0).map_err(invalid)
+}
+
 fn read_event_method(d: &Directive) -> Result<(), Error> {
     let method = d.value(0)?;
     if method == "epoll" {
@@ -355,7 +360,7 @@ pub const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_connections NUMBER",
         default: "worker_connections 512",
         doc: "Connections that one event loop may have, its listening sockets included.",
-        handler: |scope, d| d.set(&mut scope.conf.worker_connections, |d| d.number(0)),
+        handler: |scope, d| d.set(&mut scope.conf.worker_connections, read_worker_connections),
     },
     Spec {
         name: "multi_accept",
