@@ -7,6 +7,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -63,6 +64,8 @@ pub(crate) struct Conn {
     pub(crate) peer: PeerAddr,
     pub(crate) serial: u64,
     pub(crate) start_ms: u64,
+    /// Whether small writes leave at once (TCP_NODELAY).
+    sends_at_once: AtomicBool,
     /// Its place among the `worker_connections`.
     _slot: ConnectionSlot,
 }
@@ -85,6 +88,7 @@ pub fn serve(
         _slot: slot,
         serial: SERIAL.fetch_add(1, Ordering::Relaxed),
         start_ms: home.now_ms(),
+        sends_at_once: AtomicBool::new(false),
         listener,
     };
     // Captured and only lent: an argument of `run` would be kept twice.
@@ -154,6 +158,14 @@ impl Conn {
             return LocalAddress::new(None, address);
         }
         LocalAddress::new(clearway_os::socket::local_address(&self.socket), address)
+    }
+
+    /// Makes small writes leave at once, without waiting for what went before to be acknowledged. Asked
+    /// for where a second write follows a first one; connections of one response are spared the call.
+    pub(crate) fn send_at_once(&self) {
+        if !self.sends_at_once.swap(true, Ordering::Relaxed) {
+            clearway_os::socket::set_nodelay(self.socket.as_fd());
+        }
     }
 
     /// Empty buffers for a request.

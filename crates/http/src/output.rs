@@ -110,6 +110,7 @@ impl<'c> Output<'_, 'c> {
     /// # Errors
     /// The rest cannot be sent; the handler should stop. The connection logs and closes.
     pub async fn ready(&mut self, request: &Request<'c>) -> Result<(), Unsent> {
+        self.conn.send_at_once();
         self.state.flush(self.conn, request).await
     }
 }

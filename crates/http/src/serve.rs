@@ -61,10 +61,12 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
         parts = active.into_parts();
         match rest_start {
             Some(at) => {
+                conn.send_at_once();
                 parts.head.clear();
                 start = at;
             }
             None => {
+                conn.send_at_once();
                 conn.put_back(parts);
                 return After::Idle { served, timeout_ms, min_timeout_ms };
             }

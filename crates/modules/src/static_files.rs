@@ -10,7 +10,7 @@ use clearway_base::log::Level as LogLevel;
 use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Chunk, Cost, Exchange, Lossy, Mark, Module, Origin, Output, Phase, PhaseHandler, Request, Step, paths,
+    Chunk, Cost, Exchange, Lossy, Mark, Module, Output, Phase, PhaseHandler, Request, Step, paths,
 };
 use clearway_offload::Blocking;
 use clearway_offload::file::{self, Kind};
@@ -130,7 +130,7 @@ async fn send(exchange: Exchange<'_, '_>, opened: Opened, path: &[u8]) -> Step<'
     let Exchange { request, mut output, .. } = exchange;
     let etag = format!("\"{:x}-{:x}\"", opened.modified, opened.size);
     let mut status = 200;
-    if request.origin() == Origin::Client || request.error_status().is_none() {
+    if matches!(request.error_status(), None | Some(200)) {
         match not_modified::judge(request, opened.modified, etag.as_bytes()) {
             Verdict::Send => {}
             Verdict::NotModified => status = 304,
