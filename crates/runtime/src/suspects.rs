@@ -58,8 +58,11 @@ impl Suspects {
 
     /// Whether `tag` blocked lately, and how.
     pub(crate) fn check(&self, tag: Tag, now_ms: u64) -> Option<Manner> {
+        if tag == Tag::NONE {
+            return None;
+        }
         let value = self.entry(tag).load(Ordering::Relaxed);
-        if value == 0 || tag == Tag::NONE || now_ms > value >> TIME_SHIFT {
+        if value == 0 || now_ms > value >> TIME_SHIFT {
             return None;
         }
         Some(if value & BURNS != 0 { Manner::Burns } else { Manner::Sleeps })

@@ -6,6 +6,9 @@
 //! 1. `deadline` is written by the task, `looked_at` (when the wheel will look) by the loop's owner.
 //! 2. Arming stores `deadline`, fences (SeqCst), reads `looked_at`; if that is later, the node goes
 //!    into the timer inbox of the loop (rule 6 of word.rs), unless it is there already (`queued`).
+//!    A deadline that is only moved back needs none of this: the wheel looks at the earlier time. If it
+//!    was just doing so, it takes the waker (`present` becomes 0) and wakes the task, whose next
+//!    `poll_expired` registers again and makes up for it.
 //! 3. The owner stores `looked_at`, fences (SeqCst), reads `deadline` again; if that is earlier, it
 //!    starts over. So one of the two sees the other, and no deadline is overslept.
 //! 4. The owner clears `queued` before it reads `deadline`.
@@ -38,6 +41,8 @@ pub(crate) struct Node {
     key: AtomicU32,
     link: AtomicPtr<Node>,
     waker: WakerCell,
+    /// 1: `waker` holds the waker that was registered last.
+    present: AtomicU32,
 }
 
 // SAFETY: `link` is one field, used by the stacks only.
@@ -56,6 +61,7 @@ impl Node {
             key: AtomicU32::new(NOT_IN_WHEEL),
             link: AtomicPtr::new(ptr::null_mut()),
             waker: WakerCell::new(),
+            present: AtomicU32::new(0),
         }
     }
 }
@@ -64,17 +70,28 @@ impl Node {
 pub(crate) struct Handle {
     home: &'static Remote,
     node: Arc<Node>,
+    /// Whose waker was registered last: tells tasks apart, never followed.
+    registered: AtomicPtr<()>,
 }
 
 impl Handle {
     pub(crate) fn new(home: &'static Remote) -> Self {
-        Self { home, node: Arc::new(Node::new()) }
+        Self { home, node: Arc::new(Node::new()), registered: AtomicPtr::new(ptr::null_mut()) }
     }
 
     pub(crate) fn arm(&self, deadline_ms: u64) {
+        let before = self.node.deadline.load(Ordering::Relaxed);
         self.node.deadline.store(deadline_ms, Ordering::Relaxed);
+        if deadline_ms < before || before == NEVER {
+            self.have_it_looked_at();
+        }
+    }
+
+    /// Rule 2.
+    fn have_it_looked_at(&self) {
         fence(Ordering::SeqCst);
-        if deadline_ms < self.node.looked_at.load(Ordering::Relaxed) && self.enqueue() {
+        let deadline = self.node.deadline.load(Ordering::Relaxed);
+        if deadline < self.node.looked_at.load(Ordering::Relaxed) && self.enqueue() {
             self.home.notify();
         }
     }
@@ -89,7 +106,14 @@ impl Handle {
         if due() {
             return true;
         }
+        let same = self.registered.load(Ordering::Relaxed).cast_const() == waker.data();
+        if same && self.node.present.load(Ordering::Acquire) == 1 {
+            return false;
+        }
+        self.registered.store(waker.data().cast_mut(), Ordering::Relaxed);
+        self.node.present.store(1, Ordering::Relaxed);
         self.node.waker.register(waker);
+        self.have_it_looked_at();
         due()
     }
 
@@ -133,6 +157,9 @@ impl Timers {
 
     /// Looks at every node that asked for it.
     pub(crate) fn take_inbox(&mut self, remote: &Remote) {
+        if remote.timers.is_empty() {
+            return;
+        }
         for node in remote.timers.take() {
             // SAFETY: the pointer and its reference come from `enqueue`.
             let node = unsafe { Arc::from_raw(node.as_ptr()) };
@@ -149,7 +176,10 @@ impl Timers {
             fence(Ordering::SeqCst);
             if node.deadline.load(Ordering::Relaxed) > now_ms {
                 self.place(node);
-            } else if let Some(waker) = node.waker.take() {
+                continue;
+            }
+            node.present.store(0, Ordering::Release);
+            if let Some(waker) = node.waker.take() {
                 wake(waker);
             }
         }
@@ -192,13 +222,7 @@ mod loom_tests {
     #[test]
     fn loom_no_deadline_is_overslept() {
         loom::model(|| {
-            let (word, _lease) = Word::new(0);
-            let remote: &'static Remote = Box::leak(Box::new(Remote {
-                word,
-                inject: Stack::new(),
-                timers: Stack::new(),
-                signal: Signal::new(),
-            }));
+            let remote = remote();
             let handle = Handle::new(remote);
             let node = Arc::clone(&handle.node);
             handle.arm(200);
@@ -220,5 +244,58 @@ mod loom_tests {
             assert_eq!(timers.next_ms(), None);
             assert_eq!(woken, 0, "nobody had registered");
         });
+    }
+
+    /// A deadline that is moved back while the wheel finds the old one due: the task is woken, and
+    /// when it has looked again the wheel will look at the new deadline.
+    #[test]
+    fn loom_a_deadline_moved_back_is_not_forgotten() {
+        loom::model(|| {
+            let remote = remote();
+            let handle = Handle::new(remote);
+            let mut timers = Timers::new(0);
+            let (woken, waker) = counting_waker();
+            handle.arm(100);
+            assert!(!handle.poll_expired(&waker, || 0));
+            timers.take_inbox(remote);
+            let task = thread::spawn(move || {
+                handle.arm(200);
+                assert!(!handle.poll_expired(&waker, || 150));
+                (handle, waker)
+            });
+            timers.expire(150, Waker::wake);
+            let (handle, waker) = task.join().unwrap();
+            if woken.0.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+                assert!(!handle.poll_expired(&waker, || 150));
+            }
+            timers.take_inbox(remote);
+            assert!(timers.next_ms().is_some_and(|next| next <= 200));
+            drop(handle);
+            timers.take_inbox(remote);
+        });
+    }
+
+    /// Counts wake-ups.
+    struct Count(std::sync::atomic::AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn counting_waker() -> (std::sync::Arc<Count>, Waker) {
+        let count = std::sync::Arc::new(Count(std::sync::atomic::AtomicUsize::new(0)));
+        (std::sync::Arc::clone(&count), Waker::from(count))
+    }
+
+    fn remote() -> &'static Remote {
+        let (word, _lease) = Word::new(0);
+        Box::leak(Box::new(Remote {
+            word,
+            inject: Stack::new(),
+            timers: Stack::new(),
+            signal: Signal::new(),
+        }))
     }
 }
