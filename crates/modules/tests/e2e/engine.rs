@@ -192,6 +192,23 @@ fn a_body_nobody_wants_is_dropped_before_the_next_request() {
 }
 
 #[test]
+fn a_client_that_takes_nothing_is_given_up() {
+    let site = Site::start_with(
+        "server { listen 127.0.0.1:PORT; send_timeout 200ms; access_log ROOT/a.log; }",
+        &[&STREAM],
+    );
+    let mut client = site.connect();
+    client.send("GET /huge/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    site.expect_logged(
+        "client timed out (110: Connection timed out) while sending response to client, client",
+    );
+    assert!(client.read_available() < HUGE_BYTES);
+    assert!(site.writer.flush(std::time::Duration::from_secs(5)));
+    let log = std::fs::read_to_string(site.root.join("a.log")).unwrap();
+    assert!(log.contains("\"GET /huge/x HTTP/1.1\" 200 "), "{log}");
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order_on_one_connection() {
     let site = site();
     let mut client = site.connect();

@@ -117,6 +117,14 @@ impl Client {
         all
     }
 
+    /// How many bytes come until the connection ends or breaks.
+    pub(crate) fn read_available(&mut self) -> usize {
+        let mut all = Vec::new();
+        // An error tells as well as the end that nothing more comes.
+        let _ = self.stream.read_to_end(&mut all);
+        self.received.len() + all.len()
+    }
+
     /// Everything up to and with this text.
     pub(crate) fn read_until(&mut self, text: &str) -> String {
         let mut buf = [0; 4096];
