@@ -38,7 +38,10 @@ pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<(
     }
     spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
     if let Some(period) = shared.handover_after {
-        spawn("watchdog", SMALL_STACK, move || watchdog::run(shared, period))?;
+        spawn("watchdog", SMALL_STACK, move || {
+            shared.restore.raise(thread::current());
+            watchdog::run(shared, period);
+        })?;
     }
     Ok(())
 }
@@ -46,16 +49,9 @@ pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<(
 /// How priorities can be lowered *and* restored: tried out on a thread that is thrown away.
 #[expect(clippy::disallowed_methods, reason = "boot: the thread ends after three system calls")]
 pub(crate) fn probe_restore() -> Restore {
-    let probe = Builder::new().name("probe".to_owned()).stack_size(SMALL_STACK).spawn(|| {
-        let tid = thread::current();
-        let nice = thread::nice(tid)?;
-        thread::demote_nice(tid)?;
-        thread::set_nice(tid, nice).map(|()| nice)
-    });
-    match probe.map(std::thread::JoinHandle::join) {
-        Ok(Ok(Ok(nice))) => Restore::Nice(nice),
-        _ => Restore::Batch,
-    }
+    let probe = Builder::new().name("probe".to_owned()).stack_size(SMALL_STACK).spawn(Restore::probe);
+    // Where no thread can be had there will be none to demote either.
+    probe.ok().and_then(|thread| thread.join().ok()).unwrap_or(Restore::Batch(0))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the threads of a runtime start here")]
@@ -90,7 +86,9 @@ fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
 /// A carrier's life: run a loop until it is lost, then be a spare.
 fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     let carrier = &shared.carriers[me];
-    carrier.tid.store(thread::current(), Ordering::Relaxed);
+    let tid = thread::current();
+    shared.restore.raise(tid);
+    carrier.tid.store(tid, Ordering::Relaxed);
     if birth == Birth::Spare {
         shared.spares.push(me);
         shared.release_waiting();

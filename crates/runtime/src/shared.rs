@@ -90,29 +90,48 @@ pub(crate) struct Shared {
     last_alert_ms: AtomicU64,
 }
 
+/// What carriers ask for as a time slice, in microseconds: less than the system's default (about 3 ms),
+/// so that a loop that wakes is let in before a slice of somebody else is over.
+const SLICE_US: u64 = 1000;
+
+/// Nice value of a carrier that burns CPU away from its loop.
+const NICE_DEMOTED: i32 = 19;
+
 /// How the priority of a carrier is lowered and restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restore {
     /// By nice value, back to this one.
     Nice(i32),
-    /// By SCHED_BATCH, where a nice value could not be raised again.
-    Batch,
+    /// By SCHED_BATCH, where a nice value (this one) could not be raised again.
+    Batch(i32),
 }
 
 impl Restore {
+    /// Finds out, on a thread that is thrown away afterwards, what can be undone.
+    pub(crate) fn probe() -> Self {
+        let tid = thread::current();
+        let nice = thread::nice(tid).unwrap_or(0);
+        let lowered = thread::schedule(tid, thread::Policy::Normal, NICE_DEMOTED, 0);
+        match lowered.and_then(|()| thread::schedule(tid, thread::Policy::Normal, nice, 0)) {
+            Ok(()) => Self::Nice(nice),
+            Err(_) => Self::Batch(nice),
+        }
+    }
+
     pub(crate) fn lower(self, tid: u32) {
+        // A thread that cannot be lowered competes as before.
         let _ = match self {
-            Self::Nice(_) => thread::demote_nice(tid),
-            Self::Batch => thread::set_policy(tid, thread::Policy::Batch),
+            Self::Nice(_) => thread::schedule(tid, thread::Policy::Normal, NICE_DEMOTED, 0),
+            Self::Batch(nice) => thread::schedule(tid, thread::Policy::Batch, nice, 0),
         };
         metrics::DEMOTIONS.increment();
     }
 
-    fn raise(self, tid: u32) {
-        let _ = match self {
-            Self::Nice(nice) => thread::set_nice(tid, nice),
-            Self::Batch => thread::set_policy(tid, thread::Policy::Normal),
-        };
+    /// The ordinary priority of a thread that runs loops or watches them.
+    pub(crate) fn raise(self, tid: u32) {
+        let (Self::Nice(nice) | Self::Batch(nice)) = self;
+        // What a kernel does not know of this it leaves as it is.
+        let _ = thread::schedule(tid, thread::Policy::Normal, nice, SLICE_US);
     }
 }
 
