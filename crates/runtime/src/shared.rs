@@ -90,9 +90,10 @@ pub(crate) struct Shared {
     last_alert_ms: AtomicU64,
 }
 
-/// What carriers ask for as a time slice, in microseconds: less than the system's default (about 3 ms),
-/// so that a loop that wakes is let in before a slice of somebody else is over.
-const SLICE_US: u64 = 1000;
+/// What carriers ask for as a time slice, in microseconds, the least there is: who asks for less than
+/// the system's default (about 3 ms) is let in before a slice of somebody else is over. Demoted ones
+/// have the default; more than that (100 ms) was tried, and made loops wait for up to 50 ms.
+const SLICE_US: u64 = 100;
 
 /// Nice value of a carrier that burns CPU away from its loop.
 const NICE_DEMOTED: i32 = 19;
