@@ -43,7 +43,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     contexts: context::ALL,
     args: Args::ONE_MORE,
     syntax: "access_log PATH [combined]\naccess_log off",
-    default: "access_log logs/access.log combined;",
+    default: "access_log /var/log/nginx/access.log combined",
     doc: "Where a line about each request goes. Several at one level all get it; `off` ends what the level \
           around has.",
     handler: read_access_log,

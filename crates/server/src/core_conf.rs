@@ -258,7 +258,7 @@ pub const DIRECTIVES: &[Spec<CoreConf>] = &[
         contexts: MAIN,
         args: Args::ONE_MORE,
         syntax: "error_log FILE | stderr [LEVEL]",
-        default: "error_log logs/error.log error",
+        default: "error_log /var/log/nginx/error.log error",
         doc: "Where messages of a level (`debug`, `info`, `notice`, `warn`, `error`, `crit`, `alert`, \
               `emerg`) and above go. May be given several times. Lines are written by a thread of their \
               own; no loop waits for the disk.",

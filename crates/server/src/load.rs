@@ -9,6 +9,7 @@ use clearway_base::log::{Level, Sink};
 use clearway_conf::{Directive, Error, Loader, Source, Table};
 use clearway_http::{Environment, HttpLoader, Services, Snapshot};
 use clearway_log::{ErrorLog, ErrorTarget, Writer};
+use clearway_modules::access_log::DefaultAccessLog;
 use clearway_offload::{Pool, PoolConfig};
 
 use crate::core_conf::{self, CoreConf, DIRECTIVES, ErrorLogSpec, MAIN};
@@ -20,6 +21,8 @@ pub const PREFIX_DEFAULT: &str = "/usr/share/nginx/";
 pub const CONF_DEFAULT: &str = "/etc/nginx/nginx.conf";
 /// Where errors go that no `error_log` takes.
 pub const ERROR_LOG_DEFAULT: &str = "/var/log/nginx/error.log";
+/// Where requests go that no `access_log` takes.
+pub const ACCESS_LOG_DEFAULT: &str = "/var/log/nginx/access.log";
 /// The file with the number of the process.
 pub const PID_DEFAULT: &str = "/run/nginx.pid";
 
@@ -113,7 +116,10 @@ fn environment(
         error_log: sink,
         open_error_log: Box::new(open_error_log),
         default_port: if clearway_os::process::is_root() { 80 } else { 8000 },
-        services: Services::default().with(Arc::new(pool)).with(Arc::clone(writer)),
+        services: Services::default()
+            .with(Arc::new(pool))
+            .with(Arc::clone(writer))
+            .with(DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into())),
     })
 }
 
