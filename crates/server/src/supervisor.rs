@@ -40,9 +40,9 @@ pub fn run(source: &dyn Source, paths: &Paths, ready: impl FnOnce()) -> Result<(
     signal::block_all();
     signal::ignore_sigpipe();
     let writer = Arc::new(Writer::start().map_err(|error| say_emerg(&error))?);
-    let result = run_with(source, paths, &writer, || {
+    let result = run_with(source, paths, &writer, |worker, log| {
         ready();
-        signals
+        wait(worker, &signals, log)
     });
     if !writer.shutdown(FLUSH_LIMIT) {
         say(Level::Alert, &"log lines that could not be written in time are lost");
@@ -50,11 +50,13 @@ pub fn run(source: &dyn Source, paths: &Paths, ready: impl FnOnce()) -> Result<(
     result
 }
 
+/// Everything between a log writer that runs and one that is to end: starts the server, has `serve`
+/// wait for its end, cleans up.
 fn run_with(
     source: &dyn Source,
     paths: &Paths,
     writer: &Arc<Writer>,
-    ready: impl FnOnce() -> SignalSet,
+    serve: impl FnOnce(&Worker, &ErrorLog) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
     let loaded = load::load(source, paths, writer).map_err(|error| {
         say(error.level(), &String::from_utf8_lossy(&error.text()));
@@ -71,7 +73,7 @@ fn run_with(
     announce(&loaded);
     let worker = Worker::start(&loaded, sockets).map_err(|error| boot.fail(&error))?;
     let pid_file = PidFile::write(loaded.core.pid().unwrap_or(Path::new(PID_DEFAULT)), &boot)?;
-    let result = wait(&worker, &ready(), &loaded.log);
+    let result = serve(&worker, &loaded.log);
     for request in &requests {
         bind::close_unix(&request.address, &*loaded.log);
     }

@@ -1,0 +1,70 @@
+//! What the threads of a runtime do while nothing happens, and while something burns CPU. One test,
+//! since it looks at all threads of the process.
+#![expect(clippy::disallowed_methods, reason = "looks at procfs and waits on purpose")]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use clearway_base::log::Discard;
+use clearway_os::thread;
+use clearway_runtime::{Config, Runtime, Tag};
+
+/// The ids of the threads whose name begins like this.
+fn threads(name: &str) -> Vec<u32> {
+    let tids = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().file_name());
+    tids.map(|tid| tid.to_str().unwrap().parse::<u32>().unwrap())
+        .filter(|tid| {
+            let comm = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm"));
+            comm.is_ok_and(|comm| comm.starts_with(name))
+        })
+        .collect()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a thread's priority is lower than that of this one, in either way.
+fn is_demoted(tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    // Behind the name in parentheses: the state is field 3, the policy field 41 of proc(5).
+    let policy = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(41 - 3).unwrap().to_owned();
+    let own = thread::nice(thread::current()).unwrap();
+    thread::nice(tid).unwrap() > own || policy != "0"
+}
+
+#[test]
+fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
+    let config = Config {
+        loops: 2,
+        handover_after: Some(Duration::from_millis(1)),
+        handover_carriers: 16,
+        sink: Arc::new(Discard),
+    };
+    let runtime = Runtime::start(&config).unwrap();
+
+    wait_until("there is a watchdog", || threads("watchdog").len() == 1);
+    let watchdog = threads("watchdog")[0];
+    let stretch = Duration::from_millis(300);
+    wait_until("the watchdog goes to sleep", || {
+        let before = thread::cpu_ns(watchdog).unwrap();
+        std::thread::sleep(stretch);
+        thread::cpu_ns(watchdog).unwrap() == before
+    });
+
+    let (sender, receiver) = mpsc::channel();
+    runtime.at(0).spawn(Tag::NONE, async move {
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {}
+        sender.send(()).unwrap();
+    });
+    wait_until("the watchdog was woken, and demotes", || threads("carrier").into_iter().any(is_demoted));
+    receiver.recv().unwrap();
+    wait_until("restored", || !threads("carrier").into_iter().any(is_demoted));
+    runtime.stop();
+}
