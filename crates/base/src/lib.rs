@@ -3,5 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod date;
+mod errno;
 pub mod log;
 pub mod units;
+
+pub use errno::Errno;

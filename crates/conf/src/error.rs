@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use clearway_base::Errno;
 use clearway_base::log::Level;
 
 /// Longest message kept, in bytes; a longer one is cut there, as nginx does.
@@ -148,17 +149,12 @@ pub fn printed(value: &[u8]) -> &[u8] {
 
 /// `CALL "PATH" failed (2: No such file or directory)`.
 pub(crate) fn failed(call: &str, path: &[u8], error: &io::Error) -> Vec<u8> {
-    let text = error.to_string();
-    let (number, reason) = match error.raw_os_error() {
-        Some(number) => (number, text.trim_end_matches(&format!(" (os error {number})"))),
-        None => (0, text.as_str()),
-    };
     let mut message = message(&[&call, &" \"", &path, &"\" failed"]);
     if message.len() > MESSAGE_MAX_BYTES - REASON_BYTES {
         message.truncate(MESSAGE_MAX_BYTES - REASON_BYTES);
         message.extend_from_slice(b"...");
     }
-    message.extend_from_slice(format!(" ({number}: {reason})").as_bytes());
+    message.extend_from_slice(format!(" {}", Errno(error)).as_bytes());
     message
 }
 

@@ -12,12 +12,12 @@ use clearway_h1::{BodyLength, Fault, HeadProgress, Known};
 use crate::body::{BodyError, BodyState};
 use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
-use crate::errno::Errno;
 use crate::output::{OutputState, SendFailure};
 use crate::parts::Parts;
 use crate::phases::Answer;
 use crate::redirect::Onward;
 use crate::request::{Request, RequestLine};
+use clearway_base::Errno;
 
 /// Longest wait for more of what is read only to be dropped, milliseconds (`lingering_timeout`).
 const LINGERING_TIMEOUT_MS: u64 = 5_000;

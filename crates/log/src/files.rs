@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clearway_base::Errno;
+
 use crate::writer::{LINES_UNWRITTEN, OpenError};
 
 /// Bytes that gather for a file before they are written, unless the queue is empty before.
@@ -165,20 +167,4 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// As fcntl(2).
 pub(crate) fn stderr() -> io::Result<File> {
     Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
-}
-
-/// An error as nginx prints it: `(13: Permission denied)`.
-pub(crate) struct Errno<'a>(pub(crate) &'a io::Error);
-
-impl fmt::Display for Errno<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string();
-        match self.0.raw_os_error() {
-            Some(number) => {
-                let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
-                write!(f, "({number}: {text})")
-            }
-            None => write!(f, "({text})"),
-        }
-    }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use clearway_base::Errno;
 use clearway_metrics::Counter;
 use clearway_offload::{Bell, Ring, Service};
 
@@ -193,7 +194,7 @@ impl LogFile {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "open() \"{}\" failed {}", self.path.display(), files::Errno(&self.source))
+        write!(f, "open() \"{}\" failed {}", self.path.display(), Errno(&self.source))
     }
 }
 

@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::Error;
-use clearway_http::{Conf, ConfKey, Errno, Level, Load, Lossy, Module, Request};
+use clearway_http::{Conf, ConfKey, Level, Load, Lossy, Module, Request};
 use clearway_offload::{Blocking, Pool};
 use rustix::io::Errno as Code;
 

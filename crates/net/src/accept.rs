@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use clearway_base::Errno;
 use clearway_base::log::{Level, Record, Sink};
 use rustix::io::Errno as Code;
 
 use crate::PeerAddr;
-use crate::bind::Errno;
 use crate::metrics;
 
 /// How long a loop accepts nothing after descriptors or memory ran out, in milliseconds (nginx's

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 
 use crate::listen::ListenAddr;
@@ -86,22 +87,6 @@ impl fmt::Display for BindError {
 }
 
 impl std::error::Error for BindError {}
-
-/// `(98: Address already in use)`
-pub(crate) struct Errno<'a>(pub(crate) &'a io::Error);
-
-impl fmt::Display for Errno<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string();
-        match self.0.raw_os_error() {
-            Some(code) => {
-                let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
-                write!(f, "({code}: {text})")
-            }
-            None => write!(f, "({text})"),
-        }
-    }
-}
 
 /// Opens one listening socket. What is not fatal goes to the log.
 ///

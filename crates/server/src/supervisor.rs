@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clearway_base::Errno;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_conf::Source;
-use clearway_http::Errno;
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::bind::{self, Request, Sockets};
 use clearway_os::process;

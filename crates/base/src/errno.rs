@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 /// Displays an error as `(NUMBER: TEXT)`.
+#[derive(Clone, Copy, Debug)]
 pub struct Errno<'a>(pub &'a io::Error);
 
 impl fmt::Display for Errno<'_> {
