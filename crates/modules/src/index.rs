@@ -3,11 +3,12 @@
 
 use std::io;
 
+use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::Method;
 use clearway_http::{
-    Answer, Conf, ConfKey, Cost, Errno, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Redirect,
+    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Redirect,
     Request, Setting, Step, Value, context, paths,
 };
 use clearway_offload::{Blocking, file};
