@@ -60,6 +60,7 @@ fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Re
         let syntax: Vec<String> = syntax.lines().map(|line| format!("`{line};`")).collect();
         let names: Vec<&str> =
             CONTEXTS.iter().filter(|(context, _)| contexts.meets(*context)).map(|(_, name)| *name).collect();
+        let default = default.trim_end_matches(';');
         let default = if default.is_empty() { "none".to_owned() } else { format!("`{default};`") };
         let contexts = if *contexts == Contexts::ANY { "any".to_owned() } else { names.join(", ") };
         writeln!(
