@@ -4,9 +4,8 @@
 //!
 //! Invariant: no byte of a value can end its line, whatever the value was made of.
 
-use memchr::memchr3_iter;
-
 use crate::request_line::{Method, Version};
+use crate::scan;
 
 /// Sent when a handler reads the body of a request that `expects_continue` (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -25,6 +24,9 @@ pub enum ChunkedEncoding {
     /// Never: a body of unknown length ends with the connection.
     Off,
 }
+
+/// Room made at once for what most heads have, bytes.
+const HEAD_BYTES: usize = 256;
 
 /// How a response body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,7 @@ impl Framing {
     }
 
     /// The value of `Content-Length`, if it is to be sent.
+    #[inline]
     pub fn content_length(self) -> Option<u64> {
         match self {
             Framing::NoBody { content_length } => content_length,
@@ -124,17 +127,24 @@ pub struct HeadWriter<'a> {
 
 impl<'a> HeadWriter<'a> {
     /// Writes the status line. A status without a phrase has a space behind it all the same.
+    #[inline]
     pub fn new(out: &'a mut Vec<u8>, status: u16, reason: &str) -> HeadWriter<'a> {
-        out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(&[
-            b'0' + (status / 100 % 10) as u8,
-            b'0' + (status / 10 % 10) as u8,
-            b'0' + (status % 10) as u8,
-            b' ',
-        ]);
+        let mut start = *b"HTTP/1.1 000 ";
+        start[9] = b'0' + (status / 100 % 10) as u8;
+        start[10] = b'0' + (status / 10 % 10) as u8;
+        start[11] = b'0' + (status % 10) as u8;
+        out.reserve(HEAD_BYTES);
+        out.extend_from_slice(&start);
         push_text(out, reason.as_bytes());
         out.extend_from_slice(b"\r\n");
         HeadWriter { out }
+    }
+
+    /// Goes on behind a status line, and perhaps further lines, that were made before and are well formed.
+    #[inline]
+    pub fn with_lines(out: &'a mut Vec<u8>, lines: &[u8]) -> HeadWriter<'a> {
+        out.reserve(HEAD_BYTES);
+        HeadWriter { out }.lines(lines)
     }
 
     /// Writes a header line. CR, LF and NUL become spaces (RFC 9110 §5.5), so that nothing made of a
@@ -144,8 +154,17 @@ impl<'a> HeadWriter<'a> {
         self
     }
 
+    /// Writes `Content-Type`, as `header` does.
+    #[inline]
+    pub fn content_type(self, value: &[u8]) -> HeadWriter<'a> {
+        self.out.extend_from_slice(b"Content-Type: ");
+        push_text(self.out, value);
+        self.lines(b"\r\n")
+    }
+
     /// Writes header lines that are known to be well formed, each with its CRLF: such as the `Server` and
     /// `Date` lines that are made once for many responses.
+    #[inline]
     pub fn lines(self, lines: &[u8]) -> HeadWriter<'a> {
         debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
         self.out.extend_from_slice(lines);
@@ -153,6 +172,7 @@ impl<'a> HeadWriter<'a> {
     }
 
     /// Writes `Content-Length`.
+    #[inline]
     pub fn content_length(self, bytes: u64) -> HeadWriter<'a> {
         self.out.extend_from_slice(b"Content-Length: ");
         push_decimal(self.out, bytes);
@@ -161,11 +181,13 @@ impl<'a> HeadWriter<'a> {
     }
 
     /// Writes `Transfer-Encoding: chunked`.
+    #[inline]
     pub fn chunked(self) -> HeadWriter<'a> {
         self.lines(b"Transfer-Encoding: chunked\r\n")
     }
 
     /// Writes `Connection`, and `Keep-Alive` where wanted.
+    #[inline]
     pub fn connection(self, connection: ConnectionHeader) -> HeadWriter<'a> {
         match connection {
             ConnectionHeader::Close => self.lines(b"Connection: close\r\n"),
@@ -181,6 +203,7 @@ impl<'a> HeadWriter<'a> {
     }
 
     /// Writes the empty line.
+    #[inline]
     pub fn finish(self) {
         self.out.extend_from_slice(b"\r\n");
     }
@@ -215,17 +238,37 @@ fn push_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends text in which every byte that could end the line is replaced by a space.
+/// Appends text in which every byte that could end the line is replaced by a space. Hardly any text has
+/// a control byte at all, which is soon seen.
 #[inline]
 fn push_text(out: &mut Vec<u8>, text: &[u8]) {
-    let start = out.len();
-    out.extend_from_slice(text);
-    for at in memchr3_iter(b'\r', b'\n', 0, text) {
-        out[start + at] = b' ';
+    if scan::has_control(text) {
+        out.extend(text.iter().map(|&byte| if ends_line(byte) { b' ' } else { byte }));
+    } else {
+        out.extend_from_slice(text);
     }
 }
 
+#[inline]
+fn ends_line(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+#[inline]
 fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    if number < 100 {
+        // Small bodies and timeouts, without a division of 64 bits.
+        let number = number as u8;
+        if number >= 10 {
+            out.push(b'0' + number / 10);
+        }
+        out.push(b'0' + number % 10);
+        return;
+    }
+    push_long_decimal(out, number);
+}
+
+fn push_long_decimal(out: &mut Vec<u8>, number: u64) {
     const DIGITS_MAX: usize = 20;
     let mut digits = [0; DIGITS_MAX];
     let mut at = DIGITS_MAX;
@@ -290,6 +333,16 @@ mod tests {
         let mut out = Vec::new();
         HeadWriter::new(&mut out, 302, "x\r\ny").header(b"Lo\ncation", b"/a\r\nSet-Cookie: b\0").finish();
         assert_eq!(out, b"HTTP/1.1 302 x  y\r\nLo cation: /a  Set-Cookie: b \r\n\r\n");
+        for len in 1..40 {
+            for (at, byte) in (0..len).flat_map(|at| [(at, b'\r'), (at, b'\n'), (at, 0), (at, b'\t')]) {
+                let mut value = vec![b'x'; len];
+                value[at] = byte;
+                let mut out = Vec::new();
+                HeadWriter::with_lines(&mut out, b"").content_type(&value).finish();
+                value[at] = if byte == b'\t' { b'\t' } else { b' ' };
+                assert_eq!(out, [b"Content-Type: ", &value[..], b"\r\n\r\n"].concat());
+            }
+        }
     }
 
     #[test]

@@ -68,10 +68,14 @@ fn scan(text: &[u8], also: impl Fn(u8) -> bool, ends: impl Fn(u8) -> bool) -> Op
 
 /// Decimal digits (none is port 0) up to 65535.
 fn port(digits: &[u8]) -> Option<u16> {
-    digits.iter().try_fold(0u16, |port, &digit| {
-        digit.is_ascii_digit().then_some(())?;
-        port.checked_mul(10)?.checked_add(u16::from(digit - b'0'))
-    })
+    let mut port = 0;
+    for digit in digits {
+        port = port * 10 + u32::from(digit.wrapping_sub(b'0'));
+        if !digit.is_ascii_digit() || port > u32::from(u16::MAX) {
+            return None;
+        }
+    }
+    Some(port as u16)
 }
 
 const BAD: u8 = 0;

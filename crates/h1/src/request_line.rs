@@ -202,6 +202,17 @@ impl RequestLine {
     }
 
     fn parse_method(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+        // What most requests begin with, compared at once.
+        if self.state == State::Start
+            && let Some((b"GET /", _)) = buf[*pos..].split_first_chunk::<5>()
+        {
+            self.start = offset(*pos);
+            self.method_name = Span::new(*pos, *pos + 3);
+            self.method = Method::Get;
+            self.begin_path(*pos + 4);
+            *pos += 5;
+            return Ok(Progress::Incomplete);
+        }
         if self.state == State::Start {
             self.start = offset(*pos);
             self.state = State::Method;

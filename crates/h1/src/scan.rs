@@ -126,6 +126,17 @@ fn first_control(block: &[u8; 8]) -> usize {
     below.trailing_zeros() as usize / 8
 }
 
+/// Whether any byte is below space.
+#[inline]
+pub(crate) fn has_control(text: &[u8]) -> bool {
+    let (blocks, rest) = text.as_chunks::<8>();
+    match text.last_chunk() {
+        // The last block may overlap the one before it.
+        Some(last) => first_control(last) < 8 || blocks.iter().any(|block| first_control(block) < 8),
+        None => rest.iter().fold(false, |found, &byte| found | (byte < b' ')),
+    }
+}
+
 /// Index of the first byte at or after `pos` whose class is not 0, four at a time while they last.
 #[inline]
 fn skip_class_zero(buf: &[u8], pos: usize, table: &[u8; 256]) -> usize {
