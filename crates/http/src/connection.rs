@@ -163,7 +163,8 @@ impl Conn {
     /// Makes small writes leave at once, without waiting for what went before to be acknowledged. Asked
     /// for where a second write follows a first one; connections of one response are spared the call.
     pub(crate) fn send_at_once(&self) {
-        if !self.sends_at_once.swap(true, Ordering::Relaxed) {
+        if !self.sends_at_once.load(Ordering::Relaxed) {
+            self.sends_at_once.store(true, Ordering::Relaxed);
             clearway_os::socket::set_nodelay(self.socket.as_fd());
         }
     }

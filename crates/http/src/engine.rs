@@ -1,6 +1,8 @@
 //! The phases of a request in order, from the complete head to the log. Runs in the request's task:
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
+use std::ops::Range;
+
 use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
@@ -8,7 +10,7 @@ use crate::body::{Body, BodyState};
 use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, Handler, PhaseEntry, Step};
+use crate::phases::{Answer, Exchange, Handler, PhaseEntry, Step, Wait};
 use crate::redirect::Onward;
 use crate::request::{Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
@@ -35,18 +37,29 @@ impl<'c> Active<'c> {
             Ok(()) => self.run_phases(conn, Start::Server).await,
             Err(answer) => Some(answer),
         };
+        if answer.is_none() {
+            return Onward::Answered;
+        }
         self.follow(conn, answer).await
     }
 
     /// Acts on answers until there is a response, if it takes several internal redirects.
-    pub(crate) async fn follow(&mut self, conn: &'c Conn, mut answer: Option<Answer>) -> Onward {
-        loop {
-            let Some(given) = answer.take() else { return Onward::Answered };
-            answer = match self.answer(given) {
-                Onward::FromServer => self.run_phases(conn, Start::Server).await,
-                Onward::FromLocation => self.run_phases(conn, Start::Location).await,
-                end => return end,
-            };
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    pub(crate) fn follow(
+        &mut self,
+        conn: &'c Conn,
+        mut answer: Option<Answer>,
+    ) -> impl Future<Output = Onward> + Send {
+        async move {
+            loop {
+                let Some(given) = answer.take() else { return Onward::Answered };
+                let start = match self.answer(given) {
+                    Onward::FromServer => Start::Server,
+                    Onward::FromLocation => Start::Location,
+                    end => return end,
+                };
+                answer = self.run_phases(conn, start).await;
+            }
         }
     }
 
@@ -76,8 +89,9 @@ impl<'c> Active<'c> {
     /// Runs the phases up to an answer; `None` when a handler has pushed the response.
     async fn run_phases(&mut self, conn: &'c Conn, start: Start) -> Option<Answer> {
         if matches!(start, Start::Server) {
-            for index in self.request.location().phases.server_part() {
-                match self.run_handler(conn, index).await {
+            let part = self.request.location().phases.server_part();
+            if !part.is_empty() {
+                match self.run_handlers(conn, part).await {
                     Flow::Next => {}
                     Flow::Done => return None,
                     Flow::Answer(answer) => return Some(answer),
@@ -87,37 +101,46 @@ impl<'c> Active<'c> {
                 return Some(answer);
             }
         }
-        for index in self.request.location().phases.location_part() {
-            match self.run_handler(conn, index).await {
-                Flow::Next => {}
-                Flow::Done => return None,
-                Flow::Answer(answer) => return Some(answer),
-            }
+        match self.run_handlers(conn, self.request.location().phases.location_part()).await {
+            Flow::Done => return None,
+            Flow::Answer(answer) => return Some(answer),
+            Flow::Next => {}
         }
         self.request.log(Level::Error, format_args!("no handler found"));
         Some(Answer::Status(404))
     }
 
-    async fn run_handler(&mut self, conn: &'c Conn, index: usize) -> Flow {
-        let PhaseEntry { handler, tag } = self.request.location().phases.entry(index);
-        let Some(tag) = tag else { return self.call(conn, handler).await };
+    /// Runs handlers of the location up to the first one that has something to say. One that does not wait
+    /// is a plain call.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    fn run_handlers(&mut self, conn: &'c Conn, mut part: Range<usize>) -> impl Future<Output = Flow> + Send {
+        async move {
+            for index in part.by_ref() {
+                let PhaseEntry { handler, tag } = self.request.location().phases.entry(index);
+                let flow = match tag {
+                    Some(tag) => self.run_suspect(conn, handler, tag).await,
+                    None => match handler(self.exchange(conn)) {
+                        Step::Wait(wait) => settle(wait).await,
+                        step => Flow::of(step),
+                    },
+                };
+                if !matches!(flow, Flow::Next) {
+                    return flow;
+                }
+            }
+            Flow::Next
+        }
+    }
+
+    async fn run_suspect(&mut self, conn: &'c Conn, handler: Handler, tag: Tag) -> Flow {
         clearway_runtime::enter(tag).await;
-        let flow = self.call(conn, handler).await;
+        let flow = match handler(self.exchange(conn)) {
+            Step::Wait(wait) => settle(wait).await,
+            step => Flow::of(step),
+        };
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::enter(Tag::NONE).await;
         flow
-    }
-
-    async fn call(&mut self, conn: &'c Conn, handler: Handler) -> Flow {
-        let mut step = handler(self.exchange(conn));
-        loop {
-            match step {
-                Step::Declined => return Flow::Next,
-                Step::Done => return Flow::Done,
-                Step::Respond(answer) => return Flow::Answer(answer),
-                Step::Wait(wait) => step = wait.await,
-            }
-        }
     }
 
     /// Runs the log phase, in which nothing waits.
@@ -172,6 +195,31 @@ enum Flow {
     Next,
     Done,
     Answer(Answer),
+}
+
+impl Flow {
+    #[inline]
+    fn of(step: Step<'_>) -> Self {
+        match step {
+            Step::Declined => Self::Next,
+            Step::Done => Self::Done,
+            Step::Respond(answer) => Self::Answer(answer),
+            Step::Wait(_) => unreachable!("who calls a handler waits for it"),
+        }
+    }
+}
+
+/// Waits until a handler has decided.
+#[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+fn settle<'a>(mut wait: Wait<'a>) -> impl Future<Output = Flow> + Send + 'a {
+    async move {
+        loop {
+            match wait.as_mut().await {
+                Step::Wait(next) => wait = next,
+                step => return Flow::of(step),
+            }
+        }
+    }
 }
 
 /// The name of the location and the arguments of the request, as a URL.

@@ -535,7 +535,14 @@ impl<T: Copy> Place<T> {
 fn order_key(text: &[u8]) -> u64 {
     match text.first_chunk() {
         Some(word) => u64::from_be_bytes(*word),
-        None => text.iter().zip(1..).fold(0, |key, (&byte, at)| key | u64::from(byte) << (64 - 8 * at)),
+        None => match (text.first_chunk(), text.last_chunk()) {
+            // Of the last four bytes some are among the first four already.
+            (Some(first), Some(last)) => {
+                let rest = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - text.len()));
+                u64::from(u32::from_be_bytes(*first)) << 32 | rest & u64::from(u32::MAX)
+            }
+            _ => text.iter().zip(1..).fold(0, |key, (&byte, at)| key | u64::from(byte) << (64 - 8 * at)),
+        },
     }
 }
 

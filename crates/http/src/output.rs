@@ -121,6 +121,7 @@ pub struct Unsent;
 
 impl<'c> OutputState<'c> {
     /// A response that gathers in `buffer`.
+    #[inline]
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
         Self {
             head: ResponseHead::default(),
@@ -134,9 +135,9 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// The buffer that it was given.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.wire.into_buffer()
+    /// The buffer that it was given, once there is no more to send.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        self.wire.take_buffer()
     }
 
     /// Status code as logged: 0 while none was chosen.
@@ -278,13 +279,14 @@ impl<'c> OutputState<'c> {
     }
 
     /// Completes once the socket has taken everything.
-    pub(crate) async fn flush(&mut self, conn: &Conn, request: &Request<'c>) -> Result<(), Unsent> {
-        if self.failure.is_some() {
-            return Err(Unsent);
-        }
+    pub(crate) fn flush(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+    ) -> impl Future<Output = Result<(), Unsent>> {
         let send_timeout_ms = request.location().core.send_timeout_ms();
         let mut timer = None;
-        poll_fn(|cx| self.poll_flush(conn, send_timeout_ms, &mut timer, cx)).await
+        poll_fn(move |cx| self.poll_flush(conn, send_timeout_ms, &mut timer, cx))
     }
 
     fn poll_flush(
@@ -294,6 +296,9 @@ impl<'c> OutputState<'c> {
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
+        if self.failure.is_some() {
+            return Poll::Ready(Err(Unsent));
+        }
         let sent_bytes = self.wire.sent_bytes();
         let failure = match self.wire.poll_flush(&conn.socket, cx) {
             Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),

@@ -100,7 +100,7 @@ pub struct Request<'c> {
     pub(crate) snapshot: &'c Snapshot,
     pub(crate) server: &'c Server,
     /// The head, and what was received: this head from `start` on, perhaps requests before and after it.
-    pub(crate) parts: Box<Parts>,
+    pub(crate) parts: &'c mut Parts,
     pub(crate) start: usize,
     pub(crate) host: Host,
     pub(crate) captured: Captured,
@@ -123,7 +123,8 @@ pub struct Request<'c> {
 
 impl<'c> Request<'c> {
     /// A request of which nothing is known yet but what was received.
-    pub(crate) fn new(conn: &'c Conn, parts: Box<Parts>, start: usize, number: u64) -> Self {
+    #[inline]
+    pub(crate) fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize, number: u64) -> Self {
         let snapshot = conn.snapshot();
         let server = snapshot.server(conn.address().default_server);
         let location = snapshot.location(server.base);
@@ -142,7 +143,7 @@ impl<'c> Request<'c> {
             start,
             host: Host::Absent,
             captured: Captured::default(),
-            nodes: SmallVec::from([main]),
+            nodes: SmallVec::from_buf([main]),
             method: Method::Other,
             keep_alive: KeepAlive::No,
             error_pages: ErrorPages::Used,
@@ -211,11 +212,14 @@ impl<'c> Request<'c> {
     pub fn exten(&self) -> &[u8] {
         // One look from the end: this is asked for every response that has a type.
         let path = self.path();
-        let Some(at) = path.iter().rposition(|byte| matches!(byte, b'.' | b'/')) else { return &[] };
-        match path[..=at] {
-            [.., before, b'.'] if before != b'/' => &path[at + 1..],
-            _ => &[],
+        for (at, byte) in path.iter().enumerate().rev() {
+            match byte {
+                b'.' if at > 0 && path[at - 1] != b'/' => return &path[at + 1..],
+                b'.' | b'/' => break,
+                _ => {}
+            }
         }
+        &[]
     }
 
     /// The target as sent (`$request_uri`).

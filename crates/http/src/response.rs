@@ -42,10 +42,13 @@ impl ResponseHead<'_> {
     }
 }
 
-/// What every response has behind its status line; the date is filled in.
-const SERVER_AND_DATE: [u8; 55] = *b"Server: clearway\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+/// How a response of status 200 begins; the date is filled in. Others have the same behind their status
+/// line.
+const START: [u8; 72] = *b"HTTP/1.1 200 OK\r\nServer: clearway\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+/// Where in that the status line ends.
+const STATUS_LINE_END: usize = 17;
 /// Where in that the date begins.
-const DATE_AT: usize = 24;
+const DATE_AT: usize = 41;
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
@@ -55,12 +58,17 @@ pub(crate) fn write_head(
     framing: Framing,
     connection: ConnectionHeader,
 ) {
-    let reason = status::status_line(head.status).and_then(|line| line.get(4..)).unwrap_or_default();
-    let mut server_and_date = SERVER_AND_DATE;
-    server_and_date[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
-    let mut writer = HeadWriter::new(out, head.status, reason).lines(&server_and_date);
+    let mut start = START;
+    start[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
+    let mut writer = if head.status == 200 {
+        HeadWriter::with_lines(out, &start)
+    } else {
+        let line = status::status_line(head.status);
+        let reason = line.and_then(|line| line.get(4..)).unwrap_or_default();
+        HeadWriter::new(out, head.status, reason).lines(&start[STATUS_LINE_END..])
+    };
     if let Some(content_type) = &head.content_type {
-        writer = writer.header(b"Content-Type", content_type);
+        writer = writer.content_type(content_type);
     }
     if let Some(bytes) = framing.content_length() {
         writer = writer.content_length(bytes);

@@ -38,38 +38,36 @@ pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
         };
     }
     let mut start = 0;
-    loop {
+    let after = loop {
         served += 1;
-        let output = OutputState::new(std::mem::take(&mut parts.output));
-        let mut active =
-            Active { request: Request::new(conn, parts, start, served), body: BodyState::default(), output };
+        // Lives and ends in place: it is large.
+        let mut active = Active::new(conn, &mut parts, start, served);
         let (outcome, linger) = active.serve(conn).await;
         if active.request.parts.head.is_started() {
             active.log(conn);
         }
+        let rest_start = active.end();
         if outcome == Outcome::Close {
-            conn.put_back(active.into_parts());
-            if linger == Linger::Yes {
-                lingering_close(conn).await;
-            }
-            return After::Close;
+            break Err(linger);
         }
+        conn.send_at_once();
         let core = &active.request.location().core;
         let (timeout_ms, min_timeout_ms) =
             (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
-        let rest_start = active.rest_start();
-        parts = active.into_parts();
         match rest_start {
-            Some(at) => {
-                conn.send_at_once();
-                parts.head.clear();
-                start = at;
+            Some(at) => start = at,
+            None => break Ok(After::Idle { served, timeout_ms, min_timeout_ms }),
+        }
+        active.request.parts.head.clear();
+    };
+    conn.put_back(parts);
+    match after {
+        Ok(idle) => idle,
+        Err(linger) => {
+            if linger == Linger::Yes {
+                lingering_close(conn).await;
             }
-            None => {
-                conn.send_at_once();
-                conn.put_back(parts);
-                return After::Idle { served, timeout_ms, min_timeout_ms };
-            }
+            After::Close
         }
     }
 }
@@ -113,6 +111,12 @@ enum Unheaded {
 }
 
 impl<'c> Active<'c> {
+    #[inline]
+    fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+        let output = OutputState::new(std::mem::take(&mut parts.output));
+        Self { request: Request::new(conn, parts, start, number), body: BodyState::default(), output }
+    }
+
     /// Reads and answers one request, up to its last byte on the way out and in.
     async fn serve(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
         let onward = match self.read_head(conn).await {
@@ -190,6 +194,17 @@ impl<'c> Active<'c> {
     }
 
     async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
+        self.route_refused(fault);
+        if self.follow(conn, Some(Answer::Status(fault.page()))).await == Onward::Close {
+            return;
+        }
+        self.output.finish(&self.request);
+        if self.output.flush(conn, &self.request).await.is_err() {
+            self.log_send_failure();
+        }
+    }
+
+    fn route_refused(&mut self, fault: Fault) {
         let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
         let request = &mut self.request;
         if !request.parts.head.request_line().is_empty() {
@@ -200,14 +215,7 @@ impl<'c> Active<'c> {
         if fault == Fault::UriTooLong {
             request.line = RequestLine::AsReceived;
         }
-        self.request.route_refused();
-        if self.follow(conn, Some(Answer::Status(fault.page()))).await == Onward::Close {
-            return;
-        }
-        self.output.finish(&self.request);
-        if self.output.flush(conn, &self.request).await.is_err() {
-            self.log_send_failure();
-        }
+        request.route_refused();
     }
 
     /// Nothing is sent; the status is for the access log.
@@ -271,22 +279,17 @@ impl<'c> Active<'c> {
         self.body.has_rest() || self.request.parts.input.len() > head_end
     }
 
-    /// Where what was received of the next request begins, if anything was. What came behind a body is
-    /// put where heads are read from.
-    fn rest_start(&mut self) -> Option<usize> {
-        let head_end = self.request.start + self.request.parts.head.len();
-        let input = &mut self.request.parts.input;
+    /// Gives the buffers back. Where what was received of the next request begins, if anything was: what
+    /// came behind a body is put where heads are read from.
+    fn end(&mut self) -> Option<usize> {
+        let parts = &mut *self.request.parts;
+        parts.output = self.output.take_buffer();
+        let head_end = self.request.start + parts.head.len();
         if self.body.has_rest() {
-            debug_assert_eq!(input.len(), head_end, "what follows a head with a body is the body's");
-            self.body.put_rest_into(input);
+            debug_assert_eq!(parts.input.len(), head_end, "what follows a head with a body is the body's");
+            self.body.put_rest_into(&mut parts.input);
         }
-        (input.len() > head_end).then_some(head_end)
-    }
-
-    fn into_parts(self) -> Box<Parts> {
-        let mut parts = self.request.parts;
-        parts.output = self.output.into_buffer();
-        parts
+        (parts.input.len() > head_end).then_some(head_end)
     }
 }
 

@@ -31,14 +31,15 @@ pub(crate) struct Wire<'c> {
 
 impl<'c> Wire<'c> {
     /// Gathers in `buffer`, which is empty.
+    #[inline]
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
         debug_assert!(buffer.is_empty());
         Self { front: buffer, ..Self::default() }
     }
 
-    /// The buffer that it was given.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.front
+    /// The buffer that it was given, once there is no more to send.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.front)
     }
 
     /// What the socket took so far, bytes (`$bytes_sent`).
