@@ -234,3 +234,10 @@ fn no_target_means_nothing_is_enabled() {
     let log = ErrorLog::new(&writer, Vec::new());
     assert!(!log.enabled(Level::Emerg));
 }
+
+#[test]
+fn standard_error_by_its_name_is_standard_error() {
+    let writer = Writer::start().unwrap();
+    let by_name = writer.open(Path::new("/dev/stderr")).unwrap();
+    assert_eq!(by_name.id(), writer.stderr().unwrap().id());
+}

@@ -91,12 +91,18 @@ impl Writer {
         Ok(Self { shared, service })
     }
 
-    /// Opens (and creates) a file to append to; the same path gives the same file. At boot or where
+    /// Opens (and creates) a file to append to; the same path gives the same file, and `/dev/stderr`
+    /// is [`Writer::stderr`]. At boot or where
     /// a configuration is built: **blocks**.
     ///
     /// # Errors
     /// As open(2).
     pub fn open(&self, path: &Path) -> Result<LogFile, OpenError> {
+        if path == Path::new("/dev/stderr") {
+            // Opened by its name it would be a file of its own, with a position of its own; and a
+            // socket, as service managers give, cannot be opened by name at all.
+            return self.stderr().map_err(|source| OpenError { path: path.to_owned(), source });
+        }
         let mut registry = lock(&self.shared.registry);
         if let Some(file) = registry.find(Some(path)) {
             return Ok(file);
