@@ -117,7 +117,9 @@ async fn run(conn: &Conn) {
     let mut stay_until_ms = 0;
     conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
     loop {
-        match Box::pin(serve_requests(conn, served)).await {
+        // Made after its memory, so that nothing but its arguments is written there.
+        let requests = Box::write(Box::new_uninit(), serve_requests(conn, served));
+        match Box::into_pin(requests).await {
             After::Nothing => {}
             After::Close => return,
             After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
