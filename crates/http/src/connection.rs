@@ -115,11 +115,14 @@ pub(crate) enum After {
 async fn run(conn: &Conn) {
     let mut served = 0;
     let mut stay_until_ms = 0;
-    conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
     loop {
         // Made after its memory, so that nothing but its arguments is written there.
         let requests = Box::write(Box::new_uninit(), serve_requests(conn, served));
         match Box::into_pin(requests).await {
+            // A request that is there when the connection is needs no timer.
+            After::Nothing if served == 0 => {
+                conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
+            }
             After::Nothing => {}
             After::Close => return,
             After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
