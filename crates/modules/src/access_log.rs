@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clearway_base::date;
+use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::Known;
 use clearway_http::uri::escape_log;
@@ -32,8 +33,6 @@ pub static ACCESS_LOG: Module = Module {
 pub enum DefaultAccessLog {
     /// To this file.
     File(PathBuf),
-    /// To standard error.
-    Stderr,
     /// Nowhere.
     Off,
 }
@@ -130,12 +129,16 @@ fn open_default(load: &mut Load) -> Result<(), Error> {
     let default = load.environment().services.find::<DefaultAccessLog>().cloned();
     let file = match default.unwrap_or(DefaultAccessLog::Off) {
         DefaultAccessLog::Off => return Ok(()),
-        DefaultAccessLog::File(path) => {
-            writer(load)?.open(&path).map_err(|error| Error::unplaced(error.to_string()))?
-        }
-        DefaultAccessLog::Stderr => {
-            writer(load)?.stderr().map_err(|error| Error::unplaced(error.to_string()))?
-        }
+        DefaultAccessLog::File(path) => match writer(load)?.open(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                // Nobody asked for this file: a server without the right to it, or on a machine that has
+                // no such directory, runs all the same and says what is missing.
+                let message = format_args!("{error}, requests without an \"access_log\" are not logged");
+                load.environment().error_log.log(LogLevel::Error, message);
+                return Ok(());
+            }
+        },
     };
     for conf in load.all_locations(&LOG_CONF).filter(|conf| !conf.logs.is_set()) {
         conf.logs.here().targets.push(file.clone());

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use clearway_testkit::{Binary, Setup};
+use clearway_testkit::{Binary, Product, Setup, server};
 
 use crate::deployed;
 
@@ -66,4 +66,23 @@ fn several_loops_share_a_listener() {
         }
     }
     assert!(!server.prefix().join("logs/access.log").exists());
+}
+
+#[test]
+fn a_default_log_that_cannot_be_opened_stops_nobody() {
+    // nginx refuses to start; here that takes an access_log that somebody asked for.
+    if Binary::under_test().product != Product::Clearway || !server::is_root() {
+        return;
+    }
+    let config = "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log logs/error.log;\nevents { }\n\
+        http { server { listen 127.0.0.1:%%PORT%%; location / { return 200 ok; } } }\n";
+    let server = Setup::new(Binary::under_test(), config).as_nobody().start();
+    assert_eq!(server.get("/").text(), "ok");
+    let said = server.wait_log("logs/error.log", "are not logged");
+    assert!(said.contains("open() \"/var/log/nginx/access.log\" failed ("), "{said}");
+
+    let asked = config.replace("http {", "http { access_log /var/log/nginx/access.log;");
+    let (code, said) = Setup::new(Binary::under_test(), &asked).as_nobody().refused();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("open() \"/var/log/nginx/access.log\" failed ("), "{said}");
 }
