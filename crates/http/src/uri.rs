@@ -242,17 +242,6 @@ fn decode_pair(digits: &[u8]) -> Result<u8, InvalidTarget> {
     Ok((value(digits[0])? * 16 + value(digits[1])?) as u8)
 }
 
-/// The extension of a path that did not come from a client, such as the target of an internal redirect;
-/// empty when there is none. A dot that begins a file name begins no extension.
-#[must_use]
-pub fn exten_of(path: &[u8]) -> Range<usize> {
-    let name = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
-    match memchr::memrchr(b'.', &path[name..]) {
-        Some(dot) if dot > 0 && name + dot > 1 => name + dot + 1..path.len(),
-        _ => 0..0,
-    }
-}
-
 /// Splits a configured URI into path and arguments at its first `?`.
 #[must_use]
 pub fn split_args(uri: &[u8]) -> (&[u8], &[u8]) {
@@ -315,25 +304,6 @@ pub fn escape_uri(text: &[u8], kind: Escape) -> Cow<'_, [u8]> {
             out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         } else {
             out.push(byte);
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Replaces `<`, `>`, `&` and `"` by their entities; borrowed when there is nothing to do.
-#[must_use]
-pub fn escape_html(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"')) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = Vec::with_capacity(text.len() + 16);
-    for &byte in text {
-        match byte {
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'"' => out.extend_from_slice(b"&quot;"),
-            _ => out.push(byte),
         }
     }
     Cow::Owned(out)
@@ -580,26 +550,6 @@ mod tests {
     }
 
     #[test]
-    fn extensions_of_configured_paths() {
-        for (path, exten) in [
-            ("/a.html", "html"),
-            ("/a.tar.gz", "gz"),
-            ("/a.b/c", ""),
-            ("/.a", ""),
-            ("/x/.a", ""),
-            ("/x/.a.b", "b"),
-            ("/..a", "a"),
-            ("/a.", ""),
-            ("/", ""),
-            ("", ""),
-            ("a.b", ""),
-            ("ab.c", "c"),
-        ] {
-            assert_eq!(&path[exten_of(path.as_bytes())], exten, "{path}");
-        }
-    }
-
-    #[test]
     fn escapes() {
         let all: Vec<u8> = (0..=255).collect();
         let kept: Vec<u8> =
@@ -610,7 +560,6 @@ mod tests {
         assert_eq!(&*escape_uri(b"/a b?c%\xff", Escape::Uri), b"/a%20b%3Fc%25%FF");
         assert_eq!(&*escape_uri(b"a&b+c;d/e", Escape::Args), b"a%26b%2Bc%3Bd/e");
         assert!(matches!(escape_uri(b"/plain", Escape::Uri), Cow::Borrowed(_)));
-        assert_eq!(&*escape_html(b"<a href=\"x\">&'</a>"), b"&lt;a href=&quot;x&quot;&gt;&amp;'&lt;/a&gt;");
         let mut line = b"- ".to_vec();
         escape_log(b"\x00GET \"\\\x7f\xe4 ~", &mut line);
         assert_eq!(line, b"- \\x00GET \\x22\\x5C\\x7F\\xE4 ~");

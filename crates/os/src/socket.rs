@@ -49,20 +49,6 @@ pub fn writev(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(rustix::io::writev(fd, bufs)?)
 }
 
-/// sendfile(2) on a nonblocking socket; advances `offset`. **Blocks while the file is read from
-/// disk**, so on a loop only for what is known to be in memory.
-///
-/// # Errors
-/// As sendfile(2).
-pub fn sendfile(
-    socket: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    offset: &mut u64,
-    count: usize,
-) -> io::Result<usize> {
-    Ok(rustix::fs::sendfile(socket, file, Some(offset), count)?)
-}
-
 /// Ends the writing direction.
 ///
 /// # Errors

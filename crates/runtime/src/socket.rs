@@ -93,20 +93,6 @@ impl Socket {
         self.poll_writing(cx, || sys::writev(self.fd.as_fd(), bufs))
     }
 
-    /// sendfile(2) of a file that is in memory (it blocks on others); advances `offset`.
-    ///
-    /// # Errors
-    /// As sendfile(2), or epoll_ctl(2) at the first wait.
-    pub fn poll_sendfile(
-        &self,
-        cx: &mut Context<'_>,
-        file: BorrowedFd<'_>,
-        offset: &mut u64,
-        count: usize,
-    ) -> Poll<io::Result<usize>> {
-        self.poll_writing(cx, || sys::sendfile(self.fd.as_fd(), file, offset, count))
-    }
-
     /// Ends the writing direction.
     ///
     /// # Errors

@@ -71,3 +71,15 @@ fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_directive_stands_twice_for_a_context() {
+        let (core, http) = tables();
+        assert_eq!(core.ambiguous_names(), [""; 0]);
+        assert_eq!(http.table().ambiguous_names(), [""; 0]);
+    }
+}
