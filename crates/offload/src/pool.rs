@@ -55,7 +55,7 @@ pub static START_FAILURES: Counter = Counter::new(
 );
 
 /// What `thread_pool` configures.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// The pool's name.
     pub name: String,
@@ -81,15 +81,36 @@ impl PoolConfig {
 pub struct Pool(Arc<Shared>);
 
 impl Pool {
+    /// A pool without threads: jobs wait until [`Pool::launch`]. A configuration that is only checked, or
+    /// that turns out to be wrong further on, has cost no thread then.
+    #[must_use]
+    pub fn new(config: PoolConfig, sink: Arc<dyn Sink>) -> Self {
+        Self(Arc::new(Shared::new(config, sink)))
+    }
+
     /// Makes the pool and starts its first thread; for boot or a pool thread.
     ///
     /// # Errors
     /// When that thread cannot be started.
     pub fn start(config: PoolConfig, sink: Arc<dyn Sink>) -> io::Result<Self> {
-        let pool = Self(Arc::new(Shared::new(config, sink)));
-        pool.0.threads.word().store(1, Ordering::Relaxed);
-        start_thread(&pool.0)?;
+        let pool = Self::new(config, sink);
+        pool.launch()?;
         Ok(pool)
+    }
+
+    /// Starts the first thread, unless there is one; for boot or a pool thread.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn launch(&self) -> io::Result<()> {
+        let first = self.0.threads.word().compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_ok() { start_thread(&self.0) } else { Ok(()) }
+    }
+
+    /// What the pool was made with.
+    #[must_use]
+    pub fn config(&self) -> &PoolConfig {
+        &self.0.config
     }
 
     /// Gives the job to the pool. The task completes with its result; an overflow is logged with
