@@ -6,6 +6,7 @@ pub mod clock;
 pub mod epoll;
 pub mod futex;
 pub mod process;
+pub mod shared_memory;
 pub mod signal;
 pub mod socket;
 pub mod thread;
