@@ -20,6 +20,26 @@ const BATCH_BYTES: usize = 128 << 10;
 /// Access rights of a new log file, less the umask.
 const MODE: u32 = 0o644;
 
+/// Opens log files for a writer.
+pub trait Opener: Send + Sync {
+    /// Opens a file to append to, and creates it. May **block**.
+    ///
+    /// # Errors
+    /// As open(2).
+    fn open(&self, path: &Path) -> io::Result<File>;
+}
+
+/// Opens files by their names.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk;
+
+impl Opener for Disk {
+    #[expect(clippy::disallowed_methods, reason = "called at boot and by the writer thread")]
+    fn open(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).mode(MODE).open(path)
+    }
+}
+
 /// A file or standard error, and what waits to be written to it.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -73,6 +93,12 @@ impl Target {
         }
     }
 
+    /// The file and its descriptor again, unless it is standard error or no more lines come.
+    pub(crate) fn duplicate(&self) -> Option<io::Result<(PathBuf, File)>> {
+        let path = self.path.as_ref().filter(|_| !self.is_closed())?;
+        Some(self.file.try_clone().map(|file| (path.clone(), file)))
+    }
+
     /// Whether no more lines come.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -117,9 +143,9 @@ impl Target {
     ///
     /// # Errors
     /// As open(2), with nginx's message; the old file is kept.
-    pub(crate) fn reopen(&mut self) -> Result<(), OpenError> {
+    pub(crate) fn reopen(&mut self, opener: &dyn Opener) -> Result<(), OpenError> {
         let Some(path) = &self.path else { return Ok(()) };
-        self.file = open(path).map_err(|source| OpenError { path: path.clone(), source })?;
+        self.file = opener.open(path).map_err(|source| OpenError { path: path.clone(), source })?;
         (self.full_second, self.torn) = (None, Torn::No);
         Ok(())
     }
@@ -150,15 +176,6 @@ impl Target {
         }
         error
     }
-}
-
-/// Opens a log file to append to, and creates it. **Blocks.**
-///
-/// # Errors
-/// As open(2).
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    #[expect(clippy::disallowed_methods, reason = "called at boot and by the writer thread")]
-    OpenOptions::new().append(true).create(true).mode(MODE).open(path)
 }
 
 /// Standard error under a descriptor of its own.

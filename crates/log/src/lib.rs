@@ -11,5 +11,6 @@ mod thread;
 mod writer;
 
 pub use error_log::{ErrorLog, ErrorTarget, LINE_BYTES_MAX};
+pub use files::{Disk, Opener};
 pub use local_time::UtcOffset;
 pub use writer::{LINES_LOST, LINES_UNWRITTEN, LogFile, OpenError, QUEUE_BYTES, QUEUE_LINES, Writer};

@@ -1,7 +1,7 @@
 //! The writer with real files: order, sharing, rotation, a full disk, a queue that overflows.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Record, Sink};
 
-use crate::{ErrorLog, ErrorTarget, LINES_LOST, LINES_UNWRITTEN, Writer};
+use crate::{Disk, ErrorLog, ErrorTarget, LINES_LOST, LINES_UNWRITTEN, QUEUE_BYTES, QUEUE_LINES, Writer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,6 +48,12 @@ fn rename(from: &Path, to: &Path) {
     fs::rename(from, to).expect("same directory");
 }
 
+fn started(queue_lines: usize, queue_bytes: usize) -> Writer {
+    let writer = Writer::with_queue(Box::new(Disk), queue_lines, queue_bytes);
+    writer.start().expect("a thread can be started");
+    writer
+}
+
 fn error_log(writer: &Writer, path: &Path, level: Level) -> Arc<ErrorLog> {
     let file = writer.open(path).expect("a scratch file can be created");
     let log = Arc::new(ErrorLog::new(writer, vec![ErrorTarget { file, level }]));
@@ -57,7 +63,7 @@ fn error_log(writer: &Writer, path: &Path, level: Level) -> Arc<ErrorLog> {
 
 #[test]
 fn lines_keep_their_order_and_a_path_is_one_file() {
-    let (scratch, writer) = (Scratch::new("order"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("order"), started(QUEUE_LINES, QUEUE_BYTES));
     let path = scratch.file("access.log");
     let (first, second) = (writer.open(&path).unwrap(), writer.open(&path).unwrap());
     assert_eq!(first.id(), second.id());
@@ -72,7 +78,7 @@ fn lines_keep_their_order_and_a_path_is_one_file() {
 
 #[test]
 fn producers_on_many_threads_lose_nothing() {
-    let (scratch, writer) = (Scratch::new("threads"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("threads"), started(QUEUE_LINES, QUEUE_BYTES));
     let file = writer.open(&scratch.file("access.log")).unwrap();
     std::thread::scope(|scope| {
         for t in 0..4 {
@@ -91,7 +97,7 @@ fn producers_on_many_threads_lose_nothing() {
 
 #[test]
 fn files_that_cannot_be_opened_say_so_as_nginx_does() {
-    let (scratch, writer) = (Scratch::new("open"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("open"), started(QUEUE_LINES, QUEUE_BYTES));
     let missing = scratch.file("none/access.log");
     let error = writer.open(&missing).unwrap_err();
     let expected = format!("open() \"{}\" failed (2: No such file or directory)", missing.display());
@@ -100,7 +106,7 @@ fn files_that_cannot_be_opened_say_so_as_nginx_does() {
 
 #[test]
 fn reopening_follows_a_rotation_and_reports_what_is_gone() {
-    let (scratch, writer) = (Scratch::new("reopen"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("reopen"), started(QUEUE_LINES, QUEUE_BYTES));
     let (path, rotated) = (scratch.file("access.log"), scratch.file("access.log.1"));
     let log = error_log(&writer, &scratch.file("error.log"), Level::Error);
     let file = writer.open(&path).unwrap();
@@ -125,7 +131,7 @@ fn reopening_follows_a_rotation_and_reports_what_is_gone() {
 #[test]
 fn a_full_disk_is_reported_once_a_second_and_counted() {
     let _counters = crate::writer::lock(&COUNTERS);
-    let (scratch, writer) = (Scratch::new("full"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("full"), started(QUEUE_LINES, QUEUE_BYTES));
     let log = error_log(&writer, &scratch.file("error.log"), Level::Error);
     let full = writer.open(Path::new("/dev/full")).unwrap();
     let unwritten = LINES_UNWRITTEN.value();
@@ -149,7 +155,7 @@ fn a_full_disk_is_reported_once_a_second_and_counted() {
 #[test]
 fn an_error_log_on_a_full_disk_does_not_report_to_itself() {
     let _counters = crate::writer::lock(&COUNTERS);
-    let writer = Writer::start().unwrap();
+    let writer = started(QUEUE_LINES, QUEUE_BYTES);
     let log = error_log(&writer, Path::new("/dev/full"), Level::Error);
     log.log(Level::Error, format_args!("no room"));
     assert!(writer.flush(PATIENCE));
@@ -159,7 +165,7 @@ fn an_error_log_on_a_full_disk_does_not_report_to_itself() {
 #[test]
 fn an_overflow_loses_lines_counts_them_and_says_so_when_there_is_room() {
     let _counters = crate::writer::lock(&COUNTERS);
-    let (scratch, writer) = (Scratch::new("overflow"), Writer::start_with(4, 1 << 20).unwrap());
+    let (scratch, writer) = (Scratch::new("overflow"), started(4, 1 << 20));
     let log = error_log(&writer, &scratch.file("error.log"), Level::Error);
     // A pipe that nobody reads holds the writer as a stuck disk would.
     let fifo = scratch.file("pipe");
@@ -197,7 +203,7 @@ fn an_overflow_loses_lines_counts_them_and_says_so_when_there_is_room() {
 #[test]
 fn a_line_larger_than_the_queue_is_lost_alone() {
     let _counters = crate::writer::lock(&COUNTERS);
-    let (scratch, writer) = (Scratch::new("large"), Writer::start_with(16, 100).unwrap());
+    let (scratch, writer) = (Scratch::new("large"), started(16, 100));
     let file = writer.open(&scratch.file("access.log")).unwrap();
     file.write(vec![b'x'; 101]);
     file.write(b"small\n".to_vec());
@@ -207,7 +213,7 @@ fn a_line_larger_than_the_queue_is_lost_alone() {
 
 #[test]
 fn error_lines_look_as_nginx_writes_them() {
-    let (scratch, writer) = (Scratch::new("format"), Writer::start().unwrap());
+    let (scratch, writer) = (Scratch::new("format"), started(QUEUE_LINES, QUEUE_BYTES));
     let (all, few) = (writer.open(&scratch.file("all")).unwrap(), writer.open(&scratch.file("few")).unwrap());
     let targets =
         vec![ErrorTarget { file: all, level: Level::Info }, ErrorTarget { file: few, level: Level::Crit }];
@@ -229,15 +235,42 @@ fn error_lines_look_as_nginx_writes_them() {
 }
 
 #[test]
+fn without_a_thread_the_caller_writes_and_hands_files_on() {
+    let (scratch, writer) = (Scratch::new("unstarted"), Writer::new(Box::new(Disk)));
+    let (path, rotated) = (scratch.file("access.log"), scratch.file("access.log.1"));
+    let file = writer.open(&path).unwrap();
+    file.write(b"first\n".to_vec());
+    assert_eq!(text(&path), "");
+    assert!(writer.flush(PATIENCE));
+    assert_eq!(text(&path), "first\n");
+    file.write(b"second\n".to_vec());
+    rename(&path, &rotated);
+    writer.reopen();
+    assert_eq!((text(&rotated), text(&path)), ("first\nsecond\n".to_owned(), String::new()));
+    let gone = writer.open(&scratch.file("gone.log")).unwrap();
+    drop(gone);
+    let files = writer.files().unwrap();
+    assert_eq!(files.len(), 1, "files without a handle are not handed on");
+    let (name, mut copy) = files.into_iter().next().unwrap();
+    assert_eq!(name, path);
+    copy.write_all(b"by another\n").unwrap();
+    writer.start().unwrap();
+    writer.start().unwrap();
+    file.write(b"third\n".to_vec());
+    assert!(writer.shutdown(PATIENCE));
+    assert_eq!(text(&path), "by another\nthird\n");
+}
+
+#[test]
 fn no_target_means_nothing_is_enabled() {
-    let writer = Writer::start().unwrap();
+    let writer = started(QUEUE_LINES, QUEUE_BYTES);
     let log = ErrorLog::new(&writer, Vec::new());
     assert!(!log.enabled(Level::Emerg));
 }
 
 #[test]
 fn standard_error_by_its_name_is_standard_error() {
-    let writer = Writer::start().unwrap();
+    let writer = started(QUEUE_LINES, QUEUE_BYTES);
     let by_name = writer.open(Path::new("/dev/stderr")).unwrap();
     assert_eq!(by_name.id(), writer.stderr().unwrap().id());
 }

@@ -15,9 +15,9 @@ use clearway_metrics::Counter;
 use clearway_offload::{Bell, Ring, Service};
 
 use crate::error_log::ErrorLog;
-use crate::files::{self, Target};
+use crate::files::{self, Opener, Target};
 use crate::local_time::UtcOffset;
-use crate::thread::WriterThread;
+use crate::thread::{self, Desk};
 
 /// Lines that may wait for the writer, all logs together. Each place takes 48 bytes.
 pub const QUEUE_LINES: usize = 32_768;
@@ -38,12 +38,12 @@ pub static LINES_UNWRITTEN: Counter = Counter::new(
     "Log lines that were lost because writing failed, such as on a full disk; the error log says why.",
 );
 
-/// The log writer: a thread and the files that it writes. Dropping it stops the thread once it has
-/// written what is queued.
+/// The log writer: files and, once it is started, a thread that writes them. Dropping it stops the
+/// thread when what is queued is written.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    service: Service,
+    service: Mutex<Option<Service>>,
 }
 
 /// Where lines go: a log file or standard error. Clones are the same file, which is closed some time
@@ -61,16 +61,16 @@ pub struct OpenError {
 }
 
 impl Writer {
-    /// Starts the thread and reads the time zone. At boot: **blocks** for a moment.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
-    pub fn start() -> io::Result<Self> {
-        Self::start_with(QUEUE_LINES, QUEUE_BYTES)
+    /// A writer without a thread: files can be opened and lines queued, and `flush` writes them on its
+    /// caller's thread. Reads the time zone: **blocks** for a moment.
+    #[must_use]
+    pub fn new(opener: Box<dyn Opener>) -> Self {
+        Self::with_queue(opener, QUEUE_LINES, QUEUE_BYTES)
     }
 
-    pub(crate) fn start_with(queue_lines: usize, queue_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn with_queue(opener: Box<dyn Opener>, queue_lines: usize, queue_bytes: usize) -> Self {
         let shared = Arc::new(Shared {
+            opener,
             queue: Ring::new(queue_lines),
             bell: Arc::new(Bell::new()),
             queued_bytes: AtomicUsize::new(0),
@@ -82,13 +82,26 @@ impl Writer {
             flush_done: AtomicU32::new(0),
             registry: Mutex::default(),
             report: Mutex::default(),
+            desk: Mutex::default(),
         });
         shared.utc_offset.refresh((clearway_os::clock::unix_ms() / 1000).cast_signed());
-        let thread = WriterThread::new(Arc::clone(&shared));
-        let service = Service::start("log writer", Arc::clone(&shared.bell), |blocking, stop| {
-            thread.run(blocking, stop)
-        })?;
-        Ok(Self { shared, service })
+        Self { shared, service: Mutex::new(None) }
+    }
+
+    /// Starts the thread, unless it runs already.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(&self) -> io::Result<()> {
+        let mut service = lock(&self.service);
+        if service.is_none() {
+            let shared = Arc::clone(&self.shared);
+            *service =
+                Some(Service::start("log writer", Arc::clone(&self.shared.bell), move |blocking, stop| {
+                    thread::run(&shared, blocking, stop);
+                })?);
+        }
+        Ok(())
     }
 
     /// Opens (and creates) a file to append to; the same path gives the same file, and `/dev/stderr`
@@ -107,7 +120,8 @@ impl Writer {
         if let Some(file) = registry.find(Some(path)) {
             return Ok(file);
         }
-        let file = files::open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
+        let file = self.shared.opener.open(path);
+        let file = file.map_err(|source| OpenError { path: path.to_owned(), source })?;
         Ok(registry.add(&self.shared, Some(path), file))
     }
 
@@ -129,17 +143,37 @@ impl Writer {
         *lock(&self.shared.report) = Arc::downgrade(log);
     }
 
-    /// Opens all files anew once what is queued is written (signal USR1 after a rotation). A file that
-    /// cannot be opened is reported and the old one kept. Does not wait.
+    /// Every file that somebody has a handle of, with a duplicate of its present descriptor: what a
+    /// master hands to its worker. Standard error is not among them. **Blocks** for a moment.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn files(&self) -> io::Result<Vec<(PathBuf, File)>> {
+        let mut desk = lock(&self.shared.desk);
+        desk.adopt(&self.shared);
+        desk.files()
+    }
+
+    /// Opens all files anew once what is queued is written (signal USR1 after a rotation, and the
+    /// commit of a reload). A file that cannot be opened is reported and the old one kept. Does not wait
+    /// for the thread; without one the caller does it, and **blocks**.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::SeqCst);
-        self.shared.bell.ring();
+        if lock(&self.service).is_some() {
+            self.shared.bell.ring();
+        } else {
+            thread::pass(&self.shared);
+        }
     }
 
     /// Waits until what was handed over before is written, `limit` at most; `false` if it is not.
-    /// **Blocks**: for the main thread.
+    /// Without a thread the caller writes it. **Blocks**: for the main thread.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
+        if lock(&self.service).is_none() {
+            thread::pass(&self.shared);
+            return true;
+        }
         let asked = self.shared.flush_asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.shared.bell.ring();
         let end = Instant::now() + limit;
@@ -159,7 +193,13 @@ impl Writer {
     /// has ended. Lines that come later are lost. **Blocks**: for the main thread at exit.
     #[must_use]
     pub fn shutdown(&self, limit: Duration) -> bool {
-        self.service.stop_and_wait(limit)
+        match &*lock(&self.service) {
+            Some(service) => service.stop_and_wait(limit),
+            None => {
+                thread::pass(&self.shared);
+                true
+            }
+        }
     }
 
     /// The offset of local time from UTC, kept up to date by the writer thread.
@@ -218,8 +258,8 @@ pub(crate) struct Line {
 }
 
 /// What producers, boot and the writer thread share.
-#[derive(Debug)]
 pub(crate) struct Shared {
+    pub(crate) opener: Box<dyn Opener>,
     pub(crate) queue: Ring<Line>,
     pub(crate) bell: Arc<Bell>,
     /// Of the lines in the queue. Added before a push and taken back after the pop.
@@ -235,6 +275,14 @@ pub(crate) struct Shared {
     /// Never locked by a loop: files are opened at boot, and handles go without it.
     pub(crate) registry: Mutex<Registry>,
     pub(crate) report: Mutex<Weak<ErrorLog>>,
+    /// Held by who writes: the thread, or without one who flushes.
+    pub(crate) desk: Mutex<Desk>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("queue", &self.queue).finish_non_exhaustive()
+    }
 }
 
 /// Files that are open, and those that the writer thread does not know yet.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clearway_base::Errno;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_conf::Source;
-use clearway_log::{ErrorLog, Writer};
+use clearway_log::{Disk, ErrorLog, Writer};
 use clearway_net::bind::{self, Request, Sockets};
 use clearway_os::process;
 use clearway_os::signal::{self, Signal, SignalSet};
@@ -39,7 +39,8 @@ pub fn run(source: &dyn Source, paths: &Paths, ready: impl FnOnce()) -> Result<(
     let signals = SignalSet::of(&[Signal::TERM, Signal::INT, Signal::QUIT]);
     signal::block_all();
     signal::ignore_sigpipe();
-    let writer = Arc::new(Writer::start().map_err(|error| say_emerg(&error))?);
+    let writer = Arc::new(Writer::new(Box::new(Disk)));
+    writer.start().map_err(|error| say_emerg(&error))?;
     let result = run_with(source, paths, &writer, |worker, log| {
         ready();
         wait(worker, &signals, log)

@@ -6,7 +6,7 @@ use crate::support::{Lines, Site, load};
 use clearway_http::{
     BodyError, BodyFilter, Chunk, Cost, Exchange, FilterSpec, Mark, Module, Next, Phase, PhaseHandler, Step,
 };
-use clearway_log::Writer;
+use clearway_log::{Disk, Writer};
 
 /// Answers under `/stream/` with three chunks of unknown total length, and under `/huge/` with more than
 /// any socket takes at once.
@@ -304,7 +304,8 @@ fn mistakes_are_told_in_the_words_of_nginx() {
         ("access_log a b;", "unknown log format \"b\" in nginx.conf:2"),
         ("server { try_files a =x; }", "invalid code \"=x\" in nginx.conf:2"),
     ];
-    let writer = Arc::new(Writer::start().unwrap());
+    let writer = Arc::new(Writer::new(Box::new(Disk)));
+    writer.start().unwrap();
     for (http, message) in cases {
         let root = std::env::temp_dir();
         let error = load(http, &root, &writer, &Arc::new(Lines::default()), &[]).err();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level, Record, Sink};
 use clearway_conf::{Error, Loader, Memory};
 use clearway_http::{Environment, HttpLoader, Listener, Module, Services, Snapshot};
-use clearway_log::Writer;
+use clearway_log::{Disk, Writer};
 use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
 use clearway_net::accept::{AcceptPolicy, Accepted};
 use clearway_offload::{Pool, PoolConfig};
@@ -54,7 +54,8 @@ impl Site {
     pub(crate) fn start_with(http: &str, extra: &[&'static Module]) -> Self {
         let (port, root) = (free_port(), scratch());
         let http = http.replace("PORT", &port.to_string()).replace("ROOT", root.to_str().unwrap());
-        let writer = Arc::new(Writer::start().unwrap());
+        let writer = Arc::new(Writer::new(Box::new(Disk)));
+        writer.start().unwrap();
         let lines = Arc::new(Lines::default());
         let loaded = load(&http, &root, &writer, &lines, extra).unwrap();
         let snapshot = Arc::new(loaded.0);
