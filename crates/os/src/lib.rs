@@ -2,9 +2,12 @@
 //! libc function. Calls that can block say so; what is not documented as blocking may be made on a
 //! loop. Any thread.
 
+pub mod channel;
+pub mod child;
 pub mod clock;
 pub mod epoll;
 pub mod futex;
+pub mod poll;
 pub mod process;
 pub mod shared_memory;
 pub mod signal;

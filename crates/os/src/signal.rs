@@ -1,8 +1,10 @@
-//! Signals are taken by one thread that waits for them; every other thread has them blocked.
+//! Signals are taken by one thread that waits for them; every other thread has them blocked. No handler
+//! is ever installed.
 #![expect(unsafe_code, reason = "calls that rustix does not wrap")]
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// A set of signals, such as those that a server acts on.
@@ -14,6 +16,20 @@ pub struct SignalSet(libc::sigset_t);
 pub struct Signal(pub i32);
 
 impl Signal {
+    /// The configuration anew.
+    pub const HUP: Self = Self(libc::SIGHUP);
+    /// Log files anew.
+    pub const USR1: Self = Self(libc::SIGUSR1);
+    /// The executable anew.
+    pub const USR2: Self = Self(libc::SIGUSR2);
+    /// Graceful shutdown of the workers.
+    pub const WINCH: Self = Self(libc::SIGWINCH);
+    /// A child has ended.
+    pub const CHLD: Self = Self(libc::SIGCHLD);
+    /// A timer has expired.
+    pub const ALRM: Self = Self(libc::SIGALRM);
+    /// The end, at once: nobody can be asked to take it.
+    pub const KILL: Self = Self(libc::SIGKILL);
     /// Fast shutdown.
     pub const TERM: Self = Self(libc::SIGTERM);
     /// Fast shutdown, from a terminal.
@@ -77,12 +93,89 @@ impl Signal {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
-            libc::SIGTERM => "SIGTERM",
+            libc::SIGHUP => "SIGHUP",
             libc::SIGINT => "SIGINT",
             libc::SIGQUIT => "SIGQUIT",
+            libc::SIGKILL => "SIGKILL",
+            libc::SIGUSR1 => "SIGUSR1",
+            libc::SIGUSR2 => "SIGUSR2",
+            libc::SIGALRM => "SIGALRM",
+            libc::SIGTERM => "SIGTERM",
+            libc::SIGCHLD => "SIGCHLD",
+            libc::SIGWINCH => "SIGWINCH",
             _ => "signal",
         }
     }
+}
+
+/// A signal with who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The signal.
+    pub signal: Signal,
+    /// The process that sent it (of SIGCHLD: the child that it is about); 0 is the kernel, or a
+    /// process that this one cannot see.
+    pub sender_pid: u32,
+}
+
+/// Signals as a descriptor that is readable while one of them waits to be taken; see signalfd(2).
+#[derive(Debug)]
+pub struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    /// A descriptor for these signals, nonblocking and close-on-exec. They must be blocked in every
+    /// thread. It is about the signals of whichever process reads it: a child makes its own.
+    ///
+    /// # Errors
+    /// As signalfd(2): too many descriptors, no memory.
+    pub fn new(signals: &SignalSet) -> io::Result<Self> {
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        // SAFETY: reads an initialised set; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const signals.0, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was opened just now and belongs to nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Takes a signal that has come, `None` if there is none. The kernel keeps no more than one of each
+    /// number, and the order between numbers is by number.
+    ///
+    /// # Errors
+    /// As read(2), except EINTR and EAGAIN.
+    pub fn take(&self) -> io::Result<Option<Received>> {
+        let mut record = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        let size = match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut record[..])) {
+            Ok(size) => size,
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        assert_eq!(size, record.len(), "a signalfd gives whole records");
+        let word = |at| u32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let signal = Signal(word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo)).cast_signed());
+        let sender_pid = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_pid));
+        Ok(Some(Received { signal, sender_pid }))
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Sends `signal` to one process.
+///
+/// # Errors
+/// As kill(2): ESRCH if there is no such process, EPERM, EINVAL for a number that is no signal. ESRCH
+/// as well for 0 and what exceeds every process id: kill(2) would take those for groups of processes.
+pub fn kill(pid: u32, signal: Signal) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().filter(|&pid| pid > 0) else {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    };
+    // SAFETY: takes integers and touches no memory of ours.
+    if unsafe { libc::kill(pid, signal.0) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Ignores SIGPIPE for the process: a write to a closed peer is EPIPE.
@@ -114,5 +207,39 @@ mod tests {
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
         assert_eq!(set.wait(None).unwrap(), Some(Signal(libc::SIGUSR2)));
         assert_eq!(set.wait(Some(Duration::from_millis(1))).unwrap(), None);
+    }
+
+    #[test]
+    fn a_descriptor_tells_which_signal_came_from_whom() {
+        let set = SignalSet::of(&[Signal::WINCH, Signal::ALRM]);
+        set.block();
+        let fd = SignalFd::new(&set).unwrap();
+        assert_eq!(fd.take().unwrap(), None);
+        // SAFETY: sends signals that are blocked to the calling thread: its queue is its own.
+        unsafe {
+            libc::pthread_kill(libc::pthread_self(), libc::SIGWINCH);
+            libc::pthread_kill(libc::pthread_self(), libc::SIGALRM);
+        }
+        let sender_pid = std::process::id();
+        assert_eq!(crate::poll::wait(&[fd.as_fd()], None).unwrap(), [true]);
+        assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::ALRM, sender_pid }));
+        assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::WINCH, sender_pid }));
+        assert_eq!(fd.take().unwrap(), None);
+    }
+
+    #[test]
+    fn groups_of_processes_get_no_signal() {
+        for pid in [0, u32::MAX, i32::MAX as u32] {
+            assert_eq!(kill(pid, Signal::WINCH).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        }
+        assert_eq!(kill(std::process::id(), Signal(0)).ok(), Some(()));
+        assert_eq!(kill(std::process::id(), Signal(4000)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn names_are_those_of_the_system() {
+        assert_eq!((Signal::HUP.0, Signal::HUP.name()), (1, "SIGHUP"));
+        assert_eq!((Signal::CHLD.0, Signal::CHLD.name()), (17, "SIGCHLD"));
+        assert_eq!(Signal(64).name(), "signal");
     }
 }

@@ -1,0 +1,179 @@
+//! Child processes: making them, hearing of their end, and what a process does to itself on the way to
+//! becoming a daemon. Boot and the master, which has one thread; never a loop.
+#![expect(unsafe_code, reason = "rustix has no fork")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::Mode;
+use rustix::io::FdFlags;
+use rustix::process::{Pid, WaitOptions};
+
+/// The bit of a wait status that says that a core was dumped, see wait(2).
+const DUMPED: i32 = 0x80;
+
+/// Which of the two processes it is that comes back from [`fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The process that called; the new one has this id.
+    Parent(u32),
+    /// The new process.
+    Child,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By exit(3), with this code from 0 to 255.
+    Code(i32),
+    /// By a signal.
+    Signal {
+        /// Its number, see signal(7).
+        number: i32,
+        /// Whether a core was dumped.
+        dumped: bool,
+    },
+}
+
+/// One of the three descriptors that every program expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standard {
+    /// 0
+    Input,
+    /// 1
+    Output,
+    /// 2
+    Error,
+}
+
+/// Whether a descriptor goes to a program that is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExec {
+    /// It is closed: what everything in this crate opens with.
+    Close,
+    /// It stays open under its number.
+    Keep,
+}
+
+/// Makes a process that is a copy of this one. What is blocked, ignored, open and mapped stays so; the
+/// copy has a single thread.
+///
+/// # Errors
+/// As fork(2). `Unsupported` if this process has more than one thread: the others would be missing in
+/// the copy, with what they had locked. As opendir(3) if procfs does not tell the number.
+pub fn fork() -> io::Result<Forked> {
+    if threads()? != 1 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "fork() with more than one thread"));
+    }
+    // SAFETY: this process has one thread, which is here, so that no lock is held in the copy by a thread
+    // that it does not have, and no other thread can appear meanwhile.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(pid.unsigned_abs())),
+    }
+}
+
+/// How many threads this process has. **Blocks** (procfs).
+///
+/// # Errors
+/// As opendir(3), where there is no procfs.
+pub fn threads() -> io::Result<usize> {
+    #[expect(clippy::disallowed_methods, reason = "procfs, and no loop: see the head of this file")]
+    let tasks = std::fs::read_dir("/proc/self/task")?;
+    let mut count = 0;
+    for task in tasks {
+        task?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes a child that has ended; `None` if none has, or there are no children. To be asked until it says
+/// `None`: the kernel makes one SIGCHLD of several.
+///
+/// # Errors
+/// As waitpid(2), except EINTR and ECHILD.
+pub fn reap() -> io::Result<Option<(u32, Exit)>> {
+    let (pid, status) = match rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
+        Ok(Some(ended)) => ended,
+        Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let exit = match status.terminating_signal() {
+        Some(number) => Exit::Signal { number, dumped: status.as_raw() & DUMPED != 0 },
+        None => {
+            Exit::Code(status.exit_status().expect("without WUNTRACED a child ended in one way or the other"))
+        }
+    };
+    Ok(Some((number(pid), exit)))
+}
+
+/// The process that made this one, or that adopted it; 0 if it is not visible from here.
+#[must_use]
+pub fn parent_id() -> u32 {
+    rustix::process::getppid().map_or(0, number)
+}
+
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Leaves the terminal and the group of processes: this process leads a new session.
+///
+/// # Errors
+/// As setsid(2): EPERM for a process that leads a group.
+pub fn set_sid() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// The permissions that new files do not get, such as `0o022`; returns what it was.
+pub fn set_umask(mask: u32) -> u32 {
+    rustix::process::umask(Mode::from_raw_mode(mask)).as_raw_mode()
+}
+
+/// Makes one of the three standard descriptors another name of `from`, such as /dev/null or a log; it
+/// goes to programs that are executed.
+///
+/// # Errors
+/// As dup2(2).
+pub fn redirect(from: BorrowedFd<'_>, onto: Standard) -> io::Result<()> {
+    Ok(match onto {
+        Standard::Input => rustix::stdio::dup2_stdin(from),
+        Standard::Output => rustix::stdio::dup2_stdout(from),
+        Standard::Error => rustix::stdio::dup2_stderr(from),
+    }?)
+}
+
+/// Says whether `fd` goes to a program that is executed.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn set_close_on_exec(fd: impl AsFd, on_exec: OnExec) -> io::Result<()> {
+    let mut flags = rustix::io::fcntl_getfd(&fd)?;
+    flags.set(FdFlags::CLOEXEC, on_exec == OnExec::Close);
+    Ok(rustix::io::fcntl_setfd(&fd, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_fork_with_threads() {
+        // The harness has a thread besides this one.
+        assert!(threads().unwrap() >= 2);
+        assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn on_exec_can_be_said_and_taken_back() {
+        let (fd, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        for on_exec in [OnExec::Keep, OnExec::Close] {
+            set_close_on_exec(&fd, on_exec).unwrap();
+            let close = rustix::io::fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC);
+            assert_eq!(close, on_exec == OnExec::Close);
+        }
+    }
+}
