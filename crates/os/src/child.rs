@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "rustix has no fork")]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::Mode;
 use rustix::io::FdFlags;
@@ -144,6 +144,25 @@ pub fn redirect(from: BorrowedFd<'_>, onto: Standard) -> io::Result<()> {
         Standard::Output => rustix::stdio::dup2_stdout(from),
         Standard::Error => rustix::stdio::dup2_stderr(from),
     }?)
+}
+
+/// Takes over a descriptor that the program was started with, by its number; it is closed at the next
+/// execve(2) from now on. To be called once for each number: the caller owns it.
+///
+/// # Errors
+/// EBADF if no such descriptor is open, or if it is one of the three standard ones.
+pub fn adopt(number: i32) -> io::Result<OwnedFd> {
+    if number < 3 {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    // SAFETY: asks about a number; nothing is read or written through it if it is not open.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and by the contract above nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    set_close_on_exec(&fd, OnExec::Close)?;
+    Ok(fd)
 }
 
 /// Says whether `fd` goes to a program that is executed.
