@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use crate::client::{Connection, End, NoAnswer};
+use rustix::process::Signal;
+
+use crate::client::{Connection, End, NoAnswer, PATIENCE};
 use crate::response::{Answer, Response};
 use crate::server::{Binary, Server, Setup};
-use crate::wait_until;
 
 /// How long a server that has announced the end of a connection may take to close it.
-const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection that goes on is watched for bytes that nobody asked for, or a close.
 const QUIET: Duration = Duration::from_millis(25);
 
@@ -221,7 +222,6 @@ impl Case {
             failures.extend(problem.map(|texts| describe(number, &exchange.title(), &texts)));
         }
         if self.logs == Logs::Compared && only.is_none() {
-            settle(&oracle, &ours);
             let logs = (log_of(&mut oracle), log_of(&mut ours));
             if logs.0 != logs.1 {
                 failures.push(format!("--- access log\n{}", comparison(&logs)));
@@ -396,19 +396,18 @@ fn is_date(value: &str) -> bool {
     value.len() == 29 && value.ends_with(" GMT") && value.as_bytes()[3] == b','
 }
 
-/// Some requests are logged only when their connection has been closed by both sides; the last client
-/// has just done so.
-fn settle(oracle: &Server, ours: &Server) {
-    std::thread::sleep(2 * QUIET);
-    let lines = |server: &Server| server.access_log().lines().count();
-    wait_until(CLOSE_LIMIT, || lines(oracle) == lines(ours));
-}
+/// Asked for last, and left out of the log: when it is answered, the server has seen the end of every
+/// connection before it, and only then logs some of the requests on them.
+const LAST: &str = "/clearway-test-last";
 
 /// Ends the server and returns its access log without times.
 fn log_of(server: &mut Server) -> String {
-    server.stop();
-    let lines = server.access_log();
-    lines.lines().map(|line| format!("{}\n", neutral(&neutral_log_line(line), server))).collect()
+    server.get(LAST);
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).is_some(), "SIGQUIT ends a server without connections");
+    let log = server.access_log();
+    let lines = log.lines().filter(|line| !line.contains(LAST));
+    lines.map(|line| format!("{}\n", neutral(&neutral_log_line(line), server))).collect()
 }
 
 /// `ADDRESS - USER [TIME] "REQUEST" STATUS SIZE "REFERER" "AGENT"`: the time goes, and the size where

@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod differential;
+pub mod ports;
 pub mod process;
 pub mod response;
 pub mod server;

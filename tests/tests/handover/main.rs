@@ -10,12 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::server::is_root;
-use clearway_testkit::{Address, Binary, Connection, Product, Server, Setup};
+use clearway_testkit::{Address, Binary, Connection, End, Product, Server, Setup};
 
-/// How long the held requests hold their thread.
+/// How long `/spin` and `/sleep` hold their thread.
 const HOLD: Duration = Duration::from_millis(300);
-/// How long a cheap request may take meanwhile; without a hand-over it would be [`HOLD`] at least.
-const CHEAP_LIMIT: Duration = Duration::from_millis(100);
+/// What most cheap requests need less than beside holds of that length. One or the other may wait for a
+/// processor, on a busy machine for long; if the loop were held, nearly all would wait for [`HOLD`].
+const CHEAP_LIMIT: Duration = Duration::from_millis(150);
 const CHEAP_REQUESTS: usize = 200;
 
 /// One after the other. A test that failed does not keep the others from running.
@@ -38,6 +39,8 @@ fn setup(main: &str) -> Setup {
          location /cheap {{ return 200 cheap; }}\n\
          location /spin {{ testing_spin 300ms; }}\n\
          location /sleep {{ testing_sleep 300ms; }}\n\
+         location /long/spin {{ testing_spin 60s; }}\n\
+         location /long/sleep {{ testing_sleep 60s; }}\n\
          location /files/ {{ alias %%PREFIX%%/site/; }} }} }}\n"
     );
     Setup::new(Binary::under_test(), &config).file("site/f", "file\n")
@@ -70,25 +73,44 @@ fn while_held<R>(address: &Address, path: &str, holders: usize, work: impl FnOnc
     (result, answered.into_inner())
 }
 
-/// The slowest of [`CHEAP_REQUESTS`] over four connections, spread over some 600 ms.
-fn slowest_cheap(address: &Address, path: &str) -> Duration {
+/// What half of [`CHEAP_REQUESTS`] over four connections, spread over some 600 ms, take at most.
+fn typical_cheap(address: &Address, path: &str) -> Duration {
     let mut connections: Vec<_> = (0..4).map(|_| Connection::open(address).expect("it listens")).collect();
-    let mut slowest = Duration::ZERO;
-    for i in 0..CHEAP_REQUESTS {
+    let one = |i: usize| {
         let connection = &mut connections[i % 4];
         let began = Instant::now();
         assert_eq!(connection.ask(&ask(path)).status, 200);
-        slowest = slowest.max(began.elapsed());
+        let took = began.elapsed();
         thread::sleep(Duration::from_millis(3));
-    }
-    slowest
+        took
+    };
+    let mut took: Vec<Duration> = (0..CHEAP_REQUESTS).map(one).collect();
+    took.sort_unstable();
+    took[CHEAP_REQUESTS / 2]
 }
 
+/// Cheap requests beside clients that hold their threads again and again.
 fn others_go_on(server: &Server, path: &str, holders: usize) {
     let address = server.address();
-    let (slowest, answered) = while_held(&address, path, holders, || slowest_cheap(&address, "/cheap"));
-    assert!(slowest < CHEAP_LIMIT, "beside {holders} × {path}: {slowest:?}");
+    let (typical, answered) = while_held(&address, path, holders, || typical_cheap(&address, "/cheap"));
+    assert!(typical < CHEAP_LIMIT, "beside {holders} × {path}: {typical:?}");
     assert!(answered >= holders, "{answered} answers to {holders} clients");
+}
+
+/// Does `work` while so many clients hold their threads from before its start until after its end: what
+/// it needs from the server cannot come from a loop that waits for them.
+fn while_all_hold(server: &Server, path: &str, holders: usize, work: impl FnOnce()) {
+    let hold = |_| {
+        let mut connection = server.connect();
+        connection.send(ask(path).as_bytes());
+        connection
+    };
+    let mut holding: Vec<Connection> = (0..holders).map(hold).collect();
+    thread::sleep(Duration::from_millis(50));
+    work();
+    for connection in &mut holding {
+        assert_eq!(connection.next_event(Duration::from_millis(1)), End::Open, "{path} still holds");
+    }
 }
 
 #[test]
@@ -100,6 +122,20 @@ fn as_we_are() {
     let server = setup("").start();
     for (path, holders) in [("/spin", 1), ("/spin", 4), ("/sleep", 1), ("/sleep", 4), ("/sleep", 32)] {
         others_go_on(&server, path, holders);
+    }
+}
+
+#[test]
+fn while_nobody_lets_go() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    for (path, holders) in [("/long/spin", 1), ("/long/spin", 4), ("/long/sleep", 1), ("/long/sleep", 32)] {
+        let server = setup("").start();
+        while_all_hold(&server, path, holders, || {
+            typical_cheap(&server.address(), "/cheap");
+        });
     }
 }
 
@@ -122,9 +158,9 @@ fn files_go_on_too() {
         return;
     }
     let server = setup("").start();
-    let address = server.address();
-    let (slowest, _) = while_held(&address, "/sleep", 4, || slowest_cheap(&address, "/files/f"));
-    assert!(slowest < CHEAP_LIMIT, "{slowest:?}");
+    while_all_hold(&server, "/long/sleep", 4, || {
+        typical_cheap(&server.address(), "/files/f");
+    });
 }
 
 #[test]
@@ -134,16 +170,11 @@ fn new_connections_are_accepted() {
         return;
     }
     let server = setup("").start();
-    let address = server.address();
-    let (slowest, _) = while_held(&address, "/spin", 4, || {
-        let one = || {
-            let began = Instant::now();
+    while_all_hold(&server, "/long/spin", 4, || {
+        for _ in 0..50 {
             assert_eq!(server.get("/cheap").status, 200);
-            began.elapsed()
-        };
-        (0..50).map(|_| one()).max().unwrap_or_default()
+        }
     });
-    assert!(slowest < CHEAP_LIMIT, "{slowest:?}");
 }
 
 /// The test that the others test something.
@@ -156,15 +187,17 @@ fn without_the_hand_over_everybody_waits() {
     }
     let server = setup("handover_after off;").start();
     let address = server.address();
-    let mut holder = Connection::open(&address).expect("it listens");
     let mut cheap = server.connect();
-    assert_eq!(cheap.ask(&ask("/cheap")).status, 200);
-    holder.send(ask("/sleep").as_bytes());
-    thread::sleep(Duration::from_millis(50));
-    let began = Instant::now();
-    assert_eq!(cheap.ask(&ask("/cheap")).status, 200);
-    assert!(began.elapsed() > HOLD / 2, "{:?}", began.elapsed());
-    assert_eq!(holder.response().status, 200);
+    // One of the cheap requests is on its way when the hold begins, or comes soon after.
+    let (slowest, _) = while_held(&address, "/sleep", 1, || {
+        let one = |_| {
+            let began = Instant::now();
+            assert_eq!(cheap.ask(&ask("/cheap")).status, 200);
+            began.elapsed()
+        };
+        (0..5).map(one).max().unwrap_or_default()
+    });
+    assert!(slowest > HOLD / 2, "{slowest:?}");
 }
 
 /// Running out of spare carriers is said, at most once a second, and the cheap requests go on between
@@ -178,11 +211,12 @@ fn running_out_of_carriers() {
     let server = setup("handover_carriers 4;").start();
     let address = server.address();
     let began = Instant::now();
-    let (_, answered) = while_held(&address, "/sleep", 16, || slowest_cheap(&address, "/cheap"));
+    let (_, answered) = while_held(&address, "/sleep", 16, || typical_cheap(&address, "/cheap"));
     assert!(answered >= 16, "{answered} answers");
-    let alerts = server.error_log().lines().filter(|line| line.contains("[alert]")).count();
+    let log = server.wait_log("logs/error.log", "[alert]");
+    let alerts = log.lines().filter(|line| line.contains("[alert]")).count();
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a test is short");
-    assert!(alerts >= 1 && alerts <= seconds + 2, "{alerts} alerts: {}", server.error_log());
+    assert!(alerts <= seconds + 2, "{alerts} alerts: {log}");
 }
 
 #[test]
@@ -193,9 +227,9 @@ fn threads_are_not_lost() {
     }
     let server = setup("").start();
     let address = server.address();
-    while_held(&address, "/sleep", 32, || slowest_cheap(&address, "/cheap"));
+    while_held(&address, "/sleep", 32, || typical_cheap(&address, "/cheap"));
     let after_one = clearway_testkit::process::threads(server.pid());
-    while_held(&address, "/sleep", 32, || slowest_cheap(&address, "/cheap"));
+    while_held(&address, "/sleep", 32, || typical_cheap(&address, "/cheap"));
     let after_two = clearway_testkit::process::threads(server.pid());
     assert!(after_two <= after_one + 8, "{after_one} threads, then {after_two}");
 }

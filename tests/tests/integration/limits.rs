@@ -2,7 +2,7 @@
 //! while, nothing spins, and everything recovers.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::process::{cpu_time, family};
@@ -39,12 +39,13 @@ fn out_of_descriptors() {
     server.wait_log("logs/error.log", "accept4() failed (24: Too many open files)");
     assert_eq!(first.ask(ASK).text(), "ok", "what is open goes on");
 
-    let before = (cpu(&server), server.error_log().matches("[crit]").count());
+    let before = (Instant::now(), cpu(&server), server.error_log().matches("[crit]").count());
     thread::sleep(Duration::from_secs(2));
-    let spent = cpu(&server) - before.0;
-    let lines = server.error_log().matches("[crit]").count() - before.1;
-    assert!(spent < Duration::from_millis(300), "accepting is paused, but {spent:?} of CPU went somewhere");
-    assert!(lines <= 6, "{lines} lines in two seconds");
+    let spent = cpu(&server) - before.1;
+    let lines = server.error_log().matches("[crit]").count() - before.2;
+    let seconds = usize::try_from(before.0.elapsed().as_secs()).expect("a test is short");
+    assert!(spent < Duration::from_millis(500), "accepting is paused, but {spent:?} of CPU went somewhere");
+    assert!(lines <= 3 * (seconds + 1), "{lines} lines in {seconds} seconds");
     assert!(server.error_log().contains("[crit]"));
 
     drop(waiting);
@@ -72,7 +73,7 @@ fn out_of_worker_connections() {
     let served = downloads.iter().filter(|(_, end)| *end == End::Data).count();
     assert!((8..=16).contains(&served), "{served} downloads at once");
     assert!(downloads.iter().all(|(_, end)| *end != End::Open), "nobody is left waiting");
-    let log = server.wait_log("logs/error.log", "[alert]");
+    let log = server.wait_log("logs/error.log", "16 worker_connections are not enough");
     let alert =
         |line: &str| line.contains("[alert]") && line.ends_with("16 worker_connections are not enough");
     assert!(log.lines().any(alert), "{log}");

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::server::free_port;
+use clearway_testkit::ports::free_port;
 use clearway_testkit::{Address, Binary, Connection, Product, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -111,8 +111,15 @@ fn takes_the_next_port_when_the_usual_one_is_taken() {
     if !is_clearway() {
         return;
     }
-    // Whoever holds 8080 already serves this test as well.
-    let _taken = TcpListener::bind("127.0.0.1:8080");
+    // Whoever holds 8080 for good serves this test as well; who holds it for a moment may not let it go
+    // while this test runs.
+    let mut taken = TcpListener::bind("127.0.0.1:8080");
+    wait_until(PATIENCE, || {
+        if taken.is_err() {
+            taken = TcpListener::bind("127.0.0.1:8080");
+        }
+        taken.is_ok()
+    });
     let serve = Serve::start("port", &[]);
     let Address::Tcp(address) = serve.address() else { panic!("not a TCP address") };
     assert!(address.port() > 8080 && address.ip().is_loopback(), "{address}");

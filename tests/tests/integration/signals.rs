@@ -1,6 +1,6 @@
 //! How a server ends: at once, or after what it has begun; and what it leaves behind.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::response::Answer;
@@ -32,10 +32,8 @@ fn term_ends_at_once() {
     let mut slow = server.connect();
     slow.send(ASK_BIG);
     assert_eq!(slow.next_event(PATIENCE), End::Data);
-    let began = Instant::now();
-    let status = server.stop();
-    assert_eq!(status.code(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(3), "took {:?}", began.elapsed());
+    // The download would hold up a server that waited for it for `send_timeout`, a minute.
+    assert_eq!(server.stop().code(), Some(0));
     assert_ne!(idle.next_event(PATIENCE), End::Data);
     let (data, end) = slow.read_to_end(PATIENCE);
     assert!(end != End::Open && data.len() < BIG_BYTES, "{end:?} after {} bytes", data.len());

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use clearway_testkit::{Binary, Product, Setup, server};
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::{Binary, Product, Setup, server, wait_until};
 
 use crate::deployed;
 
@@ -44,8 +45,9 @@ fn paths_are_relative_to_the_prefix() {
         .file("site/index.html", "relative\n")
         .start();
     assert_eq!(server.get("/").text(), "relative\n");
-    assert!(server.prefix().join("run.pid").exists());
-    assert!(server.prefix().join("logs/own.log").exists());
+    for file in ["run.pid", "logs/own.log"] {
+        assert!(wait_until(PATIENCE, || server.prefix().join(file).exists()), "{file}");
+    }
     assert!(server.wait_log("logs/a.log", "GET / HTTP/1.1").contains("200 9"));
 }
 

@@ -12,40 +12,41 @@ const HTTP: &str = "
     send_timeout 1s;
     keepalive_timeout 1s;
     server { listen %%PORT%%; root %%PREFIX%%/site; location /ok { return 200 ok; } }
-    server { listen %%PORT2%%; keepalive_timeout 30s 7s; location /ok { return 200 ok; } }";
+    server { listen %%PORT2%%; keepalive_timeout 100s 7s; location /ok { return 200 ok; } }";
 const ASK: &str = "GET /ok HTTP/1.1\r\nHost: a\r\n\r\n";
+/// What the configuration says, less what a clock of milliseconds may round off.
+const LIMIT: Duration = Duration::from_millis(990);
 const BIG_BYTES: usize = 24 << 20;
 
 fn start() -> Server {
     deployed("events { }", HTTP).file("site/big", vec![b'x'; BIG_BYTES]).start()
 }
 
-/// Sends, waits for the end, and says how long that took; nothing must come.
-fn silent_close(server: &Server, data: &str) -> Duration {
+/// Sends and waits for the end, which comes when the time is over; nothing else must come. The default
+/// of every time limit is longer than the patience of this test.
+fn silent_close(server: &Server, data: &str) {
+    let began = Instant::now();
     let mut connection = server.connect();
     connection.send(data.as_bytes());
-    let began = Instant::now();
     let (received, end) = connection.read_to_end(PATIENCE);
     assert_eq!((received.len(), end), (0, End::Closed), "after {data:?}");
-    began.elapsed()
+    assert!(began.elapsed() >= LIMIT, "{:?}", began.elapsed());
 }
 
 #[test]
 fn a_slow_head_is_closed_silently_and_logged_as_408() {
     let server = start();
     for data in ["GET /ok HT", "GET /ok HTTP/1.1\r\nHos", "GET /ok HTTP/1.1\r\nHost: a\r\n"] {
-        let took = silent_close(&server, data);
-        assert!(took > Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
+        silent_close(&server, data);
     }
-    let log = server.wait_log("logs/access.log", "408");
-    assert!(log.lines().count() >= 3 && log.lines().all(|line| line.contains("\" 408 0 \"-\"")), "{log}");
+    let log = server.wait_lines("logs/access.log", "\" 408 0 \"-\"", 3);
+    assert_eq!(log.lines().count(), 3, "{log}");
 }
 
 #[test]
 fn a_client_that_says_nothing_leaves_no_line() {
     let mut server = start();
-    let took = silent_close(&server, "");
-    assert!(took > Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
+    silent_close(&server, "");
     server.stop();
     assert_eq!(server.access_log(), "");
 }
@@ -54,7 +55,6 @@ fn a_client_that_says_nothing_leaves_no_line() {
 fn dripping_does_not_help() {
     let server = start();
     let mut connection = server.connect();
-    let began = Instant::now();
     let mut end = End::Open;
     for byte in b"GET /ok HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" {
         connection.send(&[*byte]);
@@ -64,18 +64,16 @@ fn dripping_does_not_help() {
         }
     }
     assert_ne!(end, End::Open, "the time is for the whole head");
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
 #[test]
 fn an_idle_connection_is_closed() {
     let server = start();
     let mut connection = server.connect();
-    assert_eq!(connection.ask(ASK).text(), "ok");
     let began = Instant::now();
+    assert_eq!(connection.ask(ASK).text(), "ok");
     assert_eq!(connection.next_event(PATIENCE), End::Closed);
-    let took = began.elapsed();
-    assert!(took > Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
+    assert!(began.elapsed() >= LIMIT, "{:?}", began.elapsed());
 }
 
 #[test]
