@@ -1,9 +1,9 @@
 //! Child processes: making them, hearing of their end, and what a process does to itself on the way to
 //! becoming a daemon. Boot and the master, which has one thread; never a loop.
-#![expect(unsafe_code, reason = "rustix has no fork")]
+#![expect(unsafe_code, reason = "rustix has no fork, and adopts no descriptors")]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::Mode;
 use rustix::io::FdFlags;
@@ -139,6 +139,15 @@ pub fn set_umask(mask: u32) -> u32 {
 /// # Errors
 /// As dup2(2).
 pub fn redirect(from: BorrowedFd<'_>, onto: Standard) -> io::Result<()> {
+    let number = match onto {
+        Standard::Input => 0,
+        Standard::Output => 1,
+        Standard::Error => 2,
+    };
+    if from.as_raw_fd() == number {
+        // Opened in the place of one that was closed: it is there, but would not survive exec.
+        return set_close_on_exec(from, OnExec::Keep);
+    }
     Ok(match onto {
         Standard::Input => rustix::stdio::dup2_stdin(from),
         Standard::Output => rustix::stdio::dup2_stdout(from),
@@ -147,19 +156,25 @@ pub fn redirect(from: BorrowedFd<'_>, onto: Standard) -> io::Result<()> {
 }
 
 /// Takes over a descriptor that the program was started with, by its number; it is closed at the next
-/// execve(2) from now on. To be called once for each number: the caller owns it.
+/// execve(2) from now on.
+///
+/// A descriptor that came through an execve(2) does not have the close-on-exec flag, and whatever this
+/// process opens has it, as does what was taken over: nothing that has an owner is given away again. To
+/// be called before anything is told to [`OnExec::Keep`].
 ///
 /// # Errors
-/// EBADF if no such descriptor is open, or if it is one of the three standard ones.
+/// EBADF if no such descriptor is open, if it is not one of those, or one of the three standard ones.
 pub fn adopt(number: i32) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(rustix::io::Errno::BADF.into());
     }
     // SAFETY: asks about a number; nothing is read or written through it if it is not open.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::fcntl(number, libc::F_GETFD) } {
+        -1 => return Err(io::Error::last_os_error()),
+        flags if flags & libc::FD_CLOEXEC != 0 => return Err(rustix::io::Errno::BADF.into()),
+        _ => {}
     }
-    // SAFETY: the descriptor is open, and by the contract above nobody else owns it.
+    // SAFETY: the descriptor is open, and nobody in this process owns it, by the flag that was checked.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     set_close_on_exec(&fd, OnExec::Close)?;
     Ok(fd)
@@ -177,6 +192,8 @@ pub fn set_close_on_exec(fd: impl AsFd, on_exec: OnExec) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::IntoRawFd;
+
     use super::*;
 
     #[test]
@@ -184,6 +201,20 @@ mod tests {
         // The harness has a thread besides this one.
         assert!(threads().unwrap() >= 2);
         assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn only_what_has_no_owner_is_adopted() {
+        let (fd, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let owned = fd.as_raw_fd();
+        for number in [-1, 0, 2, owned, 1 << 20] {
+            assert_eq!(adopt(number).unwrap_err().raw_os_error(), Some(libc::EBADF), "{number}");
+        }
+        // What a program was started with looks like this: open, without the flag, in nobody's hands.
+        let inherited = rustix::io::dup(&fd).unwrap().into_raw_fd();
+        let adopted = adopt(inherited).unwrap();
+        assert_eq!(adopted.as_raw_fd(), inherited);
+        assert!(adopt(inherited).is_err());
     }
 
     #[test]

@@ -1,10 +1,25 @@
-//! The process: its limits, its table of descriptors, the system's users. Boot only.
-#![expect(unsafe_code, reason = "the user database is libc's, and prctl has no wrapper")]
+//! The process: its limits, its table of descriptors, where it runs. Boot only.
 
-use std::ffi::CString;
+use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CpuSet;
+
+use crate::users;
+
+/// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
+const NICE_LIMIT_MAX: u64 = 40;
+
+/// What [`set_limit`] limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Open descriptors (RLIMIT_NOFILE).
+    Files,
+    /// The size of a core, in bytes (RLIMIT_CORE).
+    Core,
+}
 
 /// Whether the process runs with super-user rights.
 #[must_use]
@@ -27,17 +42,13 @@ pub fn hostname() -> Vec<u8> {
 /// Whether the user database has this user. **Blocks** (files, perhaps a directory service).
 #[must_use]
 pub fn user_exists(name: &[u8]) -> bool {
-    let Ok(name) = CString::new(name) else { return false };
-    // SAFETY: a valid string; the answer is compared with null only. Boot runs on one thread.
-    !unsafe { libc::getpwnam(name.as_ptr()) }.is_null()
+    users::find_user(name).is_ok_and(|user| user.is_some())
 }
 
 /// Whether the user database has this group. **Blocks** as [`user_exists`] does.
 #[must_use]
 pub fn group_exists(name: &[u8]) -> bool {
-    let Ok(name) = CString::new(name) else { return false };
-    // SAFETY: as above.
-    !unsafe { libc::getgrnam(name.as_ptr()) }.is_null()
+    users::find_group(name).is_ok_and(|group| group.is_some())
 }
 
 /// Descriptors that the process may open; `None` is no limit.
@@ -75,8 +86,71 @@ pub fn grow_descriptor_table(count: u64) {
 /// Has the kernel give this process small pages only (PR_SET_THP_DISABLE): the first touch of a huge
 /// one zeroes two megabytes on whichever thread it happens, and memory comes in steps of as much.
 pub fn refuse_huge_pages() {
-    // SAFETY: takes integers and touches no memory of ours. An old kernel that says EINVAL has none.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1_u64, 0_u64, 0_u64, 0_u64) };
+    // A kernel that refuses has none.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+/// Sets a limit, the soft and the hard one.
+///
+/// # Errors
+/// As setrlimit(2): EPERM to raise the hard limit without the right to.
+pub fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
+    let resource = match limit {
+        Limit::Files => Resource::Nofile,
+        Limit::Core => Resource::Core,
+    };
+    Ok(setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?)
+}
+
+/// Allows the process to raise the priority of its threads, also when it has no rights any more: what was
+/// demoted can be restored then.
+///
+/// # Errors
+/// As setrlimit(2): EPERM without the right to.
+pub fn allow_nice() -> io::Result<()> {
+    let limit = Some(NICE_LIMIT_MAX);
+    Ok(setrlimit(Resource::Nice, Rlimit { current: limit, maximum: limit })?)
+}
+
+/// Sets the nice value, from -20 to 19 (beyond, the nearest), of the calling thread and of those that
+/// it starts.
+///
+/// # Errors
+/// As setpriority(2): EACCES to raise the priority without the right to.
+pub fn set_priority(nice: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, nice)?)
+}
+
+/// Lets the calling thread, and those that it starts, run on these processors only (counted from 0).
+///
+/// # Errors
+/// As sched_setaffinity(2): EINVAL if none of them is there. `InvalidInput` as well for a number that
+/// no processor can have.
+pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such processor"));
+        }
+        set.set(cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Lets the process dump a core, and read its own files in /proc, again: a change of user takes both.
+///
+/// # Errors
+/// As prctl(2), PR_SET_DUMPABLE.
+pub fn set_dumpable() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+/// Changes the directory in which relative names begin, for the whole process. **Blocks** (a disk).
+///
+/// # Errors
+/// As chdir(2).
+pub fn change_directory(path: &Path) -> io::Result<()> {
+    Ok(rustix::process::chdir(path)?)
 }
 
 #[cfg(test)]
@@ -85,8 +159,8 @@ mod tests {
 
     #[test]
     fn knows_the_users_of_every_system() {
-        assert!(user_exists(b"root") && !user_exists(b"no such user") && !user_exists(b"a\0b"));
-        assert!(!group_exists(b"no such group"));
+        assert!(user_exists(b"root") && !user_exists(b"no such user"));
+        assert!(group_exists(b"root") && !group_exists(b"no such group"));
     }
 
     #[test]
@@ -94,5 +168,29 @@ mod tests {
         let before = descriptors_max();
         assert_eq!(raise_descriptors(1), before);
         grow_descriptor_table(before.unwrap_or(1024).min(4096));
+    }
+
+    #[test]
+    fn affinity_is_of_this_thread_and_of_processors_that_are_there() {
+        let before = rustix::thread::sched_getaffinity(None).unwrap();
+        let some = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap();
+        set_affinity(&[some]).unwrap();
+        let after = rustix::thread::sched_getaffinity(None).unwrap();
+        assert!(after.is_set(some) && after.count() == 1);
+        for none in [&[][..], &[CpuSet::MAX_CPU]] {
+            assert_eq!(set_affinity(none).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn a_lower_priority_is_everybody_s_right() {
+        set_priority(19).unwrap();
+        assert_eq!(crate::thread::nice(crate::thread::current()).unwrap(), 19);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_an_error() {
+        let error = change_directory(Path::new("/proc/self/no such directory")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }
