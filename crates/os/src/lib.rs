@@ -14,4 +14,5 @@ pub mod shared_memory;
 pub mod signal;
 pub mod socket;
 pub mod thread;
+pub mod title;
 pub mod users;
