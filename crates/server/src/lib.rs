@@ -5,6 +5,7 @@ pub mod built_in;
 pub mod core_conf;
 pub mod load;
 mod modules;
+pub mod options;
 pub mod reference;
 pub mod supervisor;
 mod worker;

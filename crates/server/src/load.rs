@@ -12,7 +12,7 @@ use clearway_log::{ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_offload::{Pool, PoolConfig};
 
-use crate::core_conf::{self, CoreConf, DIRECTIVES, ErrorLogSpec, MAIN};
+use crate::core_conf::{self, CoreConf, ErrorLogSpec, MAIN, Reader, TABLES};
 use crate::modules::MODULES;
 
 /// Debian's places, as its nginx has them.
@@ -63,8 +63,8 @@ pub struct Loaded {
 /// The `http` loader with all modules, and the table outside of it, each knowing the other's names.
 #[must_use]
 pub fn tables() -> (Table<CoreConf>, HttpLoader) {
-    let http = HttpLoader::new(MODULES).with_names_of(&Table::new(&[DIRECTIVES]));
-    let core = Table::new(&[DIRECTIVES]).with_names_of(http.table());
+    let http = HttpLoader::new(MODULES).with_names_of(&Table::new(TABLES));
+    let core = Table::new(TABLES).with_names_of(http.table());
     (core, http)
 }
 
@@ -75,12 +75,10 @@ pub fn tables() -> (Table<CoreConf>, HttpLoader) {
 pub fn load(source: &dyn Source, paths: &Paths, writer: &Arc<Writer>) -> Result<Loaded, Error> {
     let (table, http) = tables();
     let tree = Loader::new(source, &paths.conf).file(&paths.conf);
-    let mut core = CoreConf::new(&paths.prefix);
+    let mut core = CoreConf::new(&paths.prefix, Reader::Master);
     let mut warnings = Vec::new();
     table.run(&tree, MAIN, &mut core, &mut warnings)?;
-    if !core.has_events() {
-        return Err(Error::unplaced("no \"events\" section in configuration"));
-    }
+    core.finish(&mut warnings)?;
     let log = open_error_logs(&core.error_logs, writer)?;
     writer.report_to(&log);
     let snapshot = match core.http.take() {

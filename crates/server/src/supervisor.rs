@@ -15,7 +15,7 @@ use clearway_net::bind::{self, Request, Sockets};
 use clearway_os::process;
 use clearway_os::signal::{self, Signal, SignalSet};
 
-use crate::load::{self, Loaded, PID_DEFAULT, Paths};
+use crate::load::{self, Loaded, Paths};
 use crate::worker::Worker;
 
 /// How long the log writer may take to write what is queued when the server ends.
@@ -73,7 +73,7 @@ fn run_with(
     let sockets = open_sockets(&requests, loaded.core.loops(), &boot)?;
     announce(&loaded);
     let worker = Worker::start(&loaded, sockets).map_err(|error| boot.fail(&error))?;
-    let pid_file = PidFile::write(loaded.core.pid().unwrap_or(Path::new(PID_DEFAULT)), &boot)?;
+    let pid_file = PidFile::write(loaded.core.pid_file(), &boot)?;
     let result = serve(&worker, &loaded.log);
     for request in &requests {
         bind::close_unix(&request.address, &*loaded.log);

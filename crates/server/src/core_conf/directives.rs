@@ -1,0 +1,232 @@
+//! The table of the directives outside `http` that have an effect.
+
+use clearway_conf::{Args, Spec};
+
+use super::affinity::Affinity;
+use super::limits::{self, HANDOVER_CARRIERS_MAX};
+use super::{CoreConf, EVENTS, MAIN, environment, error_log, thread_pool, user};
+
+/// The directives outside `http` that have an effect.
+pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
+    Spec {
+        name: "user",
+        contexts: MAIN,
+        args: Args::TAKE12,
+        syntax: "user USER [GROUP]",
+        default: "user nobody nogroup",
+        doc: "The user and group that the worker process runs as when the server was started by root. Without \
+              a group it is the one that has the user's name. Both must exist.",
+        handler: user::read,
+    },
+    Spec {
+        name: "worker_processes",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_processes NUMBER | auto",
+        default: "worker_processes 1",
+        doc: "How many event loops there are: threads of one process. `auto` is one for each processor.",
+        handler: |scope, d| d.set(&mut scope.conf.worker_processes, limits::worker_processes),
+    },
+    Spec {
+        name: "error_log",
+        contexts: MAIN,
+        args: Args::ONE_MORE,
+        syntax: "error_log FILE | stderr [LEVEL]",
+        default: "error_log /var/log/nginx/error.log error",
+        doc: "Where messages of a level (`debug`, `info`, `notice`, `warn`, `error`, `crit`, `alert`, \
+              `emerg`) and above go. May be given several times. Lines are written by a thread of their \
+              own; no loop waits for the disk.",
+        handler: |scope, d| {
+            let spec = error_log::error_log(&scope.conf.prefix, d)?;
+            scope.conf.error_logs.push(spec);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "pid",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "pid FILE",
+        default: "pid /run/nginx.pid",
+        doc: "The file with the number of the master process, written when everything listens.",
+        handler: |scope, d| {
+            let path = scope.conf.full_name(&d.value(0)?);
+            d.set(&mut scope.conf.pid, |_| Ok(path))
+        },
+    },
+    Spec {
+        name: "daemon",
+        contexts: MAIN,
+        args: Args::FLAG,
+        syntax: "daemon on | off",
+        default: "daemon on",
+        doc: "Whether the server goes to the background. The command returns when the server answers.",
+        handler: |scope, d| d.set(&mut scope.conf.daemon, |d| d.flag(0)),
+    },
+    Spec {
+        name: "master_process",
+        contexts: MAIN,
+        args: Args::FLAG,
+        syntax: "master_process on | off",
+        default: "master_process on",
+        doc: "Whether a master process, which keeps the rights it was started with, supervises the worker.",
+        handler: |scope, d| d.set(&mut scope.conf.master_process, |d| d.flag(0)),
+    },
+    Spec {
+        name: "env",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "env VARIABLE[=VALUE]",
+        default: "env TZ",
+        doc: "Keeps a variable of the environment for the worker process, which has none otherwise, or gives it \
+              a value. `TZ` is always kept.",
+        handler: |scope, d| {
+            scope.conf.env.push(environment::read(&d.value(0)?));
+            Ok(())
+        },
+    },
+    Spec {
+        name: "worker_rlimit_nofile",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_rlimit_nofile NUMBER",
+        default: "",
+        doc: "How many files and sockets one event loop may have open (RLIMIT_NOFILE). The worker process gets \
+              so many for each of its loops.",
+        handler: |scope, d| d.set(&mut scope.conf.rlimit_nofile, |d| d.number(0)),
+    },
+    Spec {
+        name: "worker_rlimit_core",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_rlimit_core SIZE",
+        default: "",
+        doc: "Largest size of the core file that a crashed worker process leaves (RLIMIT_CORE).",
+        handler: |scope, d| d.set(&mut scope.conf.rlimit_core, |d| d.offset(0)),
+    },
+    Spec {
+        name: "worker_priority",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_priority NUMBER",
+        default: "worker_priority 0",
+        doc: "The nice value of the event loops, from -20 (first) to 20.",
+        handler: |scope, d| {
+            if scope.conf.priority != 0 {
+                return Err(d.reject("is duplicate"));
+            }
+            scope.conf.priority = limits::worker_priority(d)?;
+            Ok(())
+        },
+    },
+    Spec {
+        name: "worker_cpu_affinity",
+        contexts: MAIN,
+        args: Args::ONE_MORE,
+        syntax: "worker_cpu_affinity MASK …\nworker_cpu_affinity auto [MASK]",
+        default: "",
+        doc: "Which processors the first event loop may run on, the second, and so on: a mask is a row of zeros \
+              and ones, the last of which is processor 0. `auto` gives each loop a processor of its own, of \
+              those in the mask. A thread that has lost its loop may run anywhere.",
+        handler: |scope, d| d.set(&mut scope.conf.affinity, Affinity::read),
+    },
+    Spec {
+        name: "worker_shutdown_timeout",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_shutdown_timeout TIME",
+        default: "",
+        doc: "When a server that ends gracefully closes the connections that are still there; after a reload, \
+              those that have made no request since.",
+        handler: |scope, d| d.set(&mut scope.conf.shutdown_timeout, |d| d.msec(0)),
+    },
+    Spec {
+        name: "working_directory",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "working_directory DIRECTORY",
+        default: "",
+        doc: "The working directory of the worker process, where core files are written.",
+        handler: |scope, d| {
+            d.set(&mut scope.conf.working_directory, |d| Ok(super::bytes_path(&d.value(0)?).to_owned()))
+        },
+    },
+    Spec {
+        name: "thread_pool",
+        contexts: MAIN,
+        args: Args::TAKE23,
+        syntax: "thread_pool NAME threads=NUMBER [max_queue=NUMBER]",
+        default: "thread_pool default threads=32 max_queue=65536",
+        doc: "Threads for what would block an event loop, and how many tasks may wait for one. Numbers are per \
+              event loop: the pool, which all loops share, has so many for each.",
+        handler: |scope, d| {
+            let pool = thread_pool::read(&scope.conf.thread_pools, d)?;
+            scope.conf.thread_pools.push(pool);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "handover_after",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "handover_after TIME | off",
+        default: "handover_after 1ms",
+        doc: "A task that holds its loop longer than one to two times this loses it to another thread, and \
+              everything else on the loop goes on. While nothing has blocked for a second, looks are rarer \
+              and the first task to block is found after up to twelve times this.",
+        handler: |scope, d| d.set(&mut scope.conf.handover_after, limits::handover_after),
+    },
+    Spec {
+        name: "handover_carriers",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "handover_carriers NUMBER",
+        default: "handover_carriers 512",
+        doc: "How many threads beyond one per loop may exist to take loops over: as many requests can block \
+              at the same time. They are started as they are needed. When they run out, an `[alert]` says \
+              so, and requests of locations that blocked lately wait; others do not.",
+        handler: |scope, d| {
+            d.set(&mut scope.conf.handover_carriers, |d| d.number_within(0, 0, Some(HANDOVER_CARRIERS_MAX)))
+        },
+    },
+    Spec {
+        name: "events",
+        contexts: MAIN,
+        args: Args::NOARGS.or(Args::BLOCK),
+        syntax: "events { … }",
+        default: "",
+        doc: "The directives about connections. It must be there, and may be empty.",
+        handler: |scope, d| {
+            d.set(&mut scope.conf.events, |_| Ok(()))?;
+            scope.block(d, EVENTS)
+        },
+    },
+    Spec {
+        name: "http",
+        contexts: MAIN,
+        args: Args::NOARGS.or(Args::BLOCK),
+        syntax: "http { … }",
+        default: "",
+        doc: "The HTTP servers.",
+        handler: |scope, d| d.set(&mut scope.conf.http, |d| Ok(d.clone())),
+    },
+    Spec {
+        name: "worker_connections",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "worker_connections NUMBER",
+        default: "worker_connections 512",
+        doc: "Connections that one event loop may have, its listening sockets included.",
+        handler: |scope, d| d.set(&mut scope.conf.worker_connections, limits::worker_connections),
+    },
+    Spec {
+        name: "multi_accept",
+        contexts: EVENTS,
+        args: Args::FLAG,
+        syntax: "multi_accept on | off",
+        default: "multi_accept off",
+        doc: "Whether a loop that shares a listening socket with others takes all connections that wait \
+              there at once, or one at a time.",
+        handler: |scope, d| d.set(&mut scope.conf.multi_accept, |d| d.flag(0)),
+    },
+];

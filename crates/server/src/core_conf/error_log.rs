@@ -1,0 +1,63 @@
+//! `error_log`, at the top and in `http`: where to, and from which level on.
+
+use std::path::{Path, PathBuf};
+
+use clearway_base::log::Level;
+use clearway_conf::error::message;
+use clearway_conf::{Directive, Error};
+
+use super::bytes_path;
+
+/// Words for parts of what nginx says when it debugs; alone they stand for everything.
+const DEBUG_LEVELS: [&[u8]; 7] = [
+    b"debug_core",
+    b"debug_alloc",
+    b"debug_mutex",
+    b"debug_event",
+    b"debug_http",
+    b"debug_mail",
+    b"debug_stream",
+];
+
+/// One `error_log`, not opened yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorLogSpec {
+    /// Absolute; `None` is standard error.
+    pub path: Option<PathBuf>,
+    /// Lines of this level and more severe ones.
+    pub level: Level,
+}
+
+/// Reads the arguments of an `error_log`.
+///
+/// # Errors
+/// What nginx says of a wrong one.
+pub(crate) fn error_log(prefix: &Path, directive: &Directive) -> Result<ErrorLogSpec, Error> {
+    let target = directive.value(0)?;
+    if target.starts_with(b"memory:") {
+        return Err(directive.error("nginx was built without debug support"));
+    }
+    if target.starts_with(b"syslog:") {
+        return Err(directive.error("\"syslog:\" is not supported in \"error_log\""));
+    }
+    let path = (&target[..] != b"stderr").then(|| prefix.join(bytes_path(&target)));
+    Ok(ErrorLogSpec { path, level: level(directive)? })
+}
+
+/// What the arguments behind the first say; `error` if there are none.
+fn level(directive: &Directive) -> Result<Level, Error> {
+    let mut level = None;
+    for word in &directive.args[1..] {
+        let refused = |what: &str| directive.error(message(&[&what, &" log level \"", word, &"\""]));
+        if let Some(found) = Level::from_name(word) {
+            if level.replace(found).is_some() {
+                return Err(refused("duplicate"));
+            }
+        } else if !DEBUG_LEVELS.contains(&&word[..]) || level.is_some_and(|level| level != Level::Debug) {
+            return Err(refused("invalid"));
+        } else {
+            level = Some(Level::Debug);
+        }
+    }
+    Ok(level.unwrap_or(Level::Error))
+}

@@ -1,0 +1,273 @@
+//! The directives outside `http`: processes, events, logs, hand-over. Read at boot and at reload into one
+//! typed structure, by the master and again by the worker; nothing here is looked at per request.
+//!
+//! `directives` is the table, `no_effect` the list of those for which nothing is left to do, the other
+//! files are what the larger directives mean.
+
+mod affinity;
+mod directives;
+mod environment;
+mod error_log;
+mod limits;
+mod no_effect;
+#[cfg(test)]
+mod tests;
+mod thread_pool;
+mod user;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clearway_conf::{Contexts, Directive, Error, Spec};
+
+use affinity::Affinity;
+use environment::EnvSpec;
+
+pub use environment::EnvValue;
+pub use error_log::ErrorLogSpec;
+pub(crate) use error_log::error_log;
+pub use limits::{HANDOVER_AFTER_DEFAULT, HANDOVER_CARRIERS_DEFAULT, WORKER_CONNECTIONS_DEFAULT};
+pub use no_effect::{NO_EFFECT, NoEffect};
+pub use thread_pool::ThreadPoolSpec;
+
+use crate::load::PID_DEFAULT;
+
+/// Outside of all blocks.
+pub const MAIN: Contexts = Contexts::bit(0);
+/// In `events`.
+pub const EVENTS: Contexts = Contexts::bit(1);
+
+/// The directives outside `http`.
+pub const TABLES: &[&[Spec<CoreConf>]] = &[directives::DIRECTIVES, no_effect::DIRECTIVES];
+
+/// Who reads the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The process that was started: everything is looked up and checked.
+    Master,
+    /// The worker, which gets what the master has checked: what needs the rights of the master is read
+    /// for its form only, and gives no second warning.
+    Worker,
+}
+
+/// What stands outside `http`.
+#[derive(Debug)]
+pub struct CoreConf {
+    /// Where relative paths begin; ends in a slash.
+    prefix: PathBuf,
+    reader: Reader,
+    /// `error_log` directives in order; see [`CoreConf::error_logs_or`].
+    pub error_logs: Vec<ErrorLogSpec>,
+    worker_processes: Option<u64>,
+    pid: Option<PathBuf>,
+    daemon: Option<bool>,
+    master_process: Option<bool>,
+    env: Vec<EnvSpec>,
+    rlimit_nofile: Option<u64>,
+    rlimit_core: Option<u64>,
+    /// 0: not given, as in nginx.
+    priority: i32,
+    affinity: Option<Affinity>,
+    shutdown_timeout: Option<Duration>,
+    working_directory: Option<PathBuf>,
+    thread_pools: Vec<ThreadPoolSpec>,
+    worker_connections: Option<u64>,
+    multi_accept: Option<bool>,
+    handover_after: Option<Option<Duration>>,
+    handover_carriers: Option<u64>,
+    /// Given once, and without effect.
+    formal: no_effect::Formal,
+    /// The `events` block has been read.
+    events: Option<()>,
+    /// The `http` block, to be loaded when the logs are open.
+    pub http: Option<Directive>,
+}
+
+/// All that a running worker process cannot change: if it differs between two configurations the new one
+/// needs a new worker process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessTraits {
+    loops: usize,
+    worker_connections: u32,
+    environment: Vec<(OsString, EnvValue)>,
+    rlimit_nofile: Option<u64>,
+    rlimit_core: Option<u64>,
+    priority: i32,
+    affinity: Option<Affinity>,
+    working_directory: Option<PathBuf>,
+    handover_after: Option<Duration>,
+    handover_carriers: usize,
+}
+
+impl CoreConf {
+    /// Nothing said yet.
+    #[must_use]
+    pub fn new(prefix: &Path, reader: Reader) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            reader,
+            error_logs: Vec::new(),
+            worker_processes: None,
+            pid: None,
+            daemon: None,
+            master_process: None,
+            env: Vec::new(),
+            rlimit_nofile: None,
+            rlimit_core: None,
+            priority: 0,
+            affinity: None,
+            shutdown_timeout: None,
+            working_directory: None,
+            thread_pools: Vec::new(),
+            worker_connections: None,
+            multi_accept: None,
+            handover_after: None,
+            handover_carriers: None,
+            formal: no_effect::Formal::default(),
+            events: None,
+            http: None,
+        }
+    }
+
+    /// To be called when everything is read, `http` included: what can only be said of the whole, in
+    /// nginx's order.
+    ///
+    /// # Errors
+    /// The first thing that is missing.
+    pub fn finish(&mut self, warnings: &mut Vec<Error>) -> Result<(), Error> {
+        if let Some(warning) = self.affinity.as_ref().and_then(|masks| masks.warning(self.worker_processes)) {
+            warnings.push(warning);
+        }
+        if self.events.is_none() {
+            return Err(Error::unplaced("no \"events\" section in configuration"));
+        }
+        Ok(())
+    }
+
+    /// `worker_processes`: event loops.
+    #[must_use]
+    pub fn loops(&self) -> usize {
+        usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1)
+    }
+
+    /// Connections that each loop may have.
+    #[must_use]
+    pub fn worker_connections(&self) -> u32 {
+        let number = self.worker_connections.unwrap_or(WORKER_CONNECTIONS_DEFAULT);
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+
+    /// `pid`, absolute.
+    #[must_use]
+    pub fn pid_file(&self) -> &Path {
+        self.pid.as_deref().unwrap_or(Path::new(PID_DEFAULT))
+    }
+
+    /// Whether the configuration asks for a daemon.
+    #[must_use]
+    pub fn daemon(&self) -> bool {
+        self.daemon.unwrap_or(true)
+    }
+
+    /// Whether it asks for a master process.
+    #[must_use]
+    pub fn master_process(&self) -> bool {
+        self.master_process.unwrap_or(true)
+    }
+
+    /// The variables that the worker is to have, in order (of two of one name the first counts): those
+    /// of `env`, and `TZ` in any case.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(OsString, EnvValue)> {
+        environment::environment(&self.env)
+    }
+
+    /// `worker_rlimit_nofile`: descriptors that one of nginx's workers may open, so many per loop.
+    #[must_use]
+    pub fn rlimit_nofile(&self) -> Option<u64> {
+        self.rlimit_nofile
+    }
+
+    /// `worker_rlimit_core`: bytes of a core file.
+    #[must_use]
+    pub fn rlimit_core(&self) -> Option<u64> {
+        self.rlimit_core
+    }
+
+    /// `worker_priority`: the nice value that loops run at; 0 leaves the one that is there.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// `worker_cpu_affinity`: the processors that a loop may run on; `None` leaves them as they are.
+    #[must_use]
+    pub fn cpu_affinity(&self, loop_index: usize) -> Option<Vec<usize>> {
+        self.affinity.as_ref()?.of(loop_index)
+    }
+
+    /// `worker_shutdown_timeout`: when connections of an old configuration or of a server that ends are
+    /// closed; `None`: never.
+    #[must_use]
+    pub fn shutdown_timeout(&self) -> Option<Duration> {
+        self.shutdown_timeout.filter(|timeout| !timeout.is_zero())
+    }
+
+    /// `working_directory` of the worker, as written.
+    #[must_use]
+    pub fn working_directory(&self) -> Option<&Path> {
+        self.working_directory.as_deref()
+    }
+
+    /// `thread_pool` directives in order.
+    #[must_use]
+    pub fn thread_pools(&self) -> &[ThreadPoolSpec] {
+        &self.thread_pools
+    }
+
+    /// Whether many connections are accepted in a row.
+    #[must_use]
+    pub fn multi_accept(&self) -> bool {
+        self.multi_accept.unwrap_or(false)
+    }
+
+    /// After which time a loop is handed over; `None`: never.
+    #[must_use]
+    pub fn handover_after(&self) -> Option<Duration> {
+        self.handover_after.unwrap_or(Some(HANDOVER_AFTER_DEFAULT))
+    }
+
+    /// Carriers beyond one per loop.
+    #[must_use]
+    pub fn handover_carriers(&self) -> usize {
+        usize::try_from(self.handover_carriers.unwrap_or(HANDOVER_CARRIERS_DEFAULT)).unwrap_or(0)
+    }
+
+    /// What a new worker process is needed for.
+    #[must_use]
+    pub fn process_traits(&self) -> ProcessTraits {
+        ProcessTraits {
+            loops: self.loops(),
+            worker_connections: self.worker_connections(),
+            environment: self.environment(),
+            rlimit_nofile: self.rlimit_nofile,
+            rlimit_core: self.rlimit_core,
+            priority: self.priority,
+            affinity: self.affinity.clone(),
+            working_directory: self.working_directory.clone(),
+            handover_after: self.handover_after(),
+            handover_carriers: self.handover_carriers(),
+        }
+    }
+
+    fn full_name(&self, path: &[u8]) -> PathBuf {
+        self.prefix.join(bytes_path(path))
+    }
+}
+
+/// A path of the configuration.
+pub(crate) fn bytes_path(path: &[u8]) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(path))
+}

@@ -1,0 +1,170 @@
+//! Directives of nginx for which nothing is left to do here: they are checked for form, and that is all.
+//! The list is the one place that says so; the reference marks them from it, and the section of
+//! ARCHITECTURE.md is compared with it.
+
+use std::time::Duration;
+
+use clearway_conf::{Args, Directive, Error, Spec};
+
+use super::{CoreConf, EVENTS, MAIN};
+
+/// Why a directive has no effect.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEffect {
+    /// Its name.
+    pub directive: &'static str,
+    /// What does its work, or why there is none.
+    pub reason: &'static str,
+}
+
+/// All directives that have no effect, by name.
+pub const NO_EFFECT: &[NoEffect] = &[
+    NoEffect {
+        directive: "accept_mutex",
+        reason: "the kernel wakes one loop for one connection (`EPOLLEXCLUSIVE`)",
+    },
+    NoEffect { directive: "accept_mutex_delay", reason: "loops never wait for a turn to accept" },
+    NoEffect {
+        directive: "debug_connection",
+        reason: "there are no debug lines; warns as an nginx without `--with-debug`",
+    },
+    NoEffect { directive: "debug_points", reason: "there are none: what must not happen is an assertion" },
+    NoEffect {
+        directive: "epoll_events",
+        reason: "a loop makes everything ready that one `epoll_wait` returns, in a batch of fixed size",
+    },
+    NoEffect { directive: "lock_file", reason: "loops share memory, no lock needs a file" },
+    NoEffect {
+        directive: "pcre_jit",
+        reason: "expressions are always compiled to machine code where the library can",
+    },
+    NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
+    NoEffect { directive: "use", reason: "there is one method, `epoll`; others are refused" },
+    NoEffect {
+        directive: "worker_aio_requests",
+        reason: "files are read by pools of threads, not by the kernel's asynchronous I/O",
+    },
+];
+
+/// What was given, so that it is not given twice.
+#[derive(Debug, Default)]
+pub(super) struct Formal {
+    lock_file: Option<bytes::Bytes>,
+    timer_resolution: Option<Duration>,
+    debug_points: Option<()>,
+    pcre_jit: Option<bool>,
+    method: Option<()>,
+    accept_mutex: Option<bool>,
+    accept_mutex_delay: Option<Duration>,
+    epoll_events: Option<u64>,
+    worker_aio_requests: Option<u64>,
+}
+
+fn event_method(d: &Directive) -> Result<(), Error> {
+    let method = d.value(0)?;
+    if method == "epoll" {
+        return Ok(());
+    }
+    Err(d.error(clearway_conf::error::message(&[&"invalid event type \"", &method, &"\""])))
+}
+
+/// The directives of the list.
+pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
+    Spec {
+        name: "timer_resolution",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "timer_resolution INTERVAL",
+        default: "",
+        doc: "How often nginx reads the clock.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.timer_resolution, |d| d.msec(0)),
+    },
+    Spec {
+        name: "lock_file",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "lock_file FILE",
+        default: "lock_file /var/lock/nginx.lock",
+        doc: "Prefix of the names of nginx's lock files.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.lock_file, |d| d.value(0)),
+    },
+    Spec {
+        name: "debug_points",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "debug_points abort | stop",
+        default: "",
+        doc: "What nginx does when it finds a mistake in itself.",
+        handler: |scope, d| {
+            d.set(&mut scope.conf.formal.debug_points, |d| d.choice(0, &[("stop", ()), ("abort", ())]))
+        },
+    },
+    Spec {
+        name: "pcre_jit",
+        contexts: MAIN,
+        args: Args::FLAG,
+        syntax: "pcre_jit on | off",
+        default: "pcre_jit off",
+        doc: "Whether nginx compiles regular expressions to machine code.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.pcre_jit, |d| d.flag(0)),
+    },
+    Spec {
+        name: "use",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "use epoll",
+        default: "use epoll",
+        doc: "The method of waiting for events.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.method, event_method),
+    },
+    Spec {
+        name: "accept_mutex",
+        contexts: EVENTS,
+        args: Args::FLAG,
+        syntax: "accept_mutex on | off",
+        default: "accept_mutex off",
+        doc: "Whether nginx's workers take turns to accept.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.accept_mutex, |d| d.flag(0)),
+    },
+    Spec {
+        name: "accept_mutex_delay",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "accept_mutex_delay TIME",
+        default: "accept_mutex_delay 500ms",
+        doc: "How long a worker of nginx waits for its turn to accept.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.accept_mutex_delay, |d| d.msec(0)),
+    },
+    Spec {
+        name: "debug_connection",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "debug_connection ADDRESS | CIDR | unix:",
+        default: "",
+        doc: "For which clients an nginx that was built for it writes debug lines.",
+        handler: |scope, d| {
+            let text = "\"debug_connection\" is ignored, you need to rebuild nginx using --with-debug option \
+                        to enable it";
+            scope.warn(d.error(text));
+            Ok(())
+        },
+    },
+    Spec {
+        name: "epoll_events",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "epoll_events NUMBER",
+        default: "epoll_events 512",
+        doc: "How many events nginx takes from the kernel at once.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.epoll_events, |d| d.number(0)),
+    },
+    Spec {
+        name: "worker_aio_requests",
+        contexts: EVENTS,
+        args: Args::TAKE1,
+        syntax: "worker_aio_requests NUMBER",
+        default: "worker_aio_requests 32",
+        doc: "How many asynchronous reads a worker of nginx has under way.",
+        handler: |scope, d| d.set(&mut scope.conf.formal.worker_aio_requests, |d| d.number(0)),
+    },
+];

@@ -1,0 +1,169 @@
+use clearway_conf::{Loader, Memory, Table};
+
+use clearway_base::log::Level;
+
+use super::*;
+
+fn read_as(text: &str, reader: Reader) -> (Result<CoreConf, String>, Vec<String>) {
+    let path = Path::new("/p/nginx.conf");
+    let source = Memory::new().with(path, text);
+    let tree = Loader::new(&source, path).file(path);
+    let mut core = CoreConf::new(Path::new("/p/"), reader);
+    let mut warnings = Vec::new();
+    let result = Table::new(TABLES)
+        .run(&tree, MAIN, &mut core, &mut warnings)
+        .and_then(|()| core.finish(&mut warnings))
+        .map_err(|error| error.to_string());
+    (result.map(|()| core), warnings.iter().map(ToString::to_string).collect())
+}
+
+fn read(text: &str) -> CoreConf {
+    read_as(&format!("{text} events {{ }}"), Reader::Worker).0.expect(text)
+}
+
+fn refused(text: &str) -> String {
+    let error = read_as(&format!("{text} events {{ }}"), Reader::Worker).0.expect_err(text);
+    error.strip_suffix(" in /p/nginx.conf:1").map(str::to_owned).unwrap_or(error)
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    read_as(&format!("{text} events {{ }}"), Reader::Worker).1
+}
+
+#[test]
+fn defaults_are_those_of_nginx() {
+    let core = read("");
+    assert_eq!((core.loops(), core.worker_connections(), core.priority()), (1, 512, 0));
+    assert!(core.daemon() && core.master_process() && !core.multi_accept());
+    assert_eq!(core.pid_file(), Path::new("/run/nginx.pid"));
+    assert_eq!(core.environment(), [("TZ".into(), EnvValue::Inherited)]);
+    assert_eq!((core.rlimit_nofile(), core.rlimit_core(), core.shutdown_timeout()), (None, None, None));
+    assert_eq!((core.cpu_affinity(0), core.working_directory()), (None, None));
+    assert!(core.thread_pools().is_empty());
+}
+
+#[test]
+fn environment_keeps_the_time_zone_and_the_order() {
+    let core = read("env A; env B=1=2; env C=;");
+    let given = |value: &str| EnvValue::Given(value.into());
+    let wanted: Vec<(OsString, EnvValue)> = vec![
+        ("A".into(), EnvValue::Inherited),
+        ("B".into(), given("1=2")),
+        ("C".into(), given("")),
+        ("TZ".into(), EnvValue::Inherited),
+    ];
+    assert_eq!(core.environment(), wanted);
+    assert_eq!(read("env TZ=UTC;").environment(), [("TZ".into(), given("UTC"))]);
+    assert_eq!(read("env TZ;").environment(), [("TZ".into(), EnvValue::Inherited)]);
+}
+
+#[test]
+fn processors_of_loops() {
+    let core = read("worker_processes 3; worker_cpu_affinity 0001 '11 00';");
+    let of = |core: &CoreConf| (0..4).map(|index| core.cpu_affinity(index)).collect::<Vec<_>>();
+    assert_eq!(of(&core), [Some(vec![0]), Some(vec![2, 3]), Some(vec![2, 3]), Some(vec![2, 3])]);
+    let core = read("worker_cpu_affinity auto 101;");
+    assert_eq!(of(&core), [Some(vec![0]), Some(vec![2]), Some(vec![0]), Some(vec![2])]);
+    assert_eq!(of(&read("worker_cpu_affinity auto 000;")), [None, None, None, None]);
+    assert_eq!(read("worker_cpu_affinity auto;").cpu_affinity(0), Some(vec![0]));
+    assert_eq!(refused("worker_cpu_affinity 012;"), "invalid character \"2\" in \"worker_cpu_affinity\"");
+    let many = "1".repeat(1025);
+    let message = "\"worker_cpu_affinity\" supports up to 1024 CPUs only";
+    assert_eq!(refused(&format!("worker_cpu_affinity {many};")), message);
+    let message = "invalid number of arguments in \"worker_cpu_affinity\" directive";
+    assert_eq!(refused("worker_cpu_affinity auto 1 1;"), message);
+    let odd = "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" masks, \
+               using last mask for remaining worker processes";
+    assert_eq!(warnings("worker_processes 3; worker_cpu_affinity 1 10;"), [odd]);
+    assert_eq!(warnings("worker_cpu_affinity 1 10;"), [odd]);
+    assert_eq!(warnings("worker_processes 3; worker_cpu_affinity 1;"), [""; 0]);
+    assert_eq!(warnings("worker_processes 2; worker_cpu_affinity 1 10;"), [""; 0]);
+}
+
+#[test]
+fn thread_pools() {
+    let core = read("thread_pool a threads=2 max_queue=3; thread_pool default odd threads=1;");
+    let pool =
+        |name: &'static str, threads, max_queue| ThreadPoolSpec { name: name.into(), threads, max_queue };
+    assert_eq!(core.thread_pools(), [pool("a", 2, 3), pool("default", 1, 65_536)]);
+    for (text, message) in [
+        ("thread_pool a threads=1; thread_pool a threads=1;", "duplicate thread pool \"a\""),
+        ("thread_pool a threads=0;", "invalid threads value \"threads=0\""),
+        ("thread_pool a threads=x;", "invalid threads value \"threads=x\""),
+        ("thread_pool a threads=1 max_queue=-1;", "invalid max_queue value \"max_queue=-1\""),
+        ("thread_pool a max_queue=1;", "\"thread_pool\" must have \"threads\" parameter"),
+        ("thread_pool a odd;", "\"thread_pool\" must have \"threads\" parameter"),
+        ("thread_pool a;", "invalid number of arguments in \"thread_pool\" directive"),
+    ] {
+        assert_eq!(refused(text), message, "{text}");
+    }
+}
+
+#[test]
+fn error_log_levels() {
+    let level = |text: &str| read(text).error_logs[0].level;
+    assert_eq!(level("error_log x;"), Level::Error);
+    assert_eq!(level("error_log x info;"), Level::Info);
+    assert_eq!(level("error_log x debug_http debug_core;"), Level::Debug);
+    assert_eq!(level("error_log x debug debug_core;"), Level::Debug);
+    for (text, message) in [
+        ("error_log x warn info;", "duplicate log level \"info\""),
+        ("error_log x debug_http info;", "duplicate log level \"info\""),
+        ("error_log x error debug_http;", "invalid log level \"debug_http\""),
+        ("error_log x loud;", "invalid log level \"loud\""),
+        ("error_log memory:32m;", "nginx was built without debug support"),
+    ] {
+        assert_eq!(refused(text), message, "{text}");
+    }
+}
+
+#[test]
+fn numbers_with_rules_of_their_own() {
+    assert_eq!(read("worker_priority -5;").priority(), -5);
+    assert_eq!(read("worker_priority +5;").priority(), 5);
+    assert_eq!(read("worker_priority 0; worker_priority 7;").priority(), 7);
+    assert_eq!(
+        refused("worker_priority 1; worker_priority 2;"),
+        "\"worker_priority\" directive is duplicate"
+    );
+    for text in ["worker_priority -;", "worker_priority x;", "worker_priority --1;"] {
+        assert_eq!(refused(text), "\"worker_priority\" directive invalid number");
+    }
+    assert_eq!(read("worker_shutdown_timeout 0;").shutdown_timeout(), None);
+    assert_eq!(read("worker_rlimit_core 2g;").rlimit_core(), Some(2 << 30));
+    assert_eq!(refused("debug_points maybe;"), "invalid value \"maybe\"");
+}
+
+#[test]
+fn what_needs_a_new_worker_process() {
+    let traits = |text: &str| read(text).process_traits();
+    let plain = traits("");
+    assert_eq!(traits("pid x; error_log y; thread_pool a threads=1; worker_shutdown_timeout 3s;"), plain);
+    for text in [
+        "worker_processes 2;",
+        "env A;",
+        "worker_rlimit_nofile 100;",
+        "worker_rlimit_core 100;",
+        "worker_priority 1;",
+        "worker_cpu_affinity auto;",
+        "working_directory /;",
+        "handover_after off;",
+        "handover_carriers 3;",
+    ] {
+        assert_ne!(traits(text), plain, "{text}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_found_at_the_end() {
+    assert_eq!(read_as("", Reader::Worker).0.expect_err(""), "no \"events\" section in configuration");
+}
+
+#[test]
+fn directives_without_effect_are_checked_and_listed_once() {
+    let listed: Vec<_> = NO_EFFECT.iter().map(|entry| entry.directive).collect();
+    assert!(listed.is_sorted(), "{listed:?}");
+    let mut handled: Vec<_> = no_effect::DIRECTIVES.iter().map(|spec| spec.name).collect();
+    handled.sort_unstable();
+    assert_eq!(handled, listed);
+}
