@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clearway_conf::{Contexts, Directive, Error, Spec};
+use clearway_os::process;
+use clearway_os::users::User;
 
 use affinity::Affinity;
 use environment::EnvSpec;
@@ -63,6 +65,7 @@ pub struct CoreConf {
     pid: Option<PathBuf>,
     daemon: Option<bool>,
     master_process: Option<bool>,
+    user: Option<User>,
     env: Vec<EnvSpec>,
     rlimit_nofile: Option<u64>,
     rlimit_core: Option<u64>,
@@ -90,6 +93,7 @@ pub struct CoreConf {
 pub struct ProcessTraits {
     loops: usize,
     worker_connections: u32,
+    user: Option<User>,
     environment: Vec<(OsString, EnvValue)>,
     rlimit_nofile: Option<u64>,
     rlimit_core: Option<u64>,
@@ -112,6 +116,7 @@ impl CoreConf {
             pid: None,
             daemon: None,
             master_process: None,
+            user: None,
             env: Vec::new(),
             rlimit_nofile: None,
             rlimit_core: None,
@@ -138,6 +143,9 @@ impl CoreConf {
     pub fn finish(&mut self, warnings: &mut Vec<Error>) -> Result<(), Error> {
         if let Some(warning) = self.affinity.as_ref().and_then(|masks| masks.warning(self.worker_processes)) {
             warnings.push(warning);
+        }
+        if self.user.is_none() && self.reader == Reader::Master && process::is_root() {
+            self.user = Some(user::default_user()?);
         }
         if self.events.is_none() {
             return Err(Error::unplaced("no \"events\" section in configuration"));
@@ -174,6 +182,13 @@ impl CoreConf {
     #[must_use]
     pub fn master_process(&self) -> bool {
         self.master_process.unwrap_or(true)
+    }
+
+    /// Whom the worker process is to become; `None` where it cannot become anybody: the master has not the
+    /// rights, or this was read by the worker.
+    #[must_use]
+    pub fn user(&self) -> Option<&User> {
+        self.user.as_ref()
     }
 
     /// The variables that the worker is to have, in order (of two of one name the first counts): those
@@ -250,6 +265,7 @@ impl CoreConf {
         ProcessTraits {
             loops: self.loops(),
             worker_connections: self.worker_connections(),
+            user: self.user.clone(),
             environment: self.environment(),
             rlimit_nofile: self.rlimit_nofile,
             rlimit_core: self.rlimit_core,

@@ -155,6 +155,33 @@ fn what_needs_a_new_worker_process() {
 }
 
 #[test]
+fn whom_the_worker_runs_as() {
+    let read = |text: &str| read_as(&format!("{text} events {{ }}"), Reader::Master);
+    if !process::is_root() {
+        let (core, warnings) = read("user root; user root;");
+        assert_eq!(core.unwrap().user(), None);
+        let message = "the \"user\" directive makes sense only if the master process runs with super-user \
+                       privileges, ignored in /p/nginx.conf:1";
+        assert_eq!(warnings, [message, message]);
+        return;
+    }
+    let user = |text: &str| read(text).0.map(|core| core.user().cloned().unwrap());
+    assert_eq!(user("").unwrap().name.to_bytes(), b"nobody");
+    assert_ne!(user("").unwrap().uid, 0);
+    let root = user("user nobody root;").unwrap();
+    assert_eq!((root.name.to_bytes(), root.gid), (&b"nobody"[..], 0));
+    assert_eq!(user("user root;").unwrap().uid, 0);
+    for (text, message) in [
+        ("user root; user root;", "\"user\" directive is duplicate in /p/nginx.conf:1"),
+        ("user no-such-user;", "getpwnam(\"no-such-user\") failed in /p/nginx.conf:1"),
+        ("user root no-such-group;", "getgrnam(\"no-such-group\") failed in /p/nginx.conf:1"),
+    ] {
+        assert_eq!(user(text).unwrap_err(), message);
+    }
+    assert_eq!(read_as("user root; events { }", Reader::Worker).0.unwrap().user(), None);
+}
+
+#[test]
 fn what_is_missing_is_found_at_the_end() {
     assert_eq!(read_as("", Reader::Worker).0.expect_err(""), "no \"events\" section in configuration");
 }
