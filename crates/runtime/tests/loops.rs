@@ -7,13 +7,17 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag, Timer, enter, yield_now};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How long anything may take before a test has failed: far above what is right, also on a slow and
+/// busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
     let config = Config { loops, handover_after, handover_carriers: 64, sink: Arc::new(Discard) };
@@ -28,7 +32,15 @@ fn handing_over() -> Runtime {
 fn run<R: Send + 'static>(home: LoopRef, future: impl Future<Output = R> + Send + 'static) -> R {
     let (sender, receiver) = mpsc::channel();
     home.spawn(Tag::NONE, async move { sender.send(future.await).unwrap() });
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap()
+    receiver.recv_timeout(PATIENCE).unwrap()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 async fn sleep(home: LoopRef, ms: u64) {
@@ -75,18 +87,16 @@ fn serve_echo(runtime: Runtime) -> std::net::SocketAddr {
     address
 }
 
-fn ask(stream: &mut TcpStream, text: &[u8]) -> Duration {
-    let before = Instant::now();
+fn ask(stream: &mut TcpStream, text: &[u8]) {
     stream.write_all(text).unwrap();
     let mut answer = vec![0; text.len()];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, text);
-    before.elapsed()
 }
 
 fn connect(address: std::net::SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -147,15 +157,18 @@ fn speaks_the_traits_of_libraries() {
 fn timers_fire_in_order_and_can_be_moved_both_ways() {
     let home = start(1, None).at(0);
     let (sender, receiver) = mpsc::channel();
-    for ms in [60_u64, 20, 40, 1, 90] {
+    // Told apart by seconds, not by milliseconds: two that are due at the same turn may be polled at once.
+    for ms in [1500_u64, 1, 700, 100_000] {
         let sender = sender.clone();
         home.spawn(Tag::NONE, async move {
+            let begun = home.now_ms();
             sleep(home, ms).await;
+            assert!(home.now_ms() >= begun + ms, "not before its time");
             sender.send(ms).unwrap();
         });
     }
-    let fired: Vec<u64> = receiver.iter().take(5).collect();
-    assert_eq!(fired, [1, 20, 40, 60, 90]);
+    let fired: Vec<u64> = receiver.iter().take(3).collect();
+    assert_eq!(fired, [1, 700, 1500]);
     let took = run(home, async move {
         let (timer, begun) = (Timer::new(home), home.now_ms());
         timer.arm(begun + 100_000);
@@ -165,7 +178,7 @@ fn timers_fire_in_order_and_can_be_moved_both_ways() {
         poll_fn(|cx| timer.poll_expired(cx)).await;
         home.now_ms() - begun
     });
-    assert!((60..1000).contains(&took), "{took}");
+    assert!((60..100_000).contains(&took), "{took}");
 }
 
 #[test]
@@ -176,26 +189,30 @@ fn a_task_that_blocks_loses_its_loop_and_the_others_go_on() {
         let mut stream = connect(address);
         ask(&mut stream, b"hello");
         let (sender, receiver) = mpsc::channel();
+        let (done, holding) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for _ in 0..4 {
-            let sender = sender.clone();
+            let (sender, done, holding) = (sender.clone(), Arc::clone(&done), Arc::clone(&holding));
             runtime.at(0).spawn(Tag::NONE, async move {
-                let until = Instant::now() + Duration::from_millis(400);
-                while spins && Instant::now() < until {}
-                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                holding.fetch_add(1, Ordering::Relaxed);
+                while !done.load(Ordering::Relaxed) {
+                    if !spins {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                }
                 yield_now().await;
-                sender.send(Instant::now()).unwrap();
+                sender.send(()).unwrap();
             });
         }
-        std::thread::sleep(Duration::from_millis(5));
-        let begun = Instant::now();
-        let mut asked = 0;
-        while begun.elapsed() < Duration::from_millis(200) {
+        // Each of them holds its thread until all have been answered.
+        wait_until("four tasks hold their thread", || holding.load(Ordering::Relaxed) == 4);
+        for _ in 0..100 {
             ask(&mut stream, b"still there?");
-            asked += 1;
         }
         assert!(receiver.try_recv().is_err(), "the blockers are not done yet");
-        assert!(asked > 20, "{asked} answers while four tasks held their thread");
-        assert_eq!(receiver.iter().take(4).count(), 4);
+        done.store(true, Ordering::Relaxed);
+        for _ in 0..4 {
+            receiver.recv_timeout(PATIENCE).unwrap();
+        }
     }
 }
 
@@ -205,16 +222,22 @@ fn a_suspect_is_polled_away_from_its_loop() {
     let home = runtime.at(0);
     let tag = Tag::of(b"sleeps");
     let before = clearway_runtime::metrics::SUSPECTS_DETACHED.value();
-    for _ in 0..3 {
+    let block = || {
         run(home, async move {
             enter(tag).await;
             std::thread::sleep(Duration::from_millis(30));
             enter(Tag::NONE).await;
         });
-    }
+    };
     // Where every poll is lent on purpose, nothing is ever caught holding its loop.
-    let learns = option_env!("CLEARWAY_CHAOS_LEND").is_none_or(|n| n != "1");
-    assert!(!learns || clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2);
+    if option_env!("CLEARWAY_CHAOS_LEND").is_some_and(|n| n == "1") {
+        return block();
+    }
+    // On a busy machine the watchdog may come too late to catch the first.
+    wait_until("what has blocked is detached", || {
+        block();
+        clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2
+    });
 }
 
 #[test]
@@ -235,11 +258,7 @@ fn more_blockers_than_carriers_only_wait() {
             done.fetch_add(1, Ordering::Relaxed);
         });
     }
-    let begun = Instant::now();
-    while done.load(Ordering::Relaxed) < 24 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{done:?} of 24");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all are done", || done.load(Ordering::Relaxed) == 24);
 }
 
 #[test]
@@ -258,11 +277,7 @@ fn a_dropped_future_of_a_task_without_wakers_is_dropped() {
         let _theirs = theirs;
         std::future::pending::<()>().await;
     });
-    let begun = Instant::now();
-    while Arc::strong_count(&held) > 1 {
-        assert!(begun.elapsed() < Duration::from_secs(5));
-        std::thread::yield_now();
-    }
+    wait_until("it is dropped", || Arc::strong_count(&held) == 1);
 }
 
 #[test]
@@ -285,7 +300,7 @@ fn a_busy_socket_lets_others_run() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let when = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+    let when = receiver.recv_timeout(PATIENCE).unwrap();
     assert!(when < 1000, "the other task ran after {when} of 10,000 reads");
 }
 
@@ -304,12 +319,10 @@ fn waking_all_reaches_idle_tasks_and_stop_ends_the_threads() {
         })
         .await;
     });
-    let begun = Instant::now();
-    while polls.load(Ordering::Relaxed) < 2 {
+    wait_until("it is polled again", || {
         runtime.wake_all();
-        assert!(begun.elapsed() < Duration::from_secs(5));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        polls.load(Ordering::Relaxed) >= 2
+    });
     drop(near);
     runtime.stop();
 }

@@ -110,7 +110,8 @@ mod tests {
     fn takes_a_free_port() {
         let any = free_address(Some("127.0.0.1:0".parse().unwrap()));
         assert_ne!(any.port(), 0);
-        let taken = TcpListener::bind(free_address(None)).unwrap();
+        // Somebody else on this machine may be faster with the first.
+        let taken = (0..100).find_map(|_| TcpListener::bind(free_address(None)).ok()).unwrap();
         assert_ne!(free_address(None), taken.local_addr().unwrap());
     }
 }

@@ -1,7 +1,6 @@
 //! Files end to end: `root`, `alias`, `index`, `try_files`, conditions, names of every kind, logs.
 
 use std::os::unix::fs::symlink;
-use std::time::Duration;
 
 use crate::support::Site;
 
@@ -146,9 +145,9 @@ fn the_access_log_has_a_line_per_request() {
          Connection: close\r\n\r\n",
     );
     client.read_to_end();
+    site.wait_lines("access.log", 1);
     site.get("/none");
-    assert!(site.writer.flush(Duration::from_secs(5)));
-    let log = std::fs::read_to_string(site.root.join("access.log")).unwrap();
+    let log = site.wait_lines("access.log", 2);
     let lines: Vec<_> = log.lines().collect();
     assert!(lines[0].starts_with("127.0.0.1 - - ["), "{log}");
     let tail = r#"] "GET /dir/a.txt HTTP/1.1" 200 4 "\x22quoted\x5C\x22" "\x7F\xC3\xA4""#;

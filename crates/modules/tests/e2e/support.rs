@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::future::poll_fn;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::{Discard, Level, Record, Sink};
@@ -18,6 +18,9 @@ use clearway_modules::{access_log, files, index, realpath, rewrite, static_files
 use clearway_net::accept::{AcceptPolicy, Accepted};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::ports::free_port;
+use clearway_testkit::wait_until;
 
 const LOOPS: usize = 2;
 
@@ -72,7 +75,7 @@ impl Site {
 
     pub(crate) fn connect(&self) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream, received: Vec::new() }
     }
 
@@ -86,11 +89,20 @@ impl Site {
     /// Waits until a line of the error log has this text.
     pub(crate) fn expect_logged(&self, text: &str) {
         let seen = || self.lines.0.lock().unwrap().iter().any(|line| line.contains(text));
-        let end = Instant::now() + Duration::from_secs(5);
-        while !seen() {
-            assert!(Instant::now() < end, "no {text:?} in {:#?}", self.lines.0.lock().unwrap());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(wait_until(PATIENCE, seen), "no {text:?} in {:#?}", self.lines.0.lock().unwrap());
+    }
+
+    /// Waits until a log file below `root` has so many lines, and returns it: a request's line may come
+    /// later than the end of its connection.
+    pub(crate) fn wait_lines(&self, path: &str, count: usize) -> String {
+        let mut log = String::new();
+        let whole = wait_until(PATIENCE, || {
+            assert!(self.writer.flush(PATIENCE));
+            log = fs::read_to_string(self.root.join(path)).unwrap();
+            log.lines().count() >= count
+        });
+        assert!(whole, "fewer than {count} lines: {log}");
+        log
     }
 
     /// Stops gracefully.
@@ -116,6 +128,14 @@ impl Client {
         let mut all = std::mem::take(&mut self.received);
         self.stream.read_to_end(&mut all).unwrap();
         all
+    }
+
+    /// Whether nothing has come so far.
+    pub(crate) fn has_nothing(&mut self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let found = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        self.received.is_empty() && found.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     /// How many bytes come until the connection ends or breaks.
@@ -219,10 +239,6 @@ fn runtime() -> Runtime {
 fn pool() -> Arc<Pool> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
     POOL.get_or_init(|| Arc::new(Pool::start(PoolConfig::new("default"), Arc::new(Discard)).unwrap())).clone()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn scratch() -> PathBuf {
