@@ -218,6 +218,12 @@ impl<C: 'static> Table<C> {
         self
     }
 
+    /// Whether a directive of this name is in this table itself.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name.as_bytes())
+    }
+
     /// All directives, `include` first, then in the order of the modules.
     pub fn specs(&self) -> impl Iterator<Item = &'static Spec<C>> {
         self.specs.iter().copied()

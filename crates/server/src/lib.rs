@@ -5,9 +5,11 @@ pub mod built_in;
 pub mod core_conf;
 pub mod load;
 mod modules;
+mod nginx_modules;
 pub mod options;
 pub mod reference;
 pub mod supervisor;
+pub mod version;
 mod worker;
 
 /// To be called first in the process, before memory is used: sets what cannot be set later.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use clearway_conf::{Contexts, Spec};
 use clearway_http::context;
 
-use crate::core_conf::{EVENTS, MAIN};
+use crate::core_conf::{EVENTS, MAIN, NO_EFFECT};
 use crate::load::tables;
 
 const CONTEXTS: [(Contexts, &str); 5] = [
@@ -56,6 +56,7 @@ fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
 
 fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Result {
     writeln!(text, "\n## {name}")?;
+    let no_effect = NO_EFFECT.iter().find(|entry| entry.directive == name);
     for Entry { syntax, default, contexts, doc } in entries {
         let syntax: Vec<String> = syntax.lines().map(|line| format!("`{line};`")).collect();
         let names: Vec<&str> =
@@ -68,6 +69,9 @@ fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Re
             "\n* Syntax: {}\n* Default: {default}\n* Context: {contexts}\n\n{doc}",
             syntax.join(", ")
         )?;
+        if let Some(entry) = no_effect {
+            writeln!(text, "\n**Accepted without effect**: {}.", entry.reason)?;
+        }
     }
     Ok(())
 }
@@ -81,5 +85,22 @@ mod tests {
         let (core, http) = tables();
         assert_eq!(core.ambiguous_names(), [""; 0]);
         assert_eq!(http.table().ambiguous_names(), [""; 0]);
+    }
+
+    #[test]
+    fn the_map_lists_what_has_no_effect() {
+        let map = include_str!("../../../ARCHITECTURE.md");
+        let section = map.split("\n## Accepted without effect\n").nth(1).expect("the section is there");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
+        let wanted = NO_EFFECT.iter().map(|entry| format!("| `{}` | {} |", entry.directive, entry.reason));
+        assert_eq!(rows, wanted.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_reference_marks_what_has_no_effect() {
+        let text = directives();
+        assert_eq!(text.matches("\n**Accepted without effect**: ").count(), NO_EFFECT.len());
+        assert!(text.contains("\n## lock_file\n"));
     }
 }

@@ -4,7 +4,7 @@ use clearway_conf::{Args, Spec};
 
 use super::affinity::Affinity;
 use super::limits::{self, HANDOVER_CARRIERS_MAX};
-use super::{CoreConf, EVENTS, MAIN, environment, error_log, thread_pool, user};
+use super::{CoreConf, EVENTS, MAIN, environment, error_log, load_module, thread_pool, user};
 
 /// The directives outside `http` that have an effect.
 pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
@@ -14,8 +14,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE12,
         syntax: "user USER [GROUP]",
         default: "user nobody nogroup",
-        doc: "The user and group that the worker process runs as when the server was started by root. Without \
-              a group it is the one that has the user's name. Both must exist.",
+        doc: "The user and group that the worker process runs as when the server was started by root. \
+              Without a group it is the one that has the user's name. Both must exist.",
         handler: user::read,
     },
     Spec {
@@ -78,8 +78,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "env VARIABLE[=VALUE]",
         default: "env TZ",
-        doc: "Keeps a variable of the environment for the worker process, which has none otherwise, or gives it \
-              a value. `TZ` is always kept.",
+        doc: "Keeps a variable of the environment for the worker process, which has none otherwise, or \
+              gives it a value. `TZ` is always kept.",
         handler: |scope, d| {
             scope.conf.env.push(environment::read(&d.value(0)?));
             Ok(())
@@ -91,8 +91,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "worker_rlimit_nofile NUMBER",
         default: "",
-        doc: "How many files and sockets one event loop may have open (RLIMIT_NOFILE). The worker process gets \
-              so many for each of its loops.",
+        doc: "How many files and sockets one event loop may have open (RLIMIT_NOFILE). The worker process \
+              gets so many for each of its loops.",
         handler: |scope, d| d.set(&mut scope.conf.rlimit_nofile, |d| d.number(0)),
     },
     Spec {
@@ -125,9 +125,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::ONE_MORE,
         syntax: "worker_cpu_affinity MASK …\nworker_cpu_affinity auto [MASK]",
         default: "",
-        doc: "Which processors the first event loop may run on, the second, and so on: a mask is a row of zeros \
-              and ones, the last of which is processor 0. `auto` gives each loop a processor of its own, of \
-              those in the mask. A thread that has lost its loop may run anywhere.",
+        doc: "Which processors the first event loop may run on, the second, and so on: a mask is a row of \
+              zeros and ones, the last of which is processor 0. `auto` gives each loop a processor of its \
+              own, of those in the mask. A thread that has lost its loop may run anywhere.",
         handler: |scope, d| d.set(&mut scope.conf.affinity, Affinity::read),
     },
     Spec {
@@ -136,8 +136,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "worker_shutdown_timeout TIME",
         default: "",
-        doc: "When a server that ends gracefully closes the connections that are still there; after a reload, \
-              those that have made no request since.",
+        doc: "When a server that ends gracefully closes the connections that are still there; after a \
+              reload, those that have made no request since.",
         handler: |scope, d| d.set(&mut scope.conf.shutdown_timeout, |d| d.msec(0)),
     },
     Spec {
@@ -157,13 +157,24 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE23,
         syntax: "thread_pool NAME threads=NUMBER [max_queue=NUMBER]",
         default: "thread_pool default threads=32 max_queue=65536",
-        doc: "Threads for what would block an event loop, and how many tasks may wait for one. Numbers are per \
-              event loop: the pool, which all loops share, has so many for each.",
+        doc: "Threads for what would block an event loop, and how many tasks may wait for one. Numbers are \
+              per event loop: the pool, which all loops share, has so many for each.",
         handler: |scope, d| {
             let pool = thread_pool::read(&scope.conf.thread_pools, d)?;
             scope.conf.thread_pools.push(pool);
             Ok(())
         },
+    },
+    Spec {
+        name: "load_module",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "load_module FILE",
+        default: "",
+        doc: "Loads a module. One that is built in (`-V` lists them) is there without it, so its file need \
+              not exist: `load_module modules/ngx_http_geoip_module.so` means the built-in module of that \
+              name. No other file can be loaded. Must stand before `events` and `http`.",
+        handler: load_module::read,
     },
     Spec {
         name: "handover_after",

@@ -9,6 +9,7 @@ mod directives;
 mod environment;
 mod error_log;
 mod limits;
+mod load_module;
 mod no_effect;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clearway_conf::{Contexts, Directive, Error, Spec};
 use clearway_os::process;
 use clearway_os::users::User;
@@ -66,6 +68,8 @@ pub struct CoreConf {
     daemon: Option<bool>,
     master_process: Option<bool>,
     user: Option<User>,
+    /// File names of `load_module`.
+    modules: Vec<Bytes>,
     env: Vec<EnvSpec>,
     rlimit_nofile: Option<u64>,
     rlimit_core: Option<u64>,
@@ -117,6 +121,7 @@ impl CoreConf {
             daemon: None,
             master_process: None,
             user: None,
+            modules: Vec::new(),
             env: Vec::new(),
             rlimit_nofile: None,
             rlimit_core: None,

@@ -1,3 +1,5 @@
+//! What the directives outside `http` come to, and what is said of wrong ones.
+
 use clearway_conf::{Loader, Memory, Table};
 
 use clearway_base::log::Level;
@@ -72,8 +74,8 @@ fn processors_of_loops() {
     assert_eq!(refused(&format!("worker_cpu_affinity {many};")), message);
     let message = "invalid number of arguments in \"worker_cpu_affinity\" directive";
     assert_eq!(refused("worker_cpu_affinity auto 1 1;"), message);
-    let odd = "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" masks, \
-               using last mask for remaining worker processes";
+    let odd = "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" \
+               masks, using last mask for remaining worker processes";
     assert_eq!(warnings("worker_processes 3; worker_cpu_affinity 1 10;"), [odd]);
     assert_eq!(warnings("worker_cpu_affinity 1 10;"), [odd]);
     assert_eq!(warnings("worker_processes 3; worker_cpu_affinity 1;"), [""; 0]);
@@ -132,6 +134,25 @@ fn numbers_with_rules_of_their_own() {
     assert_eq!(read("worker_shutdown_timeout 0;").shutdown_timeout(), None);
     assert_eq!(read("worker_rlimit_core 2g;").rlimit_core(), Some(2 << 30));
     assert_eq!(refused("debug_points maybe;"), "invalid value \"maybe\"");
+}
+
+#[test]
+fn modules_that_cannot_be_loaded() {
+    let refused = |text: &str| read_as(text, Reader::Master).0.expect_err(text);
+    let place = "in /p/nginx.conf:1";
+    let failed = |name: &str, why: &str| format!("dlopen() \"{name}\" failed ({name}: {why}) {place}");
+    let missing = "cannot open shared object file: No such file or directory";
+    assert_eq!(refused("load_module no/x.so;"), failed("/p/no/x.so", missing));
+    assert_eq!(refused("load_module /;"), failed("/", "cannot read file data: Is a directory"));
+    assert_eq!(refused("load_module /dev/null;"), failed("/dev/null", "file too short"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    assert_eq!(refused(&format!("load_module {source};")), failed(source, "invalid ELF header"));
+    let program = "/proc/self/exe";
+    let message = format!("module \"{program}\" is not binary compatible {place}");
+    assert_eq!(refused(&format!("load_module {program};")), message);
+    let late = format!("\"load_module\" directive is specified too late {place}");
+    assert_eq!(refused("events { } load_module x;"), late);
+    assert!(read_as("load_module no/x.so; events { }", Reader::Worker).0.is_ok());
 }
 
 #[test]

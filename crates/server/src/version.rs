@@ -1,0 +1,61 @@
+//! What `-v`, `-V` and `-h` print: who this is, which nginx it behaves as, and what of that nginx is built
+//! in. Tools read these lines.
+
+use std::fmt::Write;
+
+use crate::load::{ACCESS_LOG_DEFAULT, CONF_DEFAULT, ERROR_LOG_DEFAULT, PID_DEFAULT, PREFIX_DEFAULT};
+use crate::nginx_modules::BuiltIn;
+
+/// The version of nginx whose behaviour this server has (`$nginx_version`).
+pub const NGINX_VERSION: &str = "1.31.5";
+
+/// The lines of `-v`.
+#[must_use]
+pub fn version() -> String {
+    format!(
+        "clearway version: clearway/{}\nnginx version: nginx/{NGINX_VERSION}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// The line that `-V` adds. What is true of the system's libraries (compiler, TLS) is not known here.
+#[must_use]
+pub fn configure_arguments() -> String {
+    let mut line = format!(
+        "configure arguments: --prefix={} --conf-path={CONF_DEFAULT} --http-log-path={ACCESS_LOG_DEFAULT} \
+         --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT}",
+        PREFIX_DEFAULT.trim_end_matches('/')
+    );
+    writeln!(line, "{}", BuiltIn::new().configure_arguments()).expect("writing to a String does not fail");
+    line
+}
+
+/// What `-h` adds: nginx's options, and those commands that nginx does not have.
+#[must_use]
+pub fn usage() -> String {
+    format!(
+        "Usage: clearway [-?hvVtTq] [-s signal] [-p prefix]
+                [-e filename] [-c filename] [-g directives]
+       clearway serve DIR [--listen ADDRESS:PORT] [--print-config]
+
+Options:
+  -?,-h         : this help
+  -v            : show version and exit
+  -V            : show version and configure options then exit
+  -t            : test configuration and exit
+  -T            : test configuration, dump it and exit
+  -q            : suppress non-error messages during configuration testing
+  -s signal     : send signal to a master process: stop, quit, reopen, reload
+  -p prefix     : set prefix path (default: {PREFIX_DEFAULT})
+  -e filename   : set error log file (default: {ERROR_LOG_DEFAULT})
+  -c filename   : set configuration file (default: {CONF_DEFAULT})
+  -g directives : set global directives out of configuration file
+
+Commands:
+  serve DIR     : serve the files of a directory, at 127.0.0.1:8080 or the next
+                  free port; --listen takes another address, --print-config
+                  prints the configuration that this stands for
+
+"
+    )
+}
