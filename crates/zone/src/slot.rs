@@ -1,0 +1,95 @@
+//! The three words of a slot and how they are packed. Pure functions.
+//!
+//! Each word ends in the version of the slot's present use, so that words that belong together can be
+//! told from words of different uses.
+
+/// Bits of a word that hold the version.
+const VERSION_BITS: u32 = 8;
+const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
+/// In the state word: somebody is about to fill the slot.
+const RESERVED: u64 = 1 << VERSION_BITS;
+const PAYLOAD_SHIFT: u32 = VERSION_BITS + 1;
+
+/// The largest payload that a slot can hold; the smallest is 1.
+pub const PAYLOAD_MAX: u64 = u64::MAX >> PAYLOAD_SHIFT;
+
+/// The number of a use of a slot, modulo 256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version(u64);
+
+impl Version {
+    /// One half of a key as it stands in a slot in this use.
+    pub(crate) const fn key_word(self, half: u64) -> u64 {
+        half & !VERSION_MASK | self.0
+    }
+}
+
+/// Whether a key word may be of a key with this half, whatever the version.
+pub(crate) const fn is_half(word: u64, half: u64) -> bool {
+    (word ^ half) & !VERSION_MASK == 0
+}
+
+/// The state word of a slot, as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    pub(crate) const fn version(self) -> Version {
+        Version(self.0 & VERSION_MASK)
+    }
+
+    /// What the slot holds; 0 if it is empty.
+    pub(crate) const fn payload(self) -> u64 {
+        self.0 >> PAYLOAD_SHIFT
+    }
+
+    pub(crate) const fn is_reserved(self) -> bool {
+        self.0 & RESERVED != 0
+    }
+
+    pub(crate) const fn is_live(self) -> bool {
+        !self.is_reserved() && self.payload() != 0
+    }
+
+    /// The next use of the slot, not filled yet.
+    pub(crate) const fn reserved(self) -> Self {
+        Self((self.0 + 1) & VERSION_MASK | RESERVED)
+    }
+
+    /// The same use without contents.
+    pub(crate) const fn emptied(self) -> Self {
+        Self(self.0 & VERSION_MASK)
+    }
+
+    /// The same use with other contents.
+    pub(crate) const fn holding(self, payload: u64) -> Self {
+        debug_assert!(payload != 0 && payload <= PAYLOAD_MAX, "a payload fits its bits");
+        Self(payload << PAYLOAD_SHIFT | self.0 & VERSION_MASK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_goes_through_its_uses() {
+        let fresh = State(0);
+        assert!(!fresh.is_live() && !fresh.is_reserved());
+        let reserved = fresh.reserved();
+        assert!(reserved.is_reserved() && !reserved.is_live());
+        assert_ne!(reserved.version(), fresh.version());
+        let live = reserved.holding(PAYLOAD_MAX);
+        assert!(live.is_live() && live.payload() == PAYLOAD_MAX && live.version() == reserved.version());
+        assert_eq!(live.emptied().reserved().version(), reserved.reserved().version());
+        assert_eq!((0..256).fold(live, |state, _| state.reserved()).version(), live.version());
+    }
+
+    #[test]
+    fn halves_of_keys_are_known_in_every_use() {
+        let half = 0x1234_5678_9abc_def0;
+        let word = State(7).version().key_word(half);
+        assert!(is_half(word, half) && !is_half(word, half + 256));
+        assert_ne!(word, State(8).version().key_word(half));
+    }
+}

@@ -1,0 +1,15 @@
+//! The atomics of the table: loom's under `cfg(loom)`, the real ones otherwise.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Lets whoever is in the way finish: longer with each attempt, about two microseconds at most.
+pub(crate) fn back_off(attempt: u32) {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    (0..1_u32 << attempt.min(6)).for_each(|_| std::hint::spin_loop());
+}

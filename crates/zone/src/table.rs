@@ -1,0 +1,315 @@
+//! A fixed number of slots that any thread of any process may look up, change and fill, without locks.
+//! A key is known by 112 bits of its keyed hash, and may stand in any slot of two buckets of eight.
+//!
+//! Rules. A slot is two key words and a state word (`slot.rs`); each ends in the version of the slot's
+//! present use, and key words are believed only if their version is that of a live state word.
+//! 1. A live slot is changed by one compare-and-swap of its state word.
+//! 2. To fill a slot: read all three words, reserve it by a compare-and-swap of its state word to the next
+//!    version (what it held is gone), obey rule 3, swap the key words from what was read, swap the state
+//!    word to live. Who fails anywhere gives the slot up and begins anew. So a slow filler whose
+//!    reservation was cancelled changes nothing that was published after it.
+//! 3. Between reserving and publishing, behind a SeqCst fence, look at all other slots of both buckets: if
+//!    the key is there, give up; if another reservation is there, cancel it. Of two that fill for the
+//!    same key at least one sees the other, so a key is never live twice.
+//! 4. Nobody waits for a reservation: that of a process that died is cancelled by the next who fills.
+
+use crate::slot::{PAYLOAD_MAX, State, is_half};
+use crate::sync::{AtomicU64, Ordering, back_off, fence};
+
+/// Slots of a bucket: one cache line for each of their three words.
+pub(crate) const WAYS: usize = if cfg!(loom) { 1 } else { 8 };
+/// Words of a bucket: the first halves of all its keys, the second halves, the states.
+pub(crate) const BUCKET_WORDS: usize = 3 * WAYS;
+
+/// How often a change is tried before it is given up. Each failure is another thread's success or
+/// cancellation in the same sixteen slots, which nobody can provoke who does not know the secret.
+const ATTEMPTS_MAX: u32 = 1000;
+
+/// What a key is known by: a hash with the zone's secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyHash([u64; 2]);
+
+impl KeyHash {
+    /// Of the two halves of a uniformly distributed hash.
+    #[must_use]
+    pub const fn new(halves: [u64; 2]) -> Self {
+        Self(halves)
+    }
+}
+
+/// What a change has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Updated {
+    /// Nothing: the caller wanted no change.
+    Unchanged,
+    /// The key was there and has another payload now.
+    Changed,
+    /// The key is new, in a slot that was free.
+    Inserted,
+    /// The key is new, in a slot whose key is forgotten for it: both buckets were full.
+    Evicted,
+}
+
+/// The key could not be put anywhere, since others were always faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contended;
+
+/// The slots of a zone. What they hold, the payload, is a number from 1 to [`PAYLOAD_MAX`]; where a
+/// bucket is full the smallest payload is forgotten first, so that it should say until when it matters.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    words: &'a [AtomicU64],
+    buckets: usize,
+}
+
+/// The words of one slot.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    key: [&'a AtomicU64; 2],
+    state: &'a AtomicU64,
+}
+
+/// A slot that is to be filled, as it was read.
+struct Victim<'a> {
+    slot: Slot<'a>,
+    key: [u64; 2],
+    state: State,
+}
+
+impl<'a> Table<'a> {
+    /// The table in this memory, which is zeroed or holds a table already.
+    ///
+    /// # Panics
+    /// If there is no room for a bucket.
+    #[must_use]
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        let buckets = words.len() / BUCKET_WORDS;
+        assert!(buckets > 0, "a table has room for a bucket");
+        Self { words, buckets }
+    }
+
+    /// How many keys it can hold at most.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.buckets * WAYS
+    }
+
+    /// What is held for a key.
+    #[must_use]
+    pub fn get(&self, key: KeyHash) -> Option<u64> {
+        self.find(key).map(|(_, state)| state.payload())
+    }
+
+    /// Changes what is held for a key: `change` is told the present payload (`None`: there is none) and
+    /// says the new one (`None`: nothing is to be changed). It is asked again when another thread was
+    /// faster, and what it said last holds. Payloads below `free_below` are as good as none: their slots
+    /// are free.
+    ///
+    /// # Errors
+    /// When others were faster a thousand times.
+    pub fn update(
+        &self,
+        key: KeyHash,
+        free_below: u64,
+        mut change: impl FnMut(Option<u64>) -> Option<u64>,
+    ) -> Result<Updated, Contended> {
+        for attempt in 0..ATTEMPTS_MAX {
+            let found = self.find(key);
+            let Some(payload) = change(found.map(|(_, state)| state.payload())) else {
+                return Ok(Updated::Unchanged);
+            };
+            let payload = payload.clamp(1, PAYLOAD_MAX);
+            match found {
+                Some((slot, seen)) => {
+                    if slot.swap_state(seen, seen.holding(payload)) {
+                        return Ok(Updated::Changed);
+                    }
+                }
+                None => match self.insert(key, free_below, payload) {
+                    Some(inserted) => return Ok(inserted),
+                    None => back_off(attempt),
+                },
+            }
+        }
+        Err(Contended)
+    }
+
+    /// The slot that a key is in, and what its state word said when it was.
+    fn find(&self, key: KeyHash) -> Option<(Slot<'a>, State)> {
+        self.slots_of(key).find_map(|slot| {
+            if !is_half(slot.key[0].load(Ordering::Relaxed), key.0[0]) {
+                return None;
+            }
+            let state = slot.read_state();
+            slot.is_of(key, state).then_some((slot, state))
+        })
+    }
+
+    /// Rule 2. `None`: begin anew.
+    fn insert(&self, key: KeyHash, free_below: u64, payload: u64) -> Option<Updated> {
+        let victim = self.find_victim(key, free_below)?;
+        let reserved = self.reserve(&victim)?;
+        let published = self.is_alone(key, victim.slot)
+            && victim.write_key(key, reserved)
+            && victim.slot.swap_state(reserved, reserved.holding(payload));
+        if !published {
+            // Where this fails, somebody has cancelled it already.
+            victim.slot.swap_state(reserved, reserved.emptied());
+            return None;
+        }
+        Some(if is_free(victim.state, free_below) { Updated::Inserted } else { Updated::Evicted })
+    }
+
+    fn reserve(&self, victim: &Victim<'_>) -> Option<State> {
+        let reserved = victim.state.reserved();
+        let first = victim.slot.swap_state(victim.state, reserved);
+        // Of two threads that reserve, one sees the other's reservation in `is_alone`.
+        fence(Ordering::SeqCst);
+        first.then_some(reserved)
+    }
+
+    /// Rule 3. `false`: the key is there already.
+    fn is_alone(&self, key: KeyHash, own: Slot<'_>) -> bool {
+        self.slots_of(key).filter(|slot| !std::ptr::eq(slot.state, own.state)).all(|slot| {
+            loop {
+                let state = slot.read_state();
+                if !state.is_reserved() {
+                    return !slot.is_of(key, state);
+                }
+                if slot.swap_state(state, state.emptied()) {
+                    return true;
+                }
+            }
+        })
+    }
+
+    /// The slot to fill: a free one in the bucket that has more of them, else the one with the smallest
+    /// payload of both.
+    fn find_victim(&self, key: KeyHash, free_below: u64) -> Option<Victim<'a>> {
+        let [first, second] = self.buckets_of(key).map(|bucket| self.survey(bucket, free_below));
+        let (slot, state) = match (first, second) {
+            (Some(first), Some(second)) => {
+                let second_is_better = match (first.free, second.free) {
+                    (0, 0) => second.state.payload() < first.state.payload(),
+                    (first, second) => second > first,
+                };
+                let better = if second_is_better { second } else { first };
+                (better.slot, better.state)
+            }
+            (first, second) => first.or(second).map(|only| (only.slot, only.state))?,
+        };
+        if slot.is_of(key, state) {
+            // It came after it was looked for.
+            return None;
+        }
+        let key = slot.key.map(|word| word.load(Ordering::Relaxed));
+        Some(Victim { slot, key, state })
+    }
+
+    fn survey(&self, bucket: usize, free_below: u64) -> Option<Survey<'a>> {
+        let mut survey: Option<Survey<'a>> = None;
+        for slot in self.slots_in(bucket) {
+            let state = slot.read_state();
+            if state.is_reserved() {
+                continue;
+            }
+            let survey = survey.get_or_insert(Survey { slot, state, free: 0 });
+            survey.free += usize::from(is_free(state, free_below));
+            if state.payload() < survey.state.payload() {
+                (survey.slot, survey.state) = (slot, state);
+            }
+        }
+        survey
+    }
+
+    /// The numbers of the two buckets that a key may be in, which differ where there are two.
+    fn buckets_of(&self, key: KeyHash) -> [usize; 2] {
+        let scale = |half: u64| ((u128::from(half) * self.buckets as u128) >> 64) as usize;
+        let [first, second] = key.0.map(scale);
+        if first == second { [first, (first + 1) % self.buckets] } else { [first, second] }
+    }
+
+    fn slots_of(&self, key: KeyHash) -> impl Iterator<Item = Slot<'a>> + use<'a> {
+        let table = *self;
+        table.buckets_of(key).into_iter().flat_map(move |bucket| table.slots_in(bucket))
+    }
+
+    fn slots_in(&self, bucket: usize) -> impl Iterator<Item = Slot<'a>> + use<'a> {
+        let words = &self.words[bucket * BUCKET_WORDS..][..BUCKET_WORDS];
+        let (first, rest) = words.split_at(WAYS);
+        let (second, states) = rest.split_at(WAYS);
+        let keys = first.iter().zip(second);
+        keys.zip(states).map(|((first, second), state)| Slot { key: [first, second], state })
+    }
+}
+
+/// What a bucket has to offer: its slot with the smallest payload, and how many are free.
+struct Survey<'a> {
+    slot: Slot<'a>,
+    state: State,
+    free: usize,
+}
+
+fn is_free(state: State, free_below: u64) -> bool {
+    state.payload() < free_below.max(1)
+}
+
+impl Slot<'_> {
+    fn read_state(&self) -> State {
+        State(self.state.load(Ordering::Acquire))
+    }
+
+    /// Whether it held this key when its state word was read as `state`. The words of a use are written
+    /// before its state word becomes live, which `read_state` has acquired.
+    fn is_of(&self, key: KeyHash, state: State) -> bool {
+        let expected = key.0.map(|half| state.version().key_word(half));
+        state.is_live() && self.key.map(|word| word.load(Ordering::Relaxed)) == expected
+    }
+
+    fn swap_state(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Victim<'_> {
+    /// `false`: somebody else has written there since.
+    fn write_key(&self, key: KeyHash, reserved: State) -> bool {
+        self.write_half(0, key, reserved) && self.write_half(1, key, reserved)
+    }
+
+    fn write_half(&self, half: usize, key: KeyHash, reserved: State) -> bool {
+        let (from, to) = (self.key[half], reserved.version().key_word(key.0[half]));
+        self.slot.key[half].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+impl Table<'_> {
+    /// In how many slots a key is live.
+    pub(crate) fn occurrences(&self, key: KeyHash) -> usize {
+        self.slots_of(key).filter(|slot| slot.is_of(key, slot.read_state())).count()
+    }
+
+    /// Does what a process does that dies while it fills a slot, after as much of rule 2 as `Death` says.
+    pub(crate) fn die_while_filling(&self, key: KeyHash, death: Death) {
+        let victim = self.find_victim(key, 0).expect("nobody else is there");
+        let reserved = self.reserve(&victim).expect("nobody else is there");
+        let halves = match death {
+            Death::Reserved => 0,
+            Death::HalfAKey => 1,
+            Death::WholeKey => 2,
+        };
+        for half in 0..halves {
+            assert!(victim.write_half(half, key, reserved), "nobody else is there");
+        }
+    }
+}
+
+/// How far a process gets that dies.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Death {
+    Reserved,
+    HalfAKey,
+    WholeKey,
+}

@@ -1,0 +1,115 @@
+//! One shared memory zone: what it is called, and its memory once the configuration that declares it is
+//! complete. Declared and opened at boot, used by any thread afterwards.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_os::shared_memory::SharedMemory;
+
+use crate::header::{HEADER_WORDS, Header, Secret};
+use crate::table::{KeyHash, Table};
+use crate::zones::ZoneKey;
+
+/// Memory of a zone, and the descriptor to hand it on with where this process may.
+pub(crate) struct Memory {
+    pub(crate) shared: SharedMemory,
+    pub(crate) fd: Option<Arc<OwnedFd>>,
+}
+
+/// A zone of a configuration.
+pub struct Zone {
+    name: Box<[u8]>,
+    module: &'static str,
+    /// 0 until a directive has said it.
+    bytes: AtomicU64,
+    opened: OnceLock<Opened>,
+}
+
+struct Opened {
+    memory: Arc<Memory>,
+    secret: Secret,
+}
+
+impl Zone {
+    pub(crate) fn declared(name: &[u8], module: &'static str, bytes: u64) -> Self {
+        Self { name: name.into(), module, bytes: AtomicU64::new(bytes), opened: OnceLock::new() }
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The module that it is of.
+    #[must_use]
+    pub fn module(&self) -> &'static str {
+        self.module
+    }
+
+    /// Its size in bytes; 0 while no directive has said it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What it is known by from one configuration to the next.
+    #[must_use]
+    pub fn key(&self) -> ZoneKey {
+        ZoneKey { name: self.name.clone(), module: self.module.into(), bytes: self.bytes() }
+    }
+
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
+    pub(crate) fn open(&self, memory: Arc<Memory>) {
+        let secret = Header::prepare(memory.shared.words()).secret();
+        let first = self.opened.set(Opened { memory, secret }).is_ok();
+        debug_assert!(first, "a zone is opened once");
+    }
+
+    pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
+        self.opened.get().map(|opened| &opened.memory)
+    }
+
+    fn opened(&self) -> &Opened {
+        self.opened.get().expect("zones are opened before a configuration is used")
+    }
+
+    /// Labels a new zone, or compares with the label that an earlier configuration has put on it: what
+    /// its contents mean.
+    ///
+    /// # Errors
+    /// The previous label, where it is another one (of a long one the first 960 bytes).
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    pub fn check_label(&self, label: &[u8]) -> Result<(), Vec<u8>> {
+        Header::prepare(self.opened().memory.shared.words()).check_label(label)
+    }
+
+    /// What a key is known by in this zone.
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::new(self.opened().secret.hash(key))
+    }
+
+    /// The slots. 1 MiB has 43,648; up to 32,000 keys in it no key has to go for another (`tests.rs`).
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    #[must_use]
+    pub fn table(&self) -> Table<'_> {
+        Table::new(&self.opened().memory.shared.words()[HEADER_WORDS..])
+    }
+}

@@ -1,0 +1,164 @@
+//! The zones of one configuration: declared by directives in any order, given their memory when all of
+//! it was read. Boot and reload only, off the loops.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use clearway_base::Errno;
+use clearway_os::shared_memory::SharedMemory;
+
+use crate::header::HEADER_WORDS;
+use crate::table::BUCKET_WORDS;
+use crate::zone::{Memory, Zone};
+
+/// The least that a zone must have, bytes: a header and a bucket.
+const ZONE_MIN_BYTES: u64 = ((HEADER_WORDS + BUCKET_WORDS) * size_of::<u64>()) as u64;
+
+/// Makes one zone the same as another: a configuration's zone goes on with the memory of the zone of the
+/// configuration before it that has the same key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZoneKey {
+    /// The name in the configuration.
+    pub name: Box<[u8]>,
+    /// The module that uses it.
+    pub module: Box<str>,
+    /// The size in bytes.
+    pub bytes: u64,
+}
+
+/// Where memory comes from.
+enum Source {
+    /// From the configuration before, else from the system.
+    Own(Vec<(ZoneKey, Arc<Memory>)>),
+    /// From the master.
+    Handed(Vec<(ZoneKey, OwnedFd)>),
+}
+
+/// The registry of one configuration; modules find it among the services of the environment, as
+/// `Arc<Zones>`.
+pub struct Zones {
+    source: Source,
+    /// In the order of their first mention.
+    zones: Mutex<Vec<Arc<Zone>>>,
+}
+
+impl Zones {
+    /// In the master, or where there is no other process: makes memory, and keeps that of zones which
+    /// are in `old` too, the configuration that is replaced.
+    #[must_use]
+    pub fn create(old: Option<&Self>) -> Self {
+        let kept = old.map(|old| {
+            let zones = old.zones();
+            let open = zones.iter().filter_map(|zone| Some((zone.key(), Arc::clone(zone.memory()?))));
+            open.collect()
+        });
+        Self::with(Source::Own(kept.unwrap_or_default()))
+    }
+
+    /// In a worker process: maps what the master has handed over.
+    #[must_use]
+    pub fn handed(list: Vec<(ZoneKey, OwnedFd)>) -> Self {
+        Self::with(Source::Handed(list))
+    }
+
+    fn with(source: Source) -> Self {
+        Self { source, zones: Mutex::new(Vec::new()) }
+    }
+
+    fn zones(&self) -> MutexGuard<'_, Vec<Arc<Zone>>> {
+        self.zones.lock().expect("nothing panics with the list in its hands")
+    }
+
+    /// The zone that a directive names. `bytes` is its size, or 0 where the directive leaves that to
+    /// another one, which may come later.
+    ///
+    /// # Errors
+    /// In nginx's words, for another size or another module than before.
+    pub fn declare(&self, name: &[u8], bytes: u64, module: &'static str) -> Result<Arc<Zone>, Vec<u8>> {
+        let mut zones = self.zones();
+        let Some(zone) = zones.iter().find(|zone| zone.name() == name) else {
+            let zone = Arc::new(Zone::declared(name, module, bytes));
+            zones.push(Arc::clone(&zone));
+            return Ok(zone);
+        };
+        if zone.module() != module {
+            let parts = [b"the shared memory zone \"", name, b"\" is already declared for a different use"];
+            return Err(parts.concat());
+        }
+        let present = zone.bytes();
+        if present == 0 {
+            zone.set_bytes(bytes);
+        } else if bytes != 0 && bytes != present {
+            let before = format!("the size {bytes} of shared memory zone \"");
+            let behind = format!("\" conflicts with already declared size {present}");
+            return Err([before.as_bytes(), name, behind.as_bytes()].concat());
+        }
+        Ok(Arc::clone(zone))
+    }
+
+    /// Gives all zones of a module their memory, when all of the module's directives were read. For a
+    /// module's `finish`; zones that are open already stay as they are.
+    ///
+    /// # Errors
+    /// For a zone that is used and whose size no directive has said, in nginx's words, or when the
+    /// system refuses.
+    pub fn open(&self, module: &str) -> Result<(), Vec<u8>> {
+        for zone in self.zones().iter().filter(|zone| zone.module() == module && !zone.is_open()) {
+            if zone.bytes() == 0 {
+                return Err([b"zero size shared memory zone \"", zone.name(), b"\""].concat());
+            }
+            let memory = self.memory_for(&zone.key()).map_err(|error| refused(zone, &error))?;
+            zone.open(memory);
+        }
+        Ok(())
+    }
+
+    /// What the master hands on to its worker: every open zone and the descriptor of its memory. Empty
+    /// in a worker.
+    #[must_use]
+    pub fn list(&self) -> Vec<(ZoneKey, Arc<OwnedFd>)> {
+        let zones = self.zones();
+        let with_fd = zones.iter().filter_map(|zone| Some((zone.key(), zone.memory()?.fd.clone()?)));
+        with_fd.collect()
+    }
+
+    fn memory_for(&self, key: &ZoneKey) -> io::Result<Arc<Memory>> {
+        let bytes = usize::try_from(key.bytes.max(ZONE_MIN_BYTES)).unwrap_or(usize::MAX);
+        match &self.source {
+            Source::Own(kept) => {
+                if let Some((_, memory)) = kept.iter().find(|(kept, _)| kept == key) {
+                    return Ok(Arc::clone(memory));
+                }
+                let (shared, fd) = SharedMemory::create(&memory_name(&key.name), bytes)?;
+                Ok(Arc::new(Memory { shared, fd: Some(Arc::new(fd)) }))
+            }
+            Source::Handed(list) => {
+                let (_, fd) = list.iter().find(|(handed, _)| handed == key).ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::NotFound, "the master has not handed it over")
+                })?;
+                Ok(Arc::new(Memory { shared: SharedMemory::map(fd.as_fd(), bytes)?, fd: None }))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Zones {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.zones().iter().map(|zone| zone.key())).finish()
+    }
+}
+
+fn refused(zone: &Zone, error: &io::Error) -> Vec<u8> {
+    let behind = format!("\" of {} bytes failed {}", zone.bytes(), Errno(error));
+    [b"shared memory zone \"", zone.name(), behind.as_bytes()].concat()
+}
+
+/// What people see in /proc/PID/maps.
+fn memory_name(name: &[u8]) -> String {
+    const NAME_MAX_CHARS: usize = 60;
+    let printable = String::from_utf8_lossy(name);
+    let chars = printable.chars().filter(|c| !c.is_control() && *c != '\0').take(NAME_MAX_CHARS);
+    format!("zone {}", chars.collect::<String>())
+}
