@@ -64,8 +64,8 @@ impl Epoll {
     }
 }
 
-/// An eventfd that is only ever written: registered edge-triggered, each write is one event, and
-/// nobody needs to read it.
+/// An eventfd. Registered edge-triggered each write is one event, and nobody needs to read it; who
+/// watches it with poll(2) takes what was written.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -82,6 +82,11 @@ impl EventFd {
     pub fn signal(&self) {
         let written = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         debug_assert!(written.is_ok(), "an eventfd takes a write of 8 bytes: {written:?}");
+    }
+
+    /// Takes the events that were made; `false` if there were none. From then on it is not readable.
+    pub fn take(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0_u8; 8]).is_ok()
     }
 }
 
