@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions};
 
@@ -131,6 +131,14 @@ pub fn set_sid() -> io::Result<()> {
 /// The permissions that new files do not get, such as `0o022`; returns what it was.
 pub fn set_umask(mask: u32) -> u32 {
     rustix::process::umask(Mode::from_raw_mode(mask)).as_raw_mode()
+}
+
+/// The device that holds nothing and forgets everything, close-on-exec.
+///
+/// # Errors
+/// As open(2).
+pub fn null_device() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Makes one of the three standard descriptors another name of `from`, such as /dev/null or a log; it

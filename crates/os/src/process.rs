@@ -7,8 +7,6 @@ use std::path::Path;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CpuSet;
 
-use crate::users;
-
 /// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
 const NICE_LIMIT_MAX: u64 = 40;
 
@@ -39,16 +37,18 @@ pub fn hostname() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()
 }
 
-/// Whether the user database has this user. **Blocks** (files, perhaps a directory service).
+/// The system's name and release, such as `Linux 6.1.0`.
 #[must_use]
-pub fn user_exists(name: &[u8]) -> bool {
-    users::find_user(name).is_ok_and(|user| user.is_some())
+pub fn system() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
 }
 
-/// Whether the user database has this group. **Blocks** as [`user_exists`] does.
+/// Descriptors that the process may open: the soft and the hard limit; `None` if one of them is none.
 #[must_use]
-pub fn group_exists(name: &[u8]) -> bool {
-    users::find_group(name).is_ok_and(|group| group.is_some())
+pub fn descriptor_limits() -> Option<(u64, u64)> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    current.zip(maximum)
 }
 
 /// Descriptors that the process may open; `None` is no limit.
@@ -158,9 +158,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_the_users_of_every_system() {
-        assert!(user_exists(b"root") && !user_exists(b"no such user"));
-        assert!(group_exists(b"root") && !group_exists(b"no such group"));
+    fn names_the_system() {
+        let version = rustix::system::uname().release().to_str().unwrap().to_owned();
+        assert_eq!(system(), format!("Linux {version}"));
+    }
+
+    #[test]
+    fn a_soft_limit_is_no_more_than_the_hard_one() {
+        if let Some((soft, hard)) = descriptor_limits() {
+            assert!(0 < soft && soft <= hard);
+            assert_eq!(descriptors_max(), Some(soft));
+        }
     }
 
     #[test]

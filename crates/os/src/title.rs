@@ -65,18 +65,19 @@ impl Title {
     }
 
     /// Makes `title` the title; what does not fit into the room of arguments and environment is cut off.
-    pub fn set(&mut self, title: &str) {
-        let Some(area) = &mut self.area else { return };
-        // SAFETY: the kernel told that these bytes are there, the stack below `main` stays for good, the
-        // environment no longer lies there, and who looks at the arguments does so before `main` or
-        // through std's copying functions, never by a reference that is kept.
-        let area = unsafe { std::slice::from_raw_parts_mut(area.start.as_ptr(), area.bytes) };
-        // The last byte stays the end of the last string.
-        let room = area.len() - 1;
+    pub fn set(&self, title: &str) {
+        let Some(area) = &self.area else { return };
         let text = title.as_bytes().split(|&byte| byte == 0).next().unwrap_or_default();
-        let text = &text[..text.len().min(room)];
-        area[..text.len()].copy_from_slice(text);
-        area[text.len()..].fill(0);
+        // The last byte stays the end of the last string.
+        let text = &text[..text.len().min(area.bytes - 1)];
+        // SAFETY: the kernel told that these bytes are there, and more than `text` has; the stack below
+        // `main` stays for good, the environment no longer lies there, and who looks at the arguments
+        // does so before `main` or through std's copying functions, never by a reference that is kept.
+        // Only one thread writes at a time, since an `Area` is one of its kind and not `Sync`.
+        unsafe {
+            area.start.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len());
+            area.start.add(text.len()).write_bytes(0, area.bytes - text.len());
+        }
     }
 }
 
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn with_threads_only_the_arguments_are_told() {
         // The harness has a thread besides this one.
-        let mut title = Title::capture();
+        let title = Title::capture();
         assert!(title.area.is_none());
         assert_eq!(title.args(), std::env::args_os().collect::<Vec<_>>());
         title.set("no title");

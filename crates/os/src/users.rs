@@ -22,7 +22,8 @@ pub struct User {
     pub gid: u32,
 }
 
-/// What of [`become_user`] was refused. The text is nginx's, without the reason: that is [`error`](Self::error).
+/// What of [`become_user`] was refused. The text is nginx's, without the reason, which is
+/// [`error`](Self::error).
 #[derive(Debug)]
 pub enum Refused {
     /// The group: the process is what it was.

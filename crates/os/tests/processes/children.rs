@@ -8,7 +8,6 @@ use clearway_os::process::{self, Limit};
 use clearway_os::shared_memory::SharedMemory;
 use clearway_os::signal::{self, Received, Signal, SignalFd, SignalSet};
 use clearway_os::{channel, poll};
-use rustix::fs::{Mode, OFlags};
 
 use super::{Case, start, wait_for};
 
@@ -132,7 +131,7 @@ fn a_daemon_leaves_everything() {
     assert_eq!(rustix::process::getsid(None).unwrap(), rustix::process::getpid());
     assert!(child::set_sid().is_err(), "it leads a group now");
 
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let null = child::null_device().unwrap();
     for (number, onto) in [(0, Standard::Input), (1, Standard::Output), (2, Standard::Error)] {
         let saved = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
         let old = rustix::io::fcntl_dupfd_cloexec(stdio(number), 3).unwrap();

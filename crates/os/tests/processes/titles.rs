@@ -39,7 +39,7 @@ fn shown_text() -> String {
 }
 
 /// The part of the program whose title is set; panics if something is wrong.
-pub(crate) fn play(mut title: Title) {
+pub(crate) fn play(title: Title) {
     let before = shown();
     let args: Vec<_> = title.args()[1..].iter().map(|arg| arg.to_str().unwrap().to_owned()).collect();
     assert_eq!(args, ARGS);
@@ -66,7 +66,7 @@ pub(crate) fn play(mut title: Title) {
     let heard = Command::new("/bin/sh").args(["-c", "test -n \"$CLEARWAY_OS_TITLE\""]).status().unwrap();
     assert!(heard.success(), "programs get the variables");
 
-    let mut second = Title::capture();
+    let second = Title::capture();
     second.set("of a second one");
     assert_eq!(shown_text(), "short");
 
