@@ -8,17 +8,20 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use clearway_base::Errno;
 use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Timer};
 
+use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
-use crate::parts::{Parts, Stock};
+use crate::parts::Parts;
 use crate::serve::serve_requests;
 use crate::snapshot::{CoreServer, Snapshot};
 
@@ -28,37 +31,16 @@ pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)
 /// Serial numbers of connections (`$connection`), over the whole process.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// A socket of a configuration that connections arrive at.
-pub struct Listener {
-    snapshot: Arc<Snapshot>,
-    socket: usize,
-    stopping: AtomicBool,
-    stock: Stock,
-}
-
-impl Listener {
-    /// For one of `Snapshot::sockets`, by its number there.
-    ///
-    /// # Panics
-    /// If there is no such socket.
-    pub fn new(snapshot: Arc<Snapshot>, socket: usize) -> Self {
-        assert!(socket < snapshot.sockets().len(), "a listener is one of the snapshot's sockets");
-        Self { snapshot, socket, stopping: AtomicBool::new(false), stock: Stock::new() }
-    }
-
-    /// From here on responses close their connections, and idle connections end as soon as they are
-    /// woken, `keepalive_min_timeout` permitting.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-}
-
 /// What a connection is while it is idle.
 pub(crate) struct Conn {
     pub(crate) socket: Socket,
     pub(crate) timer: Timer,
     pub(crate) home: LoopRef,
     listener: Arc<Listener>,
+    /// The configuration; exchanged between requests.
+    serving: Arc<Serving>,
+    /// The generation of the latest request, or the one in which it was accepted.
+    begun_in: u64,
     /// Number of the address within the listener's socket.
     address: u32,
     pub(crate) peer: PeerAddr,
@@ -76,29 +58,52 @@ pub fn serve(
     home: LoopRef,
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let Accepted { socket, peer, slot } = accepted;
-    let plan = &listener.snapshot.sockets[listener.socket];
-    let local = plan.needs_local_address().then(|| clearway_os::socket::local_address(&socket)).flatten();
-    let conn = Conn {
-        address: plan.find(local),
-        socket: Socket::new(home, socket),
-        timer: Timer::new(home),
-        home,
-        peer,
-        _slot: slot,
-        serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-        start_ms: home.now_ms(),
-        sends_at_once: AtomicBool::new(false),
-        listener,
-    };
-    // Captured and only lent: an argument of `run` would be kept twice.
-    async move { run(&conn).await }
+    let mut conn = Conn::new(listener, home, accepted);
+    let (mut served, mut stay_until_ms) = (0, 0);
+    async move {
+        loop {
+            let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(served, cx))).await {
+                Received::Begun(parts) => Some(parts),
+                Received::Nothing => None,
+                Received::End => return,
+            };
+            // A request that is there when the connection is needs no timer.
+            if begun.is_none() && served == 0 {
+                conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
+            }
+            while let Some(parts) = begun.take() {
+                // Made after its memory, so that nothing but its arguments is written there.
+                let requests = Box::write(Box::new_uninit(), serve_requests(&conn, served, parts));
+                match Box::into_pin(requests).await {
+                    After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
+                        let now_ms = conn.home.now_ms();
+                        (served, stay_until_ms) = (so_far, now_ms + min_timeout_ms);
+                        conn.begun_in = conn.serving.number;
+                        conn.timer.arm(now_ms + timeout_ms);
+                    }
+                    After::Outdated { served: so_far, parts } => {
+                        (served, begun) = (so_far, Some(parts));
+                        conn.renew();
+                    }
+                    After::Close => return,
+                }
+            }
+            if poll_fn(|cx| conn.poll_idle(stay_until_ms, cx)).await == Idle::Over {
+                conn.log_idle_end(served);
+                return;
+            }
+        }
+    }
+}
+
+/// Which address of the listener's socket a connection was made to.
+fn find_address(serving: &Serving, socket: impl AsFd) -> u32 {
+    let plan = serving.socket();
+    plan.find(plan.needs_local_address().then(|| clearway_os::socket::local_address(socket)).flatten())
 }
 
 /// What a connection does after requests.
 pub(crate) enum After {
-    /// There was nothing to read.
-    Nothing,
     /// Waits for the next request.
     Idle {
         /// Requests so far.
@@ -108,35 +113,25 @@ pub(crate) enum After {
         /// For how long also while the server stops, milliseconds.
         min_timeout_ms: u64,
     },
+    /// Goes on with the next request in the generation that is published.
+    Outdated {
+        /// Requests so far.
+        served: u64,
+        /// What was received of the next one.
+        parts: Box<Parts>,
+    },
     /// Ends.
     Close,
 }
 
-async fn run(conn: &Conn) {
-    let mut served = 0;
-    let mut stay_until_ms = 0;
-    loop {
-        // Made after its memory, so that nothing but its arguments is written there.
-        let requests = Box::write(Box::new_uninit(), serve_requests(conn, served));
-        match Box::into_pin(requests).await {
-            // A request that is there when the connection is needs no timer.
-            After::Nothing if served == 0 => {
-                conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
-            }
-            After::Nothing => {}
-            After::Close => return,
-            After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
-                served = so_far;
-                let now_ms = conn.home.now_ms();
-                stay_until_ms = now_ms + min_timeout_ms;
-                conn.timer.arm(now_ms + timeout_ms);
-            }
-        }
-        if poll_fn(|cx| conn.poll_idle(stay_until_ms, cx)).await == Idle::Over {
-            conn.log_idle_end(served);
-            return;
-        }
-    }
+/// What an idle connection was sent.
+enum Received {
+    /// The beginning of a request, or more of it.
+    Begun(Box<Parts>),
+    /// Nothing after all.
+    Nothing,
+    /// There will be no request.
+    End,
 }
 
 /// Why an idle connection goes on.
@@ -147,13 +142,87 @@ enum Idle {
 }
 
 impl Conn {
+    fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
+        let Accepted { socket, peer, slot } = accepted;
+        let serving = listener.published();
+        Self {
+            address: find_address(&serving, &socket),
+            begun_in: serving.number,
+            serving,
+            socket: Socket::new(home, socket),
+            timer: Timer::new(home),
+            home,
+            peer,
+            _slot: slot,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            start_ms: home.now_ms(),
+            sends_at_once: AtomicBool::new(false),
+            listener,
+        }
+    }
+
+    /// Reads what an idle connection was sent.
+    fn receive(&self, served: u64, cx: &mut Context<'_>) -> Received {
+        let mut parts = self.take_parts();
+        let read = self.socket.poll_read_vec(cx, &mut parts.input);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            return Received::Begun(parts);
+        }
+        self.put_back(parts);
+        match read {
+            Poll::Pending => Received::Nothing,
+            Poll::Ready(result) => {
+                self.log_closed(served, result);
+                Received::End
+            }
+        }
+    }
+
     pub(crate) fn snapshot(&self) -> &Snapshot {
-        &self.listener.snapshot
+        &self.serving.snapshot
+    }
+
+    /// The id that stands for its loop (`$pid`).
+    pub(crate) fn identity(&self) -> u32 {
+        self.serving.identity(self.home)
+    }
+
+    /// Whether another generation than its own is published.
+    #[inline]
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.serving.number != self.listener.number()
+    }
+
+    /// Takes the generation that is published.
+    #[inline]
+    fn renew(&mut self) {
+        if self.is_outdated() {
+            self.take_published();
+        }
+    }
+
+    #[cold]
+    fn take_published(&mut self) {
+        self.serving = self.listener.published();
+        self.address = find_address(&self.serving, &self.socket);
+    }
+
+    /// Polls a part of a request, unless the connection is to be closed at once: `None`.
+    pub(crate) fn poll_unless_closed<F: Future>(
+        &self,
+        future: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>> {
+        match future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.listener.closes(self.serving.number) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// The address that was connected to, as configured.
     pub(crate) fn address(&self) -> &Address {
-        self.snapshot().sockets[self.listener.socket].address(self.address)
+        self.serving.socket().address(self.address)
     }
 
     /// The address that was connected to.
@@ -186,18 +255,25 @@ impl Conn {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.listener.stopping.load(Ordering::Relaxed)
+        self.listener.is_stopping()
     }
 
     pub(crate) fn server_core(&self) -> &CoreServer {
         &self.snapshot().server(self.address().default_server).core
     }
 
-    fn poll_idle(&self, stay_until_ms: u64, cx: &mut Context<'_>) -> Poll<Idle> {
-        if self.socket.poll_readable(cx).is_ready() {
+    fn poll_idle(&mut self, stay_until_ms: u64, cx: &mut Context<'_>) -> Poll<Idle> {
+        let readable = self.socket.poll_readable(cx);
+        // What is looked at from here on was changed before who changed it woke who waits, so nothing is
+        // missed.
+        self.renew();
+        if readable.is_ready() {
             return Poll::Ready(Idle::Readable);
         }
-        if self.listener.stopping.load(Ordering::Acquire) {
+        if self.listener.closes(self.begun_in) {
+            return Poll::Ready(Idle::Over);
+        }
+        if self.is_stopping() {
             if self.home.now_ms() >= stay_until_ms {
                 return Poll::Ready(Idle::Over);
             }
@@ -207,8 +283,21 @@ impl Conn {
     }
 
     fn log_idle_end(&self, served: u64) {
-        if served == 0 && !self.is_stopping() {
+        if served == 0 && !self.is_stopping() && !self.listener.closes(self.begun_in) {
             self.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
+        }
+    }
+
+    fn log_closed(&self, served: u64, result: io::Result<usize>) {
+        let waiting = "waiting for request";
+        match result {
+            Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(error) => self.log(Level::Info, waiting, format_args!("recv() failed {}", Errno(&error))),
+            Ok(_) if served > 0 => {
+                let message = format_args!("client {} closed keepalive connection", self.peer);
+                self.log_plain(Level::Info, message);
+            }
+            Ok(_) => self.log(Level::Info, waiting, format_args!("client closed connection")),
         }
     }
 
@@ -224,7 +313,7 @@ impl Conn {
         let base = self.snapshot().server(self.address().default_server).base;
         let sinks = self.snapshot().location(base).core.error_log.iter();
         for sink in sinks.filter(|sink| sink.enabled(level)) {
-            sink.write(&Record { level, tid: self.home.identity(), connection: Some(self.serial), message });
+            sink.write(&Record { level, tid: self.identity(), connection: Some(self.serial), message });
         }
     }
 

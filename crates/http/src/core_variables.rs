@@ -115,7 +115,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(Some(&time), out)
     }),
     variable!("pid", "Number of the worker: differs between the loops.", |view, _, out| {
-        put_number(Some(u64::from(view.request.conn.home.identity())), out)
+        put_number(Some(u64::from(view.request.conn.identity())), out)
     }),
     variable!("nginx_version", "The release of nginx whose configuration is understood.", |_, _, out| {
         put_text(NGINX_VERSION, out)

@@ -237,7 +237,8 @@ impl Socket {
         bind::Request { address: self.bound().listen.clone(), options: self.options }
     }
 
-    fn bound(&self) -> &Address {
+    /// The address that is bound.
+    pub(crate) fn bound(&self) -> &Address {
         self.addresses.last().expect("a socket is bound to an address")
     }
 

@@ -429,7 +429,7 @@ impl Request<'_> {
         for sink in self.location().core.error_log.iter().filter(|sink| sink.enabled(level)) {
             sink.write(&Record {
                 level,
-                tid: self.conn.home.identity(),
+                tid: self.conn.identity(),
                 connection: Some(self.conn.serial),
                 message: format_args!("{message}{circumstances}"),
             });

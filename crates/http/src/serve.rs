@@ -4,6 +4,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use clearway_base::log::Level;
@@ -26,65 +27,69 @@ const LINGERING_TIME_MS: u64 = 30_000;
 /// What is read at once while a closed connection lingers, bytes.
 const LINGERING_READ_BYTES: usize = 4 * 1024;
 
-/// Serves what has arrived. `served` requests came before on this connection.
-pub(crate) async fn serve_requests(conn: &Conn, mut served: u64) -> After {
-    let mut parts = conn.take_parts();
-    let read = poll_fn(|cx| Poll::Ready(conn.socket.poll_read_vec(cx, &mut parts.input))).await;
-    if !matches!(read, Poll::Ready(Ok(1..))) {
-        conn.put_back(parts);
-        return match read {
-            Poll::Pending => After::Nothing,
-            Poll::Ready(result) => closed_idle(conn, served, result),
-        };
-    }
-    let mut start = 0;
-    let after = loop {
-        served += 1;
-        // Lives and ends in place: it is large.
-        let mut active = Active::new(conn, &mut parts, start, served);
-        let (outcome, linger) = active.serve(conn).await;
-        if active.request.parts.head.is_started() {
-            active.log(conn);
-        }
-        let rest_start = active.end();
-        if outcome == Outcome::Close {
-            break Err(linger);
-        }
-        conn.send_at_once();
-        let core = &active.request.location().core;
-        let (timeout_ms, min_timeout_ms) =
-            (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
-        match rest_start {
-            Some(at) => start = at,
-            None => break Ok(After::Idle { served, timeout_ms, min_timeout_ms }),
-        }
-        active.request.parts.head.clear();
-    };
-    conn.put_back(parts);
-    match after {
-        Ok(idle) => idle,
-        Err(linger) => {
-            if linger == Linger::Yes {
-                lingering_close(conn).await;
+/// Serves what has arrived: `parts` has the first bytes. `served` requests came before on this connection.
+#[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+pub(crate) fn serve_requests(
+    conn: &Conn,
+    mut served: u64,
+    mut parts: Box<Parts>,
+) -> impl Future<Output = After> + Send {
+    async move {
+        let mut start = 0;
+        let end = loop {
+            served += 1;
+            // Lives and ends in place: it is large.
+            let mut active = Active::new(conn, &mut parts, start, served);
+            let ended = {
+                let mut serving = pin!(active.serve(conn));
+                poll_fn(|cx| conn.poll_unless_closed(serving.as_mut(), cx)).await
+            };
+            let (outcome, linger) = ended.unwrap_or((Outcome::Close, Linger::No));
+            if active.request.parts.head.is_started() {
+                active.log(conn);
             }
-            After::Close
+            let rest_start = active.end();
+            if outcome == Outcome::Close {
+                break End::Close(linger);
+            }
+            conn.send_at_once();
+            let core = &active.request.location().core;
+            let (timeout_ms, min_timeout_ms) =
+                (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
+            match rest_start {
+                None => break End::Idle(After::Idle { served, timeout_ms, min_timeout_ms }),
+                Some(at) if conn.is_outdated() => break End::Outdated(at),
+                Some(at) => start = at,
+            }
+            active.request.parts.head.clear();
+        };
+        match end {
+            End::Idle(idle) => {
+                conn.put_back(parts);
+                idle
+            }
+            End::Outdated(at) => {
+                parts.head.clear();
+                parts.input.drain(..at);
+                After::Outdated { served, parts }
+            }
+            End::Close(linger) => {
+                conn.put_back(parts);
+                if linger == Linger::Yes {
+                    lingering_close(conn).await;
+                }
+                After::Close
+            }
         }
     }
 }
 
-fn closed_idle(conn: &Conn, served: u64, result: io::Result<usize>) -> After {
-    if let Err(error) = result {
-        if served > 0 && error.kind() == io::ErrorKind::ConnectionReset {
-            return After::Close;
-        }
-        conn.log(Level::Info, "waiting for request", format_args!("recv() failed {}", Errno(&error)));
-    } else if served > 0 {
-        let message = format_args!("client {} closed keepalive connection", conn.peer);
-        conn.log_plain(Level::Info, message);
-    } else {
-        conn.log(Level::Info, "waiting for request", format_args!("client closed connection"));
-    }
-    After::Close
+/// What follows a connection's requests.
+enum End {
+    Idle(After),
+    Close(Linger),
+    /// What was received of the next one, from this byte on, is for another generation.
+    Outdated(usize),
 }
 
 /// Whether a connection goes on after a request.
@@ -315,8 +320,9 @@ async fn lingering_close(conn: &Conn) {
     while conn.home.now_ms() < give_up_ms {
         conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
         buf.clear();
-        match poll_fn(|cx| conn.poll_read(&mut buf, cx)).await {
-            Some(Ok(1..)) => {}
+        let read = &mut poll_fn(|cx| conn.poll_read(&mut buf, cx));
+        match poll_fn(|cx| conn.poll_unless_closed(Pin::new(read), cx)).await {
+            Some(Some(Ok(1..))) => {}
             _ => return,
         }
     }
@@ -326,7 +332,7 @@ async fn lingering_close(conn: &Conn) {
 mod tests {
     use super::*;
 
-    fn future_bytes<F>(_: fn(&'static Conn, u64) -> F) -> usize {
+    fn future_bytes<F>(_: fn(&'static Conn, u64, Box<Parts>) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -11,11 +11,11 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Record, Sink};
+use clearway_base::log::{Level, Sink};
 use rustix::io::Errno as Code;
 
 use crate::PeerAddr;
@@ -25,8 +25,16 @@ use crate::metrics;
 /// `accept_mutex_delay`).
 pub const PAUSE_MS: u64 = 500;
 
-/// Most connections that are accepted in one turn of a loop with `multi_accept on`.
+/// Most connections that are accepted in one turn of a loop with `multi_accept on`, or when a socket is
+/// let go of.
 pub const BATCH_MAX: u32 = 64;
+
+/// Most connections that are taken from a socket before it is let go of; more than any backlog.
+pub const DRAIN_CONNECTIONS_MAX: u32 = 65_536;
+
+/// How often a socket that is to be let go of rests for [`PAUSE_MS`] before what is in its queue is given
+/// up.
+pub const DRAIN_RESTS_MAX: u32 = 20;
 
 /// Takes one connection, nonblocking and close-on-exec.
 ///
@@ -63,16 +71,15 @@ pub trait Source {
 
     /// Ready when that clock has reached `deadline_ms`. Asked for one deadline at a time.
     fn poll_deadline(&self, cx: &mut Context<'_>, deadline_ms: u64) -> Poll<()>;
-
-    /// The identity thread of the loop, for log lines.
-    fn identity(&self) -> u32;
 }
 
 /// What the accept tasks of one loop share.
 #[derive(Debug)]
 pub struct AcceptPolicy {
     /// `worker_connections`.
-    connections_max: u32,
+    connections_max: AtomicU32,
+    /// `multi_accept`: connections that are taken in a row.
+    batch: AtomicU32,
     connections: AtomicU32,
     /// On the clock of the loop; 0 when nothing is paused.
     paused_until_ms: AtomicU64,
@@ -81,9 +88,19 @@ pub struct AcceptPolicy {
 impl AcceptPolicy {
     /// A loop without connections that may have `connections_max` of them.
     #[must_use]
-    pub fn new(connections_max: u32) -> Arc<Self> {
-        let (connections, paused_until_ms) = (AtomicU32::new(0), AtomicU64::new(0));
-        Arc::new(Self { connections_max, connections, paused_until_ms })
+    pub fn new(connections_max: u32, multi_accept: MultiAccept) -> Arc<Self> {
+        Arc::new(Self {
+            connections_max: AtomicU32::new(connections_max),
+            batch: AtomicU32::new(multi_accept.batch()),
+            connections: AtomicU32::new(0),
+            paused_until_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// From here on the loop accepts by these settings. Connections beyond a lower limit stay.
+    pub fn adapt(&self, connections_max: u32, multi_accept: MultiAccept) {
+        self.connections_max.store(connections_max, Ordering::Relaxed);
+        self.batch.store(multi_accept.batch(), Ordering::Relaxed);
     }
 
     /// Connections that hold a slot now.
@@ -95,7 +112,8 @@ impl AcceptPolicy {
     /// Takes the slot of a connection; `None` when all `worker_connections` are in use. Connections to
     /// upstream servers take one as well.
     pub fn take_slot(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        let more = |count| (count < self.connections_max).then_some(count + 1);
+        let connections_max = self.connections_max.load(Ordering::Relaxed);
+        let more = |count| (count < connections_max).then_some(count + 1);
         self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(ConnectionSlot { policy: Arc::clone(self) })
     }
@@ -134,16 +152,47 @@ pub enum MultiAccept {
     On,
 }
 
+impl MultiAccept {
+    fn batch(self) -> u32 {
+        match self {
+            Self::Off => 1,
+            Self::On => BATCH_MAX,
+        }
+    }
+}
+
+/// Ends the accept tasks of one listening socket, those of all loops.
+#[derive(Debug, Default)]
+pub struct AcceptStop(AtomicBool);
+
+impl AcceptStop {
+    /// For tasks that go on.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Has each task take what waits in the kernel's queue and then let go of the socket. They notice
+    /// when they are woken: to be followed by `Runtime::wake_all`.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// Accepts from one listening socket on one loop.
 pub struct Acceptor<S> {
     /// The socket.
     pub source: S,
     /// Shared with the other acceptors of the loop.
     pub policy: Arc<AcceptPolicy>,
-    /// The error log of the default server of that address.
+    /// The error log of the default server of that address; it knows the identity of the loop.
     pub log: Arc<dyn Sink>,
-    /// How many connections are taken in a row.
-    pub multi_accept: MultiAccept,
+    /// Shared with the acceptors of the same socket on other loops.
+    pub stop: Arc<AcceptStop>,
 }
 
 /// What follows an accept4(2).
@@ -151,25 +200,54 @@ pub struct Acceptor<S> {
 enum Next {
     /// Others may wait, also where one connection was lost.
     Another,
-    /// None waits, or nothing can be accepted for now.
+    /// None waits.
     Wait,
+    /// Nothing can be accepted for now.
+    Rest,
 }
 
 impl<S: Source> Acceptor<S> {
-    /// Gives every connection to `serve`, which must not block, until the future is dropped. As in
-    /// nginx the listening socket counts as one of the `worker_connections`.
+    /// Gives every connection to `serve`, which must not block, until it is stopped; then the socket
+    /// is let go of. As in nginx it counts as one of the `worker_connections`.
     pub async fn run(self, mut serve: impl FnMut(Accepted)) {
         let _listening = self.policy.take_slot();
-        let batch = match self.multi_accept {
-            MultiAccept::Off => 1,
-            MultiAccept::On => BATCH_MAX,
-        };
-        loop {
-            poll_fn(|cx| self.source.poll_acceptable(cx)).await;
+        while poll_fn(|cx| self.poll_going_on(cx)).await {
             self.rest().await;
-            for _ in 0..batch {
-                if self.accept_one(&mut serve) == Next::Wait {
+            for _ in 0..self.policy.batch.load(Ordering::Relaxed) {
+                if self.accept_one(&mut serve) != Next::Another {
                     break;
+                }
+            }
+        }
+        self.drain(&mut serve).await;
+    }
+
+    /// Ready with `true` when connections wait, with `false` when there will be no more.
+    fn poll_going_on(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.stop.is_stopped() {
+            return Poll::Ready(false);
+        }
+        match self.source.poll_acceptable(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            // Who stops it wakes who has registered before; who registers after that sees it here.
+            Poll::Pending if self.stop.is_stopped() => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes the connections that the kernel has accepted already: the backlog at most, and those that
+    /// come meanwhile.
+    async fn drain(&self, serve: &mut impl FnMut(Accepted)) {
+        let mut rests = 0;
+        for taken in 1..=DRAIN_CONNECTIONS_MAX {
+            match self.accept_one(serve) {
+                Next::Another if taken % BATCH_MAX == 0 => clearway_runtime::yield_now().await,
+                Next::Another => {}
+                Next::Wait => return,
+                Next::Rest if rests == DRAIN_RESTS_MAX => return,
+                Next::Rest => {
+                    rests += 1;
+                    self.rest().await;
                 }
             }
         }
@@ -183,7 +261,7 @@ impl<S: Source> Acceptor<S> {
                     Some(slot) => serve(Accepted { socket, peer, slot }),
                     None => {
                         metrics::REFUSED.increment();
-                        let limit = self.policy.connections_max;
+                        let limit = self.policy.connections_max.load(Ordering::Relaxed);
                         self.log(Level::Alert, format_args!("{limit} worker_connections are not enough"));
                     }
                 }
@@ -214,7 +292,7 @@ impl<S: Source> Acceptor<S> {
     fn fail(&self, error: &io::Error) -> Next {
         let (level, next) = judge(error);
         self.log(level, format_args!("accept4() failed {}", Errno(error)));
-        if next == Next::Wait {
+        if next == Next::Rest {
             metrics::ACCEPT_PAUSES.increment();
             let until = self.source.now_ms() + PAUSE_MS;
             self.policy.paused_until_ms.store(until, Ordering::Relaxed);
@@ -223,19 +301,17 @@ impl<S: Source> Acceptor<S> {
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        if self.log.enabled(level) {
-            self.log.write(&Record { level, tid: self.source.identity(), connection: None, message });
-        }
+        self.log.log(level, message);
     }
 }
 
 /// Errors of accept4(2) that concern one connection are nothing to stop for (see its manual page on
 /// errors of the network); after all others trying again at once would only spin.
 fn judge(error: &io::Error) -> (Level, Next) {
-    let Some(code) = Code::from_io_error(error) else { return (Level::Alert, Next::Wait) };
+    let Some(code) = Code::from_io_error(error) else { return (Level::Alert, Next::Rest) };
     match code {
         Code::CONNABORTED => (Level::Error, Next::Another),
-        Code::MFILE | Code::NFILE => (Level::Crit, Next::Wait),
+        Code::MFILE | Code::NFILE => (Level::Crit, Next::Rest),
         Code::INTR
         | Code::NETDOWN
         | Code::PROTO
@@ -247,7 +323,7 @@ fn judge(error: &io::Error) -> (Level, Next) {
         | Code::NETUNREACH
         | Code::PERM
         | Code::TIMEDOUT => (Level::Alert, Next::Another),
-        _ => (Level::Alert, Next::Wait),
+        _ => (Level::Alert, Next::Rest),
     }
 }
 
@@ -260,6 +336,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
     use std::task::Waker;
+
+    use clearway_base::log::Record;
 
     use super::*;
 
@@ -307,10 +385,6 @@ mod tests {
         fn poll_deadline(&self, _: &mut Context<'_>, deadline_ms: u64) -> Poll<()> {
             if self.now_ms() >= deadline_ms { Poll::Ready(()) } else { Poll::Pending }
         }
-
-        fn identity(&self) -> u32 {
-            77
-        }
     }
 
     #[derive(Default)]
@@ -322,7 +396,6 @@ mod tests {
         }
 
         fn write(&self, record: &Record<'_>) {
-            assert_eq!(record.tid, 77);
             self.0.lock().unwrap().push(format!("[{}] {}", record.level.as_str(), record.message));
         }
     }
@@ -337,9 +410,9 @@ mod tests {
         script: &'a Script,
         policy: &Arc<AcceptPolicy>,
         log: &Arc<Lines>,
-        multi_accept: MultiAccept,
+        stop: &Arc<AcceptStop>,
     ) -> Acceptor<&'a Script> {
-        Acceptor { source: script, policy: Arc::clone(policy), log: log.clone(), multi_accept }
+        Acceptor { source: script, policy: Arc::clone(policy), log: log.clone(), stop: Arc::clone(stop) }
     }
 
     fn poll(task: Pin<&mut impl Future<Output = ()>>) {
@@ -349,10 +422,11 @@ mod tests {
     #[test]
     fn all_that_wait_are_taken_in_batches() {
         for (multi_accept, batch) in [(MultiAccept::Off, 1), (MultiAccept::On, BATCH_MAX as usize)] {
-            let (script, policy, log) = (Script::default(), AcceptPolicy::new(1000), Arc::default());
+            let (script, policy, log) =
+                (Script::default(), AcceptPolicy::new(1000, multi_accept), Arc::default());
             let taken = Mutex::new(Vec::new());
             let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted.peer.port().unwrap());
-            let mut task = pin!(acceptor(&script, &policy, &log, multi_accept).run(serve));
+            let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
             poll(task.as_mut());
             assert_eq!(script.accepts.load(Ordering::Relaxed), 0, "nothing is tried before it is ready");
             script.arrive((1..=100).map(Ok));
@@ -371,10 +445,11 @@ mod tests {
 
     #[test]
     fn connections_beyond_the_limit_are_closed_and_told() {
-        let (script, policy, log) = (Script::default(), AcceptPolicy::new(3), Arc::new(Lines::default()));
+        let (script, policy, log) =
+            (Script::default(), AcceptPolicy::new(3, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(Vec::new());
         let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
-        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
+        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
         script.arrive((1..=3).map(Ok));
         poll(task.as_mut());
         let refused = "[alert] 3 worker_connections are not enough";
@@ -391,11 +466,11 @@ mod tests {
     #[test]
     fn without_descriptors_the_whole_loop_rests() {
         let (script, other) = (Script::default(), Script::default());
-        let (policy, log) = (AcceptPolicy::new(1000), Arc::new(Lines::default()));
+        let (policy, log) = (AcceptPolicy::new(1000, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(0);
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
-        let mut second = pin!(acceptor(&other, &policy, &log, MultiAccept::On).run(serve));
+        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut second = pin!(acceptor(&other, &policy, &log, &AcceptStop::new()).run(serve));
         script.arrive([Ok(1), Err(Code::MFILE), Err(Code::NFILE), Ok(2)]);
         other.arrive([Ok(3)]);
         let tries = || script.accepts.load(Ordering::Relaxed) + other.accepts.load(Ordering::Relaxed);
@@ -428,10 +503,11 @@ mod tests {
 
     #[test]
     fn a_lost_connection_is_told_and_stops_nobody() {
-        let (script, policy, log) = (Script::default(), AcceptPolicy::new(1000), Arc::new(Lines::default()));
+        let (script, policy, log) =
+            (Script::default(), AcceptPolicy::new(1000, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(0);
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = pin!(acceptor(&script, &policy, &log, MultiAccept::On).run(serve));
+        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
         script.arrive([Err(Code::CONNABORTED), Ok(1), Err(Code::PROTO), Ok(2), Err(Code::NOMEM), Ok(3)]);
         poll(task.as_mut());
         assert_eq!(*taken.lock().unwrap(), 2, "the third waits for the end of the pause");

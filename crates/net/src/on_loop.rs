@@ -50,8 +50,4 @@ impl Source for LoopSource {
         self.timer.arm(deadline_ms);
         self.timer.poll_expired(cx)
     }
-
-    fn identity(&self) -> u32 {
-        self.listener.home().identity()
-    }
 }

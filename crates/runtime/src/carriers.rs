@@ -1,5 +1,5 @@
-//! The threads of a runtime: carriers, the starter that makes them ahead of need, the watchdog, and
-//! the parked threads that give loops their identity. Boot, and the starter's thread.
+//! The threads of a runtime: carriers, the starter that makes them ahead of need, the watchdog. Boot,
+//! and the starter's thread.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::word::Lease;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Stack of a thread that only parks, in bytes.
-const SMALL_STACK: usize = 64 << 10;
+pub(crate) const SMALL_STACK: usize = 64 << 10;
 
 /// Starts the threads that a fresh runtime needs: one carrier per loop with its lease, spares, the
 /// starter, the watchdog.
@@ -28,7 +28,6 @@ const SMALL_STACK: usize = 64 << 10;
 /// What the first failing start of a thread said.
 pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<()> {
     for (index, lease) in leases.into_iter().enumerate() {
-        start_identity(shared, index)?;
         shared.carriers[index].assign(index, lease);
         start_carrier(shared, Birth::OfLoop)?;
     }
@@ -54,8 +53,9 @@ pub(crate) fn probe_restore() -> Restore {
     probe.ok().and_then(|thread| thread.join().ok()).unwrap_or(Restore::Batch(0))
 }
 
+/// Starts a thread that takes no signals.
 #[expect(clippy::disallowed_methods, reason = "the threads of a runtime start here")]
-fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Builder::new().name(name.to_owned()).stack_size(stack).spawn(move || {
         signal::block_all();
         body();
@@ -129,22 +129,4 @@ fn keep_spares_ahead(shared: &'static Shared) {
         }
         shared.starter.store(0, Ordering::Relaxed);
     }
-}
-
-/// The parked thread whose id stands for loop `index`.
-fn start_identity(shared: &'static Shared, index: usize) -> io::Result<()> {
-    spawn(&format!("loop {index}"), SMALL_STACK, move || {
-        let identity = &shared.loops()[index].identity;
-        identity.store(thread::current(), Ordering::Release);
-        futex::wake(identity, 1);
-        let park = std::sync::atomic::AtomicU32::new(0);
-        while !shared.stopping() {
-            futex::wait(&park, 0, None);
-        }
-    })?;
-    let identity = &shared.loops()[index].identity;
-    while identity.load(Ordering::Acquire) == 0 {
-        futex::wait(identity, 0, None);
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
@@ -47,8 +47,6 @@ pub(crate) struct Loop {
     pub(crate) remote: Remote,
     pub(crate) epoll: Epoll,
     pub(crate) slots: Slots,
-    /// The loop's identity thread.
-    pub(crate) identity: AtomicU32,
     ready: Ring<Header>,
     now_ms: AtomicU64,
     unix_ms: AtomicU64,
@@ -87,7 +85,6 @@ impl Loop {
             remote,
             epoll,
             slots: Slots::new(),
-            identity: AtomicU32::new(0),
             ready: Ring::new(),
             now_ms: AtomicU64::new(now),
             unix_ms: AtomicU64::new(clock::unix_ms()),

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::carriers;
 use crate::event_loop::Loop;
+use crate::identities::Identities;
 use crate::shared::{Config, Shared};
 use crate::suspects::Tag;
 use crate::task;
@@ -71,6 +72,15 @@ impl Runtime {
         self.0.loops().iter().map(|l| LoopRef(l))
     }
 
+    /// Starts a set of identity threads, one per loop; a configuration that is run has one. Waits
+    /// until they run: not to be called on a loop.
+    ///
+    /// # Errors
+    /// When a thread is refused.
+    pub fn identities(&self) -> io::Result<Arc<Identities>> {
+        Identities::start(self.len()).map(Arc::new)
+    }
+
     /// Wakes every task that waits for a socket or listener, so that it looks at flags that were
     /// set before this call.
     pub fn wake_all(self) {
@@ -111,12 +121,6 @@ impl LoopRef {
     #[must_use]
     pub fn index(self) -> usize {
         self.0.remote.index
-    }
-
-    /// The id of the parked thread that stands for this loop (`$pid`, `PID#TID` in logs).
-    #[must_use]
-    pub fn identity(self) -> u32 {
-        self.0.identity.load(Ordering::Acquire)
     }
 }
 

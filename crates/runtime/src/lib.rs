@@ -30,6 +30,8 @@ mod event_loop;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]
+mod identities;
+#[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
 mod slots;
@@ -44,6 +46,7 @@ mod watchdog;
 pub use crate::{
     coop::{enter, poll_enter, yield_now},
     handle::{LoopRef, Runtime, TASK_OVERHEAD, Timer},
+    identities::Identities,
     shared::Config,
     slots::SLOTS_MAX,
     socket::{Listener, Socket},

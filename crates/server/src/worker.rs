@@ -1,16 +1,14 @@
 //! The worker: everything that touches the network. It is given a loaded configuration and open
 //! listening sockets, runs the loops, and is told to stop. A later process boundary runs here.
 
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use clearway_base::log::Sink;
-use clearway_http::Listener;
-use clearway_net::accept::{AcceptPolicy, Accepted, Acceptor, MultiAccept};
+use clearway_http::{Generation, GenerationParts, Listener};
+use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::bind::Sockets;
 use clearway_net::on_loop::LoopSource;
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
@@ -22,7 +20,9 @@ pub(crate) struct Worker {
     runtime: Runtime,
     listeners: Vec<Arc<Listener>>,
     policies: Vec<Arc<AcceptPolicy>>,
-    stopping: Arc<AtomicBool>,
+    /// Of the accept tasks of all listeners.
+    stop: Arc<AcceptStop>,
+    stopping: AtomicBool,
 }
 
 impl Worker {
@@ -41,47 +41,38 @@ impl Worker {
         };
         let runtime = Runtime::start(&config)?;
         let connections_max = core.worker_connections();
-        let policies = runtime.loops().map(|_| AcceptPolicy::new(connections_max)).collect();
-        let mut worker =
-            Self { runtime, listeners: Vec::new(), policies, stopping: Arc::new(AtomicBool::new(false)) };
+        let multi_accept = if core.multi_accept() { MultiAccept::On } else { MultiAccept::Off };
+        let policies = runtime.loops().map(|_| AcceptPolicy::new(connections_max, multi_accept)).collect();
+        let mut worker = Self {
+            runtime,
+            listeners: Vec::new(),
+            policies,
+            stop: AcceptStop::new(),
+            stopping: AtomicBool::new(false),
+        };
         let Some(snapshot) = &loaded.snapshot else { return Ok(worker) };
+        let (snapshot, identities) = (Arc::clone(snapshot), runtime.identities()?);
+        let generation = Generation::new(GenerationParts { number: 1, snapshot, identities }, drop);
         for (index, sockets) in sockets.into_iter().enumerate() {
-            let listener = Arc::new(Listener::new(Arc::clone(snapshot), index));
+            let listener = Arc::new(Listener::new(Arc::clone(&generation), index));
             for (home, fd) in runtime.loops().zip(per_loop(sockets, runtime.len())) {
                 let acceptor = Acceptor {
                     source: LoopSource::new(clearway_runtime::Listener::new(home, fd)?),
                     policy: Arc::clone(&worker.policies[home.index()]),
-                    log: Arc::clone(&sink),
-                    multi_accept: if core.multi_accept() { MultiAccept::On } else { MultiAccept::Off },
+                    log: listener.accept_log(home),
+                    stop: Arc::clone(&worker.stop),
                 };
-                worker.accept(home, acceptor, Arc::clone(&listener));
+                accept(home, acceptor, Arc::clone(&listener));
             }
             worker.listeners.push(listener);
         }
         Ok(worker)
     }
 
-    /// Accepts until the worker stops.
-    fn accept(&self, home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
-        let stopping = Arc::clone(&self.stopping);
-        home.spawn(Tag::NONE, async move {
-            let serve = |accepted: Accepted| {
-                home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
-            };
-            let mut accepting = Box::pin(acceptor.run(serve));
-            poll_fn(|cx| {
-                if stopping.load(Ordering::Acquire) {
-                    return Poll::Ready(());
-                }
-                accepting.as_mut().poll(cx)
-            })
-            .await;
-        });
-    }
-
     /// Stops accepting and has connections end with what they do now. Idle ones end at once.
     pub(crate) fn drain(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.stop.stop();
         self.listeners.iter().for_each(|listener| listener.stop());
         self.runtime.wake_all();
     }
@@ -100,6 +91,16 @@ impl Worker {
     pub(crate) fn stop(&self) {
         self.runtime.stop();
     }
+}
+
+/// Accepts until the worker stops.
+fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
+    home.spawn(
+        Tag::NONE,
+        acceptor.run(move |accepted: Accepted| {
+            home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
+        }),
+    );
 }
 
 /// The socket that each of `loops` loops accepts from.

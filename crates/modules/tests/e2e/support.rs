@@ -12,10 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use clearway_base::log::{Discard, Level, Record, Sink};
 use clearway_conf::{Error, Loader, Memory};
-use clearway_http::{Environment, HttpLoader, Listener, Module, Services, Snapshot};
+use clearway_http::{
+    Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot,
+};
 use clearway_log::{Disk, Writer};
 use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
-use clearway_net::accept::{AcceptPolicy, Accepted};
+use clearway_net::accept::{AcceptPolicy, Accepted, MultiAccept};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
 use clearway_testkit::client::PATIENCE;
@@ -62,7 +64,10 @@ impl Site {
         let lines = Arc::new(Lines::default());
         let loaded = load(&http, &root, &writer, &lines, extra).unwrap();
         let snapshot = Arc::new(loaded.0);
-        let listeners = (0..snapshot.sockets().len()).map(|socket| listen(&snapshot, socket)).collect();
+        let identities = runtime().identities().unwrap();
+        let parts = GenerationParts { number: 1, snapshot: snapshot.clone(), identities };
+        let generation = Generation::new(parts, drop);
+        let listeners = (0..snapshot.sockets().len()).map(|socket| listen(&generation, socket)).collect();
         Self { port, root, writer, lines, listeners }
     }
 
@@ -200,10 +205,10 @@ fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
     all
 }
 
-fn listen(snapshot: &Arc<Snapshot>, socket: usize) -> Arc<Listener> {
-    let request = snapshot.sockets()[socket].request();
+fn listen(generation: &Arc<Generation>, socket: usize) -> Arc<Listener> {
+    let request = generation.parts().snapshot.sockets()[socket].request();
     let fd = Arc::new(clearway_net::bind::bind(&request.address, &request.options, &Discard).unwrap());
-    let listener = Arc::new(Listener::new(snapshot.clone(), socket));
+    let listener = Arc::new(Listener::new(generation.clone(), socket));
     for home in runtime().loops() {
         let accepting = clearway_runtime::Listener::new(home, fd.clone()).unwrap();
         home.spawn(Tag::NONE, accept(home, accepting, listener.clone()));
@@ -212,7 +217,7 @@ fn listen(snapshot: &Arc<Snapshot>, socket: usize) -> Arc<Listener> {
 }
 
 async fn accept(home: LoopRef, accepting: clearway_runtime::Listener, listener: Arc<Listener>) {
-    let policy = AcceptPolicy::new(u32::MAX);
+    let policy = AcceptPolicy::new(u32::MAX, MultiAccept::On);
     loop {
         poll_fn(|cx| accepting.poll_acceptable(cx)).await;
         while let Ok((fd, peer)) = accepting.accept() {
