@@ -16,6 +16,8 @@ mod models;
 mod slot;
 mod sync;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(not(loom))]
 mod zone;
 #[cfg(not(loom))]

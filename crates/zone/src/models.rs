@@ -1,5 +1,5 @@
 //! loom models of the table's rules: every interleaving that loom finds with bounded preemptions. A key
-//! has two slots there. Run with `RUSTFLAGS="--cfg loom" cargo test -p clearway-zone --release models`.
+//! has four slots there. Run with `RUSTFLAGS="--cfg loom" cargo test -p clearway-zone --release models`.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -28,7 +28,11 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
 
 const X: KeyHash = KeyHash::new([0x1000, 0x8000_0000_0000_1000]);
 const Y: KeyHash = KeyHash::new([0x2000, 0x8000_0000_0000_2000]);
-const Z: KeyHash = KeyHash::new([0x3000, 0x8000_0000_0000_3000]);
+const LASTING: [KeyHash; 3] = [
+    KeyHash::new([0x3000, 0x8000_0000_0000_3000]),
+    KeyHash::new([0x4000, 0x8000_0000_0000_4000]),
+    KeyHash::new([0x5000, 0x8000_0000_0000_5000]),
+];
 
 /// Adds to what is there, as a limit does.
 fn add(table: Table<'_>, key: KeyHash, amount: u64) -> Updated {
@@ -68,17 +72,18 @@ fn a_change_never_meets_another_key() {
     model(3, || {
         let memory = Memory::new();
         add(memory.table(), X, 1);
-        add(memory.table(), Z, 5_000);
+        LASTING.iter().for_each(|&key| assert_eq!(add(memory.table(), key, 5_000), Updated::Inserted));
         let other = Arc::clone(&memory);
         let thread = thread::spawn(move || add(other.table(), Y, 1));
         add(memory.table(), X, 100);
         thread.join().expect("no panic");
         let table = memory.table();
-        // X may have been changed, then forgotten for Y, or forgotten first and then have come back in
-        // place of Y; Z matters longest and stays.
+        // X was changed, then forgotten for Y, or forgotten first and has come back then.
         assert!(matches!(table.get(Y), None | Some(1)), "{:?}", table.get(Y));
         assert!(matches!(table.get(X), None | Some(100 | 101)), "{:?}", table.get(X));
-        assert_eq!(table.get(Z), Some(5_000));
+        let lasting = LASTING.iter().filter_map(|&key| table.get(key));
+        // One of them at most had to go, where X came back while Y was on its way.
+        assert!(lasting.clone().count() >= 2 && lasting.clone().all(|payload| payload == 5_000));
     });
 }
 
@@ -105,12 +110,12 @@ fn three_at_once() {
 fn the_reservation_of_the_dead_is_nobodys() {
     model(3, || {
         let memory = Memory::new();
-        memory.table().die_while_filling(Z, Death::HalfAKey);
+        memory.table().die_while_filling(LASTING[0], Death::HalfAKey);
         let other = Arc::clone(&memory);
         let thread = thread::spawn(move || add(other.table(), X, 1));
         add(memory.table(), Y, 2);
         thread.join().expect("no panic");
         assert_eq!((memory.table().get(X), memory.table().get(Y)), (Some(1), Some(2)));
-        assert_eq!(memory.table().get(Z), None);
+        assert_eq!(memory.table().get(LASTING[0]), None);
     });
 }

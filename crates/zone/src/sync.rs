@@ -8,8 +8,9 @@ pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Lets whoever is in the way finish: longer with each attempt, about two microseconds at most.
 pub(crate) fn back_off(attempt: u32) {
+    let turns = 1_u32 << attempt.min(6);
     #[cfg(loom)]
-    loom::thread::yield_now();
+    (0..turns.min(1)).for_each(|_| loom::thread::yield_now());
     #[cfg(not(loom))]
-    (0..1_u32 << attempt.min(6)).for_each(|_| std::hint::spin_loop());
+    (0..turns).for_each(|_| std::hint::spin_loop());
 }

@@ -17,7 +17,7 @@ use crate::slot::{PAYLOAD_MAX, State, is_half};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 
 /// Slots of a bucket: one cache line for each of their three words.
-pub(crate) const WAYS: usize = if cfg!(loom) { 1 } else { 8 };
+pub(crate) const WAYS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Words of a bucket: the first halves of all its keys, the second halves, the states.
 pub(crate) const BUCKET_WORDS: usize = 3 * WAYS;
 

@@ -162,3 +162,93 @@ fn memory_name(name: &[u8]) -> String {
     let chars = printable.chars().filter(|c| !c.is_control() && *c != '\0').take(NAME_MAX_CHARS);
     format!("zone {}", chars.collect::<String>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(result: Result<impl Sized, Vec<u8>>) -> String {
+        String::from_utf8(result.map(|_| ()).unwrap_err()).unwrap()
+    }
+
+    #[test]
+    fn declarations_agree_or_say_so_as_nginx_does() {
+        let zones = Zones::create(None);
+        let used = zones.declare(b"one", 0, "limit_req").unwrap();
+        assert_eq!(used.bytes(), 0);
+        let declared = zones.declare(b"one", 65536, "limit_req").unwrap();
+        assert!(Arc::ptr_eq(&used, &declared) && used.bytes() == 65536);
+        assert!(zones.declare(b"one", 65536, "limit_req").is_ok());
+        assert_eq!(
+            text(zones.declare(b"one", 32768, "limit_req")),
+            "the size 32768 of shared memory zone \"one\" conflicts with already declared size 65536"
+        );
+        assert_eq!(
+            text(zones.declare(b"one", 65536, "limit_conn")),
+            "the shared memory zone \"one\" is already declared for a different use"
+        );
+        zones.declare(b"two", 0, "limit_conn").unwrap();
+        assert_eq!(zones.open("limit_req"), Ok(()));
+        assert_eq!(text(zones.open("limit_conn")), "zero size shared memory zone \"two\"");
+    }
+
+    fn open(zones: &Zones, bytes: u64) -> Arc<Zone> {
+        let zone = zones.declare(b"one", bytes, "limit_req").unwrap();
+        zones.open("limit_req").unwrap();
+        zone
+    }
+
+    fn put(zone: &Zone, key: &[u8], payload: u64) {
+        zone.table().update(zone.hash(key), 0, |_| Some(payload)).unwrap();
+    }
+
+    #[test]
+    fn a_zone_of_the_same_key_keeps_its_memory() {
+        let first = Zones::create(None);
+        let one = open(&first, 65536);
+        put(&one, b"client", 7);
+        assert_eq!(one.check_label(b"$host"), Ok(()));
+
+        let second = Zones::create(Some(&first));
+        let same = open(&second, 65536);
+        assert_eq!(same.table().get(same.hash(b"client")), Some(7));
+        assert_eq!(same.check_label(b"$uri"), Err(b"$host".to_vec()));
+
+        let third = Zones::create(Some(&second));
+        drop((first, second, one, same));
+        let resized = open(&third, 131_072);
+        assert_eq!(resized.table().get(resized.hash(b"client")), None);
+        assert_eq!(resized.check_label(b"$uri"), Ok(()));
+    }
+
+    #[test]
+    fn a_worker_maps_what_it_is_handed() {
+        let master = Zones::create(None);
+        let in_master = open(&master, 65536);
+        let worker = || {
+            let list = master.list();
+            let dup = |fd: &Arc<OwnedFd>| fd.as_fd().try_clone_to_owned().unwrap();
+            Zones::handed(list.iter().map(|(key, fd)| (key.clone(), dup(fd))).collect())
+        };
+        let (old, new) = (worker(), worker());
+        put(&open(&old, 65536), b"client", 7);
+        let in_new = open(&new, 65536);
+        assert_eq!(in_new.table().get(in_new.hash(b"client")), Some(7));
+        drop((old, new, in_new));
+        assert_eq!(in_master.table().get(in_master.hash(b"client")), Some(7), "it outlives them");
+
+        let other = worker();
+        other.declare(b"one", 32768, "limit_req").unwrap();
+        assert_eq!(
+            text(other.open("limit_req")),
+            "shared memory zone \"one\" of 32768 bytes failed (the master has not handed it over)"
+        );
+        assert!(worker().list().is_empty());
+    }
+
+    #[test]
+    fn names_are_shown_as_far_as_they_can_be() {
+        assert_eq!(memory_name(b"one\0\n\xff"), "zone one\u{fffd}");
+        assert!(memory_name(&[0xff; 4096]).len() < 249);
+    }
+}

@@ -1,0 +1,199 @@
+//! The table against a plain sequential model, its capacity, threads against each other, and slots that
+//! a process has left half filled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use crate::header::HEADER_WORDS;
+use crate::table::{BUCKET_WORDS, Death, KeyHash, Table, Updated, WAYS};
+
+const MIB_WORDS: usize = (1 << 20) / size_of::<u64>();
+
+fn memory(words: usize) -> Vec<AtomicU64> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Two buckets: every key may be in any of their slots.
+fn small() -> Vec<AtomicU64> {
+    memory(2 * BUCKET_WORDS)
+}
+
+/// As good as a keyed hash (splitmix64).
+fn key(number: u64) -> KeyHash {
+    let mix = |seed: u64| {
+        let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    };
+    KeyHash::new([mix(2 * number + 1), mix(2 * number + 2)])
+}
+
+fn put(table: Table<'_>, number: u64, payload: u64) -> Updated {
+    table.update(key(number), 0, |_| Some(payload)).expect("few are in the way")
+}
+
+#[test]
+fn a_key_is_kept_and_changed() {
+    let words = small();
+    let table = Table::new(&words);
+    assert_eq!(table.get(key(1)), None);
+    assert_eq!(put(table, 1, 5), Updated::Inserted);
+    assert_eq!(table.update(key(1), 0, |present| present.map(|payload| payload + 1)), Ok(Updated::Changed));
+    assert_eq!(table.update(key(1), 0, |_| None), Ok(Updated::Unchanged));
+    assert_eq!(table.update(key(2), 0, |present| present), Ok(Updated::Unchanged));
+    assert_eq!((table.get(key(1)), table.get(key(2))), (Some(6), None));
+}
+
+/// What the documentation of `Zone::table` says of a zone of 1 MiB, in which nginx has room for 16,384
+/// states of 64 bytes.
+#[test]
+fn a_mebibyte_has_room() {
+    let words = memory(MIB_WORDS - HEADER_WORDS);
+    let table = Table::new(&words);
+    assert_eq!(table.slots(), 43_648);
+    let evicted = |number| put(table, number, 1 + number) == Updated::Evicted;
+    let first = (0..100_000).find(|&number| evicted(number)).unwrap();
+    assert!(first > 32_000, "the first key that had to go for another one came with number {first}");
+    assert!((0..first).filter(|&number| table.get(key(number)).is_some()).count() as u64 >= first - 1);
+}
+
+#[test]
+fn the_smallest_payload_goes_first() {
+    let words = small();
+    let table = Table::new(&words);
+    let all = 2 * WAYS as u64;
+    for number in 0..all {
+        assert_eq!(put(table, number, 100 + number), Updated::Inserted);
+    }
+    assert_eq!(put(table, 1000, 500), Updated::Evicted);
+    assert_eq!((table.get(key(0)), table.get(key(1))), (None, Some(101)));
+    // What lies below the threshold is free, and goes without being missed.
+    assert_eq!(table.update(key(1001), 103, |_| Some(500)), Ok(Updated::Inserted));
+    let left = (1..3).filter(|&number| table.get(key(number)).is_some()).count();
+    assert_eq!((left, table.get(key(3))), (1, Some(103)));
+}
+
+#[test]
+fn what_a_dead_process_has_left_is_used_again() {
+    for death in [Death::Reserved, Death::HalfAKey, Death::WholeKey] {
+        let words = small();
+        let table = Table::new(&words);
+        for number in 0..2 * WAYS as u64 {
+            put(table, number, 100 + number);
+        }
+        // In the place of key 0.
+        table.die_while_filling(key(1000), death);
+        assert_eq!((table.get(key(1000)), table.get(key(0))), (None, None), "{death:?}");
+        assert_eq!(table.get(key(1)), Some(101), "{death:?}");
+        // The next one takes the place of another key and frees that of the dead ...
+        assert_eq!(put(table, 1001, 500), Updated::Evicted, "{death:?}");
+        // ... for whoever comes then.
+        assert_eq!(put(table, 1000, 600), Updated::Inserted, "{death:?}");
+        assert_eq!((table.get(key(1000)), table.get(key(1001))), (Some(600), Some(500)), "{death:?}");
+        assert_eq!((table.get(key(1)), table.get(key(2))), (None, Some(102)), "{death:?}");
+    }
+}
+
+#[test]
+fn no_change_is_lost_among_eight_threads() {
+    const KEYS: u64 = 100;
+    let words = memory(64 * BUCKET_WORDS);
+    let table = Table::new(&words);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for number in (0..KEYS).cycle().take(20_000) {
+                    table.update(key(number), 0, |present| Some(present.unwrap_or(0) + 1)).unwrap();
+                }
+            });
+        }
+    });
+    for number in 0..KEYS {
+        assert_eq!(table.get(key(number)), Some(8 * 200), "{number}");
+        assert_eq!(table.occurrences(key(number)), 1, "{number}");
+    }
+}
+
+/// Far more keys than slots: a payload says whose it is, and no thread ever meets that of another key.
+#[test]
+fn eight_threads_in_a_full_table() {
+    const KEYS: u64 = 200;
+    let words = small();
+    let table = Table::new(&words);
+    let inserted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let inserted = &inserted;
+            scope.spawn(move || {
+                for turn in 0..20_000_u64 {
+                    let number = (turn * (2 * thread + 1) + turn / 7) % KEYS;
+                    let updated = table.update(key(number), 0, |present| {
+                        assert!(present.is_none_or(|payload| payload % KEYS == number), "whose is it?");
+                        Some(present.unwrap_or(number) + KEYS)
+                    });
+                    inserted.fetch_add(u64::from(updated != Ok(Updated::Changed)), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(inserted.load(Ordering::Relaxed) > 1000, "it was full, so that keys came and went");
+    let found: usize = (0..KEYS).map(|number| table.occurrences(key(number))).sum();
+    assert!(found <= table.slots() && (0..KEYS).all(|number| table.occurrences(key(number)) <= 1));
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    number: u64,
+    payload: u64,
+    free_below: u64,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = (0..40_u64, 1..1000_u64, 0..300_u64);
+    prop::collection::vec(
+        op.prop_map(|(number, payload, free_below)| Op { number, payload, free_below }),
+        1..200,
+    )
+}
+
+proptest! {
+    /// Whatever happens one after the other: a key is what was last put there or was forgotten, and is
+    /// forgotten only when a new key needs room: a free one if there is any, else the smallest.
+    #[test]
+    fn as_a_map_that_forgets(ops in ops()) {
+        let words = small();
+        let table = Table::new(&words);
+        let mut model: HashMap<u64, u64> = HashMap::new();
+        for op in ops {
+            let updated = table.update(key(op.number), op.free_below, |present| {
+                assert_eq!(present, model.get(&op.number).copied());
+                Some(op.payload)
+            });
+            let was_there = model.contains_key(&op.number);
+            let gone: Vec<u64> =
+                model.keys().copied().filter(|&number| table.get(key(number)).is_none()).collect();
+            let forgotten: Option<u64> = gone.first().and_then(|number| model.remove(number));
+            prop_assert!(gone.len() <= 1, "{gone:?}");
+            match updated {
+                Ok(Updated::Changed) => prop_assert!(was_there && forgotten.is_none()),
+                Ok(Updated::Inserted) => {
+                    prop_assert!(!was_there && forgotten.is_none_or(|payload| payload < op.free_below));
+                }
+                Ok(Updated::Evicted) => {
+                    let smallest = model.values().copied().min().unwrap_or(u64::MAX);
+                    prop_assert!(!was_there && forgotten.is_some_and(|payload| payload <= smallest));
+                    prop_assert!(forgotten.is_some_and(|payload| payload >= op.free_below));
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+            model.insert(op.number, op.payload);
+            prop_assert!(model.len() <= table.slots());
+            for (&number, &payload) in &model {
+                prop_assert_eq!(table.get(key(number)), Some(payload));
+            }
+        }
+    }
+}
