@@ -2,15 +2,22 @@
 #![forbid(unsafe_code)]
 
 pub mod built_in;
+pub mod check;
+mod control;
 pub mod core_conf;
+pub mod early_log;
+pub mod invocation;
 pub mod load;
+pub mod master;
+mod messages;
 mod modules;
 mod nginx_modules;
 pub mod options;
+mod pools;
 pub mod reference;
-pub mod supervisor;
+pub mod signal_command;
 pub mod version;
-mod worker;
+pub mod worker;
 
 /// To be called first in the process, before memory is used: sets what cannot be set later.
 pub fn prepare_process() {

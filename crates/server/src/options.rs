@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::load::{CONF_DEFAULT, ERROR_LOG_DEFAULT, PREFIX_DEFAULT, Paths};
+use crate::load::{CONF_DEFAULT, ERROR_LOG_DEFAULT, PREFIX_DEFAULT};
 
 /// The options of one start, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,17 @@ pub struct Test {
     pub quiet: bool,
     /// `-T`: prints the files that were read.
     pub dump: bool,
+    /// How far it goes.
+    pub extent: Extent,
+}
+
+/// How far a test of a configuration goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What it says, and what it names: files can be opened, addresses bound.
+    Everything,
+    /// What it says.
+    Syntax,
 }
 
 /// `-s`: what a running master process is told.
@@ -93,12 +104,6 @@ impl Options {
             _ => DefaultErrorLog::File(prefix.join(error_log)),
         };
         Self { prefix, conf, error_log, params: given.params }
-    }
-
-    /// Prefix and configuration file.
-    #[must_use]
-    pub fn paths(&self) -> Paths {
-        Paths { prefix: self.prefix.clone(), conf: self.conf.clone() }
     }
 }
 

@@ -1,0 +1,179 @@
+//! `-t` and `-T`: reads a configuration, and tries what it names (the pid file, logs, addresses) without
+//! using it. In nginx's order, so that what a mistake hides is the same. The main thread; nothing runs yet.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Record, Sink};
+use clearway_conf::Source;
+use clearway_log::{Disk, Opener, Writer};
+use clearway_modules::access_log::DefaultAccessLog;
+use clearway_net::bind::{self, Request};
+use clearway_zone::Zones;
+
+use crate::core_conf::{CoreConf, Reader};
+use crate::early_log::{Console, EarlyLog, say};
+use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
+use crate::master::Failed;
+use crate::messages::DirectLog;
+use crate::options::{Extent, Options, Test};
+use crate::pools::Pools;
+
+/// Access rights of a pid file, less the umask.
+const PID_FILE_MODE: u32 = 0o644;
+
+/// Tests a configuration and says how it is, in nginx's words; with `-T`, prints it.
+///
+/// # Errors
+/// It cannot be used, and why has been said.
+pub fn run(source: &dyn Source, options: &Options, test: Test) -> Result<(), Failed> {
+    let log = EarlyLog::open(&options.error_log, Level::Info);
+    let conf = options.conf.display();
+    let files = attempt(source, options, test, &log).inspect_err(|Failed| {
+        say(format_args!("configuration file {conf} test failed"));
+    })?;
+    if !test.quiet {
+        say(format_args!("configuration file {conf} test is successful"));
+    }
+    if test.dump {
+        // Who does not want to read it has closed standard output.
+        let _ = io::stdout().write_all(&clearway_conf::dump(&files));
+    }
+    Ok(())
+}
+
+fn attempt(
+    source: &dyn Source,
+    options: &Options,
+    test: Test,
+    log: &EarlyLog,
+) -> Result<Vec<clearway_conf::ReadFile>, Failed> {
+    let Unopened { loaded, logs } = Unopened::read(source, options, log)?;
+    if !test.quiet {
+        say(format_args!("the configuration file {} syntax is ok", options.conf.display()));
+    }
+    if test.extent == Extent::Everything {
+        try_pid_file(loaded.core.pid_file(), log)?;
+        for path in &logs {
+            Disk.open(path).map_err(|error| not_opened(path, &error, log))?;
+        }
+        let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
+        let log = OpenLog::open(&loaded.core, options, log)?;
+        requests.into_iter().try_for_each(|request| try_address(&request, &log))?;
+    }
+    Ok(loaded.files)
+}
+
+/// A configuration that is read, and the logs that it names, which are not opened or made.
+pub(crate) struct Unopened {
+    pub(crate) loaded: Loaded,
+    pub(crate) logs: Vec<PathBuf>,
+}
+
+impl Unopened {
+    /// Reads a configuration; warnings and the first mistake are logged.
+    pub(crate) fn read(source: &dyn Source, options: &Options, log: &dyn Sink) -> Result<Self, Failed> {
+        let logs = Deferred::default();
+        let means = Means {
+            reader: Reader::Master,
+            writer: &Arc::new(Writer::new(Box::new(logs.clone()))),
+            zones: &Arc::new(Zones::create(None)),
+            pools: &Pools::default(),
+            default_port: if clearway_os::process::is_root() { 80 } else { 8000 },
+            default_access_log: DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
+            lasting_log: None,
+        };
+        let say = |error: &clearway_conf::Error| {
+            log.log(error.level(), format_args!("{}", String::from_utf8_lossy(&error.text())));
+        };
+        let loaded = load::load(source, options, &means).map_err(|refused| {
+            refused.warnings.iter().for_each(say);
+            say(&refused.error);
+            Failed
+        })?;
+        loaded.warnings.iter().for_each(say);
+        Ok(Self { loaded, logs: logs.take() })
+    }
+}
+
+/// Remembers which files are to be opened, each once, and opens none of them.
+#[derive(Clone, Debug, Default)]
+struct Deferred(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Deferred {
+    fn take(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Opener for Deferred {
+    fn open(&self, path: &Path) -> io::Result<std::fs::File> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
+        Disk.open(Path::new("/dev/null"))
+    }
+}
+
+/// As nginx, which leaves an empty file where there was none.
+#[expect(clippy::disallowed_methods, reason = "the main thread, which runs no loop")]
+fn try_pid_file(path: &Path, log: &dyn Sink) -> Result<(), Failed> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(PID_FILE_MODE);
+    options.open(path).map(drop).map_err(|error| not_opened(path, &error, log))
+}
+
+fn not_opened(path: &Path, error: &io::Error, log: &dyn Sink) -> Failed {
+    log.log(Level::Emerg, format_args!("open() \"{}\" failed {}", path.display(), Errno(error)));
+    Failed
+}
+
+/// An address that somebody has, probably the server that runs, is no mistake.
+fn try_address(request: &Request, log: &dyn Sink) -> Result<(), Failed> {
+    match bind::bind(&request.address, &request.options, log) {
+        Ok(_) => bind::close_unix(&request.address, log),
+        Err(error) if error.is_in_use() => {}
+        Err(error) => {
+            log.log(Level::Emerg, format_args!("{error}"));
+            return Err(Failed);
+        }
+    }
+    Ok(())
+}
+
+/// The error log of the configuration, and standard error beside it.
+struct OpenLog {
+    log: DirectLog,
+    /// Lines of this level and more severe ones go to standard error by the configuration's will.
+    shown: Option<Level>,
+}
+
+impl OpenLog {
+    fn open(core: &CoreConf, options: &Options, early: &EarlyLog) -> Result<Self, Failed> {
+        let writer = Arc::new(Writer::new(Box::new(Disk)));
+        let log = load::open_main_log(core, options, &writer).map_err(|error| {
+            early.log(error.level(), format_args!("{error}"));
+            Failed
+        })?;
+        let specs = load::error_logs(core, options);
+        let shown = specs.iter().filter(|spec| spec.path.is_none()).map(|spec| spec.level).max();
+        Ok(Self { log: DirectLog { writer, log }, shown })
+    }
+}
+
+impl Sink for OpenLog {
+    fn enabled(&self, level: Level) -> bool {
+        level <= Level::Warn || self.log.enabled(level)
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        if self.log.enabled(record.level) {
+            self.log.write(record);
+        }
+        let is_shown = self.shown.is_some_and(|level| record.level <= level);
+        let console = if is_shown { Console::IsTheLog } else { Console::Beside };
+        console.write(record);
+    }
+}

@@ -1,0 +1,415 @@
+//! What a master and a worker process say to each other over their socket pair: orders one way,
+//! reports the other. Both ends block and belong to main threads, which run no loop.
+//!
+//! A frame is its length, the number of descriptors that ride on it, and its content. Both ends are
+//! the same program; a frame that cannot be read all the same ends the connection.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use clearway_base::log::Level;
+use clearway_os::channel::{self, FDS_PER_MESSAGE_MAX};
+use clearway_os::users::User;
+
+use crate::options::{DefaultErrorLog, Options};
+
+/// Bytes before the content of a frame: its length and its descriptors, 32 bits each.
+const HEAD_BYTES: usize = 8;
+
+/// A listening socket on its way to a worker, in the order of the snapshot's sockets.
+#[derive(Debug)]
+pub(crate) struct HandedSocket {
+    /// The address as in messages, to be compared with what the worker reads in the configuration.
+    pub(crate) address: String,
+    /// Changes when the descriptors are of other sockets than before.
+    pub(crate) serial: u64,
+    /// One for each loop, or one for all of them.
+    pub(crate) kind: SocketKind,
+    /// The sockets.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// How loops share the sockets of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketKind {
+    /// All accept from one.
+    Shared,
+    /// Each has its own (`reuseport`).
+    PerLoop,
+}
+
+/// A shared zone on its way to a worker.
+#[derive(Debug)]
+pub(crate) struct HandedZone {
+    pub(crate) name: Vec<u8>,
+    pub(crate) module: String,
+    pub(crate) bytes: u64,
+    pub(crate) fd: OwnedFd,
+}
+
+/// A configuration that the master has read and checked, with all that it has opened for it.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    /// Counts configurations from 1 on, over the life of the master.
+    pub(crate) number: u64,
+    /// The command line of the master.
+    pub(crate) options: Options,
+    /// Whom the worker is to run as; absent where it stays who it is.
+    pub(crate) user: Option<User>,
+    /// The port of a server without `listen`.
+    pub(crate) default_port: u16,
+    /// The configuration file and what it includes.
+    pub(crate) files: Vec<(PathBuf, Vec<u8>)>,
+    pub(crate) sockets: Vec<HandedSocket>,
+    pub(crate) logs: Vec<(PathBuf, OwnedFd)>,
+    pub(crate) zones: Vec<HandedZone>,
+}
+
+/// What the master wants.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Build this configuration and say `Ready` or `Failed`.
+    Load(Box<Handover>),
+    /// Use the configuration that was built last.
+    Commit,
+    /// Forget it.
+    Abort,
+    /// Write to these files from now on.
+    Reopen(Vec<(PathBuf, OwnedFd)>),
+    /// Finish what is under way, and end.
+    Quit,
+}
+
+/// What a worker tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The configuration is built; these are the identities of its loops.
+    Ready { identities: Vec<u32> },
+    /// It cannot be built.
+    Failed { level: Level, text: Vec<u8> },
+    /// Nothing uses a configuration any more whose loops had these identities.
+    Gone { identities: Vec<u32> },
+}
+
+impl Order {
+    const LOAD: u8 = 1;
+    const COMMIT: u8 = 2;
+    const ABORT: u8 = 3;
+    const REOPEN: u8 = 4;
+    const QUIT: u8 = 5;
+
+    /// Sends it. **Blocks** while the worker reads nothing.
+    ///
+    /// # Errors
+    /// As sendmsg(2): the worker is gone.
+    pub(crate) fn send(&self, to: BorrowedFd<'_>) -> io::Result<()> {
+        let mut frame = Frame::default();
+        match self {
+            Self::Load(handover) => {
+                frame.tag(Self::LOAD);
+                handover.put(&mut frame);
+            }
+            Self::Commit => frame.tag(Self::COMMIT),
+            Self::Abort => frame.tag(Self::ABORT),
+            Self::Reopen(logs) => {
+                frame.tag(Self::REOPEN);
+                frame.list(logs, put_log);
+            }
+            Self::Quit => frame.tag(Self::QUIT),
+        }
+        frame.send(to)
+    }
+
+    fn read(content: Content) -> Option<Self> {
+        let mut content = content;
+        Some(match content.tag()? {
+            Self::LOAD => Self::Load(Box::new(Handover::read(&mut content)?)),
+            Self::COMMIT => Self::Commit,
+            Self::ABORT => Self::Abort,
+            Self::REOPEN => Self::Reopen(content.list(read_log)?),
+            Self::QUIT => Self::Quit,
+            _ => return None,
+        })
+    }
+}
+
+impl Report {
+    const READY: u8 = 1;
+    const FAILED: u8 = 2;
+    const GONE: u8 = 3;
+
+    /// Sends it. **Blocks** while the master reads nothing.
+    ///
+    /// # Errors
+    /// As sendmsg(2): the master is gone.
+    pub(crate) fn send(&self, to: BorrowedFd<'_>) -> io::Result<()> {
+        let mut frame = Frame::default();
+        let identity = |frame: &mut Frame<'_>, id: &u32| frame.number(u64::from(*id));
+        match self {
+            Self::Ready { identities } => {
+                frame.tag(Self::READY);
+                frame.list(identities, identity);
+            }
+            Self::Failed { level, text } => {
+                frame.tag(Self::FAILED);
+                frame.bytes(level.as_str().as_bytes());
+                frame.bytes(text);
+            }
+            Self::Gone { identities } => {
+                frame.tag(Self::GONE);
+                frame.list(identities, identity);
+            }
+        }
+        frame.send(to)
+    }
+
+    fn read(content: Content) -> Option<Self> {
+        let mut content = content;
+        let identity = |content: &mut Content| u32::try_from(content.number()?).ok();
+        Some(match content.tag()? {
+            Self::READY => Self::Ready { identities: content.list(identity)? },
+            Self::FAILED => {
+                Self::Failed { level: Level::from_name(&content.bytes()?)?, text: content.bytes()? }
+            }
+            Self::GONE => Self::Gone { identities: content.list(identity)? },
+            _ => return None,
+        })
+    }
+}
+
+impl Handover {
+    fn put<'a>(&'a self, frame: &mut Frame<'a>) {
+        frame.number(self.number);
+        frame.path(&self.options.prefix);
+        frame.path(&self.options.conf);
+        frame.path(match &self.options.error_log {
+            DefaultErrorLog::Stderr => Path::new(""),
+            DefaultErrorLog::File(path) => path,
+        });
+        frame.bytes(&self.options.params);
+        frame.list(self.user.as_slice(), |frame, user| {
+            frame.bytes(user.name.to_bytes());
+            frame.number(u64::from(user.uid));
+            frame.number(u64::from(user.gid));
+        });
+        frame.number(u64::from(self.default_port));
+        frame.list(&self.files, |frame, (path, text)| {
+            frame.path(path);
+            frame.bytes(text);
+        });
+        frame.list(&self.sockets, |frame, socket| {
+            frame.bytes(socket.address.as_bytes());
+            frame.number(socket.serial);
+            frame.tag(u8::from(socket.kind == SocketKind::PerLoop));
+            frame.list(&socket.fds, Frame::fd);
+        });
+        frame.list(&self.logs, put_log);
+        frame.list(&self.zones, |frame, zone| {
+            frame.bytes(&zone.name);
+            frame.bytes(zone.module.as_bytes());
+            frame.number(zone.bytes);
+            frame.fd(&zone.fd);
+        });
+    }
+
+    fn read(content: &mut Content) -> Option<Self> {
+        Some(Self {
+            number: content.number()?,
+            options: Options {
+                prefix: content.path()?,
+                conf: content.path()?,
+                error_log: match content.path()? {
+                    path if path.as_os_str().is_empty() => DefaultErrorLog::Stderr,
+                    path => DefaultErrorLog::File(path),
+                },
+                params: content.bytes()?,
+            },
+            user: content.list(read_user)?.pop(),
+            default_port: u16::try_from(content.number()?).ok()?,
+            files: content.list(|content| Some((content.path()?, content.bytes()?)))?,
+            sockets: content.list(|content| {
+                Some(HandedSocket {
+                    address: String::from_utf8(content.bytes()?).ok()?,
+                    serial: content.number()?,
+                    kind: if content.tag()? == 0 { SocketKind::Shared } else { SocketKind::PerLoop },
+                    fds: content.list(Content::fd)?,
+                })
+            })?,
+            logs: content.list(read_log)?,
+            zones: content.list(|content| {
+                Some(HandedZone {
+                    name: content.bytes()?,
+                    module: String::from_utf8(content.bytes()?).ok()?,
+                    bytes: content.number()?,
+                    fd: content.fd()?,
+                })
+            })?,
+        })
+    }
+}
+
+fn read_user(content: &mut Content) -> Option<User> {
+    let id = |content: &mut Content| u32::try_from(content.number()?).ok();
+    Some(User { name: CString::new(content.bytes()?).ok()?, uid: id(content)?, gid: id(content)? })
+}
+
+fn put_log<'a>(frame: &mut Frame<'a>, (path, file): &'a (PathBuf, OwnedFd)) {
+    frame.path(path);
+    frame.fd(file);
+}
+
+fn read_log(content: &mut Content) -> Option<(PathBuf, OwnedFd)> {
+    Some((content.path()?, content.fd()?))
+}
+
+/// A frame being written.
+#[derive(Default)]
+struct Frame<'a> {
+    content: Vec<u8>,
+    fds: Vec<BorrowedFd<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    fn tag(&mut self, tag: u8) {
+        self.content.push(tag);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.content.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.content.extend_from_slice(bytes);
+    }
+
+    fn path(&mut self, path: &Path) {
+        self.bytes(path.as_os_str().as_bytes());
+    }
+
+    /// Leaves a byte in the content, so that there are never more descriptors than bytes.
+    fn fd(&mut self, fd: &'a OwnedFd) {
+        self.content.push(0);
+        self.fds.push(fd.as_fd());
+    }
+
+    fn list<T>(&mut self, list: &'a [T], put: impl Fn(&mut Self, &'a T)) {
+        self.number(list.len() as u64);
+        list.iter().for_each(|item| put(self, item));
+    }
+
+    fn send(self, to: BorrowedFd<'_>) -> io::Result<()> {
+        let length = |n: usize| u32::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.content.len());
+        bytes.extend_from_slice(&length(self.content.len())?.to_le_bytes());
+        bytes.extend_from_slice(&length(self.fds.len())?.to_le_bytes());
+        bytes.extend_from_slice(&self.content);
+        // Descriptors ride on first bytes; where there are many of them, on several.
+        let mut rest = &bytes[..];
+        let mut groups = self.fds.chunks(FDS_PER_MESSAGE_MAX).peekable();
+        while let Some(group) = groups.next() {
+            let (now, later) = rest.split_at(if groups.peek().is_some() { 1 } else { rest.len() });
+            channel::send(to, now, group)?;
+            rest = later;
+        }
+        if rest.is_empty() { Ok(()) } else { channel::send(to, rest, &[]) }
+    }
+}
+
+/// A frame being read.
+struct Content {
+    bytes: std::vec::IntoIter<u8>,
+    fds: std::vec::IntoIter<OwnedFd>,
+}
+
+impl Content {
+    fn tag(&mut self) -> Option<u8> {
+        self.bytes.next()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = [0; 8];
+        for byte in &mut number {
+            *byte = self.bytes.next()?;
+        }
+        Some(u64::from_le_bytes(number))
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let bytes = self.bytes.as_slice().get(..length)?.to_vec();
+        // Cheap: an iterator over bytes skips by arithmetic.
+        if length > 0 {
+            self.bytes.nth(length - 1);
+        }
+        Some(bytes)
+    }
+
+    fn path(&mut self) -> Option<PathBuf> {
+        Some(PathBuf::from(OsString::from_vec(self.bytes()?)))
+    }
+
+    fn fd(&mut self) -> Option<OwnedFd> {
+        self.bytes.next()?;
+        self.fds.next()
+    }
+
+    fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = usize::try_from(self.number()?).ok()?;
+        (0..count).map(|_| read(self)).collect()
+    }
+}
+
+/// The receiving side of a channel: what has arrived and is no frame yet.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Inbox {
+    /// Reads what is there. **Blocks** if that is nothing. `false`: the other side is gone.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub(crate) fn fill(&mut self, from: BorrowedFd<'_>) -> io::Result<bool> {
+        match channel::receive(from, &mut self.bytes, &mut self.fds) {
+            Ok(received) => Ok(received > 0),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next order, if it has arrived whole.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn order(&mut self) -> io::Result<Option<Order>> {
+        self.next(Order::read)
+    }
+
+    /// The next report, if it has arrived whole.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn report(&mut self) -> io::Result<Option<Report>> {
+        self.next(Report::read)
+    }
+
+    fn next<T>(&mut self, read: impl FnOnce(Content) -> Option<T>) -> io::Result<Option<T>> {
+        let Some((head, content)) = self.bytes.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (length, fds) = (number(0) as usize, number(4) as usize);
+        if content.len() < length || self.fds.len() < fds {
+            return Ok(None);
+        }
+        let mut bytes: Vec<u8> = self.bytes.drain(..HEAD_BYTES + length).collect();
+        bytes.drain(..HEAD_BYTES);
+        let fds: Vec<OwnedFd> = self.fds.drain(..fds).collect();
+        let content = Content { bytes: bytes.into_iter(), fds: fds.into_iter() };
+        read(content).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}

@@ -1,0 +1,163 @@
+//! A configuration as the master holds it: what it read, what it opened for it with its rights, and
+//! what a worker is given of that. The master's thread only.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_conf::{ReadFile, Source};
+use clearway_log::{Disk, Opener, Writer};
+use clearway_modules::access_log::DefaultAccessLog;
+use clearway_net::bind::Request;
+use clearway_zone::Zones;
+
+use super::Failed;
+use super::listening::Listening;
+use crate::control::{HandedZone, Handover};
+use crate::core_conf::{CoreConf, Reader};
+use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
+use crate::messages::DirectLog;
+use crate::options::Options;
+use crate::pools::Pools;
+
+/// See the file's head.
+pub(crate) struct Configuration {
+    pub(crate) core: CoreConf,
+    /// What to listen on, in the order of the snapshot.
+    pub(crate) requests: Vec<Request>,
+    /// The error log of `main`.
+    pub(crate) log: DirectLog,
+    files: Vec<ReadFile>,
+    /// Every log, those of `http` too, of which the master itself writes only a few.
+    logs: Vec<(PathBuf, OwnedFd)>,
+    zones: Arc<Zones>,
+    default_port: u16,
+}
+
+impl Configuration {
+    /// Reads and checks it, opens its logs, makes its zones (`old` supplies those that stay).
+    ///
+    /// # Errors
+    /// After the reason has been logged.
+    pub(crate) fn read(
+        source: &dyn Source,
+        options: &Options,
+        old: Option<&Self>,
+        log: &dyn Sink,
+    ) -> Result<Self, Failed> {
+        let writer = Arc::new(Writer::new(Box::new(Disk)));
+        let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
+        let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
+        let means = Means {
+            reader: Reader::Master,
+            writer: &writer,
+            zones: &zones,
+            pools: &Pools::default(),
+            default_port,
+            default_access_log: DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
+            lasting_log: None,
+        };
+        let say = |error: &clearway_conf::Error| {
+            log.log(error.level(), format_args!("{}", String::from_utf8_lossy(&error.text())));
+        };
+        let loaded = load::load(source, options, &means).map_err(|refused| {
+            refused.warnings.iter().for_each(say);
+            say(&refused.error);
+            Failed
+        })?;
+        loaded.warnings.iter().for_each(say);
+        let logs = writer.files().map_err(|error| {
+            log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
+            Failed
+        })?;
+        let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
+        Ok(Self {
+            requests: requests.collect(),
+            core: loaded.core,
+            log: DirectLog { writer, log: loaded.log },
+            files: loaded.files,
+            logs: logs.into_iter().map(|(path, file)| (path, file.into())).collect(),
+            zones,
+            default_port,
+        })
+    }
+
+    /// The logs, with duplicates of their descriptors.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn logs(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+        self.logs.iter().map(|(path, fd)| Ok((path.clone(), fd.try_clone()?))).collect()
+    }
+
+    /// Opens the logs anew, as they are called now. One that cannot be opened is reported and stays.
+    pub(crate) fn reopen_logs(&mut self) {
+        self.log.writer.reopen();
+        for (path, fd) in &mut self.logs {
+            match Disk.open(path) {
+                Ok(file) => *fd = file.into(),
+                Err(error) => {
+                    let errno = Errno(&error);
+                    let message = format_args!("open() \"{}\" failed {errno}", path.display());
+                    self.log.log(Level::Emerg, message);
+                }
+            }
+        }
+    }
+
+    /// Makes the error log one of this process: it writes the number of the process in which it was made.
+    ///
+    /// # Errors
+    /// After the reason has been logged.
+    pub(crate) fn renew_log(&mut self, options: &Options) -> Result<(), Failed> {
+        let log = load::open_main_log(&self.core, options, &self.log.writer).map_err(|error| {
+            self.log.log(error.level(), format_args!("{error}"));
+            Failed
+        })?;
+        self.log.log = log;
+        Ok(())
+    }
+
+    /// Where standard error of a daemon goes: the first error log that is a file. `None`: standard error
+    /// is the log, and stays.
+    pub(crate) fn stderr_file(&self, options: &Options) -> Option<OwnedFd> {
+        let specs = load::error_logs(&self.core, options);
+        let path = specs.iter().find_map(|spec| spec.path.as_ref())?;
+        let (_, fd) = self.logs.iter().find(|(known, _)| known == path)?;
+        fd.try_clone().ok()
+    }
+
+    /// What a worker needs to run this.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn hand(&self, number: u64, options: &Options, listening: &Listening) -> io::Result<Handover> {
+        let mut zones = Vec::new();
+        for (key, fd) in self.zones.list() {
+            zones.push(HandedZone {
+                name: key.name.to_vec(),
+                module: key.module.to_string(),
+                bytes: key.bytes,
+                fd: fd.try_clone()?,
+            });
+        }
+        Ok(Handover {
+            number,
+            options: options.clone(),
+            user: self.core.user().cloned(),
+            default_port: self.default_port,
+            files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.to_vec())).collect(),
+            sockets: listening.hand()?,
+            logs: self.logs()?,
+            zones,
+        })
+    }
+
+    /// Logs a line at the level of things that go as they should.
+    pub(crate) fn notice(&self, message: std::fmt::Arguments<'_>) {
+        self.log.log(Level::Notice, message);
+    }
+}

@@ -1,0 +1,564 @@
+//! The master's life: waits for signals and for what workers report, and acts on them one after the
+//! other, in the order in which nginx's master does. One thread, which blocks in poll(2) only.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_conf::Source;
+use clearway_os::child::{self, Exit, Standard};
+use clearway_os::poll;
+use clearway_os::signal::{Received, Signal, SignalFd};
+
+use super::Failed;
+use super::configuration::Configuration;
+use super::listening::Listening;
+use super::pid_file::PidFile;
+use super::upgrade;
+use super::workers::{self, Answer, WorkerProcess};
+use crate::control::Order;
+use crate::core_conf::EnvValue;
+use crate::invocation::Invocation;
+use crate::messages::DirectLog;
+
+/// How long workers that were told to end at once may take before they are killed.
+const KILL_AFTER: Duration = Duration::from_millis(1500);
+
+/// The time between two attempts to start a worker where the last one failed.
+const RESPAWN_AFTER: Duration = Duration::from_secs(1);
+
+/// What signals have asked for.
+#[derive(Debug, Default)]
+struct Wanted {
+    terminate: bool,
+    quit: bool,
+    reconfigure: bool,
+    reopen: bool,
+    change_binary: bool,
+    no_accept: bool,
+    reap: bool,
+}
+
+impl Wanted {
+    /// Whether something waits to be done that is not done already: once the server ends, `terminate`
+    /// and `quit` stay as they are.
+    fn is_any(&self) -> bool {
+        self.reconfigure || self.reopen || self.change_binary || self.no_accept || self.reap
+    }
+}
+
+/// How a master came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descent {
+    /// The process that started it.
+    pub(crate) parent: u32,
+    /// Another binary left it its sockets.
+    pub(crate) inherited: bool,
+    /// It went to the background.
+    pub(crate) daemon: bool,
+}
+
+/// A master process.
+pub(crate) struct Master<'a> {
+    source: &'a dyn Source,
+    invocation: &'a Invocation,
+    /// The environment that it was started with, without what it inherited sockets by.
+    environment: Vec<(OsString, OsString)>,
+    config: Configuration,
+    listening: Listening,
+    signals: SignalFd,
+    descent: Descent,
+    pid_file: Option<PidFile>,
+    workers: Vec<WorkerProcess>,
+    /// Counts configurations.
+    number: u64,
+    wanted: Wanted,
+    new_binary: Option<u32>,
+    /// WINCH: there is to be no worker.
+    no_accepting: bool,
+    ending: Option<Ending>,
+    respawn_at: Option<Instant>,
+}
+
+/// On the way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Graceful,
+    /// Since when.
+    Fast(Instant),
+}
+
+/// What a master is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) source: &'a dyn Source,
+    pub(crate) invocation: &'a Invocation,
+    pub(crate) config: Configuration,
+    pub(crate) listening: Listening,
+    pub(crate) signals: SignalFd,
+    pub(crate) descent: Descent,
+}
+
+impl<'a> Master<'a> {
+    pub(crate) fn new(parts: Parts<'a>) -> Self {
+        let Parts { source, invocation, config, listening, signals, descent } = parts;
+        let environment = std::env::vars_os().filter(|(name, _)| name != upgrade::VARIABLE).collect();
+        Self {
+            source,
+            invocation,
+            environment,
+            config,
+            listening,
+            signals,
+            descent,
+            pid_file: None,
+            workers: Vec::new(),
+            number: 0,
+            wanted: Wanted::default(),
+            new_binary: None,
+            no_accepting: false,
+            ending: None,
+            respawn_at: None,
+        }
+    }
+
+    /// Starts the first worker, waits until it serves, and writes the pid file.
+    ///
+    /// # Errors
+    /// After the reason has been logged; nothing is left behind.
+    pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
+        let worker = self.start_worker(log)?;
+        match PidFile::write(self.config.core.pid_file(), log) {
+            Ok(file) => self.pid_file = Some(file),
+            Err(failed) => {
+                worker.kill(Signal::KILL, log);
+                return Err(failed);
+            }
+        }
+        self.workers.push(worker);
+        self.redirect_stderr();
+        Ok(())
+    }
+
+    /// Runs until the server has ended.
+    pub(crate) fn run(&mut self) {
+        loop {
+            self.wait(self.patience());
+            if std::mem::take(&mut self.wanted.reap) {
+                self.reap();
+            }
+            if self.wanted.terminate {
+                self.terminate();
+            } else if self.wanted.quit {
+                self.quit();
+            }
+            if self.ending.is_some() {
+                if self.workers.is_empty() {
+                    return self.end();
+                }
+                continue;
+            }
+            self.act();
+        }
+    }
+
+    /// What signals ask of a server that goes on.
+    fn act(&mut self) {
+        if std::mem::take(&mut self.wanted.reconfigure) {
+            if self.new_binary.is_some() {
+                self.no_accepting = false;
+                self.ensure_worker();
+            } else {
+                self.notice(format_args!("reconfiguring"));
+                // What went wrong has been logged, and nothing has changed.
+                let _ = self.reconfigure();
+            }
+        }
+        if std::mem::take(&mut self.wanted.reopen) {
+            self.notice(format_args!("reopening logs"));
+            self.reopen();
+        }
+        if std::mem::take(&mut self.wanted.change_binary) {
+            self.notice(format_args!("changing binary"));
+            self.change_binary();
+        }
+        if std::mem::take(&mut self.wanted.no_accept) {
+            self.no_accepting = true;
+            self.workers.iter_mut().for_each(WorkerProcess::retire);
+        }
+        if self.respawn_at.is_some_and(|at| at <= Instant::now()) {
+            self.respawn_at = None;
+            self.ensure_worker();
+        }
+    }
+
+    fn log(&self) -> DirectLog {
+        self.config.log.clone()
+    }
+
+    fn notice(&self, message: std::fmt::Arguments<'_>) {
+        self.config.notice(message);
+    }
+
+    /// How long nothing needs to be done unasked.
+    fn patience(&self) -> Option<Duration> {
+        if self.wanted.is_any() {
+            // Noted while something else was being waited for.
+            return Some(Duration::ZERO);
+        }
+        let kill_at = match self.ending {
+            Some(Ending::Fast(since)) => Some(since + KILL_AFTER),
+            _ => None,
+        };
+        let next = [kill_at, self.respawn_at].into_iter().flatten().min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits for signals and reports, `limit` at most, and takes them.
+    fn wait(&mut self, limit: Option<Duration>) {
+        let log = self.log();
+        let connected: Vec<usize> =
+            (0..self.workers.len()).filter(|&at| self.workers[at].is_connected()).collect();
+        let channels = connected.iter().filter_map(|&at| self.workers[at].channel());
+        let watched: Vec<_> = std::iter::once(self.signals.as_fd()).chain(channels).collect();
+        let ready = match poll::wait(&watched, limit) {
+            Ok(ready) => ready,
+            Err(error) => return log.log(Level::Alert, format_args!("poll() failed {}", Errno(&error))),
+        };
+        for (&at, _) in connected.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            self.workers[at].listen(&log);
+        }
+        if ready[0] {
+            while let Ok(Some(received)) = self.signals.take() {
+                self.note(received);
+            }
+        }
+    }
+
+    /// Logs a signal and remembers what it asks for.
+    fn note(&mut self, received: Received) {
+        let Received { signal, sender_pid } = received;
+        let wanted = &mut self.wanted;
+        let mut ignored = false;
+        let action = match signal {
+            Signal::QUIT => {
+                wanted.quit = true;
+                ", shutting down"
+            }
+            Signal::TERM | Signal::INT => {
+                wanted.terminate = true;
+                ", exiting"
+            }
+            Signal::WINCH if self.descent.daemon => {
+                wanted.no_accept = true;
+                ", stop accepting connections"
+            }
+            Signal::HUP => {
+                wanted.reconfigure = true;
+                ", reconfiguring"
+            }
+            Signal::USR1 => {
+                wanted.reopen = true;
+                ", reopening logs"
+            }
+            Signal::USR2 => {
+                ignored = child::parent_id() == self.descent.parent || self.new_binary.is_some();
+                wanted.change_binary |= !ignored;
+                if ignored { ", ignoring" } else { ", changing binary" }
+            }
+            Signal::CHLD => {
+                wanted.reap = true;
+                ""
+            }
+            _ => "",
+        };
+        let (number, name) = (signal.0, signal.name());
+        match sender_pid {
+            0 => self.notice(format_args!("signal {number} ({name}) received{action}")),
+            pid => self.notice(format_args!("signal {number} ({name}) received from {pid}{action}")),
+        }
+        if ignored {
+            self.config.log.log(
+                Level::Crit,
+                format_args!(
+                    "the changing binary signal is ignored: you should shutdown or terminate before either \
+                     old or new binary's process"
+                ),
+            );
+        }
+    }
+
+    /// Hears of the end of children.
+    fn reap(&mut self) {
+        let log = self.log();
+        while let Ok(Some((pid, exit))) = child::reap() {
+            if self.new_binary == Some(pid) {
+                workers::log_exit("new binary process", pid, exit, &log);
+                self.new_binary = None;
+                if let Some(file) = &mut self.pid_file {
+                    file.take_back(&log);
+                }
+                if std::mem::take(&mut self.no_accepting) {
+                    self.ensure_worker();
+                }
+                continue;
+            }
+            let Some(at) = self.workers.iter().position(|worker| worker.pid == pid) else {
+                workers::log_exit("unknown process", pid, exit, &log);
+                continue;
+            };
+            let mut worker = self.workers.remove(at);
+            // What it said last is still to be read.
+            while worker.is_connected() && worker.has_news() {
+                worker.listen(&log);
+            }
+            worker.log_end(exit, &log);
+            self.replace(&worker, exit);
+        }
+    }
+
+    /// Starts a worker in the place of one that should not have ended.
+    fn replace(&mut self, ended: &WorkerProcess, exit: Exit) {
+        if !ended.is_serving() || self.ending.is_some() {
+            return;
+        }
+        if exit == Exit::Code(FATAL_CODE) {
+            let (pid, code) = (ended.pid, FATAL_CODE);
+            let message =
+                format_args!("worker process {pid} exited with fatal code {code} and cannot be respawned");
+            self.config.log.log(Level::Alert, message);
+            return;
+        }
+        self.ensure_worker();
+    }
+
+    /// Starts a worker if none serves.
+    fn ensure_worker(&mut self) {
+        if self.no_accepting || self.ending.is_some() || self.workers.iter().any(WorkerProcess::is_serving) {
+            return;
+        }
+        match self.start_worker(&self.log()) {
+            Ok(worker) => self.workers.push(worker),
+            Err(Failed) => self.respawn_at = Some(Instant::now() + RESPAWN_AFTER),
+        }
+    }
+
+    /// Starts a worker with the present configuration, and waits until it serves.
+    fn start_worker(&mut self, log: &dyn Sink) -> Result<WorkerProcess, Failed> {
+        let environment = environment(&self.config, &self.environment);
+        let worker = WorkerProcess::spawn(&environment, self.stderr_file());
+        let mut worker = worker.map_err(|error| workers::cannot_start(&error, log))?;
+        self.number += 1;
+        let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);
+        let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
+        match self.ask(&mut worker, Order::Load(Box::new(handover)), log) {
+            Ok(identities) => {
+                worker.commit(identities, log);
+                Ok(worker)
+            }
+            Err(failed) => {
+                worker.kill(Signal::KILL, log);
+                Err(failed)
+            }
+        }
+    }
+
+    /// Has a worker that is not in the list build a configuration; the identities of its loops.
+    fn ask(&mut self, worker: &mut WorkerProcess, load: Order, log: &dyn Sink) -> Result<Vec<u32>, Failed> {
+        worker.tell(&load);
+        // What it holds would keep sockets open here.
+        drop(load);
+        let answer = loop {
+            if let Some(answer) = worker.take_answer() {
+                break Some(answer);
+            }
+            let Some(channel) = worker.channel().filter(|_| !self.wanted.terminate) else { break None };
+            let watched = [channel, self.signals.as_fd()];
+            match poll::wait(&watched, None) {
+                Ok(ready) => {
+                    if ready[0] {
+                        worker.listen(log);
+                    }
+                    while let Ok(Some(received)) = self.signals.take() {
+                        self.note(received);
+                    }
+                }
+                Err(_) => break None,
+            }
+        };
+        match answer {
+            Some(Answer::Ready(identities)) => Ok(identities),
+            Some(Answer::Failed { level, text }) => {
+                log.log(level, format_args!("{}", String::from_utf8_lossy(&text)));
+                Err(Failed)
+            }
+            None if self.wanted.terminate => Err(Failed),
+            None => {
+                let pid = worker.pid;
+                log.log(Level::Alert, format_args!("worker process {pid} ended while it was starting"));
+                Err(Failed)
+            }
+        }
+    }
+
+    /// Loads the configuration anew and has it used, by the worker that is there or by a new one.
+    fn reconfigure(&mut self) -> Result<(), Failed> {
+        let log = self.log();
+        let config = Configuration::read(self.source, &self.invocation.options, Some(&self.config), &log)?;
+        let listening = self.listening.open(&config.requests, config.core.loops(), &log)?;
+        let old_config = std::mem::replace(&mut self.config, config);
+        let old_listening = std::mem::replace(&mut self.listening, listening);
+        let result = self.hand_on(&old_config, &log);
+        match result {
+            Ok(()) => {
+                if let Some(file) = &mut self.pid_file {
+                    // The server runs on with its old file; the reason has been logged.
+                    let _ = file.move_to(self.config.core.pid_file(), &self.config.log);
+                }
+                old_listening.unlink_dropped(&self.listening, &self.config.log);
+            }
+            Err(_) => {
+                self.config = old_config;
+                let unused = std::mem::replace(&mut self.listening, old_listening);
+                self.listening.forget(&unused, &log);
+            }
+        }
+        result
+    }
+
+    /// Brings a configuration that has been read to a worker.
+    fn hand_on(&mut self, old: &Configuration, log: &DirectLog) -> Result<(), Failed> {
+        let same_process = self.config.core.process_traits() == old.core.process_traits();
+        let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
+        let Some(at) = serving.filter(|_| same_process) else {
+            let worker = self.start_worker(log)?;
+            self.workers.iter_mut().for_each(WorkerProcess::retire);
+            self.workers.push(worker);
+            self.respawn_at = None;
+            return Ok(());
+        };
+        self.number += 1;
+        let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);
+        let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
+        let mut worker = self.workers.remove(at);
+        let answer = self.ask(&mut worker, Order::Load(Box::new(handover)), log);
+        let result = match answer {
+            Ok(identities) => {
+                worker.commit(identities, &self.config.log);
+                Ok(())
+            }
+            Err(failed) => {
+                worker.tell(&Order::Abort);
+                Err(failed)
+            }
+        };
+        self.workers.push(worker);
+        result
+    }
+
+    /// Where standard error of a daemon's processes goes; `None`: it stays.
+    fn stderr_file(&self) -> Option<OwnedFd> {
+        let detached = self.descent.daemon && !self.descent.inherited;
+        self.config.stderr_file(&self.invocation.options).filter(|_| detached)
+    }
+
+    /// Lets go of the terminal that a daemon was started from.
+    fn redirect_stderr(&self) {
+        if let Some(file) = self.stderr_file()
+            && let Err(error) = child::redirect(file.as_fd(), Standard::Error)
+        {
+            self.config.log.log(Level::Alert, format_args!("dup2(STDERR) failed {}", Errno(&error)));
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.config.reopen_logs();
+        self.redirect_stderr();
+        for worker in &self.workers {
+            match self.config.logs() {
+                Ok(logs) => worker.tell(&Order::Reopen(logs)),
+                Err(error) => {
+                    let errno = Errno(&error);
+                    self.config.log.log(Level::Alert, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {errno}"));
+                }
+            }
+        }
+    }
+
+    fn change_binary(&mut self) {
+        let log = self.log();
+        let Some(file) = &mut self.pid_file else { return };
+        if file.set_aside(&log).is_err() {
+            return;
+        }
+        let environment = environment(&self.config, &self.environment);
+        match upgrade::start(self.invocation, &environment, &self.listening, &log) {
+            Ok(pid) => {
+                log.log(Level::Notice, format_args!("start new binary process {pid}"));
+                self.new_binary = Some(pid);
+            }
+            Err(Failed) => file.take_back(&log),
+        }
+    }
+
+    fn terminate(&mut self) {
+        let log = self.log();
+        match self.ending {
+            Some(Ending::Fast(since)) if since.elapsed() >= KILL_AFTER => {
+                self.workers.iter().for_each(|worker| worker.kill(Signal::KILL, &log));
+                self.ending = Some(Ending::Fast(Instant::now()));
+            }
+            Some(Ending::Fast(_)) => {}
+            _ => {
+                self.workers.iter().for_each(|worker| worker.kill(Signal::TERM, &log));
+                self.ending = Some(Ending::Fast(Instant::now()));
+            }
+        }
+    }
+
+    fn quit(&mut self) {
+        if self.ending.is_none() {
+            self.ending = Some(Ending::Graceful);
+            self.workers.iter_mut().for_each(WorkerProcess::retire);
+            self.close_sockets();
+        }
+    }
+
+    /// Lets go of the listening sockets, and of the files of unix sockets unless another binary uses them.
+    fn close_sockets(&mut self) {
+        let others = self.new_binary.is_some()
+            || (self.descent.inherited && child::parent_id() == self.descent.parent);
+        let listening = std::mem::take(&mut self.listening);
+        if !others {
+            listening.unlink_all(&self.config.log);
+        }
+    }
+
+    /// The last words.
+    fn end(&mut self) {
+        if let Some(file) = self.pid_file.take() {
+            file.remove(&self.config.log);
+        }
+        self.notice(format_args!("exit"));
+        self.close_sockets();
+    }
+}
+
+/// A worker that ends with this code cannot be started again (nginx's).
+const FATAL_CODE: i32 = 2;
+
+/// The environment of workers and new binaries.
+fn environment(config: &Configuration, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+    let mut result: Vec<(OsString, OsString)> = Vec::new();
+    for (name, value) in config.core.environment() {
+        let value = match value {
+            EnvValue::Given(value) => Some(value),
+            EnvValue::Inherited => own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone()),
+        };
+        if let Some(value) = value.filter(|_| result.iter().all(|(known, _)| *known != name)) {
+            result.push((name, value));
+        }
+    }
+    result
+}

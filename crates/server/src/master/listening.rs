@@ -1,0 +1,190 @@
+//! The listening sockets that the master holds: opened with its rights, kept over reloads, handed to
+//! workers, inherited from and left to other binaries. The master's thread only.
+//!
+//! Invariant: a set of sockets that a configuration asked for and that was not taken into use leaves
+//! everything as it was: new sockets are closed, files of unix sockets removed.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_net::bind::{self, Request, Sockets};
+use clearway_net::listen::ListenAddr;
+use clearway_net::reuse;
+
+use super::Failed;
+use crate::control::{HandedSocket, SocketKind};
+
+/// The sockets of one address.
+#[derive(Clone, Debug)]
+struct Entry {
+    request: Request,
+    serial: u64,
+    kind: SocketKind,
+    fds: Vec<Arc<OwnedFd>>,
+}
+
+/// All of them, in the order of the snapshot's sockets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listening {
+    entries: Vec<Entry>,
+    next_serial: u64,
+}
+
+impl Listening {
+    /// Sockets that another binary has opened.
+    pub(crate) fn inherited(sockets: Vec<(ListenAddr, OwnedFd)>) -> Self {
+        let mut all = Self::default();
+        for (address, fd) in sockets {
+            let fd = Arc::new(fd);
+            if let Some(entry) = all.entries.iter_mut().find(|entry| entry.request.address == address) {
+                entry.kind = SocketKind::PerLoop;
+                entry.fds.push(fd);
+                continue;
+            }
+            let request = Request { address, options: bind::Options::default() };
+            let serial = all.serial();
+            all.entries.push(Entry { request, serial, kind: SocketKind::Shared, fds: vec![fd] });
+        }
+        all
+    }
+
+    /// The sockets for these requests: those of `self` where there are any, others newly bound.
+    ///
+    /// # Errors
+    /// When one of them cannot be had, which has been logged.
+    pub(crate) fn open(&self, requests: &[Request], loops: usize, log: &dyn Sink) -> Result<Self, Failed> {
+        let missing: Vec<Request> =
+            requests.iter().filter(|request| self.find(&request.address).is_none()).cloned().collect();
+        #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
+        let mut pause: fn(Duration) = std::thread::sleep;
+        let bound = bind::bind_all(&missing, loops, log, &mut pause).map_err(|_| Failed)?;
+        let mut bound = bound.into_iter();
+        let mut all = Self { entries: Vec::new(), next_serial: self.next_serial };
+        for request in requests {
+            let entry = match self.find(&request.address) {
+                Some(old) => all.adapt(old, request, loops, log),
+                None => {
+                    let (kind, fds) = match bound.next().expect("one for each that was missing") {
+                        Sockets::Shared(fd) => (SocketKind::Shared, vec![fd]),
+                        Sockets::PerLoop(fds) => (SocketKind::PerLoop, fds),
+                    };
+                    let fds = fds.into_iter().map(Arc::new).collect();
+                    Ok(Entry { request: request.clone(), serial: all.serial(), kind, fds })
+                }
+            };
+            match entry {
+                Ok(entry) => all.entries.push(entry),
+                Err(failed) => {
+                    self.give_up(&missing, log);
+                    return Err(failed);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Removes what [`Listening::open`] made for `unused`, which is not taken into use.
+    pub(crate) fn forget(&self, unused: &Self, log: &dyn Sink) {
+        let new: Vec<Request> = unused.without(self).map(|entry| entry.request.clone()).collect();
+        self.give_up(&new, log);
+    }
+
+    fn give_up(&self, new: &[Request], log: &dyn Sink) {
+        new.iter().for_each(|request| bind::close_unix(&request.address, log));
+    }
+
+    /// Removes the files of unix sockets that `next` has no more.
+    pub(crate) fn unlink_dropped(&self, next: &Self, log: &dyn Sink) {
+        self.without(next).for_each(|entry| bind::close_unix(&entry.request.address, log));
+    }
+
+    /// Removes the files of all unix sockets, at the end.
+    pub(crate) fn unlink_all(&self, log: &dyn Sink) {
+        self.entries.iter().for_each(|entry| bind::close_unix(&entry.request.address, log));
+    }
+
+    /// Duplicates for a worker.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn hand(&self) -> io::Result<Vec<HandedSocket>> {
+        let hand = |entry: &Entry| {
+            let fds = entry.fds.iter().map(|fd| fd.as_fd().try_clone_to_owned()).collect::<Result<_, _>>()?;
+            Ok(HandedSocket {
+                address: entry.request.address.to_string(),
+                serial: entry.serial,
+                kind: entry.kind,
+                fds,
+            })
+        };
+        self.entries.iter().map(hand).collect()
+    }
+
+    /// All descriptors.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.entries.iter().flat_map(|entry| entry.fds.iter().map(|fd| &**fd))
+    }
+
+    /// What a new binary finds in its environment: `6;7;`.
+    pub(crate) fn numbers(&self) -> String {
+        self.fds().map(|fd| format!("{};", fd.as_raw_fd())).collect()
+    }
+
+    fn find(&self, address: &ListenAddr) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.request.address == *address)
+    }
+
+    fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(|entry| other.find(&entry.request.address).is_none())
+    }
+
+    fn serial(&mut self) -> u64 {
+        self.next_serial += 1;
+        self.next_serial
+    }
+
+    /// The sockets of an address that is listened on already, with other options perhaps. What the
+    /// kernel fixes when a socket is bound (`ipv6only`) stays, as in nginx.
+    fn adapt(
+        &mut self,
+        old: &Entry,
+        request: &Request,
+        loops: usize,
+        log: &dyn Sink,
+    ) -> Result<Entry, Failed> {
+        let per_loop = request.options.reuseport && matches!(request.address, ListenAddr::Inet(_));
+        let wanted = if per_loop { loops } else { 1 };
+        let mut fds = old.fds.clone();
+        if per_loop && old.kind == SocketKind::Shared {
+            reuse::share_port(&fds[0], &request.address, log);
+        }
+        fds.truncate(wanted);
+        while fds.len() < wanted {
+            let bound = bind::bind(&request.address, &request.options, log);
+            fds.push(Arc::new(bound.map_err(|error| {
+                log.log(Level::Emerg, format_args!("{error}"));
+                Failed
+            })?));
+        }
+        if old.request.options.backlog != request.options.backlog {
+            for fd in &fds {
+                if let Err(error) = reuse::set_backlog(fd, request.options.backlog) {
+                    let (address, backlog) = (&request.address, request.options.backlog);
+                    let errno = Errno(&error);
+                    log.log(
+                        Level::Alert,
+                        format_args!("listen() to {address}, backlog {backlog} failed, ignored {errno}"),
+                    );
+                }
+            }
+        }
+        let kind = if per_loop { SocketKind::PerLoop } else { SocketKind::Shared };
+        let same = kind == old.kind && fds.len() == old.fds.len();
+        let serial = if same { old.serial } else { self.serial() };
+        Ok(Entry { request: request.clone(), serial, kind, fds })
+    }
+}

@@ -1,0 +1,162 @@
+//! The master: what a server does with the rights that it was started with. It reads configurations,
+//! opens sockets, logs and zones, supervises workers, acts on signals. One thread, which may block, so
+//! that it can go to the background (fork) at any time and nothing it does can hold a loop up.
+
+mod configuration;
+mod cycle;
+mod listening;
+mod pid_file;
+mod single;
+mod upgrade;
+mod workers;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_conf::Source;
+use clearway_os::child::{self, Forked, Standard};
+use clearway_os::signal::{self, Signal, SignalFd, SignalSet};
+
+use configuration::Configuration;
+use cycle::{Descent, Master, Parts};
+use listening::Listening;
+
+use crate::invocation::Invocation;
+use crate::messages::{Boot, say_emerg};
+use crate::options::Options;
+
+/// Why something was given up; everything about it has been said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed;
+
+/// Whether this process was started by a master to be its worker: [`crate::worker::process::run`] is all
+/// it has to do then.
+#[must_use]
+pub fn is_worker() -> bool {
+    std::env::var_os(workers::WORKER_VARIABLE).is_some()
+}
+
+/// The signals that a server acts on.
+pub(crate) fn signals() -> io::Result<SignalFd> {
+    signal::block_all();
+    signal::ignore_sigpipe();
+    SignalFd::new(&SignalSet::of(&[
+        Signal::TERM,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::HUP,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::WINCH,
+        Signal::CHLD,
+    ]))
+}
+
+/// Runs a server until a signal ends it; as a daemon, until it serves. `ready` is called when it does.
+///
+/// # Errors
+/// When it cannot start: the message is on standard error, and in the error log if that is open.
+pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -> Result<(), Failed> {
+    let parent = child::parent_id();
+    let signals = signals().map_err(|error| {
+        say_emerg("signalfd()", &error);
+        Failed
+    })?;
+    let unlogged = Boot { log: None };
+    let variable = std::env::var(upgrade::VARIABLE).ok();
+    let inherited = variable.map(|value| upgrade::inherit(&value, &unlogged));
+    let is_heir = inherited.is_some();
+    let old = Listening::inherited(inherited.unwrap_or_default());
+    let mut config = Configuration::read(source, &invocation.options, None, &unlogged)?;
+    let listening =
+        old.open(&config.requests, config.core.loops(), &Boot { log: Some(&config.log.clone()) })?;
+    announce(&config);
+    let launcher = match config.core.daemon() && !is_heir {
+        true => Some(to_background(&mut config, &invocation.options)?),
+        false => None,
+    };
+    let descent = Descent { parent, inherited: is_heir, daemon: is_heir || launcher.is_some() };
+    let (log, master_process) = (config.log.clone(), config.core.master_process());
+    let boot = Boot { log: Some(&log) };
+    let parts = Parts { source, invocation, config, listening: listening.clone(), signals, descent };
+    let started = || {
+        if let Some(launcher) = launcher {
+            launcher.tell();
+        }
+        ready();
+    };
+    let result = match master_process {
+        true => run_master(parts, &boot, started),
+        false => single::run(parts, &boot, started),
+    };
+    if result.is_err() && !is_heir {
+        listening.unlink_all(&log);
+    }
+    result
+}
+
+fn run_master(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
+    parts.invocation.show(&parts.invocation.master_title());
+    let mut master = Master::new(parts);
+    master.start(boot)?;
+    started();
+    master.run();
+    Ok(())
+}
+
+/// What nginx says of itself at a start.
+fn announce(config: &Configuration) {
+    let nginx = clearway_http::NGINX_VERSION;
+    config.notice(format_args!("using the \"epoll\" event method"));
+    config.notice(format_args!("clearway/{} (nginx/{nginx})", env!("CARGO_PKG_VERSION")));
+    let system = clearway_os::process::system();
+    config.notice(format_args!("OS: {system}"));
+    if let Some((soft, hard)) = clearway_os::process::descriptor_limits() {
+        config.notice(format_args!("getrlimit(RLIMIT_NOFILE): {soft}:{hard}"));
+    }
+}
+
+/// The process that was started from a terminal or a script and waits there until the server serves.
+struct Launcher(std::io::PipeWriter);
+
+impl Launcher {
+    /// Lets it end well. Where it ends otherwise the server has failed to start.
+    fn tell(mut self) {
+        use std::io::Write;
+        // Nobody may be waiting any more.
+        let _ = self.0.write_all(b"1");
+    }
+}
+
+/// Goes on in a process of its own, away from the terminal. The process that was started waits, and
+/// ends with the news from here.
+fn to_background(config: &mut Configuration, options: &Options) -> Result<Launcher, Failed> {
+    let log = config.log.clone();
+    let boot = Boot { log: Some(&log) };
+    let failed = |call: &'static str| {
+        let boot = &boot;
+        move |error: io::Error| {
+            boot.log(Level::Emerg, format_args!("{call} failed {}", Errno(&error)));
+            Failed
+        }
+    };
+    let (mut news, launcher) = io::pipe().map_err(failed("pipe()"))?;
+    match child::fork().map_err(failed("fork()"))? {
+        Forked::Parent(_) => {
+            drop(launcher);
+            let mut word = [0];
+            let served = io::Read::read_exact(&mut news, &mut word).is_ok();
+            std::process::exit(i32::from(!served));
+        }
+        Forked::Child => {}
+    }
+    config.renew_log(options)?;
+    child::set_sid().map_err(failed("setsid()"))?;
+    child::set_umask(0);
+    let null = clearway_os::child::null_device().map_err(failed("open(\"/dev/null\")"))?;
+    child::redirect(null.as_fd(), Standard::Input).map_err(failed("dup2(STDIN)"))?;
+    child::redirect(null.as_fd(), Standard::Output).map_err(failed("dup2(STDOUT)"))?;
+    Ok(Launcher(launcher))
+}

@@ -1,0 +1,179 @@
+//! `master_process off`: master and worker in one process, as two objects. The main thread does what
+//! both do on theirs.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_os::poll;
+use clearway_os::signal::{Received, Signal};
+
+use super::configuration::Configuration;
+use super::cycle::Parts;
+use super::pid_file::PidFile;
+use super::{Failed, workers};
+use crate::control::Report;
+use crate::worker::builder::Builder;
+use crate::worker::process::DRAIN_STEP;
+use crate::worker::{Prepared, Worker, privileges};
+
+/// Runs a server until a signal ends it.
+///
+/// # Errors
+/// When it cannot start, after the reason has been logged.
+pub(super) fn run(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
+    let mut builder = Builder::new();
+    let handover = parts.config.hand(1, &parts.invocation.options, &parts.listening);
+    let handover = handover.map_err(|error| workers::cannot_start(&error, boot))?;
+    let settle = |loaded: &crate::load::Loaded| {
+        privileges::limit_descriptors(&loaded.core, boot);
+        Ok(())
+    };
+    let (mut worker, prepared) = builder.first(handover, settle).map_err(|report| refuse(&report, boot))?;
+    builder.commit(prepared, &mut worker);
+    let pid_file = PidFile::write(parts.config.core.pid_file(), boot)?;
+    let mut single = Single { parts, builder, worker, pid_file, number: 1, state: State::Serving };
+    started();
+    single.serve();
+    Ok(())
+}
+
+fn refuse(report: &Report, log: &dyn Sink) -> Failed {
+    if let Report::Failed { level, text } = report {
+        log.log(*level, format_args!("{}", String::from_utf8_lossy(text)));
+    }
+    Failed
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Serving,
+    Draining,
+    Over,
+}
+
+struct Single<'a> {
+    parts: Parts<'a>,
+    builder: Builder,
+    worker: Worker,
+    pid_file: PidFile,
+    number: u64,
+    state: State,
+}
+
+impl Single<'_> {
+    fn serve(&mut self) {
+        while self.state != State::Over {
+            let due = self.worker.keep_house();
+            if self.state == State::Draining && self.worker.is_drained() {
+                break;
+            }
+            let limit = match self.state {
+                State::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
+                _ => due,
+            };
+            // Whatever ended the wait, both are looked at.
+            let _ = poll::wait(&[self.parts.signals.as_fd(), self.worker.bell()], limit);
+            while let Ok(Some(received)) = self.parts.signals.take() {
+                self.obey(received);
+            }
+            self.worker.take_ended();
+        }
+        self.end();
+    }
+
+    fn obey(&mut self, received: Received) {
+        let Received { signal, sender_pid } = received;
+        let action = match signal {
+            Signal::QUIT => ", shutting down",
+            Signal::TERM | Signal::INT => ", exiting",
+            Signal::HUP => ", reconfiguring",
+            Signal::USR1 => ", reopening logs",
+            _ => "",
+        };
+        let (number, name) = (signal.0, signal.name());
+        let from = if sender_pid == 0 { String::new() } else { format!(" from {sender_pid}") };
+        self.notice(format_args!("signal {number} ({name}) received{from}{action}"));
+        match signal {
+            Signal::QUIT if self.state == State::Serving => {
+                self.state = State::Draining;
+                self.worker.drain();
+            }
+            Signal::TERM | Signal::INT => self.state = State::Over,
+            Signal::HUP if self.state == State::Serving => {
+                self.notice(format_args!("reconfiguring"));
+                // What went wrong has been logged, and nothing has changed.
+                let _ = self.reconfigure();
+            }
+            Signal::USR1 => self.reopen(),
+            _ => {}
+        }
+    }
+
+    fn log(&self) -> Arc<dyn Sink> {
+        self.worker.lasting_log()
+    }
+
+    fn notice(&self, message: std::fmt::Arguments<'_>) {
+        self.log().log(Level::Notice, message);
+    }
+
+    fn reconfigure(&mut self) -> Result<(), Failed> {
+        let log = self.log();
+        let parts = &mut self.parts;
+        let options = &parts.invocation.options;
+        let config = Configuration::read(parts.source, options, Some(&parts.config), &*log)?;
+        if config.core.process_traits() != parts.config.core.process_traits() {
+            let message = "what changes the process itself takes effect at the next start: \"master_process\" \
+                           is off";
+            log.log(Level::Warn, format_args!("{message}"));
+        }
+        let listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;
+        let prepared = match self.prepare(&config, &listening) {
+            Ok(prepared) => prepared,
+            Err(failed) => {
+                self.parts.listening.forget(&listening, &*log);
+                return Err(failed);
+            }
+        };
+        self.builder.commit(prepared, &mut self.worker);
+        // The server runs on with its old file; the reason has been logged.
+        let _ = self.pid_file.move_to(config.core.pid_file(), &*log);
+        self.parts.listening.unlink_dropped(&listening, &*log);
+        (self.parts.config, self.parts.listening) = (config, listening);
+        Ok(())
+    }
+
+    fn prepare(
+        &mut self,
+        config: &Configuration,
+        listening: &super::listening::Listening,
+    ) -> Result<Prepared, Failed> {
+        let log = self.log();
+        self.number += 1;
+        let handover = config.hand(self.number, &self.parts.invocation.options, listening);
+        let handover = handover.map_err(|error| workers::cannot_start(&error, &*log))?;
+        self.builder.next(handover, &self.worker).map_err(|report| refuse(&report, &*log))
+    }
+
+    fn reopen(&mut self) {
+        self.parts.config.reopen_logs();
+        match self.parts.config.logs() {
+            Ok(files) => self.builder.reopen(files, &self.worker),
+            Err(error) => {
+                let errno = Errno(&error);
+                self.log().log(Level::Alert, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {errno}"));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let log = self.log();
+        self.worker.stop();
+        self.parts.listening.unlink_all(&*log);
+        self.pid_file.remove(&*log);
+        log.log(Level::Notice, format_args!("exit"));
+        self.builder.finish();
+    }
+}

@@ -1,0 +1,191 @@
+//! The worker processes of a master: starting them, telling them what to do, hearing of their end. The
+//! master's thread only.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_os::channel;
+use clearway_os::child::Exit;
+use clearway_os::poll;
+use clearway_os::signal::{self, Signal};
+
+use super::Failed;
+use crate::control::{Inbox, Order, Report};
+
+/// Tells the program that it is a worker, whose standard input is the socket to its master.
+pub(super) const WORKER_VARIABLE: &str = "CLEARWAY_WORKER";
+
+/// What process lists show of a worker.
+const TITLE: &str = "nginx: worker process";
+
+/// One worker process.
+pub(crate) struct WorkerProcess {
+    pub(crate) pid: u32,
+    channel: OwnedFd,
+    inbox: Inbox,
+    /// What it said to the last `Load`.
+    answer: Option<Answer>,
+    /// The identities of the loops of each configuration that it still uses, the newest last.
+    generations: Vec<Vec<u32>>,
+    state: State,
+    /// Its end of the channel is open.
+    connected: bool,
+}
+
+/// What a worker is expected to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Serve; where it ends, another one takes its place.
+    Serving,
+    /// End when its connections have.
+    Retiring,
+}
+
+/// What a worker says to a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Ready(Vec<u32>),
+    Failed { level: Level, text: Vec<u8> },
+}
+
+impl WorkerProcess {
+    /// Starts one, which waits for its first `Load`. Its standard error is `stderr`, or the master's.
+    ///
+    /// # Errors
+    /// As fork(2) and execve(2).
+    pub(crate) fn spawn(environment: &[(OsString, OsString)], stderr: Option<OwnedFd>) -> io::Result<Self> {
+        let (ours, theirs) = channel::pair()?;
+        // Not by name: the file may be another one by now, or gone.
+        #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
+        let mut command = Command::new("/proc/self/exe");
+        std::os::unix::process::CommandExt::arg0(&mut command, TITLE);
+        command
+            .env_clear()
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .env(WORKER_VARIABLE, "1")
+            .stdin(Stdio::from(theirs))
+            .stderr(stderr.map_or_else(Stdio::inherit, Stdio::from));
+        #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
+        let child = command.spawn()?;
+        Ok(Self {
+            pid: child.id(),
+            channel: ours,
+            inbox: Inbox::default(),
+            answer: None,
+            generations: Vec::new(),
+            state: State::Serving,
+            connected: true,
+        })
+    }
+
+    /// What poll(2) is to watch, unless the worker is gone.
+    pub(crate) fn channel(&self) -> Option<BorrowedFd<'_>> {
+        self.connected.then(|| self.channel.as_fd())
+    }
+
+    /// Whether it can be told anything.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether it serves, and is not on its way out.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.state == State::Serving
+    }
+
+    /// Sends an order. A worker that is gone cannot be told anything, which shows elsewhere.
+    pub(crate) fn tell(&self, order: &Order) {
+        let _ = order.send(self.channel.as_fd());
+    }
+
+    /// Has it end when its connections have ended.
+    pub(crate) fn retire(&mut self) {
+        if self.state == State::Serving {
+            self.state = State::Retiring;
+            self.tell(&Order::Quit);
+        }
+    }
+
+    /// Sends a signal.
+    pub(crate) fn kill(&self, signal: Signal, log: &dyn Sink) {
+        if let Err(error) = signal::kill(self.pid, signal) {
+            let (pid, number, errno) = (self.pid, signal.0, Errno(&error));
+            log.log(Level::Alert, format_args!("kill({pid}, {number}) failed {errno}"));
+        }
+    }
+
+    /// Whether there is something to read, or will never be again.
+    pub(crate) fn has_news(&self) -> bool {
+        let ready = poll::wait(&[self.channel.as_fd()], Some(std::time::Duration::ZERO));
+        ready.is_ok_and(|ready| ready.contains(&true))
+    }
+
+    /// Takes what it reports. To be called when there is something to read.
+    pub(crate) fn listen(&mut self, log: &dyn Sink) {
+        self.connected = match self.inbox.fill(self.channel.as_fd()) {
+            Ok(open) => open,
+            Err(error) => {
+                log.log(Level::Alert, format_args!("recvmsg() failed {}", Errno(&error)));
+                false
+            }
+        };
+        while let Ok(Some(report)) = self.inbox.report() {
+            match report {
+                Report::Ready { identities } => self.answer = Some(Answer::Ready(identities)),
+                Report::Failed { level, text } => self.answer = Some(Answer::Failed { level, text }),
+                Report::Gone { identities } => {
+                    log_exited(&identities, log);
+                    self.generations.retain(|generation| *generation != identities);
+                }
+            }
+        }
+    }
+
+    /// What it said to the last `Load`, once.
+    pub(crate) fn take_answer(&mut self) -> Option<Answer> {
+        self.answer.take()
+    }
+
+    /// Has it use what it has built, whose loops have these identities.
+    pub(crate) fn commit(&mut self, identities: Vec<u32>, log: &dyn Sink) {
+        self.tell(&Order::Commit);
+        log.log(Level::Notice, format_args!("start worker processes"));
+        for id in &identities {
+            log.log(Level::Notice, format_args!("start worker process {id}"));
+        }
+        self.generations.push(identities);
+    }
+
+    /// Logs how it ended. It has been reaped.
+    pub(crate) fn log_end(&self, exit: Exit, log: &dyn Sink) {
+        match exit {
+            Exit::Code(0) => self.generations.iter().for_each(|identities| log_exited(identities, log)),
+            other => log_exit("worker process", self.pid, other, log),
+        }
+    }
+}
+
+fn log_exited(identities: &[u32], log: &dyn Sink) {
+    identities.iter().for_each(|&id| log_exit("worker process", id, Exit::Code(0), log));
+}
+
+/// Logs the end of a child as nginx does.
+pub(crate) fn log_exit(name: &str, pid: u32, exit: Exit, log: &dyn Sink) {
+    match exit {
+        Exit::Code(code) => log.log(Level::Notice, format_args!("{name} {pid} exited with code {code}")),
+        Exit::Signal { number, dumped } => {
+            let core = if dumped { " (core dumped)" } else { "" };
+            log.log(Level::Alert, format_args!("{name} {pid} exited on signal {number}{core}"));
+        }
+    }
+}
+
+/// A worker that cannot be started.
+pub(crate) fn cannot_start(error: &io::Error, log: &dyn Sink) -> Failed {
+    log.log(Level::Alert, format_args!("fork() failed while spawning \"worker process\" {}", Errno(error)));
+    Failed
+}

@@ -1,0 +1,86 @@
+//! The thread pools of a configuration: what stays the same over a reload stays, with its threads and
+//! what waits in it; what has other numbers is a new pool, and the old one ends when its last job is
+//! done. Boot and the worker's main thread.
+
+use std::io;
+use std::sync::Arc;
+
+use clearway_base::log::Sink;
+use clearway_offload::{Pool, PoolConfig};
+
+use crate::core_conf::CoreConf;
+
+/// The pool of everything that names none.
+const DEFAULT: &str = "default";
+
+/// Pools by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pools(Vec<Arc<Pool>>);
+
+impl Pools {
+    /// The pools that a configuration wants, without threads where they are new.
+    pub(crate) fn prepare(core: &CoreConf, old: &Self, sink: &Arc<dyn Sink>) -> Self {
+        let loops = u32::try_from(core.loops()).unwrap_or(u32::MAX);
+        let mut wanted = Vec::new();
+        for spec in core.thread_pools() {
+            let name = String::from_utf8_lossy(&spec.name);
+            wanted.push(PoolConfig {
+                threads: spec.threads,
+                max_queue: spec.max_queue,
+                loops,
+                ..PoolConfig::new(&name)
+            });
+        }
+        if wanted.iter().all(|config| config.name != DEFAULT) {
+            wanted.push(PoolConfig { loops, ..PoolConfig::new(DEFAULT) });
+        }
+        let same = |config: &PoolConfig| old.0.iter().find(|pool| pool.config() == config).cloned();
+        let pool = |config| same(&config).unwrap_or_else(|| Arc::new(Pool::new(config, Arc::clone(sink))));
+        Self(wanted.into_iter().map(pool).collect())
+    }
+
+    /// Starts the threads of those that are new.
+    ///
+    /// # Errors
+    /// When the system refuses one.
+    pub(crate) fn launch(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|pool| pool.launch())
+    }
+
+    /// The pool of everything that names none.
+    pub(crate) fn default_pool(&self) -> Arc<Pool> {
+        let pool = self.0.iter().find(|pool| pool.name() == DEFAULT);
+        Arc::clone(pool.expect("prepared in any case"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_conf::{CoreConf, DIRECTIVES, MAIN, Reader};
+    use clearway_base::log::Discard;
+    use clearway_conf::{Table, parse_bytes};
+
+    fn core(text: &str) -> CoreConf {
+        let mut core = CoreConf::new(std::path::Path::new("/"), Reader::Master);
+        let tree = parse_bytes(text.as_bytes()).unwrap();
+        Table::new(&[DIRECTIVES]).run(&tree, MAIN, &mut core, &mut Vec::new()).unwrap();
+        core
+    }
+
+    #[test]
+    fn what_has_the_same_numbers_stays() {
+        let sink: Arc<dyn Sink> = Arc::new(Discard);
+        let one = core("thread_pool a threads=2; thread_pool b threads=3 max_queue=7;");
+        let two =
+            core("thread_pool a threads=2; thread_pool b threads=4 max_queue=7; thread_pool c threads=1;");
+        let first = Pools::prepare(&one, &Pools::default(), &sink);
+        let second = Pools::prepare(&two, &first, &sink);
+        let find = |pools: &Pools, name: &str| pools.0.iter().find(|pool| pool.name() == name).cloned();
+        let same = |name| match (find(&first, name), find(&second, name)) {
+            (Some(one), Some(two)) => Arc::ptr_eq(&one, &two),
+            _ => false,
+        };
+        assert!(same("a") && same(DEFAULT) && !same("b") && find(&second, "c").is_some());
+    }
+}

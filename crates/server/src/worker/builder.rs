@@ -1,0 +1,129 @@
+//! Builds configurations from what a master hands over, and brings them to a worker, in whichever process
+//! that lives. A main thread.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_conf::Memory;
+use clearway_log::Writer;
+use clearway_modules::access_log::DefaultAccessLog;
+use clearway_zone::{ZoneKey, Zones};
+
+use super::handed::HandedFiles;
+use super::{FLUSH_LIMIT, Prepared, Worker};
+use crate::control::{Handover, Report};
+use crate::core_conf::Reader;
+use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
+use crate::pools::Pools;
+
+/// See the file's head.
+pub(crate) struct Builder {
+    files: HandedFiles,
+    writer: Arc<Writer>,
+    /// Of the logs that came with the last configuration.
+    names: Vec<PathBuf>,
+}
+
+impl Builder {
+    /// Has nothing yet.
+    pub(crate) fn new() -> Self {
+        let files = HandedFiles::default();
+        let writer = Arc::new(Writer::new(Box::new(files.clone())));
+        Self { files, writer, names: Vec::new() }
+    }
+
+    /// Builds the first configuration and starts the worker for it. Between loading and the first thread
+    /// `settle` does what a process does once.
+    ///
+    /// # Errors
+    /// What to tell the master.
+    pub(crate) fn first(
+        &mut self,
+        mut handover: Handover,
+        settle: impl FnOnce(&Loaded) -> Result<(), Report>,
+    ) -> Result<(Worker, Prepared), Report> {
+        let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
+        let loaded = self.load(handover, &Pools::default(), None)?;
+        settle(&loaded)?;
+        let started = self.writer.start();
+        let started = started.and_then(|()| Worker::start(loaded, number, sockets, &self.writer));
+        started.map_err(|error| cannot_run(&error))
+    }
+
+    /// Builds a further configuration.
+    ///
+    /// # Errors
+    /// What to tell the master.
+    pub(crate) fn next(&mut self, mut handover: Handover, worker: &Worker) -> Result<Prepared, Report> {
+        let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
+        let loaded = self.load(handover, worker.pools(), Some(worker.lasting_log()))?;
+        worker.prepare(loaded, number, sockets).map_err(|error| cannot_run(&error))
+    }
+
+    /// Has the worker use what was built last.
+    pub(crate) fn commit(&self, prepared: Prepared, worker: &mut Worker) {
+        if let Err(error) = worker.commit(prepared) {
+            let errno = Errno(&error);
+            worker.lasting_log().log(Level::Alert, format_args!("listening on a loop failed {errno}"));
+        }
+        self.files.keep(&self.names);
+    }
+
+    /// Has the worker write to these files from now on.
+    pub(crate) fn reopen(&self, files: Vec<(PathBuf, OwnedFd)>, worker: &Worker) {
+        self.files.add(files);
+        worker.reopen_logs();
+    }
+
+    /// Has the worker open its logs itself, with the rights that it has.
+    pub(crate) fn reopen_by_itself(&self, worker: &Worker) {
+        self.files.clear();
+        worker.reopen_logs();
+    }
+
+    /// Writes what is logged and not written. What cannot be written in time is lost.
+    pub(crate) fn finish(&self) {
+        let _ = self.writer.shutdown(FLUSH_LIMIT);
+    }
+
+    fn load(
+        &mut self,
+        handover: Handover,
+        pools: &Pools,
+        lasting_log: Option<Arc<dyn Sink>>,
+    ) -> Result<Loaded, Report> {
+        let source: Memory = handover.files.into_iter().collect();
+        self.names = handover.logs.iter().map(|(path, _)| path.clone()).collect();
+        self.files.add(handover.logs);
+        let zone = |zone: crate::control::HandedZone| {
+            let key = ZoneKey { name: zone.name.into(), module: zone.module.into(), bytes: zone.bytes };
+            (key, zone.fd)
+        };
+        let zones = Arc::new(Zones::handed(handover.zones.into_iter().map(zone).collect()));
+        // Where the master could not open it that has been said.
+        let default_access_log = match self.files.has(ACCESS_LOG_DEFAULT.as_ref()) {
+            true => DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
+            false => DefaultAccessLog::Off,
+        };
+        let means = Means {
+            reader: Reader::Worker,
+            writer: &self.writer,
+            zones: &zones,
+            pools,
+            default_port: handover.default_port,
+            default_access_log,
+            lasting_log,
+        };
+        load::load(&source, &handover.options, &means)
+            .map_err(|refused| Report::Failed { level: refused.error.level(), text: refused.error.text() })
+    }
+}
+
+fn cannot_run(error: &io::Error) -> Report {
+    let text = format!("cannot run the configuration {}", Errno(error)).into_bytes();
+    Report::Failed { level: Level::Emerg, text }
+}

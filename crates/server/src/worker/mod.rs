@@ -1,0 +1,360 @@
+//! The worker: everything that touches the network. It is given configurations with open sockets, runs
+//! them on its loops one after the other, and is told to end. Driven by a main thread, its own process's
+//! or (with `master_process off`) the only one's; connections are served on the loops.
+
+pub(crate) mod builder;
+mod handed;
+pub(crate) mod privileges;
+pub mod process;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use clearway_base::log::{Level, Record, Sink};
+use clearway_http::{Generation, GenerationParts, Listener};
+use clearway_log::{ErrorLog, Writer};
+use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
+use clearway_net::on_loop::LoopSource;
+use clearway_os::epoll::EventFd;
+use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
+use crossbeam_queue::SegQueue;
+
+use crate::control::{HandedSocket, SocketKind};
+use crate::core_conf::CoreConf;
+use crate::load::Loaded;
+use crate::pools::Pools;
+
+/// How long the log writer may take to write what is queued when a process ends.
+pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(2);
+
+/// The error log of the configuration that is in use, for what outlives configurations.
+pub(crate) struct CurrentLog(ArcSwap<ErrorLog>);
+
+impl CurrentLog {
+    fn new(log: Arc<ErrorLog>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::new(log)))
+    }
+}
+
+impl Sink for CurrentLog {
+    fn enabled(&self, level: Level) -> bool {
+        self.0.load().enabled(level)
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.0.load().write(record);
+    }
+}
+
+/// Configurations that nobody uses any more, on their way from the loops to the main thread.
+struct Ended {
+    parts: SegQueue<GenerationParts>,
+    bell: EventFd,
+}
+
+/// A configuration that is built and not used yet.
+pub(crate) struct Prepared {
+    number: u64,
+    loaded: Loaded,
+    sockets: Vec<HandedSocket>,
+    identities: Arc<Identities>,
+}
+
+impl Prepared {
+    /// The ids that stand for its loops.
+    pub(crate) fn identities(&self) -> &[u32] {
+        self.identities.all()
+    }
+}
+
+/// An address that is listened on.
+struct Active {
+    address: String,
+    serial: u64,
+    listener: Arc<Listener>,
+    stop: Arc<AcceptStop>,
+}
+
+/// The configuration in use.
+struct Current {
+    identities: Arc<Identities>,
+    /// Absent where there is no `http` block. Kept for as long as it is the current one, whoever uses it.
+    generation: Option<Arc<Generation>>,
+}
+
+/// A running worker.
+pub(crate) struct Worker {
+    runtime: Runtime,
+    policies: Vec<Arc<AcceptPolicy>>,
+    active: Vec<Active>,
+    current: Option<Current>,
+    pools: Pools,
+    /// Where what outlives configurations writes.
+    log: Arc<CurrentLog>,
+    writer: Arc<Writer>,
+    shutdown_timeout: Option<Duration>,
+    /// When connections that are older than a configuration are closed (`worker_shutdown_timeout`).
+    deadlines: Vec<(Instant, u64)>,
+    /// Listeners that were removed and may have connections yet.
+    retired: Vec<Arc<Listener>>,
+    ended: Arc<Ended>,
+    /// Of configurations that ended without having had anything to serve.
+    unserved: Vec<Arc<Identities>>,
+    draining: bool,
+}
+
+impl Worker {
+    /// Starts the loops for the first configuration, which is to be committed next.
+    ///
+    /// # Errors
+    /// When threads or descriptors are refused.
+    pub(crate) fn start(
+        loaded: Loaded,
+        number: u64,
+        sockets: Vec<HandedSocket>,
+        writer: &Arc<Writer>,
+    ) -> io::Result<(Self, Prepared)> {
+        let log = CurrentLog::new(Arc::clone(&loaded.log));
+        let core = &loaded.core;
+        let config = Config {
+            loops: core.loops(),
+            handover_after: core.handover_after(),
+            handover_carriers: core.handover_carriers(),
+            sink: Arc::clone(&log) as _,
+        };
+        let runtime = Runtime::start(&config)?;
+        let policy = |_| AcceptPolicy::new(core.worker_connections(), multi_accept(core));
+        let worker = Self {
+            runtime,
+            policies: runtime.loops().map(policy).collect(),
+            active: Vec::new(),
+            current: None,
+            pools: loaded.pools.clone(),
+            log,
+            writer: Arc::clone(writer),
+            shutdown_timeout: None,
+            deadlines: Vec::new(),
+            retired: Vec::new(),
+            ended: Arc::new(Ended { parts: SegQueue::new(), bell: EventFd::new()? }),
+            unserved: Vec::new(),
+            draining: false,
+        };
+        let prepared = worker.prepare(loaded, number, sockets)?;
+        Ok((worker, prepared))
+    }
+
+    /// Makes what a configuration needs beside what there is.
+    ///
+    /// # Errors
+    /// When threads are refused.
+    pub(crate) fn prepare(
+        &self,
+        loaded: Loaded,
+        number: u64,
+        sockets: Vec<HandedSocket>,
+    ) -> io::Result<Prepared> {
+        loaded.pools.launch()?;
+        Ok(Prepared { number, loaded, sockets, identities: self.runtime.identities()? })
+    }
+
+    /// The pools in use, for the next configuration to take over from.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// The log of what outlives configurations.
+    pub(crate) fn lasting_log(&self) -> Arc<dyn Sink> {
+        Arc::clone(&self.log) as _
+    }
+
+    /// What becomes readable when a configuration is not used any more.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.ended.bell.as_fd()
+    }
+
+    /// The identities of configurations that nobody uses any more; each is told once.
+    pub(crate) fn take_ended(&mut self) -> Vec<Vec<u32>> {
+        self.ended.bell.take();
+        let mut ended = std::mem::take(&mut self.unserved);
+        while let Some(parts) = self.ended.parts.pop() {
+            ended.push(parts.identities);
+        }
+        for identities in &ended {
+            self.say(identities, "exiting");
+            self.say(identities, "exit");
+        }
+        ended.iter().map(|identities| identities.all().to_vec()).collect()
+    }
+
+    /// From here on connections and requests that begin use this configuration.
+    ///
+    /// # Errors
+    /// When descriptors are refused: some addresses are not listened on by all loops then.
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
+        let Prepared { number, loaded, sockets, identities } = prepared;
+        let Loaded { core, snapshot, log, pools, .. } = loaded;
+        for policy in &self.policies {
+            policy.adapt(core.worker_connections(), multi_accept(&core));
+        }
+        let generation = snapshot.map(|snapshot| {
+            let ended = Arc::clone(&self.ended);
+            let identities = Arc::clone(&identities);
+            Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
+                ended.parts.push(parts);
+                ended.bell.signal();
+            })
+        });
+        let result = self.listen_on(generation.as_ref(), sockets);
+        let before = self.current.replace(Current { identities, generation });
+        self.pools = pools;
+        self.shutdown_timeout = core.shutdown_timeout();
+        if let Some(before) = before {
+            self.say(&before.identities, "gracefully shutting down");
+            let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, number));
+            self.deadlines.extend(deadline);
+            if before.generation.is_none() {
+                self.unserved.push(before.identities);
+            }
+        }
+        self.log.0.store(Arc::clone(&log));
+        self.writer.report_to(&log);
+        // Files that have been moved are left behind, as by a reload of nginx.
+        self.writer.reopen();
+        self.runtime.wake_all();
+        result
+    }
+
+    /// Listeners of the configuration before go on where the address is still there.
+    fn listen_on(
+        &mut self,
+        generation: Option<&Arc<Generation>>,
+        sockets: Vec<HandedSocket>,
+    ) -> io::Result<()> {
+        let mut before = std::mem::take(&mut self.active);
+        let mut result = Ok(());
+        for (index, socket) in sockets.into_iter().enumerate() {
+            let Some(generation) = generation.map(Arc::clone) else { break };
+            let known = before.iter().position(|active| active.address == socket.address);
+            let listener = match known {
+                Some(at) => {
+                    let old = before.swap_remove(at);
+                    old.listener.publish(generation, index);
+                    if old.serial == socket.serial {
+                        self.active.push(old);
+                        continue;
+                    }
+                    old.stop.stop();
+                    old.listener
+                }
+                None => Arc::new(Listener::new(generation, index)),
+            };
+            let HandedSocket { address, serial, kind, fds } = socket;
+            let active = Active { address, serial, listener, stop: AcceptStop::new() };
+            result = result.and(self.accept_on(&active, kind, fds));
+            self.active.push(active);
+        }
+        for active in before {
+            active.stop.stop();
+            active.listener.stop();
+            self.retired.push(active.listener);
+        }
+        result
+    }
+
+    /// Has every loop accept.
+    fn accept_on(&self, active: &Active, kind: SocketKind, fds: Vec<OwnedFd>) -> io::Result<()> {
+        debug_assert!(kind == SocketKind::Shared || fds.len() == self.runtime.len(), "one for each loop");
+        let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
+        for (home, fd) in self.runtime.loops().zip(fds.iter().cycle()) {
+            let acceptor = Acceptor {
+                source: LoopSource::new(clearway_runtime::Listener::new(home, Arc::clone(fd))?),
+                policy: Arc::clone(&self.policies[home.index()]),
+                log: active.listener.accept_log(home),
+                stop: Arc::clone(&active.stop),
+            };
+            accept(home, acceptor, Arc::clone(&active.listener));
+        }
+        Ok(())
+    }
+
+    /// Stops accepting and has connections end with what they do now. Idle ones end at once.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+        if let Some(current) = &self.current {
+            self.say(&current.identities, "gracefully shutting down");
+        }
+        for active in self.active.drain(..) {
+            active.stop.stop();
+            active.listener.stop();
+            self.retired.push(active.listener);
+        }
+        let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, u64::MAX));
+        self.deadlines.extend(deadline);
+        self.runtime.wake_all();
+    }
+
+    /// Whether nothing is left to do. While draining, tasks that were about to wait when it began are
+    /// woken once more.
+    pub(crate) fn is_drained(&self) -> bool {
+        if self.draining {
+            self.runtime.wake_all();
+        }
+        self.draining && self.policies.iter().all(|policy| policy.connections() == 0)
+    }
+
+    /// Does what is due. Returns how long nothing will be.
+    pub(crate) fn keep_house(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let due = self.deadlines.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max();
+        self.deadlines.retain(|(at, _)| *at > now);
+        self.retired.retain(|listener| Arc::strong_count(listener) > 1);
+        if let Some(number) = due {
+            let listeners = self.active.iter().map(|active| &active.listener).chain(&self.retired);
+            listeners.for_each(|listener| listener.close_older(number));
+            self.runtime.wake_all();
+        }
+        self.deadlines.iter().map(|(at, _)| at.saturating_duration_since(now)).min()
+    }
+
+    /// Ends the loops after their present turn.
+    pub(crate) fn stop(&self) {
+        if let Some(current) = &self.current {
+            self.say(&current.identities, "exiting");
+        }
+        self.runtime.stop();
+        if let Some(current) = &self.current {
+            self.say(&current.identities, "exit");
+        }
+    }
+
+    /// Opens the logs anew.
+    pub(crate) fn reopen_logs(&self) {
+        self.log.log(Level::Notice, format_args!("reopening logs"));
+        self.writer.reopen();
+    }
+
+    /// A line from each of those that stand for the loops.
+    fn say(&self, identities: &Identities, text: &str) {
+        for &tid in identities.all().iter().filter(|_| self.log.enabled(Level::Notice)) {
+            let message = format_args!("{text}");
+            self.log.write(&Record { level: Level::Notice, tid, connection: None, message });
+        }
+    }
+}
+
+/// Accepts until it is stopped.
+fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
+    home.spawn(
+        Tag::NONE,
+        acceptor.run(move |accepted: Accepted| {
+            home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
+        }),
+    );
+}
+
+fn multi_accept(core: &CoreConf) -> MultiAccept {
+    if core.multi_accept() { MultiAccept::On } else { MultiAccept::Off }
+}

@@ -1,0 +1,210 @@
+//! The worker as a process of its own: gives up the rights that it was started with, builds what its
+//! master hands over, and acts on orders and signals. The main thread, which runs no loop. Where the
+//! master is gone it finishes what is under way and ends.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clearway_base::log::Level;
+use clearway_os::child::{self, Standard};
+use clearway_os::poll;
+use clearway_os::signal::{Received, Signal, SignalFd};
+
+use super::builder::Builder;
+use super::{Prepared, Worker, privileges};
+use crate::control::{Inbox, Order, Report};
+use crate::load::Loaded;
+use crate::messages::say_emerg;
+
+/// How often a draining worker looks whether it is done.
+pub(crate) const DRAIN_STEP: Duration = Duration::from_millis(20);
+
+/// Why nothing more can be done: the master is gone before the worker serves, or refuses to be understood.
+struct Over;
+
+/// Runs a worker process from its start to its end. To be called first thing in a process that a master
+/// has started.
+#[must_use]
+pub fn run() -> ExitCode {
+    let started = crate::master::signals().and_then(|signals| Ok((signals, take_channel()?)));
+    let (signals, channel) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            say_emerg("starting a worker process", &error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut process = Process {
+        channel,
+        inbox: Inbox::default(),
+        signals,
+        builder: Builder::new(),
+        prepared: None,
+        state: State::Serving,
+        connected: true,
+    };
+    match process.first() {
+        Ok(worker) => process.serve(worker),
+        Err(Over) => ExitCode::FAILURE,
+    }
+}
+
+/// The socket to the master is standard input, which is freed for its usual purpose.
+fn take_channel() -> io::Result<OwnedFd> {
+    let channel = io::stdin().as_fd().try_clone_to_owned()?;
+    child::redirect(child::null_device()?.as_fd(), Standard::Input)?;
+    Ok(channel)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Serving,
+    Draining,
+    Over,
+}
+
+struct Process {
+    channel: OwnedFd,
+    inbox: Inbox,
+    signals: SignalFd,
+    builder: Builder,
+    /// Built, and the master has not decided yet.
+    prepared: Option<Prepared>,
+    state: State,
+    connected: bool,
+}
+
+impl Process {
+    /// Builds the first configuration with all that a process has once.
+    fn first(&mut self) -> Result<Worker, Over> {
+        let Order::Load(mut handover) = self.next_order()? else { return Err(Over) };
+        let user = handover.user.take();
+        let give_up = |loaded: &Loaded| privileges::give_up(loaded, user.as_ref());
+        match self.builder.first(*handover, give_up) {
+            Ok((worker, prepared)) => {
+                self.propose(prepared);
+                Ok(worker)
+            }
+            Err(report) => {
+                self.report(&report);
+                Err(Over)
+            }
+        }
+    }
+
+    /// Serves until there is nothing left to serve.
+    fn serve(mut self, mut worker: Worker) -> ExitCode {
+        while self.state != State::Over {
+            let due = worker.keep_house();
+            if self.state == State::Draining && worker.is_drained() {
+                break;
+            }
+            let limit = match self.state {
+                State::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
+                _ => due,
+            };
+            self.wait(limit, &worker);
+            while let Ok(Some(received)) = self.signals.take() {
+                self.obey_signal(received, &mut worker);
+            }
+            while let Ok(Some(order)) = self.inbox.order() {
+                self.obey(order, &mut worker);
+            }
+            for identities in worker.take_ended() {
+                self.report(&Report::Gone { identities });
+            }
+            if !self.connected && self.state == State::Serving {
+                self.drain(&mut worker);
+            }
+        }
+        worker.stop();
+        self.builder.finish();
+        ExitCode::SUCCESS
+    }
+
+    /// Waits for signals, orders and the end of configurations.
+    fn wait(&mut self, limit: Option<Duration>, worker: &Worker) {
+        let mut watched = vec![self.signals.as_fd(), worker.bell()];
+        if self.connected {
+            watched.push(self.channel.as_fd());
+        }
+        let ready = poll::wait(&watched, limit).unwrap_or_default();
+        if ready.get(2) == Some(&true) {
+            self.connected = self.inbox.fill(self.channel.as_fd()).unwrap_or(false);
+        }
+    }
+
+    fn obey(&mut self, order: Order, worker: &mut Worker) {
+        match order {
+            Order::Load(handover) => match self.builder.next(*handover, worker) {
+                Ok(prepared) => self.propose(prepared),
+                Err(report) => self.report(&report),
+            },
+            Order::Commit => {
+                if let Some(prepared) = self.prepared.take() {
+                    self.builder.commit(prepared, worker);
+                }
+            }
+            Order::Abort => self.prepared = None,
+            Order::Reopen(files) => self.builder.reopen(files, worker),
+            Order::Quit => self.drain(worker),
+        }
+    }
+
+    /// As nginx's workers do.
+    fn obey_signal(&mut self, received: Received, worker: &mut Worker) {
+        let Received { signal, sender_pid } = received;
+        let action = match signal {
+            Signal::QUIT => ", shutting down",
+            Signal::TERM | Signal::INT => ", exiting",
+            Signal::USR1 => ", reopening logs",
+            Signal::HUP | Signal::USR2 => ", ignoring",
+            _ => "",
+        };
+        let (number, name) = (signal.0, signal.name());
+        let from = if sender_pid == 0 { String::new() } else { format!(" from {sender_pid}") };
+        let message = format_args!("signal {number} ({name}) received{from}{action}");
+        worker.lasting_log().log(Level::Notice, message);
+        match signal {
+            Signal::QUIT => self.drain(worker),
+            Signal::TERM | Signal::INT => self.state = State::Over,
+            Signal::USR1 => self.builder.reopen_by_itself(worker),
+            _ => {}
+        }
+    }
+
+    fn drain(&mut self, worker: &mut Worker) {
+        if self.state == State::Serving {
+            self.state = State::Draining;
+            worker.drain();
+        }
+    }
+
+    /// Tells the master that a configuration can be used.
+    fn propose(&mut self, prepared: Prepared) {
+        let identities = prepared.identities().to_vec();
+        self.prepared = Some(prepared);
+        self.report(&Report::Ready { identities });
+    }
+
+    /// A master that is gone is noticed where it is listened to.
+    fn report(&self, report: &Report) {
+        let _ = report.send(self.channel.as_fd());
+    }
+
+    /// Waits for an order.
+    fn next_order(&mut self) -> Result<Order, Over> {
+        loop {
+            match self.inbox.order() {
+                Ok(Some(order)) => return Ok(order),
+                Ok(None) => {}
+                Err(_) => return Err(Over),
+            }
+            if !self.inbox.fill(self.channel.as_fd()).unwrap_or(false) {
+                return Err(Over);
+            }
+        }
+    }
+}
