@@ -7,7 +7,7 @@ use clearway_base::date::error_log_time;
 use clearway_base::log::{Level, Record, Sink};
 
 use crate::local_time::UtcOffset;
-use crate::writer::{LogFile, Writer};
+use crate::writer::{LogFile, Syslog, Writer};
 
 /// Bytes of an error log line at most, with its line feed (`NGX_MAX_ERROR_STR`); the rest is cut off.
 pub const LINE_BYTES_MAX: usize = 2048;
@@ -15,13 +15,31 @@ pub const LINE_BYTES_MAX: usize = 2048;
 /// Most lines fit into this many bytes.
 const LINE_BYTES_USUAL: usize = 256;
 
-/// One `error_log FILE LEVEL`.
+/// Where an `error_log` goes.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// To a file or standard error.
+    File(LogFile),
+    /// To a syslog server.
+    Syslog(Syslog),
+}
+
+/// One `error_log DESTINATION LEVEL`.
 #[derive(Clone, Debug)]
 pub struct ErrorTarget {
     /// Where to.
-    pub file: LogFile,
+    pub to: Destination,
     /// Lines of this level and more severe ones.
     pub level: Level,
+}
+
+impl Destination {
+    fn id(&self) -> u64 {
+        match self {
+            Self::File(file) => file.id(),
+            Self::Syslog(syslog) => syslog.id(),
+        }
+    }
 }
 
 /// The error log of one level of the configuration: what its `error_log` directives name.
@@ -42,26 +60,40 @@ impl ErrorLog {
         Self { targets, threshold, pid: std::process::id(), utc_offset: writer.utc_offset() }
     }
 
-    /// Logs trouble of the writer itself to all targets but `failing`, the file that is in trouble.
+    /// Logs trouble of the writer itself to all targets but `failing`, the one that is in trouble.
     pub(crate) fn report(&self, failing: Option<u64>, level: Level, message: fmt::Arguments<'_>) {
         let record = Record { level, tid: 0, connection: None, message };
-        self.send(&record, |file| Some(file.id()) != failing);
+        self.send(&record, |to| Some(to.id()) != failing);
     }
 
-    fn send(&self, record: &Record<'_>, wanted: impl Fn(&LogFile) -> bool) {
+    fn send(&self, record: &Record<'_>, wanted: impl Fn(&Destination) -> bool) {
         let mut takers =
-            self.targets.iter().filter(|target| record.level <= target.level && wanted(&target.file));
+            self.targets.iter().filter(|target| record.level <= target.level && wanted(&target.to));
         let Some(first) = takers.next() else { return };
-        let line = self.line(record, clearway_os::clock::unix_ms() / 1000);
+        let unix_seconds = (clearway_os::clock::unix_ms() / 1000).cast_signed();
+        let offset_minutes = self.utc_offset.minutes();
+        let line = self.line(record, unix_seconds, offset_minutes);
+        let message = |to: &Syslog| {
+            let text = &line[..line.len() - 1];
+            let mut message = to.begin(Some(record.level), unix_seconds, offset_minutes, text.len());
+            message.extend_from_slice(text);
+            message
+        };
         for other in takers {
-            other.file.write(line.clone());
+            match &other.to {
+                Destination::File(file) => file.write(line.clone()),
+                Destination::Syslog(syslog) => syslog.write(message(syslog)),
+            }
         }
-        first.file.write(line);
+        match &first.to {
+            Destination::Syslog(syslog) => syslog.write(message(syslog)),
+            Destination::File(file) => file.write(line),
+        }
     }
 
     /// `2024/01/31 23:59:59 [error] PID#TID: *CONN message` and a line feed.
-    fn line(&self, record: &Record<'_>, unix_seconds: u64) -> Vec<u8> {
-        let time = error_log_time(unix_seconds.cast_signed(), self.utc_offset.minutes());
+    fn line(&self, record: &Record<'_>, unix_seconds: i64, offset_minutes: i32) -> Vec<u8> {
+        let time = error_log_time(unix_seconds, offset_minutes);
         let mut line = Cut(Vec::with_capacity(LINE_BYTES_USUAL));
         line.0.extend_from_slice(&time);
         let tid = if record.tid == 0 { self.pid } else { record.tid };

@@ -1,24 +1,24 @@
-//! The files behind logs, owned by the writer thread: lines gather in a buffer per file and leave in
-//! one write(2). A file that cannot be written loses lines; they are counted, and a full disk is
-//! tried again in the next second.
+//! The files behind logs, as who writes them sees them: chunks leave in one write(2) each. A file
+//! that cannot be written loses lines; they are counted, and a full disk is tried again in the next
+//! second. Runs where blocking is allowed.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clearway_base::Errno;
+use clearway_base::log::Level;
 
+use crate::chunk::{Chunk, Report, Torn};
 use crate::writer::{LINES_UNWRITTEN, OpenError};
 
-/// Bytes that gather for a file before they are written, unless the queue is empty before.
-const BATCH_BYTES: usize = 128 << 10;
 /// Access rights of a new log file, less the umask.
 const MODE: u32 = 0o644;
+/// After a failed write was reported, others of the same log are not for this long, as in nginx.
+const REPORT_INTERVAL_S: u64 = 60;
 
 /// Opens log files for a writer.
 pub trait Opener: Send + Sync {
@@ -34,147 +34,9 @@ pub trait Opener: Send + Sync {
 pub struct Disk;
 
 impl Opener for Disk {
-    #[expect(clippy::disallowed_methods, reason = "called at boot and by the writer thread")]
+    #[expect(clippy::disallowed_methods, reason = "called at boot and by the writer's threads")]
     fn open(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().append(true).create(true).mode(MODE).open(path)
-    }
-}
-
-/// A file or standard error, and what waits to be written to it.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) id: u64,
-    path: Option<PathBuf>,
-    file: File,
-    closed: Arc<AtomicBool>,
-    pending: Vec<u8>,
-    /// Lines that `pending` holds.
-    lines: u64,
-    /// The last write ended in the middle of a line.
-    torn: Torn,
-    /// The second (since the epoch) in which the disk was full: not tried again before the next one.
-    full_second: Option<u64>,
-    /// The second in which a failure was reported last.
-    told_second: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Torn {
-    No,
-    Yes,
-}
-
-/// A write that failed and is to be reported.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) id: u64,
-    name: String,
-    error: io::Error,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "write() to \"{}\" failed {}", self.name, Errno(&self.error))
-    }
-}
-
-impl Target {
-    pub(crate) fn new(id: u64, path: Option<PathBuf>, file: File, closed: Arc<AtomicBool>) -> Self {
-        Self {
-            id,
-            path,
-            file,
-            closed,
-            pending: Vec::new(),
-            lines: 0,
-            torn: Torn::No,
-            full_second: None,
-            told_second: None,
-        }
-    }
-
-    /// The file and its descriptor again, unless it is standard error or no more lines come.
-    pub(crate) fn duplicate(&self) -> Option<io::Result<(PathBuf, File)>> {
-        let path = self.path.as_ref().filter(|_| !self.is_closed())?;
-        Some(self.file.try_clone().map(|file| (path.clone(), file)))
-    }
-
-    /// Whether no more lines come.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Adds a line to the batch; `true` when the batch should be written.
-    pub(crate) fn gather(&mut self, line: &[u8]) -> bool {
-        if self.torn == Torn::Yes && self.lines == 0 {
-            self.pending.push(b'\n');
-        }
-        self.pending.extend_from_slice(line);
-        self.lines += 1;
-        self.pending.len() >= BATCH_BYTES
-    }
-
-    /// Writes the batch; gives back a failure at most once a second.
-    pub(crate) fn write_out(&mut self, now_second: u64) -> Option<Failure> {
-        if self.lines == 0 {
-            return None;
-        }
-        let error = if self.full_second == Some(now_second) {
-            LINES_UNWRITTEN.add(self.lines);
-            None
-        } else {
-            self.write_pending().err()
-        };
-        self.pending.clear();
-        self.pending.shrink_to(2 * BATCH_BYTES);
-        self.lines = 0;
-        let error = error?;
-        if error.kind() == io::ErrorKind::StorageFull {
-            self.full_second = Some(now_second);
-        }
-        if self.told_second.replace(now_second) == Some(now_second) {
-            return None;
-        }
-        let name = self.path.as_ref().map_or_else(|| "stderr".to_owned(), |path| path.display().to_string());
-        Some(Failure { id: self.id, name, error })
-    }
-
-    /// Opens the file anew and forgets its troubles; standard error stays as it is.
-    ///
-    /// # Errors
-    /// As open(2), with nginx's message; the old file is kept.
-    pub(crate) fn reopen(&mut self, opener: &dyn Opener) -> Result<(), OpenError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        self.file = opener.open(path).map_err(|source| OpenError { path: path.clone(), source })?;
-        (self.full_second, self.torn) = (None, Torn::No);
-        Ok(())
-    }
-
-    fn write_pending(&mut self) -> io::Result<()> {
-        let mut written = 0;
-        while written < self.pending.len() {
-            match (&self.file).write(&self.pending[written..]) {
-                Ok(0) => return Err(self.give_up(written, io::ErrorKind::WriteZero.into())),
-                Ok(size) => written += size,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.give_up(written, error)),
-            }
-        }
-        self.torn = Torn::No;
-        Ok(())
-    }
-
-    /// Counts what was not written, and remembers whether a line was cut.
-    fn give_up(&mut self, written: usize, error: io::Error) -> io::Error {
-        let (done, rest) = self.pending.split_at(written);
-        let missing = rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        LINES_UNWRITTEN.add(missing.min(self.lines));
-        match done.last() {
-            Some(b'\n') => self.torn = Torn::No,
-            Some(_) => self.torn = Torn::Yes,
-            None => {}
-        }
-        error
     }
 }
 
@@ -184,4 +46,115 @@ impl Target {
 /// As fcntl(2).
 pub(crate) fn stderr() -> io::Result<File> {
     Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+}
+
+/// The number of the device of a regular file; what else there is may be stuck for itself.
+pub(crate) fn device(file: &File) -> Option<u64> {
+    file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.dev())
+}
+
+/// A file of its own name or standard error.
+#[derive(Debug)]
+pub(crate) struct LogTarget {
+    path: Option<PathBuf>,
+    file: Arc<File>,
+    torn: Torn,
+    trouble: Trouble,
+}
+
+impl LogTarget {
+    /// `path` is none for standard error.
+    pub(crate) fn new(path: Option<PathBuf>, file: File) -> Self {
+        Self { path, file: Arc::new(file), torn: Torn::No, trouble: Trouble::default() }
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Writes chunks in their order. What cannot be written is lost and counted; why is reported.
+    pub(crate) fn write(&mut self, chunks: &[Chunk], now_s: u64, reports: &mut Vec<Report>) {
+        if self.trouble.is_full(now_s) {
+            return LINES_UNWRITTEN.add(chunks.iter().map(Chunk::count).sum());
+        }
+        for (index, chunk) in chunks.iter().enumerate() {
+            let payload = chunk.payload();
+            let (written, outcome) = write_all(&self.file, &payload, self.torn);
+            if written > 0 {
+                self.torn = Torn::No;
+            }
+            let Err(error) = outcome else { continue };
+            let cut = chunk.cut(written);
+            if written > 0 {
+                self.torn = cut.torn;
+            }
+            let others = chunks[index + 1..].iter().map(Chunk::count).sum::<u64>();
+            LINES_UNWRITTEN.add(cut.missing + others);
+            let name = self.path.as_ref().map_or("stderr".into(), |path| path.to_string_lossy());
+            return self.trouble.report(&name, &error, now_s, reports);
+        }
+    }
+
+    /// Opens the file anew and forgets its troubles; standard error stays as it is.
+    ///
+    /// # Errors
+    /// As open(2), with nginx's message; the old file is kept.
+    pub(crate) fn reopen(&mut self, opener: &dyn Opener) -> Result<(), OpenError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let file = opener.open(path).map_err(|source| OpenError { path: path.clone(), source })?;
+        self.file = Arc::new(file);
+        (self.torn, self.trouble) = (Torn::No, Trouble::default());
+        Ok(())
+    }
+}
+
+/// Writes until all is written or an error comes; how much of the payload was.
+fn write_all(mut file: &File, payload: &[u8], torn: Torn) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    if torn == Torn::Yes
+        && let Err(error) = file.write(b"\n")
+    {
+        return (0, Err(error));
+    }
+    while written < payload.len() {
+        match file.write(&payload[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(size) => written += size,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+/// What went wrong lately with writing a log.
+#[derive(Debug, Default)]
+pub(crate) struct Trouble {
+    /// The second (since the epoch) in which the disk was full: not tried again before the next one.
+    full_s: Option<u64>,
+    /// The second in which a failure was reported last.
+    told_s: Option<u64>,
+}
+
+impl Trouble {
+    /// Whether the disk was full in this very second.
+    pub(crate) fn is_full(&self, now_s: u64) -> bool {
+        self.full_s == Some(now_s)
+    }
+
+    /// Keeps a failed write in mind and reports it, unless one was lately.
+    pub(crate) fn report(&mut self, name: &str, error: &io::Error, now_s: u64, reports: &mut Vec<Report>) {
+        if error.kind() == io::ErrorKind::StorageFull {
+            self.full_s = Some(now_s);
+        }
+        if self.told_s.is_none_or(|told_s| now_s.abs_diff(told_s) >= REPORT_INTERVAL_S) {
+            self.told_s = Some(now_s);
+            let text = format!("write() to \"{name}\" failed {}", Errno(error));
+            reports.push(Report { level: Level::Alert, text });
+        }
+    }
 }

@@ -1,16 +1,24 @@
-//! Error and access logs that never write on a loop. Any thread hands over lines; one writer thread
-//! owns the files. A full queue loses lines, counts them and says so, and makes nobody wait.
+//! Error and access logs that never write on a loop. Any thread hands over lines; the writer's threads
+//! own the files and sockets. What a queue does not take is lost, counted and reported, and makes
+//! nobody wait; a disk that hangs holds up nothing but its own logs.
 #![forbid(unsafe_code)]
 
+mod chunk;
+mod desk;
 mod error_log;
 mod files;
 mod local_time;
+mod named;
+pub mod syslog;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod writer;
 
-pub use error_log::{ErrorLog, ErrorTarget, LINE_BYTES_MAX};
+pub use desk::Buffering;
+pub use error_log::{Destination, ErrorLog, ErrorTarget, LINE_BYTES_MAX};
 pub use files::{Disk, Opener};
 pub use local_time::UtcOffset;
-pub use writer::{LINES_LOST, LINES_UNWRITTEN, LogFile, OpenError, QUEUE_BYTES, QUEUE_LINES, Writer};
+pub use named::FileCacheConfig;
+pub use writer::{LINES_LOST, LINES_UNWRITTEN, LogFile, NamedLog, OpenError, QUEUE_BYTES, QUEUE_LINES};
+pub use writer::{Syslog, Writer};

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Record, Sink};
 
-use crate::{Disk, ErrorLog, ErrorTarget, LINES_LOST, LINES_UNWRITTEN, QUEUE_BYTES, QUEUE_LINES, Writer};
+use crate::{
+    Destination, Disk, ErrorLog, ErrorTarget, LINES_LOST, LINES_UNWRITTEN, QUEUE_BYTES, QUEUE_LINES, Writer,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -56,7 +58,7 @@ fn started(queue_lines: usize, queue_bytes: usize) -> Writer {
 
 fn error_log(writer: &Writer, path: &Path, level: Level) -> Arc<ErrorLog> {
     let file = writer.open(path).expect("a scratch file can be created");
-    let log = Arc::new(ErrorLog::new(writer, vec![ErrorTarget { file, level }]));
+    let log = Arc::new(ErrorLog::new(writer, vec![ErrorTarget { to: Destination::File(file), level }]));
     writer.report_to(&log);
     log
 }
@@ -215,8 +217,9 @@ fn a_line_larger_than_the_queue_is_lost_alone() {
 fn error_lines_look_as_nginx_writes_them() {
     let (scratch, writer) = (Scratch::new("format"), started(QUEUE_LINES, QUEUE_BYTES));
     let (all, few) = (writer.open(&scratch.file("all")).unwrap(), writer.open(&scratch.file("few")).unwrap());
-    let targets =
-        vec![ErrorTarget { file: all, level: Level::Info }, ErrorTarget { file: few, level: Level::Crit }];
+    let targets = [(all, Level::Info), (few, Level::Crit)]
+        .map(|(file, level)| ErrorTarget { to: Destination::File(file), level })
+        .to_vec();
     let log = ErrorLog::new(&writer, targets);
     assert!(log.enabled(Level::Info) && !log.enabled(Level::Debug));
     let message = format_args!("client {} went away", 7);

@@ -1,172 +1,335 @@
-//! The writer thread: takes lines off the queue, gathers them per file and writes each batch at once.
+//! The writer's threads. One is on duty: it takes lines off the queue, gathers them per destination
+//! and writes each batch at once. Another looks every `STUCK_AFTER` whether the one on duty got stuck
+//! in a destination, such as a disk that hangs; if so it takes the duty over, and only what goes to
+//! that disk waits. While nothing is logged all of them sleep.
 //!
-//! While lines come it naps between batches and does not listen to the bell, so that producers find
-//! nobody to wake (a futex call costs a loop as much as a hundred lines). Naps that bring nothing get
-//! longer, and after the longest it sleeps until the bell rings. What was asked for (stop, flush) is
-//! read before a drain, so that the drain covers the lines before it.
+//! While many lines come the one on duty naps between batches and does not listen to the bell, so that
+//! producers find nobody to wake (a futex call costs a loop as much as a hundred lines). What was asked
+//! for (stop, flush) is read before the queue, so that the lines before it are covered.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_base::log::Level;
-use clearway_offload::{Blocking, Stop};
+use clearway_offload::{Blocking, Service};
 
-use crate::files::{Failure, Target};
+use crate::desk::{Desk, End, Flush, Lane, Told};
 use crate::writer::{Shared, lock};
 
-/// How long the writer lets lines gather while they keep coming.
-const NAP_MIN: Duration = Duration::from_millis(1);
-/// The nap after which it sleeps; a line waits so long at most while the disk keeps up.
-const NAP_MAX: Duration = Duration::from_millis(8);
+/// After one to two times this in one destination, others are served by another thread.
+const STUCK_AFTER: Duration = Duration::from_millis(100);
+/// Threads at most: one destination less may be stuck before others have to wait.
+const THREADS_MAX: usize = 8;
+/// What is taken off the queue before it is written, bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// How long lines gather while many come.
+const NAP: Duration = Duration::from_millis(1);
+/// Lines that a nap must bring to be followed by another.
+const NAP_LINES: usize = 4;
+/// Sleep that ended sooner than this was hardly worth it …
+const SHORT_SLEEP: Duration = Duration::from_micros(500);
+/// … and after so many of them in a row it is time for naps.
+const SHORT_SLEEPS: u32 = 8;
 /// Lost lines are reported at most this often.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the one who writes works on.
-#[derive(Debug, Default)]
-pub(crate) struct Desk {
-    targets: BTreeMap<u64, Target>,
-    /// Minutes since the epoch when the time zone was read and closed files were let go.
-    swept_minute: u64,
-    /// The second in which losses were reported last.
-    losses_told_second: u64,
+/// Someone else is on duty by now.
+struct Relieved;
+
+/// Starts a thread that stands by, or is on duty at once if nobody is.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let (bell, shared_there) = (Arc::clone(&shared.bell), Arc::clone(shared));
+    lock(&shared.desk).roles.threads += 1;
+    // The threads end together by a flag of their own, so the handle is not needed.
+    Service::start("log writer", bell, move |blocking, _| run(&shared_there, blocking))
+        .map(drop)
+        .inspect_err(|_| lock(&shared.desk).roles.threads -= 1)
 }
 
-/// Runs until `stop`, which ends it after one more pass over the queue.
-pub(crate) fn run(shared: &Shared, blocking: &Blocking, stop: &Stop) {
-    let mut nap = NAP_MAX;
+fn run(shared: &Arc<Shared>, blocking: &Blocking) {
+    while let Some(duty) = stand_by(shared) {
+        have_another(shared);
+        serve(shared, blocking, duty);
+    }
+}
+
+/// Waits until there is a duty to take, and for the end.
+fn stand_by(shared: &Shared) -> Option<u32> {
+    // One watches, others wait here.
+    let _seat = lock(&shared.seat);
+    let mut seen = None;
     loop {
-        let stopping = stop.is_requested();
-        let flush_asked = shared.flush_asked.load(Ordering::SeqCst);
-        let drained = pass(shared);
-        if shared.flush_done.swap(flush_asked, Ordering::AcqRel) != flush_asked {
-            clearway_os::futex::wake(&shared.flush_done, u32::from(u16::MAX));
+        let idle = {
+            let mut desk = lock(&shared.desk);
+            let roles = &mut desk.roles;
+            if roles.end == End::Over {
+                return None;
+            }
+            let same = seen == Some(roles.jobs);
+            seen = Some(roles.jobs);
+            if roles.duty == 0 || (same && roles.working.is_some()) {
+                roles.duty += 1;
+                let (duty, lane) = (roles.duty, roles.working.take());
+                lane.into_iter().for_each(|lane| desk.abandon(lane));
+                return Some(duty);
+            }
+            let idle = same && roles.working.is_none();
+            shared.watching.store(u32::from(!idle), Ordering::SeqCst);
+            idle
+        };
+        let limit = (!idle).then_some(STUCK_AFTER);
+        clearway_os::futex::wait(&shared.watching, u32::from(!idle), limit);
+    }
+}
+
+/// Sees to it that somebody stands by.
+fn have_another(shared: &Arc<Shared>) {
+    let missing = {
+        let desk = lock(&shared.desk);
+        desk.roles.threads < THREADS_MAX && desk.roles.threads - desk.threads_stuck() < 2
+    };
+    if missing && let Err(error) = start(shared) {
+        shared.report(None, Level::Alert, format_args!("cannot start a thread of the log writer ({error})"));
+    }
+}
+
+/// On duty until everything ends or somebody else takes over.
+fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
+    let mut pace = Pace::default();
+    loop {
+        let ending = shared.ending.load(Ordering::SeqCst);
+        let asked = shared.flush_asked.load(Ordering::SeqCst);
+        let Ok(lines) = pass(shared, Some(duty)) else { return };
+        let is_clean = lock(&shared.desk).is_clean();
+        if is_clean {
+            shared.flushed(asked);
+            if ending {
+                return end(shared);
+            }
         }
-        if stopping {
-            return;
-        }
-        nap = if drained > 0 { NAP_MIN } else { (2 * nap).min(2 * NAP_MAX) };
-        if nap > NAP_MAX {
-            sleep(shared, blocking, stop, flush_asked);
-        } else {
+        if pace.naps(lines) {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own, whose purpose is to wait")]
-            std::thread::sleep(nap);
+            std::thread::sleep(NAP);
+        } else {
+            pace.sleep(|| sleep(shared, blocking, asked));
         }
     }
 }
 
-/// Writes what is queued and does what is due; how many lines there were.
-pub(crate) fn pass(shared: &Shared) -> usize {
-    let mut desk = lock(&shared.desk);
-    let drained = desk.drain(shared);
-    desk.keep_house(shared);
-    // What keep_house reported goes out with what it is about.
-    desk.drain(shared);
-    drained
+fn end(shared: &Shared) {
+    lock(&shared.desk).roles.end = End::Over;
+    shared.wake_watch();
 }
 
-fn sleep(shared: &Shared, blocking: &Blocking, stop: &Stop, flush_done: u32) {
-    let to_next_minute = Duration::from_secs(60 - now_second() % 60);
-    let losses_wait = shared.lost.load(Ordering::Relaxed) > 0;
-    let limit = if losses_wait { LOSS_REPORT_INTERVAL } else { to_next_minute };
+/// Whether to sleep until the bell rings or to look again after a while.
+#[derive(Default)]
+struct Pace {
+    short_sleeps: u32,
+}
+
+impl Pace {
+    fn naps(&mut self, lines: usize) -> bool {
+        let naps = self.short_sleeps >= SHORT_SLEEPS;
+        if naps && lines < NAP_LINES {
+            self.short_sleeps = 0;
+        }
+        naps && lines >= NAP_LINES
+    }
+
+    fn sleep(&mut self, sleep: impl FnOnce()) {
+        let start = Instant::now();
+        sleep();
+        self.short_sleeps = if start.elapsed() < SHORT_SLEEP { self.short_sleeps + 1 } else { 0 };
+    }
+}
+
+fn sleep(shared: &Shared, blocking: &Blocking, asked: u32) {
+    let mut limit = Duration::from_secs(60 - now_s() % 60);
+    if has_losses(shared) {
+        limit = limit.min(LOSS_REPORT_INTERVAL);
+    }
+    if let Some(due_ms) = lock(&shared.desk).next_due_ms() {
+        limit = limit.min(Duration::from_millis(due_ms.saturating_sub(now_ms())));
+    }
     shared.bell.sleep(blocking, Some(limit), || {
         shared.queue.is_ready()
-            || stop.is_requested()
-            || shared.reopen.load(Ordering::SeqCst)
-            || shared.flush_asked.load(Ordering::SeqCst) != flush_done
+            || shared.chores.load(Ordering::SeqCst)
+            || shared.flush_asked.load(Ordering::SeqCst) != asked
     });
 }
 
-impl Desk {
-    /// Writes what is in the queue, at most one queue's length, and says how many lines there were.
-    fn drain(&mut self, shared: &Shared) -> usize {
-        let now = now_second();
-        let (mut taken, mut bytes) = (0, 0);
-        let mut failures = Vec::new();
-        while taken < crate::writer::QUEUE_LINES
-            && let Some(line) = shared.queue.pop()
-        {
-            taken += 1;
-            bytes += line.bytes.len();
-            if !self.targets.contains_key(&line.file) {
-                self.adopt(shared);
-            }
-            let target =
-                self.targets.get_mut(&line.file).expect("registered before its handle was given out");
-            if target.gather(&line.bytes) {
-                shared.queued_bytes.fetch_sub(std::mem::take(&mut bytes), Ordering::Relaxed);
-                failures.extend(target.write_out(now));
-            }
-        }
-        if taken > 0 {
-            shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            failures.extend(self.targets.values_mut().filter_map(|target| target.write_out(now)));
-        }
-        for failure in failures {
-            report(shared, &failure);
-        }
-        taken
-    }
-
-    /// Takes over the files that were opened lately.
-    pub(crate) fn adopt(&mut self, shared: &Shared) {
-        let added = std::mem::take(&mut lock(&shared.registry).added);
-        self.targets.extend(added.into_iter().map(|target| (target.id, target)));
-    }
-
-    /// The files with handles, their descriptors duplicated.
-    pub(crate) fn files(&self) -> std::io::Result<Vec<(PathBuf, File)>> {
-        self.targets.values().filter_map(Target::duplicate).collect()
-    }
-
-    /// What is due between two drains.
-    fn keep_house(&mut self, shared: &Shared) {
-        let now = now_second();
-        if shared.reopen.swap(false, Ordering::SeqCst) {
-            self.reopen(shared);
-        }
-        if self.swept_minute != now / 60 {
-            self.swept_minute = now / 60;
-            shared.utc_offset.refresh(now.cast_signed());
-            self.adopt(shared);
-            let queue = &shared.queue;
-            // Closed first: an empty queue then means that its last lines have been written.
-            self.targets.retain(|_, target| !(target.is_closed() && queue.is_empty()));
-        }
-        self.tell_losses(shared, now);
-    }
-
-    fn reopen(&mut self, shared: &Shared) {
-        self.adopt(shared);
-        let log = lock(&shared.report).upgrade();
-        for target in self.targets.values_mut() {
-            if let (Err(error), Some(log)) = (target.reopen(&*shared.opener), &log) {
-                log.report(None, Level::Emerg, format_args!("{error}"));
-            }
+/// Writes what is queued and does what is due, on duty or, in a writer without threads, for whoever
+/// flushes; how many lines there were.
+fn pass(shared: &Shared, duty: Option<u32>) -> Result<usize, Relieved> {
+    let mut taken = 0;
+    loop {
+        let lines = drain(shared);
+        work(shared, duty)?;
+        taken += lines;
+        if lines == 0 || taken >= crate::writer::QUEUE_LINES {
+            break;
         }
     }
+    keep_house(shared);
+    work(shared, duty)?;
+    check_zone(shared, duty)?;
+    lock(&shared.desk).sweep(|| shared.queue.is_empty());
+    tell_losses(shared);
+    Ok(taken)
+}
 
-    fn tell_losses(&mut self, shared: &Shared, now: u64) {
-        if shared.lost.load(Ordering::Relaxed) == 0 || self.losses_told_second == now {
-            return;
-        }
-        if let Some(log) = lock(&shared.report).upgrade() {
-            self.losses_told_second = now;
-            let lost = shared.lost.swap(0, Ordering::Relaxed);
-            log.report(None, Level::Alert, format_args!("log queue overflow: {lost} lines lost"));
-        }
+/// `pass` for a writer without threads.
+pub(crate) fn pass_alone(shared: &Shared) {
+    // What the first pass reports is written by the second.
+    for _ in 0..2 {
+        let done = pass(shared, None);
+        debug_assert!(done.is_ok(), "nobody relieves who works alone");
     }
 }
 
-fn report(shared: &Shared, failure: &Failure) {
-    if let Some(log) = lock(&shared.report).upgrade() {
-        log.report(Some(failure.id), Level::Alert, format_args!("{failure}"));
+/// Takes lines off the queue.
+fn drain(shared: &Shared) -> usize {
+    let now_ms = now_ms();
+    let (mut lines, mut bytes) = (0, 0);
+    let mut desk = lock(&shared.desk);
+    while bytes < BATCH_BYTES
+        && lines < crate::writer::QUEUE_LINES
+        && let Some(line) = shared.queue.pop()
+    {
+        lines += 1;
+        bytes += line.bytes.len();
+        if !desk.knows(line.to) {
+            shared.adopt(&mut desk);
+        }
+        desk.take_line(line.to, &line.bytes, now_ms);
     }
+    shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    lines
+}
+
+/// Does all jobs that are not stuck.
+fn work(shared: &Shared, duty: Option<u32>) -> Result<(), Relieved> {
+    loop {
+        let mut job = {
+            let mut desk = lock(&shared.desk);
+            let Some(job) = desk.next_job() else { return Ok(()) };
+            desk.begin(job.lane);
+            job
+        };
+        begin_watch(shared);
+        let lane = job.lane;
+        let told = job.run(&*shared.opener, now_s());
+        tell(shared, &told);
+        finish(shared, duty, lane, |desk| desk.settle(job))?;
+    }
+}
+
+/// A job is watched from here on.
+fn begin_watch(shared: &Shared) {
+    if shared.watching.load(Ordering::SeqCst) == 0 {
+        shared.wake_watch();
+    }
+}
+
+/// Ends what was begun in a lane. Who was relieved meanwhile does what has gathered for the lane, and
+/// frees it.
+fn finish(
+    shared: &Shared,
+    duty: Option<u32>,
+    lane: Lane,
+    settle: impl FnOnce(&mut Desk) -> Option<(PathBuf, Arc<File>)>,
+) -> Result<(), Relieved> {
+    // Dropped outside of the lock.
+    let _before;
+    {
+        let mut desk = lock(&shared.desk);
+        _before = settle(&mut desk);
+        if duty.is_none_or(|duty| duty == desk.roles.duty) {
+            desk.roles.working = None;
+            return Ok(());
+        }
+    }
+    loop {
+        let Some(mut job) = lock(&shared.desk).next_job_of(lane) else { break };
+        let told = job.run(&*shared.opener, now_s());
+        tell(shared, &told);
+        let before = lock(&shared.desk).settle(job);
+        drop(before);
+    }
+    // Someone may wait for all to be written.
+    shared.do_chores();
+    Err(Relieved)
+}
+
+/// What was asked for between two drains, and what time brings.
+fn keep_house(shared: &Shared) {
+    shared.chores.store(false, Ordering::SeqCst);
+    let mut desk = lock(&shared.desk);
+    shared.adopt(&mut desk);
+    desk.sweep(|| shared.queue.is_empty());
+    let ending = shared.ending.load(Ordering::SeqCst);
+    desk.flush_buffers(if ending { Flush::All } else { Flush::Due { now_ms: now_ms() } });
+    if shared.reopen.swap(false, Ordering::SeqCst) {
+        desk.ask_to_reopen();
+    }
+}
+
+/// Reads the time zone once a minute.
+fn check_zone(shared: &Shared, duty: Option<u32>) -> Result<(), Relieved> {
+    let minute = now_s() / 60;
+    if shared.zone_minute.swap(minute, Ordering::Relaxed) == minute {
+        return Ok(());
+    }
+    {
+        let mut desk = lock(&shared.desk);
+        if desk.is_stuck(Lane::Zone) {
+            return Ok(());
+        }
+        desk.begin(Lane::Zone);
+    }
+    begin_watch(shared);
+    shared.utc_offset.refresh(now_s().cast_signed());
+    finish(shared, duty, Lane::Zone, |_| None)
+}
+
+fn tell(shared: &Shared, told: &Told) {
+    for report in &told.failures {
+        shared.report(Some(told.about), report.level, format_args!("{}", report.text));
+    }
+    if let Some(error) = &told.unopened {
+        shared.report(None, Level::Emerg, format_args!("{error}"));
+    }
+}
+
+/// Says how many lines were lost, at most once in a second.
+fn tell_losses(shared: &Shared) {
+    let now = now_s();
+    if !has_losses(shared) || shared.losses_told_s.swap(now, Ordering::Relaxed) == now {
+        return;
+    }
+    let at_desk = lock(&shared.desk).take_losses();
+    let queue = std::iter::once((shared.lost.swap(0, Ordering::Relaxed), None));
+    for (lines, path) in queue.filter(|(lines, _)| *lines > 0).chain(at_desk) {
+        let place = path.map_or_else(String::new, |path| format!(" for \"{}\"", path.display()));
+        shared.report(None, Level::Alert, format_args!("log queue overflow: {lines} lines lost{place}"));
+    }
+}
+
+fn has_losses(shared: &Shared) -> bool {
+    shared.lost.load(Ordering::Relaxed) > 0 || lock(&shared.desk).has_losses()
 }
 
 /// The wall clock in seconds.
-fn now_second() -> u64 {
+pub(crate) fn now_s() -> u64 {
     clearway_os::clock::unix_ms() / 1000
+}
+
+fn now_ms() -> u64 {
+    clearway_os::clock::monotonic_ms()
 }
