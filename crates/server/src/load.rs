@@ -1,19 +1,21 @@
 //! From files to something that can be run: reads the configuration, opens the logs it names, and
-//! loads its `http` block. Boot, one thread.
+//! loads its `http` block. Done by the master, and again by the worker from what the master has read;
+//! no thread is started. Main threads only.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
-use clearway_conf::{Directive, Error, Loader, Source, Table};
+use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
 use clearway_http::{Environment, HttpLoader, Services, Snapshot};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
-use clearway_offload::{Pool, PoolConfig};
+use clearway_zone::Zones;
 
 use crate::core_conf::{self, CoreConf, ErrorLogSpec, MAIN, Reader, TABLES};
 use crate::modules::MODULES;
+use crate::options::{DefaultErrorLog, Options};
+use crate::pools::Pools;
 
 /// Debian's places, as its nginx has them.
 pub const PREFIX_DEFAULT: &str = "/usr/share/nginx/";
@@ -26,38 +28,38 @@ pub const ACCESS_LOG_DEFAULT: &str = "/var/log/nginx/access.log";
 /// The file with the number of the process.
 pub const PID_DEFAULT: &str = "/run/nginx.pid";
 
-/// Where to find things.
-#[derive(Clone, Debug)]
-pub struct Paths {
-    /// Where relative paths begin; ends in a slash.
-    pub prefix: PathBuf,
-    /// The configuration file, absolute.
-    pub conf: PathBuf,
-}
-
-impl Paths {
-    /// As nginx resolves `-p` and `-c`: a relative prefix against the working directory, a relative
-    /// configuration file against the prefix.
-    #[must_use]
-    pub fn resolve(prefix: Option<&Path>, conf: Option<&Path>) -> Self {
-        let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        // Joining an empty component gives the slash at the end.
-        let prefix = directory.join(prefix.unwrap_or(Path::new(PREFIX_DEFAULT))).join("");
-        let conf = prefix.join(conf.unwrap_or(Path::new(CONF_DEFAULT)));
-        Self { prefix, conf }
-    }
+/// What a configuration is loaded with.
+pub(crate) struct Means<'a> {
+    /// Who reads.
+    pub(crate) reader: Reader,
+    /// Opens and keeps the logs.
+    pub(crate) writer: &'a Arc<Writer>,
+    /// Makes or has the shared zones.
+    pub(crate) zones: &'a Arc<Zones>,
+    /// The pools of the configuration before this one.
+    pub(crate) pools: &'a Pools,
+    /// The port of a server without `listen`: 80, or 8000 without root.
+    pub(crate) default_port: u16,
+    /// Where requests go that no `access_log` takes.
+    pub(crate) default_access_log: DefaultAccessLog,
+    /// Where pools report to, which outlive configurations.
+    pub(crate) lasting_log: Option<Arc<dyn Sink>>,
 }
 
 /// A configuration that can be run.
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// What stands outside `http`.
-    pub core: CoreConf,
+    pub(crate) core: CoreConf,
     /// The `http` block, if there is one.
-    pub snapshot: Option<Arc<Snapshot>>,
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// The error log of `main`.
-    pub log: Arc<ErrorLog>,
+    pub(crate) log: Arc<ErrorLog>,
+    /// Its pools; those that are new have no threads yet.
+    pub(crate) pools: Pools,
+    /// The files that were read.
+    pub(crate) files: Vec<ReadFile>,
     /// What was strange, in the order of the text.
-    pub warnings: Vec<Error>,
+    pub(crate) warnings: Vec<Error>,
 }
 
 /// The `http` loader with all modules, and the table outside of it, each knowing the other's names.
@@ -68,62 +70,98 @@ pub fn tables() -> (Table<CoreConf>, HttpLoader) {
     (core, http)
 }
 
-/// Reads and loads. What the logs have to say about themselves goes to the writer's own report.
+/// Why a configuration is not loaded.
+pub(crate) struct Refused {
+    /// The first mistake, in nginx's words.
+    pub(crate) error: Error,
+    /// What was strange before it.
+    pub(crate) warnings: Vec<Error>,
+}
+
+/// Reads and loads.
 ///
 /// # Errors
-/// The first mistake, in nginx's words; the warnings that came before it are lost.
-pub fn load(source: &dyn Source, paths: &Paths, writer: &Arc<Writer>) -> Result<Loaded, Error> {
-    let (table, http) = tables();
-    let tree = Loader::new(source, &paths.conf).file(&paths.conf);
-    let mut core = CoreConf::new(&paths.prefix, Reader::Master);
+/// The first mistake, with what was strange before it.
+pub(crate) fn load(source: &dyn Source, options: &Options, means: &Means<'_>) -> Result<Loaded, Refused> {
     let mut warnings = Vec::new();
-    table.run(&tree, MAIN, &mut core, &mut warnings)?;
-    core.finish(&mut warnings)?;
-    let log = open_error_logs(&core.error_logs, writer)?;
-    writer.report_to(&log);
+    load_with(source, options, means, &mut warnings)
+        .map(|loaded| Loaded { warnings: std::mem::take(&mut warnings), ..loaded })
+        .map_err(|error| Refused { error, warnings })
+}
+
+fn load_with(
+    source: &dyn Source,
+    options: &Options,
+    means: &Means<'_>,
+    warnings: &mut Vec<Error>,
+) -> Result<Loaded, Error> {
+    let (table, http) = tables();
+    let mut core = CoreConf::new(&options.prefix, means.reader);
+    let mut loader = Loader::new(source, &options.conf);
+    // As nginx reads them: first what `-g` says, then the file.
+    table.run(&loader.param(&options.params), MAIN, &mut core, warnings)?;
+    table.run(&loader.file(&options.conf), MAIN, &mut core, warnings)?;
+    let log = open_main_log(&core, options, means.writer)?;
+    means.writer.report_to(&log);
+    let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
+    let pools = Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink));
     let snapshot = match core.http.take() {
         Some(directive) => {
-            let environment = environment(paths, &core, writer, &log)?;
-            Some(Arc::new(http.load(&directive, environment, &mut warnings)?))
+            let environment = environment(options, means, &pools, sink);
+            Some(Arc::new(http.load(&directive, environment, warnings)?))
         }
         None => None,
     };
-    Ok(Loaded { core, snapshot, log, warnings })
+    core.finish(warnings)?;
+    Ok(Loaded { core, snapshot, log, pools, files: loader.files().to_vec(), warnings: Vec::new() })
 }
 
-fn environment(
-    paths: &Paths,
-    core: &CoreConf,
-    writer: &Arc<Writer>,
-    log: &Arc<ErrorLog>,
-) -> Result<Environment, Error> {
-    let sink: Arc<dyn Sink> = Arc::clone(log) as _;
-    let mut pool = PoolConfig::new("default");
-    pool.loops = u32::try_from(core.loops()).unwrap_or(u32::MAX);
-    let pool = Pool::start(pool, Arc::clone(&sink))
-        .map_err(|error| Error::unplaced(format!("cannot start thread pool \"default\" ({error})")))?;
-    let (prefix, logs) = (paths.prefix.clone(), Arc::clone(writer));
+fn environment(options: &Options, means: &Means<'_>, pools: &Pools, sink: Arc<dyn Sink>) -> Environment {
+    let (prefix, logs) = (options.prefix.clone(), Arc::clone(means.writer));
     let open_error_log = move |directive: &Directive| -> Result<Arc<dyn Sink>, Error> {
         let spec = core_conf::error_log(&prefix, directive)?;
         Ok(open_error_logs(&[spec], &logs)?)
     };
-    Ok(Environment {
-        prefix: paths.prefix.clone(),
+    Environment {
+        prefix: options.prefix.clone(),
         hostname: Bytes::from(clearway_os::process::hostname()),
-        utc_offset: writer.utc_offset(),
+        utc_offset: means.writer.utc_offset(),
         error_log: sink,
         open_error_log: Box::new(open_error_log),
-        default_port: if clearway_os::process::is_root() { 80 } else { 8000 },
+        default_port: means.default_port,
         services: Services::default()
-            .with(Arc::new(pool))
-            .with(Arc::clone(writer))
-            .with(DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into())),
-    })
+            .with(pools.default_pool())
+            .with(Arc::clone(means.writer))
+            .with(Arc::clone(means.zones))
+            .with(means.default_access_log.clone()),
+    }
+}
+
+/// Opens the error log of `main`.
+///
+/// # Errors
+/// As open(2), with nginx's message.
+pub(crate) fn open_main_log(
+    core: &CoreConf,
+    options: &Options,
+    writer: &Writer,
+) -> Result<Arc<ErrorLog>, Error> {
+    open_error_logs(&error_logs(core, options), writer)
+}
+
+/// The error logs of `main`: where the configuration names none, the one of the command line.
+pub(crate) fn error_logs(core: &CoreConf, options: &Options) -> Vec<ErrorLogSpec> {
+    if !core.error_logs.is_empty() {
+        return core.error_logs.clone();
+    }
+    let path = match &options.error_log {
+        DefaultErrorLog::Stderr => None,
+        DefaultErrorLog::File(path) => Some(path.clone()),
+    };
+    vec![ErrorLogSpec { path, level: Level::Error }]
 }
 
 fn open_error_logs(specs: &[ErrorLogSpec], writer: &Writer) -> Result<Arc<ErrorLog>, Error> {
-    let default = [ErrorLogSpec { path: Some(ERROR_LOG_DEFAULT.into()), level: Level::Error }];
-    let specs = if specs.is_empty() { &default } else { specs };
     let mut targets = Vec::new();
     for spec in specs {
         let file = match &spec.path {
