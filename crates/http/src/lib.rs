@@ -23,6 +23,7 @@ pub mod module;
 mod output;
 mod parts;
 pub mod paths;
+mod pause;
 mod phases;
 mod redirect;
 pub mod regex;

@@ -94,6 +94,19 @@ pub(crate) enum Host {
     Lowered(Box<[u8]>),
 }
 
+/// A module's own state in a request.
+struct ModuleContext {
+    state: Box<dyn Any + Send + Sync>,
+    lasts: Lasts,
+}
+
+/// How long a module's state is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    UntilRedirect,
+    ToTheEnd,
+}
+
 /// A request.
 pub struct Request<'c> {
     pub(crate) conn: &'c Conn,
@@ -118,7 +131,7 @@ pub struct Request<'c> {
     /// What is being done, for the error log: `while …`.
     pub(crate) action: &'static str,
     pub(crate) line: RequestLine,
-    contexts: Vec<Box<dyn Any + Send + Sync>>,
+    contexts: Vec<ModuleContext>,
 }
 
 impl<'c> Request<'c> {
@@ -359,17 +372,26 @@ impl<'c> Request<'c> {
 
     /// A module's own state in this request.
     pub fn context<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.contexts.iter().find_map(|context| context.downcast_ref())
+        self.contexts.iter().find_map(|context| context.state.downcast_ref())
     }
 
     /// Keeps a module's own state, until an internal redirect.
     pub fn set_context<T: Any + Send + Sync>(&mut self, context: T) {
-        self.contexts.retain(|other| !other.is::<T>());
-        self.contexts.push(Box::new(context));
+        self.put_context(context, Lasts::UntilRedirect);
+    }
+
+    /// Keeps a module's own state for the whole request, whatever it is redirected to.
+    pub fn set_lasting_context<T: Any + Send + Sync>(&mut self, context: T) {
+        self.put_context(context, Lasts::ToTheEnd);
+    }
+
+    fn put_context<T: Any + Send + Sync>(&mut self, context: T, lasts: Lasts) {
+        self.contexts.retain(|other| !other.state.is::<T>());
+        self.contexts.push(ModuleContext { state: Box::new(context), lasts });
     }
 
     pub(crate) fn clear_contexts(&mut self) {
-        self.contexts.clear();
+        self.contexts.retain(|context| context.lasts == Lasts::ToTheEnd);
     }
 
     /// The status that is sent, where an error page is answered with another than its own.
@@ -407,6 +429,12 @@ impl Request<'_> {
     /// How far local time is ahead of UTC, minutes.
     pub fn utc_offset_minutes(&self) -> i32 {
         self.snapshot.utc_offset.minutes()
+    }
+
+    /// Milliseconds of the monotonic clock, which all processes of the machine share, as of this turn of
+    /// the loop.
+    pub fn now_ms(&self) -> u64 {
+        self.conn.home.now_ms()
     }
 
     /// Milliseconds since the first byte of the request.

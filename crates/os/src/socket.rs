@@ -49,6 +49,14 @@ pub fn writev(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(rustix::io::writev(fd, bufs)?)
 }
 
+/// The error that is pending on a socket, which is forgotten.
+///
+/// # Errors
+/// The pending error, or as getsockopt(2).
+pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::socket_error(fd)??)
+}
+
 /// Ends the writing direction.
 ///
 /// # Errors

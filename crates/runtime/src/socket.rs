@@ -65,6 +65,22 @@ impl Socket {
         Poll::Ready(())
     }
 
+    /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.
+    /// Takes the place of whoever waits to read; nothing is read.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let slot = match self.slot() {
+            Some(slot) => slot,
+            None => self.register()?,
+        };
+        if slot.state() & READ_CLOSED == 0 {
+            slot.reader.register(cx.waker());
+            if slot.state() & READ_CLOSED == 0 {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(sys::take_error(self.fd.as_fd()))
+    }
+
     /// recv(2) into the spare capacity of `buf`, which must not be empty; 0 is the end of the stream.
     ///
     /// # Errors

@@ -1,0 +1,49 @@
+//! A request that is held back for a while, by a handler that wants it to wait. Runs in the request's
+//! task, which meanwhile waits for a timer of its own and for the client to leave.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_runtime::Timer;
+
+use crate::connection::Conn;
+use crate::phases::{Answer, Exchange};
+
+/// Logged and never sent: there is nobody to send it to.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+impl Exchange<'_, '_> {
+    /// Waits so long, milliseconds.
+    ///
+    /// # Errors
+    /// The answer to give instead: the client has closed the connection. That is logged.
+    pub async fn pause(&self, delay_ms: u64) -> Result<(), Answer> {
+        let conn = self.body.conn;
+        let timer = Timer::new(conn.home);
+        timer.arm(conn.home.now_ms().saturating_add(delay_ms));
+        let end = poll_fn(|cx| poll_end(conn, &timer, cx)).await;
+        let gone = match end {
+            End::Over => return Ok(()),
+            End::Closed(Ok(())) => String::new(),
+            End::Closed(Err(error)) => format!(" {}", Errno(&error)),
+        };
+        self.request.log(Level::Info, format_args!("client prematurely closed connection{gone}"));
+        Err(Answer::Status(CLIENT_CLOSED_REQUEST))
+    }
+}
+
+/// Why a pause ends.
+enum End {
+    Over,
+    Closed(io::Result<()>),
+}
+
+fn poll_end(conn: &Conn, timer: &Timer, cx: &mut Context<'_>) -> Poll<End> {
+    if let Poll::Ready(closed) = conn.socket.poll_closed(cx) {
+        return Poll::Ready(End::Closed(closed));
+    }
+    timer.poll_expired(cx).map(|()| End::Over)
+}
