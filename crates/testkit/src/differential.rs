@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::client::{Connection, End, NoAnswer, PATIENCE};
 use crate::response::{Answer, Response};
-use crate::server::{Binary, Server, Setup};
+use crate::{Binary, Server, Setup};
 
 /// How long a server that has announced the end of a connection may take to close it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);

@@ -5,17 +5,23 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
+mod binary;
 pub mod client;
 pub mod differential;
+mod family;
 pub mod ports;
+mod prefix;
 pub mod process;
 pub mod response;
 pub mod server;
+mod setup;
 
-pub use client::{Address, Connection, End};
+pub use binary::{Binary, Product};
+pub use client::{Address, Connection, End, NoAnswer};
 pub use differential::{Case, Exchange};
 pub use response::{Answer, Response};
-pub use server::{Binary, Product, Server, Setup};
+pub use server::Server;
+pub use setup::{Refusal, Setup};
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! What `/proc` says about a process: its children, threads, descriptors, memory, CPU time.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 /// A process id.
@@ -11,14 +12,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// The process and all its descendants, parents first.
 pub fn family(root: Pid) -> Vec<Pid> {
-    let mut parents = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok())
-            && let Some(parent) = stat_field(pid, 1).and_then(|text| text.parse::<Pid>().ok())
-        {
-            parents.push((pid, parent));
-        }
-    }
+    let parents: Vec<(Pid, Pid)> = every().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
     let mut out = vec![root];
     let mut next = 0;
     while let Some(&parent) = out.get(next) {
@@ -26,6 +20,51 @@ pub fn family(root: Pid) -> Vec<Pid> {
         next += 1;
     }
     out
+}
+
+/// The processes that have this parent.
+pub fn children(parent: Pid) -> Vec<Pid> {
+    every().filter(|&pid| parent_of(pid) == Some(parent)).collect()
+}
+
+/// The processes that run in this directory or below it, zombies left out.
+pub fn running_in(dir: &Path) -> Vec<Pid> {
+    let within = |pid: &Pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
+    every().filter(within).collect()
+}
+
+/// Whether it is there and not a zombie.
+pub fn is_running(pid: Pid) -> bool {
+    stat_field(pid, 0).is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// The process that started it, or the one that inherited it.
+pub fn parent_of(pid: Pid) -> Option<Pid> {
+    stat_field(pid, 1)?.parse().ok()
+}
+
+/// How it calls itself; empty if it is gone.
+pub fn title(pid: Pid) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&words).replace('\0', " ");
+    text.trim_end().to_owned()
+}
+
+/// Its effective user and group; nothing if it is gone.
+pub fn user_and_group(pid: Pid) -> Option<(u32, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // Real, effective, saved and file system id.
+    let effective = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    Some((effective("Uid:")?, effective("Gid:")?))
+}
+
+/// Every process there is.
+fn every() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// How many threads it has now; 0 if it is gone.
@@ -103,6 +142,10 @@ mod tests {
         assert!(rss_bytes(me) > 100 * 1024 && pss_bytes(me) > 10 * 1024);
         assert!(thread_states(me).contains(&'R'));
         assert!(cpu_time_of_threads(me) > Duration::ZERO);
+        assert!(is_running(me) && parent_of(me).is_some_and(|parent| children(parent).contains(&me)));
+        assert!(title(me).contains("clearway_testkit"), "{}", title(me));
+        assert!(user_and_group(me).is_some());
+        assert!(running_in(&std::env::current_dir().unwrap()).contains(&me));
     }
 
     #[test]
@@ -110,5 +153,7 @@ mod tests {
         let gone = Pid::MAX;
         assert_eq!((threads(gone), descriptors(gone), rss_bytes(gone)), (0, 0, 0));
         assert_eq!(cpu_time(gone), Duration::ZERO);
+        assert_eq!((is_running(gone), parent_of(gone), user_and_group(gone)), (false, None, None));
+        assert_eq!(title(gone), "");
     }
 }

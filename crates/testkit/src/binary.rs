@@ -1,0 +1,83 @@
+//! Which program is tested, and with which one it is compared.
+
+use std::path::PathBuf;
+
+/// Which configuration language extras and version texts to expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// The oracle.
+    Nginx,
+    /// The server this repository builds.
+    Clearway,
+}
+
+/// A server program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is, by its name.
+    pub product: Product,
+}
+
+impl Binary {
+    /// A program called `nginx` is taken for nginx, everything else for Clearway.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let nginx = path.file_name().is_some_and(|name| name == "nginx");
+        Self { product: if nginx { Product::Nginx } else { Product::Clearway }, path }
+    }
+
+    /// The server under test: `CLEARWAY_BIN`, or what cargo has built beside this test program. It may
+    /// be an nginx: then nginx is compared with nginx, which proves the cases themselves.
+    ///
+    /// # Panics
+    /// If it has not been built.
+    pub fn under_test() -> Self {
+        let path = std::env::var_os("CLEARWAY_BIN").map_or_else(built, PathBuf::from);
+        assert!(path.is_file(), "{}: not built; cargo build -p clearway --features testing", path.display());
+        Self::at(path)
+    }
+
+    /// The server to compare with: `NGINX_BIN`, or Debian's.
+    ///
+    /// # Panics
+    /// If it is not installed.
+    pub fn oracle() -> Self {
+        let found = Self::installed_oracle();
+        found.unwrap_or_else(|| panic!("{}: install Debian's nginx-extras", oracle_path().display()))
+    }
+
+    /// The same, where it is installed.
+    pub fn installed_oracle() -> Option<Self> {
+        let path = oracle_path();
+        path.is_file().then(|| Self::at(path))
+    }
+
+    /// Whether this is the server of this repository, and not an nginx in its place.
+    pub fn is_clearway(&self) -> bool {
+        self.product == Product::Clearway
+    }
+}
+
+fn oracle_path() -> PathBuf {
+    std::env::var_os("NGINX_BIN").map_or_else(|| "/usr/sbin/nginx".into(), PathBuf::from)
+}
+
+/// `target/debug/clearway`, from a test program in `target/debug/deps`.
+fn built() -> PathBuf {
+    let here = std::env::current_exe().expect("a running program has a path");
+    let dir = here.parent().expect("a program lies in a directory");
+    if dir.ends_with("deps") { dir.with_file_name("clearway") } else { dir.join("clearway") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_is_known_by_name() {
+        assert_eq!(Binary::at("/usr/sbin/nginx").product, Product::Nginx);
+        assert!(Binary::at("target/debug/clearway").is_clearway());
+    }
+}
