@@ -44,6 +44,20 @@ pub struct Loader<'s> {
     included: u32,
 }
 
+/// A configuration as `-T` prints it.
+#[must_use]
+pub fn dump(files: &[ReadFile]) -> Vec<u8> {
+    let mut dump = Vec::new();
+    for file in files {
+        dump.extend_from_slice(b"# configuration file ");
+        dump.extend_from_slice(file.path.as_os_str().as_bytes());
+        dump.extend_from_slice(b":\n");
+        dump.extend_from_slice(&file.text);
+        dump.push(b'\n');
+    }
+    dump
+}
+
 /// What encloses the statements that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
@@ -88,20 +102,6 @@ impl<'s> Loader<'s> {
     #[must_use]
     pub fn files(&self) -> &[ReadFile] {
         &self.files
-    }
-
-    /// The configuration as `-T` prints it.
-    #[must_use]
-    pub fn dump(&self) -> Vec<u8> {
-        let mut dump = Vec::new();
-        for file in &self.files {
-            dump.extend_from_slice(b"# configuration file ");
-            dump.extend_from_slice(file.path.as_os_str().as_bytes());
-            dump.extend_from_slice(b":\n");
-            dump.extend_from_slice(&file.text);
-            dump.push(b'\n');
-        }
-        dump
     }
 
     fn read_file(&mut self, path: &Path, included_at: Option<&Pos>, level: u32) -> Block {

@@ -15,7 +15,7 @@ use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::{self, Request};
 use clearway_zone::Zones;
 
-use crate::core_conf::{CoreConf, Reader};
+use crate::core_conf::{CoreConf, ErrorLogTarget, Reader};
 use crate::early_log::{Console, EarlyLog, say};
 use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
 use crate::master::Failed;
@@ -52,10 +52,11 @@ fn attempt(
     test: Test,
     log: &EarlyLog,
 ) -> Result<Vec<clearway_conf::ReadFile>, Failed> {
-    let Unopened { loaded, logs } = Unopened::read(source, options, log)?;
-    if !test.quiet {
-        say(format_args!("the configuration file {} syntax is ok", options.conf.display()));
-    }
+    let Unopened { loaded, logs } = Unopened::read(source, options, log, || {
+        if !test.quiet {
+            say(format_args!("the configuration file {} syntax is ok", options.conf.display()));
+        }
+    })?;
     if test.extent == Extent::Everything {
         try_pid_file(loaded.core.pid_file(), log)?;
         for path in &logs {
@@ -75,8 +76,14 @@ pub(crate) struct Unopened {
 }
 
 impl Unopened {
-    /// Reads a configuration; warnings and the first mistake are logged.
-    pub(crate) fn read(source: &dyn Source, options: &Options, log: &dyn Sink) -> Result<Self, Failed> {
+    /// Reads a configuration; warnings and the first mistake are logged. `well_formed` is called between what
+    /// is said of its text and what is said of the whole, if nothing in the text is wrong.
+    pub(crate) fn read(
+        source: &dyn Source,
+        options: &Options,
+        log: &dyn Sink,
+        well_formed: impl FnOnce(),
+    ) -> Result<Self, Failed> {
         let logs = Deferred::default();
         let means = Means {
             reader: Reader::Master,
@@ -90,12 +97,20 @@ impl Unopened {
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", String::from_utf8_lossy(&error.text())));
         };
-        let loaded = load::load(source, options, &means).map_err(|refused| {
-            refused.warnings.iter().for_each(say);
+        let result = load::load(source, options, &means);
+        let warnings = match &result {
+            Ok(loaded) => &loaded.warnings,
+            Err(refused) => &refused.warnings,
+        };
+        warnings.text.iter().for_each(say);
+        if let Some(whole) = &warnings.whole {
+            well_formed();
+            whole.iter().for_each(say);
+        }
+        let loaded = result.map_err(|refused| {
             say(&refused.error);
             Failed
         })?;
-        loaded.warnings.iter().for_each(say);
         Ok(Self { loaded, logs: logs.take() })
     }
 }
@@ -158,7 +173,8 @@ impl OpenLog {
             Failed
         })?;
         let specs = load::error_logs(core, options);
-        let shown = specs.iter().filter(|spec| spec.path.is_none()).map(|spec| spec.level).max();
+        let shown =
+            specs.iter().filter(|spec| spec.target == ErrorLogTarget::Stderr).map(|spec| spec.level).max();
         Ok(Self { log: DirectLog { writer, log }, shown })
     }
 }

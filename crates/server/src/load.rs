@@ -12,7 +12,7 @@ use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_zone::Zones;
 
-use crate::core_conf::{self, CoreConf, ErrorLogSpec, MAIN, Reader, TABLES};
+use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, MAIN, Reader, TABLES};
 use crate::modules::MODULES;
 use crate::options::{DefaultErrorLog, Options};
 use crate::pools::Pools;
@@ -58,8 +58,8 @@ pub(crate) struct Loaded {
     pub(crate) pools: Pools,
     /// The files that were read.
     pub(crate) files: Vec<ReadFile>,
-    /// What was strange, in the order of the text.
-    pub(crate) warnings: Vec<Error>,
+    /// What was strange.
+    pub(crate) warnings: Warnings,
 }
 
 /// The `http` loader with all modules, and the table outside of it, each knowing the other's names.
@@ -75,7 +75,22 @@ pub(crate) struct Refused {
     /// The first mistake, in nginx's words.
     pub(crate) error: Error,
     /// What was strange before it.
-    pub(crate) warnings: Vec<Error>,
+    pub(crate) warnings: Warnings,
+}
+
+/// What was strange in a configuration, in nginx's order.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    /// In its text.
+    pub(crate) text: Vec<Error>,
+    /// In what it comes to; `None`: there is a mistake in the text, and it came to nothing.
+    pub(crate) whole: Option<Vec<Error>>,
+}
+
+impl Warnings {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Error> {
+        self.text.iter().chain(self.whole.iter().flatten())
+    }
 }
 
 /// Reads and loads.
@@ -83,7 +98,7 @@ pub(crate) struct Refused {
 /// # Errors
 /// The first mistake, with what was strange before it.
 pub(crate) fn load(source: &dyn Source, options: &Options, means: &Means<'_>) -> Result<Loaded, Refused> {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     load_with(source, options, means, &mut warnings)
         .map(|loaded| Loaded { warnings: std::mem::take(&mut warnings), ..loaded })
         .map_err(|error| Refused { error, warnings })
@@ -93,14 +108,15 @@ fn load_with(
     source: &dyn Source,
     options: &Options,
     means: &Means<'_>,
-    warnings: &mut Vec<Error>,
+    warnings: &mut Warnings,
 ) -> Result<Loaded, Error> {
     let (table, http) = tables();
+    let Warnings { text, whole } = warnings;
     let mut core = CoreConf::new(&options.prefix, means.reader);
     let mut loader = Loader::new(source, &options.conf);
     // As nginx reads them: first what `-g` says, then the file.
-    table.run(&loader.param(&options.params), MAIN, &mut core, warnings)?;
-    table.run(&loader.file(&options.conf), MAIN, &mut core, warnings)?;
+    table.run(&loader.param(&options.params), MAIN, &mut core, text)?;
+    table.run(&loader.file(&options.conf), MAIN, &mut core, text)?;
     let log = open_main_log(&core, options, means.writer)?;
     means.writer.report_to(&log);
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
@@ -108,12 +124,12 @@ fn load_with(
     let snapshot = match core.http.take() {
         Some(directive) => {
             let environment = environment(options, means, &pools, sink);
-            Some(Arc::new(http.load(&directive, environment, warnings)?))
+            Some(Arc::new(http.load(&directive, environment, text)?))
         }
         None => None,
     };
-    core.finish(warnings)?;
-    Ok(Loaded { core, snapshot, log, pools, files: loader.files().to_vec(), warnings: Vec::new() })
+    core.finish(whole.insert(Vec::new()))?;
+    Ok(Loaded { core, snapshot, log, pools, files: loader.files().to_vec(), warnings: Warnings::default() })
 }
 
 fn environment(options: &Options, means: &Means<'_>, pools: &Pools, sink: Arc<dyn Sink>) -> Environment {
@@ -149,26 +165,33 @@ pub(crate) fn open_main_log(
     open_error_logs(&error_logs(core, options), writer)
 }
 
-/// The error logs of `main`: where the configuration names none, the one of the command line.
+/// The error logs of `main`: where the configuration names none, or none but syslog servers, with the one
+/// of the command line.
 pub(crate) fn error_logs(core: &CoreConf, options: &Options) -> Vec<ErrorLogSpec> {
-    if !core.error_logs.is_empty() {
-        return core.error_logs.clone();
+    let mut specs = core.error_logs.clone();
+    if specs.iter().any(|spec| !matches!(spec.target, ErrorLogTarget::Syslog(_))) {
+        return specs;
     }
-    let path = match &options.error_log {
-        DefaultErrorLog::Stderr => None,
-        DefaultErrorLog::File(path) => Some(path.clone()),
+    let target = match &options.error_log {
+        DefaultErrorLog::Stderr => ErrorLogTarget::Stderr,
+        DefaultErrorLog::File(path) => ErrorLogTarget::File(path.clone()),
     };
-    vec![ErrorLogSpec { path, level: Level::Error }]
+    specs.push(ErrorLogSpec { target, level: Level::Error });
+    specs
 }
 
 fn open_error_logs(specs: &[ErrorLogSpec], writer: &Writer) -> Result<Arc<ErrorLog>, Error> {
+    let failed = |error: &dyn std::fmt::Display| Error::unplaced(error.to_string());
     let mut targets = Vec::new();
     for spec in specs {
-        let file = match &spec.path {
-            Some(path) => writer.open(path).map_err(|error| Error::unplaced(error.to_string()))?,
-            None => writer.stderr().map_err(|error| Error::unplaced(error.to_string()))?,
+        let to = match &spec.target {
+            ErrorLogTarget::File(path) => {
+                Destination::File(writer.open(path).map_err(|error| failed(&error))?)
+            }
+            ErrorLogTarget::Stderr => Destination::File(writer.stderr().map_err(|error| failed(&error))?),
+            ErrorLogTarget::Syslog(config) => Destination::Syslog(writer.syslog(config.clone())),
         };
-        targets.push(ErrorTarget { to: Destination::File(file), level: spec.level });
+        targets.push(ErrorTarget { to, level: spec.level });
     }
     Ok(Arc::new(ErrorLog::new(writer, targets)))
 }

@@ -57,14 +57,14 @@ impl Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core_conf::{CoreConf, DIRECTIVES, MAIN, Reader};
+    use crate::core_conf::{CoreConf, MAIN, Reader, TABLES};
     use clearway_base::log::Discard;
     use clearway_conf::{Table, parse_bytes};
 
     fn core(text: &str) -> CoreConf {
         let mut core = CoreConf::new(std::path::Path::new("/"), Reader::Master);
         let tree = parse_bytes(text.as_bytes()).unwrap();
-        Table::new(&[DIRECTIVES]).run(&tree, MAIN, &mut core, &mut Vec::new()).unwrap();
+        Table::new(TABLES).run(&tree, MAIN, &mut core, &mut Vec::new()).unwrap();
         core
     }
 

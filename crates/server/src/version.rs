@@ -3,11 +3,10 @@
 
 use std::fmt::Write;
 
+use clearway_http::NGINX_VERSION;
+
 use crate::load::{ACCESS_LOG_DEFAULT, CONF_DEFAULT, ERROR_LOG_DEFAULT, PID_DEFAULT, PREFIX_DEFAULT};
 use crate::nginx_modules::BuiltIn;
-
-/// The version of nginx whose behaviour this server has (`$nginx_version`).
-pub const NGINX_VERSION: &str = "1.31.5";
 
 /// The lines of `-v`.
 #[must_use]

@@ -2,6 +2,8 @@
 //! name, version and date. A failure prints both answers and the command that plays the exchange again.
 #![forbid(unsafe_code)]
 
+mod broken;
+mod command_line;
 mod configuration;
 mod errors;
 mod files;

@@ -31,7 +31,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         name: "error_log",
         contexts: MAIN,
         args: Args::ONE_MORE,
-        syntax: "error_log FILE | stderr [LEVEL]",
+        syntax: "error_log FILE | stderr | syslog:server=ADDRESS[,PARAMETER=VALUE] [LEVEL]",
         default: "error_log /var/log/nginx/error.log error",
         doc: "Where messages of a level (`debug`, `info`, `notice`, `warn`, `error`, `crit`, `alert`, \
               `emerg`) and above go. May be given several times. Lines are written by a thread of their \

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clearway_base::log::Level;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
+use clearway_log::syslog;
 
 use super::bytes_path;
 
@@ -22,10 +23,32 @@ const DEBUG_LEVELS: [&[u8]; 7] = [
 /// One `error_log`, not opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorLogSpec {
-    /// Absolute; `None` is standard error.
-    pub path: Option<PathBuf>,
+    /// Where to.
+    pub target: ErrorLogTarget,
     /// Lines of this level and more severe ones.
     pub level: Level,
+}
+
+/// Where an `error_log` goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorLogTarget {
+    /// Standard error.
+    Stderr,
+    /// A file, absolute.
+    File(PathBuf),
+    /// A syslog server.
+    Syslog(syslog::Config),
+}
+
+impl ErrorLogSpec {
+    /// The file, if it is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.target {
+            ErrorLogTarget::File(path) => Some(path),
+            ErrorLogTarget::Stderr | ErrorLogTarget::Syslog(_) => None,
+        }
+    }
 }
 
 /// Reads the arguments of an `error_log`.
@@ -37,11 +60,14 @@ pub(crate) fn error_log(prefix: &Path, directive: &Directive) -> Result<ErrorLog
     if target.starts_with(b"memory:") {
         return Err(directive.error("nginx was built without debug support"));
     }
-    if target.starts_with(b"syslog:") {
-        return Err(directive.error("\"syslog:\" is not supported in \"error_log\""));
-    }
-    let path = (&target[..] != b"stderr").then(|| prefix.join(bytes_path(&target)));
-    Ok(ErrorLogSpec { path, level: level(directive)? })
+    let target = if &target[..] == b"stderr" {
+        ErrorLogTarget::Stderr
+    } else if target.starts_with(b"syslog:") {
+        ErrorLogTarget::Syslog(syslog::Config::parse(&target).map_err(|text| directive.error(text))?)
+    } else {
+        ErrorLogTarget::File(prefix.join(bytes_path(&target)))
+    };
+    Ok(ErrorLogSpec { target, level: level(directive)? })
 }
 
 /// What the arguments behind the first say; `error` if there are none.

@@ -29,8 +29,8 @@ use affinity::Affinity;
 use environment::EnvSpec;
 
 pub use environment::EnvValue;
-pub use error_log::ErrorLogSpec;
 pub(crate) use error_log::error_log;
+pub use error_log::{ErrorLogSpec, ErrorLogTarget};
 pub use limits::{HANDOVER_AFTER_DEFAULT, HANDOVER_CARRIERS_DEFAULT, WORKER_CONNECTIONS_DEFAULT};
 pub use no_effect::{NO_EFFECT, NoEffect};
 pub use thread_pool::ThreadPoolSpec;
@@ -61,7 +61,7 @@ pub struct CoreConf {
     /// Where relative paths begin; ends in a slash.
     prefix: PathBuf,
     reader: Reader,
-    /// `error_log` directives in order; see [`CoreConf::error_logs_or`].
+    /// `error_log` directives in order.
     pub error_logs: Vec<ErrorLogSpec>,
     worker_processes: Option<u64>,
     pid: Option<PathBuf>,

@@ -114,6 +114,8 @@ fn error_log_levels() {
         ("error_log x error debug_http;", "invalid log level \"debug_http\""),
         ("error_log x loud;", "invalid log level \"loud\""),
         ("error_log memory:32m;", "nginx was built without debug support"),
+        ("error_log syslog:;", "unknown syslog parameter \"\""),
+        ("error_log syslog:tag=a;", "no syslog server specified"),
     ] {
         assert_eq!(refused(text), message, "{text}");
     }

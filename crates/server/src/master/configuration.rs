@@ -17,7 +17,7 @@ use clearway_zone::Zones;
 use super::Failed;
 use super::listening::Listening;
 use crate::control::{HandedZone, Handover};
-use crate::core_conf::{CoreConf, Reader};
+use crate::core_conf::{CoreConf, ErrorLogSpec, ErrorLogTarget, Reader};
 use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
 use crate::messages::DirectLog;
 use crate::options::Options;
@@ -125,7 +125,10 @@ impl Configuration {
     /// is the log, and stays.
     pub(crate) fn stderr_file(&self, options: &Options) -> Option<OwnedFd> {
         let specs = load::error_logs(&self.core, options);
-        let path = specs.iter().find_map(|spec| spec.path.as_ref())?;
+        if specs.iter().any(|spec| spec.target == ErrorLogTarget::Stderr) {
+            return None;
+        }
+        let path = specs.iter().find_map(ErrorLogSpec::path)?;
         let (_, fd) = self.logs.iter().find(|(known, _)| known == path)?;
         fd.try_clone().ok()
     }

@@ -1,0 +1,222 @@
+//! Broken configurations, each with one mistake: what `-t` prints, where it prints it, and its exit code
+//! are those of Debian's nginx, but for the cases that say what changed in nginx since (`broken.cases`
+//! explains the form). Skipped, with a message, where nginx is not installed.
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+#![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clearway_testkit::{Binary, Product};
+
+/// Only cases whose name has this text.
+const ONLY: &str = "CLEARWAY_CASE";
+
+/// What nginx needs so that it works without the rights of a system service.
+const TEMP: &str = "client_body_temp_path temp; proxy_temp_path temp; fastcgi_temp_path temp; \
+                    uwsgi_temp_path temp; scgi_temp_path temp;";
+
+/// One configuration.
+struct Case {
+    name: String,
+    /// File name and text; the first is the configuration file.
+    files: Vec<(String, String)>,
+    /// nginx is not asked: why, and what is printed on standard error instead.
+    newer: Option<(String, String)>,
+}
+
+/// What a run of `-t` left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stderr: String,
+    pub(crate) stdout: String,
+    /// The file of `-e`, without times and process numbers.
+    pub(crate) log: String,
+}
+
+#[test]
+fn refused_in_the_same_words() {
+    let Some(oracle) = oracle() else { return };
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let cases = cases(include_str!("broken.cases"));
+    assert!(cases.len() >= 60, "{} cases", cases.len());
+    let failures: Vec<String> = cases
+        .iter()
+        .filter(|case| case.name.contains(&only))
+        .filter_map(|case| case.failure(&oracle))
+        .collect();
+    assert!(failures.is_empty(), "{} of {} differ\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+#[test]
+fn names_of_cases_are_theirs_alone() {
+    let mut names = BTreeMap::new();
+    for case in cases(include_str!("broken.cases")) {
+        assert_eq!(names.insert(case.name.clone(), ()), None, "{}", case.name);
+    }
+}
+
+/// Debian's nginx, if it is here.
+pub(crate) fn oracle() -> Option<Binary> {
+    let path = std::env::var_os("NGINX_BIN").map_or_else(|| PathBuf::from("/usr/sbin/nginx"), PathBuf::from);
+    if path.is_file() {
+        return Some(Binary::at(path));
+    }
+    eprintln!("skipped: {} is not there, install Debian's nginx", path.display());
+    None
+}
+
+impl Case {
+    /// How the two servers differ.
+    fn failure(&self, oracle: &Binary) -> Option<String> {
+        let got = self.run(&Binary::under_test());
+        let wanted = match &self.newer {
+            Some((_, stderr)) => Outcome { stderr: stderr.clone(), ..self.run(&Binary::under_test()) },
+            None => self.run(oracle),
+        };
+        let reason = self.newer.as_ref().map_or("nginx", |(reason, _)| reason);
+        (got != wanted).then(|| {
+            let text = &self.files[0].1;
+            format!("--- {}\n{text}\n{reason}:\n{wanted:#?}\ngot:\n{got:#?}\n", self.name)
+        })
+    }
+
+    fn run(&self, binary: &Binary) -> Outcome {
+        let dir = Directory::new();
+        for (name, text) in &self.files {
+            dir.write(name, &dir.filled(text, binary));
+        }
+        dir.run(binary, &["-t"])
+    }
+}
+
+/// A place for one run; removed at its end.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("clearway-broken-{}-{number}", std::process::id()));
+        fs::create_dir_all(path.join("logs")).expect("the temporary directory is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).expect("the directory is writable");
+    }
+
+    /// A text of a case with what differs from run to run filled in.
+    pub(crate) fn filled(&self, text: &str, binary: &Binary) -> String {
+        let temp = if binary.product == Product::Nginx { TEMP } else { "" };
+        text.replace("%%PREFIX%%", &self.0.to_string_lossy()).replace("%%TEMP%%", temp)
+    }
+
+    /// Lets other users write here.
+    pub(crate) fn give_to_everybody(&self) {
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    }
+
+    /// The same program in this directory, for users who may not look where it was built.
+    pub(crate) fn copy_of(&self, binary: &Binary) -> Binary {
+        let path = self.0.join(binary.path.file_name().expect("a program has a name"));
+        fs::copy(&binary.path, &path).expect("there is room for the program");
+        Binary::at(path)
+    }
+
+    /// Runs a program on the directory's `nginx.conf`, its early log in `early.log`.
+    pub(crate) fn run(&self, binary: &Binary, options: &[&str]) -> Outcome {
+        self.run_command(Command::new(&binary.path), options)
+    }
+
+    /// The same with what a command begins with.
+    pub(crate) fn run_command(&self, mut command: Command, options: &[&str]) -> Outcome {
+        command.arg("-p").arg(&self.0).args(["-c", "nginx.conf", "-e", "early.log"]).args(options);
+        let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let log = fs::read_to_string(self.0.join("early.log")).unwrap_or_default();
+        Outcome {
+            code: output.status.code(),
+            stderr: self.neutral(&output.stderr),
+            stdout: self.neutral(&output.stdout),
+            log: self.neutral(log.as_bytes()),
+        }
+    }
+
+    /// Without the directory's name, and lines of a log without time and process numbers.
+    fn neutral(&self, text: &[u8]) -> String {
+        let text = String::from_utf8_lossy(text).replace(&*self.0.to_string_lossy(), "%%PREFIX%%");
+        text.lines().map(|line| format!("{}\n", without_time(line))).collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left behind is in the way of nobody.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// `2024/01/31 23:59:59 [warn] 1#2: text` as `[warn] text`.
+fn without_time(line: &str) -> String {
+    let is_time = line.len() > 20 && line.as_bytes()[4] == b'/' && line.as_bytes()[13] == b':';
+    let parts = line.get(20..).filter(|_| is_time).and_then(|rest| rest.split_once("] "));
+    match parts.and_then(|(level, rest)| Some((level, rest.split_once(": ")?.1))) {
+        Some((level, message)) => format!("{level}] {message}"),
+        None => line.to_owned(),
+    }
+}
+
+/// Takes the file of cases apart.
+fn cases(text: &str) -> Vec<Case> {
+    text.split("\n=== ").skip(1).map(case).collect()
+}
+
+fn case(text: &str) -> Case {
+    let (name, rest) = text.split_once('\n').expect("a case has a text");
+    let mut parts = rest.trim_end_matches('\n').split("\n--- ");
+    let body = parts.next().expect("split has a first part");
+    let mut case = Case {
+        name: name.to_owned(),
+        files: vec![("nginx.conf".to_owned(), framed(name, body))],
+        newer: None,
+    };
+    for part in parts {
+        let (head, text) = part.split_once('\n').unwrap_or((part, ""));
+        if let Some(file) = head.strip_prefix("file ") {
+            case.files.push((file.to_owned(), format!("{text}\n")));
+        } else if let Some(reason) = head.strip_prefix("newer: ") {
+            case.newer = Some((reason.to_owned(), format!("{text}\n")));
+        } else {
+            panic!("{name}: what is {head:?}?");
+        }
+    }
+    case
+}
+
+/// The text with what its place needs around it; the text begins in line 3 in any case but the whole file.
+fn framed(name: &str, body: &str) -> String {
+    let place = name.split_once(':').map_or("", |(place, _)| place);
+    let main = "pid %%PREFIX%%/nginx.pid; error_log %%PREFIX%%/logs/error.log;";
+    let http = "http { %%TEMP%% access_log off;";
+    match place {
+        "file" => format!("{body}\n"),
+        "main" => format!("{main}\nevents {{ }}\n{body}\n"),
+        "top" => format!("{main}\n\n{body}\nevents {{ }}\n"),
+        "events" => format!("{main}\nevents {{\n{body}\n}}\n"),
+        "http" => format!("{main} events {{ }}\n{http}\n{body}\n}}\n"),
+        "server" => {
+            format!("{main} events {{ }}\n{http} server {{ listen 127.0.0.1:18881;\n{body}\n}}\n}}\n")
+        }
+        _ => panic!("{name}: a case begins with its place"),
+    }
+}

@@ -1,0 +1,223 @@
+//! nginx's options: what they print, where, and with which exit code, as Debian's nginx does it. Skipped,
+//! with a message, where nginx is not installed.
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use clearway_testkit::Binary;
+use clearway_testkit::server::is_root;
+
+use crate::broken::{Directory, Outcome, oracle};
+
+const PLAIN: &str =
+    "pid nginx.pid; error_log logs/error.log; events { }\nhttp { %%TEMP%% access_log off; }\n";
+
+/// The whole life of one program: a directory of its own, this configuration, these options.
+fn run(binary: &Binary, config: &str, options: &[&str]) -> Outcome {
+    let dir = Directory::new();
+    dir.write("nginx.conf", &dir.filled(config, binary));
+    dir.run(binary, options)
+}
+
+/// # Panics
+/// If the two differ.
+fn same(config: &str, options: &[&str]) {
+    let Some(oracle) = oracle() else { return };
+    let (wanted, got) = (run(&oracle, config, options), run(&Binary::under_test(), config, options));
+    assert_eq!(got, wanted, "{options:?} with\n{config}");
+}
+
+#[test]
+fn a_test_that_succeeds() {
+    for options in [&["-t"][..], &["-tq"], &["-q", "-t"], &["-t", "-s", "stop"], &["-T", "-q"], &["-Ttq"]] {
+        let quiet_about_dump = options.iter().any(|option| option.contains('T'));
+        // What is dumped has the directories that only nginx is told.
+        let config = if quiet_about_dump { "pid x; events { }" } else { PLAIN };
+        same(config, options);
+    }
+}
+
+#[test]
+fn a_test_that_fails() {
+    for options in [&["-t"][..], &["-tq"], &["-T"], &["-t", "-s", "reload"], &["-s", "stop"]] {
+        same("nonsense;\nevents { }\n", options);
+        same("pid x;\n", options);
+    }
+}
+
+#[test]
+fn a_dump_has_each_file_once() {
+    let Some(oracle) = oracle() else { return };
+    let dump = |binary: &Binary| {
+        let dir = Directory::new();
+        dir.write("nginx.conf", "pid x;\ninclude events.conf; include *.part; include a.part;\n");
+        dir.write("events.conf", "events { }");
+        dir.write("b.part", "# b\n\n");
+        dir.write("a.part", "# a");
+        dir.run(binary, &["-T"])
+    };
+    assert_eq!(dump(&Binary::under_test()), dump(&oracle));
+}
+
+#[test]
+fn a_test_leaves_what_nginx_leaves() {
+    let Some(oracle) = oracle() else { return };
+    let left = |binary: &Binary| {
+        let dir = Directory::new();
+        let config = "pid new.pid; error_log logs/new.log; events { } http { %%TEMP%% access_log logs/a.log; \
+                      server { listen unix:%%PREFIX%%/socket; } }";
+        dir.write("nginx.conf", &dir.filled(config, binary));
+        let outcome = dir.run(binary, &["-t"]);
+        let has = |name: &str| std::fs::read(dir.path().join(name)).map(|text| text.len()).ok();
+        (outcome, ["new.pid", "logs/new.log", "logs/a.log", "socket"].map(has))
+    };
+    assert_eq!(left(&Binary::under_test()), left(&oracle));
+}
+
+#[test]
+fn the_early_log() {
+    same("nonsense;", &["-t", "-e", "/nonexistent/early.log"]);
+    same("nonsense;", &["-t", "-e", "stderr"]);
+    same("user root; user root;", &["-t", "-e", "stderr"]);
+    same("pid x; events { debug_points; }", &["-tq", "-e", "other.log"]);
+}
+
+#[test]
+fn global_directives() {
+    for params in [
+        "worker_processes 2;",
+        "worker_processes 2",
+        "nonsense;",
+        "pid other.pid;",
+        "events { }",
+        "user root",
+        "\"worker_processes 2;",
+        "worker_processes x;",
+        "}",
+        "",
+    ] {
+        same(PLAIN, &["-t", "-g", params]);
+    }
+    same(PLAIN, &["-tgworker_priority 1;", "-g", "worker_priority 2;"]);
+}
+
+#[test]
+fn options_that_are_none() {
+    for options in [
+        &["x"][..],
+        &["-x"],
+        &["-tx"],
+        &["--version"],
+        &["-t", "stop"],
+        &["-c"],
+        &["-tc"],
+        &["-p"],
+        &["-e"],
+        &["-g"],
+        &["-s"],
+        &["-s", "restart"],
+        &["-srestart"],
+        &["-Vs"],
+    ] {
+        same(PLAIN, options);
+    }
+}
+
+#[test]
+fn a_configuration_that_is_not_there() {
+    same(PLAIN, &["-t", "-c", "other.conf"]);
+    same(PLAIN, &["-c", "logs"]);
+    same(PLAIN, &["-s", "quit", "-c", "other.conf"]);
+}
+
+#[test]
+fn signals_to_nobody() {
+    same(PLAIN, &["-s", "stop"]);
+    let Some(oracle) = oracle() else { return };
+    for content in ["", "\n", "x\n", "12x\n", "-1\n", "99999999\n", "123456789012345678901234567890\n"] {
+        let signal = |binary: &Binary| {
+            let dir = Directory::new();
+            dir.write("nginx.conf", &dir.filled(PLAIN, binary));
+            dir.write("nginx.pid", content);
+            dir.run(binary, &["-s", "quit"])
+        };
+        assert_eq!(signal(&Binary::under_test()), signal(&oracle), "{content:?}");
+    }
+}
+
+#[test]
+fn signals_that_arrive() {
+    let Some(oracle) = oracle() else { return };
+    for order in ["stop", "quit", "reopen", "reload"] {
+        let signal = |binary: &Binary| {
+            let dir = Directory::new();
+            dir.write("nginx.conf", &dir.filled(PLAIN, binary));
+            let mut target = Command::new("sleep").arg("60").spawn().expect("there is a sleep(1)");
+            dir.write("nginx.pid", &format!("{}\r\n\n", target.id()));
+            let outcome = dir.run(binary, &["-s", order]);
+            if outcome.code != Some(0) {
+                target.kill().expect("it is ours");
+            }
+            let end = target.wait().expect("it is ours");
+            (outcome, end.signal())
+        };
+        let (wanted, got) = (signal(&oracle), signal(&Binary::under_test()));
+        assert_eq!(got, wanted, "{order}");
+    }
+}
+
+#[test]
+fn without_the_rights_of_root() {
+    let Some(oracle) = oracle() else { return };
+    let test = |binary: &Binary| {
+        let dir = Directory::new();
+        dir.give_to_everybody();
+        dir.write("nginx.conf", "pid nginx.pid; user root; events { }");
+        let binary = dir.copy_of(binary);
+        let mut command = if is_root() { Command::new("setpriv") } else { Command::new("env") };
+        if is_root() {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        }
+        command.arg(&binary.path);
+        dir.run_command(command, &["-t", "-e", "/var/log/early.log"])
+    };
+    assert_eq!(test(&Binary::under_test()), test(&oracle));
+}
+
+/// The lines that tools read.
+#[test]
+fn versions() {
+    let said = |options: &[&str]| run(&Binary::under_test(), PLAIN, options);
+    let [own, nginx] = ["clearway version: clearway/", "nginx version: nginx/1.31."];
+    let version = said(&["-v"]);
+    assert_eq!((version.code, version.stdout.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = version.stderr.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with(own) && lines[1].starts_with(nginx), "{lines:?}");
+    let long = said(&["-V"]);
+    assert!(long.stderr.starts_with(&version.stderr), "{}", long.stderr);
+    let arguments = "\nconfigure arguments: --prefix=/usr/share/nginx --conf-path=/etc/nginx/nginx.conf ";
+    assert!(long.stderr.contains(arguments), "{}", long.stderr);
+    assert!(long.stderr.contains(" --with-threads"), "{}", long.stderr);
+    assert!(!long.stderr.contains("--with-debug"), "{}", long.stderr);
+    // A test may follow, and nothing else.
+    assert!(said(&["-vt"]).stderr.ends_with("test is successful\n"));
+    assert_eq!(said(&["-v", "-s", "stop"]), version);
+}
+
+/// The options of nginx's help, as nginx describes them.
+#[test]
+fn help_has_the_options_of_nginx() {
+    let Some(oracle) = oracle() else { return };
+    let lines = |binary: &Binary, option: &str| {
+        let help = run(binary, PLAIN, &[option]);
+        assert_eq!((help.code, help.stdout.as_str()), (Some(0), ""));
+        let options = help.stderr.lines().filter(|line| line.starts_with("  -")).map(str::to_owned);
+        // Each build has its own.
+        options.map(|line| line.split("(default").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let wanted = lines(&oracle, "-h");
+    assert!(wanted.len() > 10, "{wanted:?}");
+    assert_eq!(lines(&Binary::under_test(), "-h"), wanted);
+    assert_eq!(lines(&Binary::under_test(), "-?"), wanted);
+}
