@@ -20,7 +20,7 @@ impl Exchange<'_, '_> {
     ///
     /// # Errors
     /// The answer to give instead: the client has closed the connection. That is logged.
-    pub async fn pause(&self, delay_ms: u64) -> Result<(), Answer> {
+    pub async fn pause(&mut self, delay_ms: u64) -> Result<(), Answer> {
         let conn = self.body.conn;
         let timer = Timer::new(conn.home);
         timer.arm(conn.home.now_ms().saturating_add(delay_ms));

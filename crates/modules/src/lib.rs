@@ -6,6 +6,7 @@
 pub mod access_log;
 pub mod files;
 pub mod index;
+pub mod limit_req;
 mod not_modified;
 pub mod realpath;
 pub mod rewrite;

@@ -2,7 +2,7 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
+use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -10,6 +10,7 @@ pub(crate) const MODULES: &[&Module] = &[
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &rewrite::REWRITE,
+    &limit_req::LIMIT_REQ,
     &try_files::TRY_FILES,
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]

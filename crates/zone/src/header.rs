@@ -62,9 +62,10 @@ impl<'a> Header<'a> {
     }
 
     fn initialise(self) {
-        self.0.iter().filter(|word| word.load(Ordering::Relaxed) != 0).for_each(|word| {
-            word.store(0, Ordering::Relaxed);
-        });
+        // Memory that was never initialised is zero, and is not touched: its pages come as they are used.
+        if self.read(MAGIC_AT) != 0 {
+            self.0.iter().rev().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
         // What keeps the hash maps of the standard library safe does so here: keys from the system.
         let random = || RandomState::new().hash_one(self.0.len());
         self.write(SECRET_AT, random());

@@ -1,0 +1,368 @@
+//! `limit_req`: how many requests per second or minute are served for each value of a key. What is over
+//! that waits, or is refused. Runs in the preaccess phase on a loop; the states of keys lie in shared
+//! memory, which no lock guards (`clearway_zone`), and a request that is held back waits for a timer.
+
+mod directives;
+pub mod metrics;
+mod rate;
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::Error;
+use clearway_conf::error::message;
+use clearway_http::{
+    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Presence,
+    Setting, Step, Value, VariableKind, VariableSpec, View,
+};
+use clearway_zone::{Contended, KeyHash, Updated, Zone, Zones};
+use smallvec::SmallVec;
+
+use self::rate::{REQUEST, Rate};
+
+/// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
+pub static LIMIT_REQ: Module = Module {
+    name: "limit_req",
+    directives: directives::DIRECTIVES,
+    confs: &[&ZONES_CONF, &LIMIT_CONF],
+    variables: VARIABLES,
+    phases: PHASES,
+    finish: Some(open_zones),
+    ..Module::EMPTY
+};
+
+/// Longest value of a key, bytes.
+const KEY_MAX_BYTES: usize = 65_535;
+
+static VARIABLES: &[VariableSpec] = &[VariableSpec {
+    name: "limit_req_status",
+    kind: VariableKind::Exact,
+    doc: "What `limit_req` made of the request: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or \
+          `REJECTED_DRY_RUN`.",
+    eval: |view, _, out| {
+        Presence::put(view.request.context::<Status>().map(|status| status.as_str().as_bytes()), out)
+    },
+}];
+
+static PHASES: &[PhaseHandler] =
+    &[PhaseHandler { phase: Phase::PreAccess, cost: Cost::Cheap, enabled: is_enabled, handler }];
+
+static ZONES_CONF: ConfKey<ZonesConf> = ConfKey::new(Level::Main);
+
+static LIMIT_CONF: ConfKey<LimitConf> = ConfKey::new(Level::Location);
+
+/// All zones that a directive of this module names.
+#[derive(Default)]
+struct ZonesConf {
+    zones: Vec<Arc<LimitZone>>,
+}
+
+impl Conf for ZonesConf {
+    fn merge(&mut self, _: &Self) {}
+}
+
+/// A zone and what `limit_req_zone` says of it, which may come after its first use.
+struct LimitZone {
+    zone: Arc<Zone>,
+    rule: OnceLock<Rule>,
+}
+
+struct Rule {
+    key: Value,
+    /// The key as it is written.
+    key_text: Bytes,
+    rate: Rate,
+}
+
+/// A `limit_req`. Burst and delay are in thousandths of a request.
+#[derive(Clone)]
+struct Limit {
+    zone: Arc<LimitZone>,
+    burst: u64,
+    /// What is beyond the rate by no more than this does not wait.
+    delay: u64,
+}
+
+struct LimitConf {
+    limits: Setting<Vec<Limit>>,
+    log_level: Setting<LogLevel>,
+    status: Setting<u16>,
+    dry_run: Setting<bool>,
+}
+
+impl Default for LimitConf {
+    fn default() -> Self {
+        Self {
+            limits: Setting::default(),
+            log_level: Setting::new(LogLevel::Error),
+            status: Setting::new(503),
+            dry_run: Setting::new(false),
+        }
+    }
+}
+
+impl Conf for LimitConf {
+    fn merge(&mut self, parent: &Self) {
+        self.limits.merge(&parent.limits);
+        self.log_level.merge(&parent.log_level);
+        self.status.merge(&parent.status);
+        self.dry_run.merge(&parent.dry_run);
+    }
+}
+
+impl LimitConf {
+    /// Of lines about requests that wait: one step less severe than of those that are refused.
+    fn delay_log_level(&self) -> LogLevel {
+        match *self.log_level {
+            LogLevel::Error => LogLevel::Warn,
+            LogLevel::Warn => LogLevel::Notice,
+            _ => LogLevel::Info,
+        }
+    }
+
+    fn dry_run_text(&self) -> &'static str {
+        if *self.dry_run { ", dry run" } else { "" }
+    }
+}
+
+/// What became of a request; kept with it, so that it is counted once however it is redirected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Passed,
+    Delayed,
+    Rejected,
+    DelayedDryRun,
+    RejectedDryRun,
+}
+
+impl Status {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "PASSED",
+            Self::Delayed => "DELAYED",
+            Self::Rejected => "REJECTED",
+            Self::DelayedDryRun => "DELAYED_DRY_RUN",
+            Self::RejectedDryRun => "REJECTED_DRY_RUN",
+        }
+    }
+}
+
+fn is_enabled(enabling: &Enabling<'_>) -> bool {
+    !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
+}
+
+/// Gives the zones their memory, when all directives were read.
+fn open_zones(load: &mut Load) -> Result<(), Error> {
+    if load.main(&ZONES_CONF).zones.is_empty() {
+        return Ok(());
+    }
+    zones(load)?.open(LIMIT_REQ.name).map_err(Error::unplaced)?;
+    for LimitZone { zone, rule } in load.main(&ZONES_CONF).zones.iter().map(|zone| &**zone) {
+        let Some(Rule { key_text, .. }) = rule.get() else { continue };
+        zone.check_label(key_text).map_err(|previous| {
+            let name = zone.name();
+            let parts: [&dyn AsRef<[u8]>; 7] = [
+                &"limit_req \"",
+                &name,
+                &"\" uses the \"",
+                key_text,
+                &"\" key while previously it used the \"",
+                &previous,
+                &"\" key",
+            ];
+            Error::unplaced(message(&parts))
+        })?;
+    }
+    Ok(())
+}
+
+fn zones(load: &Load) -> Result<Arc<Zones>, Error> {
+    let zones = load.environment().services.find::<Arc<Zones>>().cloned();
+    zones.ok_or_else(|| Error::unplaced("no shared memory zones"))
+}
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    if exchange.request.context::<Status>().is_some() {
+        return Step::Declined;
+    }
+    let conf = exchange.request.conf(&LIMIT_CONF);
+    match check(&exchange.view(), &conf.limits) {
+        Verdict::Unlimited => Step::Declined,
+        Verdict::Passed => {
+            conclude(&mut exchange, Status::Passed);
+            Step::Declined
+        }
+        Verdict::Delayed { by, excess, delay_ms } => {
+            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Lossy(by.name()));
+            exchange.request.log(
+                conf.delay_log_level(),
+                format_args!("delaying request{dry_run}, excess: {excess}, by zone \"{zone}\""),
+            );
+            if *conf.dry_run {
+                conclude(&mut exchange, Status::DelayedDryRun);
+                return Step::Declined;
+            }
+            conclude(&mut exchange, Status::Delayed);
+            Step::Wait(Box::pin(async move {
+                match exchange.pause(delay_ms).await {
+                    Ok(()) => Step::Declined,
+                    Err(answer) => Step::Respond(answer),
+                }
+            }))
+        }
+        Verdict::Rejected { by, excess } => {
+            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Lossy(by.name()));
+            exchange.request.log(
+                *conf.log_level,
+                format_args!("limiting requests{dry_run}, excess: {excess} by zone \"{zone}\""),
+            );
+            reject(exchange, conf)
+        }
+        Verdict::NoRoom { by } => {
+            let zone = Lossy(by.name());
+            exchange
+                .request
+                .log(LogLevel::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
+            reject(exchange, conf)
+        }
+    }
+}
+
+fn reject<'a>(mut exchange: Exchange<'a, '_>, conf: &LimitConf) -> Step<'a> {
+    if *conf.dry_run {
+        conclude(&mut exchange, Status::RejectedDryRun);
+        return Step::Declined;
+    }
+    conclude(&mut exchange, Status::Rejected);
+    Step::status(*conf.status)
+}
+
+fn conclude(exchange: &mut Exchange<'_, '_>, status: Status) {
+    metrics::of(status).increment();
+    exchange.request.set_lasting_context(status);
+}
+
+/// Thousandths of a request as nginx prints them.
+struct Requests(u64);
+
+impl std::fmt::Display for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / REQUEST, self.0 % REQUEST)
+    }
+}
+
+/// What the limits of a location say together. Excess is in thousandths of a request.
+enum Verdict<'c> {
+    /// No key has a value.
+    Unlimited,
+    Passed,
+    Delayed {
+        by: &'c Zone,
+        excess: u64,
+        delay_ms: u64,
+    },
+    Rejected {
+        by: &'c Zone,
+        excess: u64,
+    },
+    NoRoom {
+        by: &'c Zone,
+    },
+}
+
+/// A limit whose key has a value in this request.
+struct Applied<'c> {
+    limit: &'c Limit,
+    rate: Rate,
+    key: KeyHash,
+}
+
+impl<'c> Applied<'c> {
+    fn of(limit: &'c Limit, view: &View<'_, 'c>) -> Option<Self> {
+        let rule = limit.zone.rule.get()?;
+        let key = rule.key.eval(view);
+        if key.is_empty() {
+            return None;
+        }
+        if key.len() > KEY_MAX_BYTES {
+            let (name, value) = (Lossy(&rule.key_text), Lossy(&key));
+            let message =
+                format_args!("the value of the \"{name}\" key is more than 65535 bytes: \"{value}\"");
+            view.request.log(LogLevel::Error, message);
+            return None;
+        }
+        Some(Self { limit, rate: rule.rate, key: limit.zone.zone.hash(&key) })
+    }
+
+    fn zone(&self) -> &'c Zone {
+        &self.limit.zone.zone
+    }
+
+    fn rejected(&self, excess: u64) -> Verdict<'c> {
+        Verdict::Rejected { by: self.zone(), excess }
+    }
+
+    /// What the excess would be with this request.
+    fn peek(&self, now_ms: u64) -> u64 {
+        self.rate.excess(self.zone().table().get(self.key), now_ms)
+    }
+
+    /// Counts the request, unless its excess would be more than `most`; the excess.
+    fn account(&self, now_ms: u64, most: u64) -> Result<u64, Contended> {
+        let mut excess = 0;
+        let table = self.zone().table();
+        let updated = table.update(self.key, self.rate.forgotten_below(now_ms), |kept| {
+            excess = self.rate.excess(kept, now_ms);
+            (excess <= most).then(|| self.rate.drained(excess, now_ms))
+        })?;
+        if updated == Updated::Evicted {
+            metrics::FORGOTTEN.increment();
+        }
+        Ok(excess)
+    }
+
+    /// How long a request has to wait that has this excess, milliseconds.
+    fn delay_ms(&self, excess: u64) -> u64 {
+        self.rate.delay_ms(excess.saturating_sub(self.limit.delay))
+    }
+}
+
+/// Asks the limits in their order. As nginx does: the first that is exceeded refuses, before any is
+/// charged; the last one decides and charges in one step; then the others are charged, from the last to
+/// the first, and the longest delay of all holds.
+fn check<'c>(view: &View<'_, 'c>, limits: &'c [Limit]) -> Verdict<'c> {
+    let now_ms = view.request.now_ms();
+    let Some((last, others)) = limits.split_last() else { return Verdict::Unlimited };
+    let mut applied: SmallVec<[Applied<'c>; 2]> = SmallVec::new();
+    for limit in others {
+        let Some(limit) = Applied::of(limit, view) else { continue };
+        let excess = limit.peek(now_ms);
+        if excess > limit.limit.burst {
+            return limit.rejected(excess);
+        }
+        applied.push(limit);
+    }
+    let mut worst: Option<(&'c Zone, u64, u64)> = None;
+    match Applied::of(last, view) {
+        Some(last) => match last.account(now_ms, last.limit.burst) {
+            Ok(excess) if excess > last.limit.burst => return last.rejected(excess),
+            Ok(excess) => worst = Some((last.zone(), excess, last.delay_ms(excess))),
+            Err(Contended) => return Verdict::NoRoom { by: last.zone() },
+        },
+        None if applied.is_empty() => return Verdict::Unlimited,
+        None => {}
+    }
+    for limit in applied.iter().rev() {
+        // It was let in: what others have charged meanwhile does not matter any more.
+        let Ok(excess) = limit.account(now_ms, u64::MAX) else { continue };
+        let delay_ms = limit.delay_ms(excess);
+        if worst.is_none_or(|(_, _, longest_ms)| delay_ms > longest_ms) {
+            worst = Some((limit.zone(), excess, delay_ms));
+        }
+    }
+    match worst {
+        Some((by, excess, delay_ms @ 1..)) => Verdict::Delayed { by, excess, delay_ms },
+        _ => Verdict::Passed,
+    }
+}

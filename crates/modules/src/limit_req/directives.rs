@@ -1,0 +1,192 @@
+//! The directives of the `limit_req` family and what nginx says about wrong ones. Boot only.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use clearway_base::log::Level as LogLevel;
+use clearway_base::units;
+use clearway_conf::error::message;
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_http::{Load, context, set};
+use clearway_zone::Zone;
+
+use super::rate::{REQUEST, Rate};
+use super::{LIMIT_CONF, LIMIT_REQ, Limit, LimitZone, Rule, ZONES_CONF, zones};
+
+/// The smallest zone that nginx accepts, bytes: eight pages.
+const ZONE_MIN_BYTES: u64 = 8 * 4096;
+
+/// `nodelay`: a delay, in thousandths of a request, that no excess reaches.
+const NO_DELAY: u64 = u64::MAX;
+
+const LOG_LEVELS: [(&str, LogLevel); 4] = [
+    ("info", LogLevel::Info),
+    ("notice", LogLevel::Notice),
+    ("warn", LogLevel::Warn),
+    ("error", LogLevel::Error),
+];
+
+pub(super) static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "limit_req_zone",
+        contexts: context::HTTP,
+        args: Args::TAKE3,
+        syntax: "limit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/s\nlimit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/m",
+        default: "",
+        doc: "Makes room in shared memory for the states of the values of a key, which may have variables, \
+              and says at which rate requests with the same value are to be served. Requests whose key is \
+              empty are not counted. A zone of 1m has room for 32 thousand values, whatever their length; \
+              where it is full the value is forgotten that is closest to being within the rate again. The \
+              states outlive reloads and workers; the key of a zone cannot be changed by a reload.",
+        handler: read_zone,
+    },
+    Spec {
+        name: "limit_req",
+        contexts: context::ALL,
+        args: Args::TAKE123,
+        syntax: "limit_req zone=NAME [burst=NUMBER] [nodelay | delay=NUMBER]",
+        default: "",
+        doc: "Applies a zone. What is beyond its rate waits until it is within the rate, up to `burst` \
+              requests (default 0); more are refused. With `delay=` that many do not wait, with `nodelay` \
+              none does. Several at one level all hold.",
+        handler: read_limit,
+    },
+    Spec {
+        name: "limit_req_log_level",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "limit_req_log_level info | notice | warn | error",
+        default: "limit_req_log_level error",
+        doc: "How severe a line about a request that was refused is. One about a request that waits is one \
+              step less severe.",
+        handler: |scope, directive| {
+            let setting = &mut scope.conf.location(&LIMIT_CONF).log_level;
+            set(directive, setting, |directive| directive.choice(0, &LOG_LEVELS))
+        },
+    },
+    Spec {
+        name: "limit_req_status",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "limit_req_status CODE",
+        default: "limit_req_status 503",
+        doc: "What a request that is refused is answered with, from 400 to 599.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.location(&LIMIT_CONF).status, |directive| {
+                Ok(directive.number_within(0, 400, Some(599))? as u16)
+            })
+        },
+    },
+    Spec {
+        name: "limit_req_dry_run",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "limit_req_dry_run on | off",
+        default: "limit_req_dry_run off",
+        doc: "Counts and logs, but lets all requests pass.",
+        handler: |scope, directive| {
+            let setting = &mut scope.conf.location(&LIMIT_CONF).dry_run;
+            set(directive, setting, |directive| directive.flag(0))
+        },
+    },
+];
+
+/// `TEXT "VALUE"`, on the line of the directive.
+fn refuse(directive: &Directive, text: &str, value: &[u8]) -> Error {
+    directive.error(message(&[&text, &" \"", &value, &"\""]))
+}
+
+fn no_zone(directive: &Directive) -> Error {
+    directive.error(message(&[&"\"", &directive.name, &"\" must have \"zone\" parameter"]))
+}
+
+fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let key_text = &directive.args[0];
+    let key = scope.conf.variables.compile(key_text, &directive.pos)?;
+    let mut named: Option<(Bytes, u64)> = None;
+    let mut rate = Rate::new(1, 1);
+    for arg in &directive.args[1..] {
+        if let Some(zone) = arg.strip_prefix(b"zone=") {
+            named = Some(zone_and_size(directive, arg, zone)?);
+        } else if arg.starts_with(b"rate=") {
+            rate = parse_rate(arg).ok_or_else(|| refuse(directive, "invalid rate", arg))?;
+        } else {
+            return Err(refuse(directive, "invalid parameter", arg));
+        }
+    }
+    let Some((name, bytes)) = named.filter(|(name, _)| !name.is_empty()) else {
+        return Err(no_zone(directive));
+    };
+    let zone = declare(scope.conf, directive, &name, bytes)?;
+    let rule = Rule { key, key_text: key_text.clone(), rate };
+    zone.rule.set(rule).map_err(|_| {
+        let bound = zone.rule.get().map_or(&b""[..], |rule| &rule.key_text);
+        let parts: [&dyn AsRef<[u8]>; 6] =
+            [&directive.name, &" \"", &name, &"\" is already bound to key \"", &bound, &"\""];
+        directive.error(message(&parts))
+    })
+}
+
+/// Takes `NAME:SIZE` apart.
+fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> Result<(Bytes, u64), Error> {
+    let colon = memchr::memchr(b':', zone);
+    let size = colon.and_then(|at| units::parse_size(&zone[at + 1..]));
+    let (Some(at), Some(bytes)) = (colon, size) else {
+        return Err(refuse(directive, "invalid zone size", arg));
+    };
+    if bytes < ZONE_MIN_BYTES {
+        return Err(directive.error(message(&[&"zone \"", arg, &"\" is too small"])));
+    }
+    Ok((arg.slice_ref(&zone[..at]), bytes))
+}
+
+/// `rate=NUMBERr/s` or `rate=NUMBERr/m`; without a unit per second.
+fn parse_rate(arg: &[u8]) -> Option<Rate> {
+    let (digits, seconds) = match arg {
+        [digits @ .., b'r', b'/', b's'] => (digits, 1),
+        [digits @ .., b'r', b'/', b'm'] => (digits, 60),
+        digits => (digits, 1),
+    };
+    let requests = units::parse_number(digits.strip_prefix(b"rate=")?).filter(|&number| number > 0)?;
+    Some(Rate::new(requests, seconds))
+}
+
+fn read_limit(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let mut zone = None;
+    let (mut burst, mut delay) = (0, 0);
+    let positive = |digits: &[u8]| units::parse_number(digits).filter(|&number| number > 0);
+    for arg in &directive.args {
+        if let Some(name) = arg.strip_prefix(b"zone=") {
+            zone = Some(declare(scope.conf, directive, name, 0)?);
+        } else if let Some(number) = arg.strip_prefix(b"burst=") {
+            burst = positive(number).ok_or_else(|| refuse(directive, "invalid burst value", arg))?;
+        } else if let Some(number) = arg.strip_prefix(b"delay=") {
+            delay = positive(number).ok_or_else(|| refuse(directive, "invalid delay value", arg))?;
+        } else if &arg[..] == b"nodelay" {
+            delay = NO_DELAY;
+        } else {
+            return Err(refuse(directive, "invalid parameter", arg));
+        }
+    }
+    let zone = zone.ok_or_else(|| no_zone(directive))?;
+    let limits = scope.conf.location(&LIMIT_CONF).limits.here();
+    if limits.iter().any(|limit| Arc::ptr_eq(&limit.zone, &zone)) {
+        return Err(directive.reject("is duplicate"));
+    }
+    let (burst, delay) = (burst.saturating_mul(REQUEST), delay.saturating_mul(REQUEST));
+    limits.push(Limit { zone, burst, delay });
+    Ok(())
+}
+
+/// The zone of that name; `bytes` is 0 where the directive does not say its size.
+fn declare(load: &mut Load, directive: &Directive, name: &[u8], bytes: u64) -> Result<Arc<LimitZone>, Error> {
+    let declared = zones(load)?.declare(name, bytes, LIMIT_REQ.name);
+    let zone: Arc<Zone> = declared.map_err(|message| directive.error(message))?;
+    let known = &mut load.main(&ZONES_CONF).zones;
+    if let Some(known) = known.iter().find(|known| Arc::ptr_eq(&known.zone, &zone)) {
+        return Ok(Arc::clone(known));
+    }
+    let new = Arc::new(LimitZone { zone, rule: OnceLock::new() });
+    known.push(Arc::clone(&new));
+    Ok(new)
+}

@@ -1,0 +1,53 @@
+//! What is counted about limits.
+
+use clearway_metrics::Counter;
+
+use super::Status;
+
+/// See its text.
+pub static PASSED: Counter =
+    Counter::new("limit_req_passed_total", "requests", "Requests that limit_req let pass at once.");
+
+/// See its text.
+pub static DELAYED: Counter =
+    Counter::new("limit_req_delayed_total", "requests", "Requests that limit_req made wait.");
+
+/// See its text.
+pub static REJECTED: Counter =
+    Counter::new("limit_req_rejected_total", "requests", "Requests that limit_req refused.");
+
+/// See its text.
+pub static DELAYED_DRY_RUN: Counter = Counter::new(
+    "limit_req_delayed_dry_run_total",
+    "requests",
+    "Requests that limit_req would have made wait without limit_req_dry_run.",
+);
+
+/// See its text.
+pub static REJECTED_DRY_RUN: Counter = Counter::new(
+    "limit_req_rejected_dry_run_total",
+    "requests",
+    "Requests that limit_req would have refused without limit_req_dry_run.",
+);
+
+/// See its text.
+pub static FORGOTTEN: Counter = Counter::new(
+    "limit_req_forgotten_total",
+    "keys",
+    "Keys that were forgotten before their excess had drained, since their zone was full: make it larger.",
+);
+
+/// Everything that is counted here, for the reference and the status API.
+pub static ALL: &[&Counter] =
+    &[&PASSED, &DELAYED, &REJECTED, &DELAYED_DRY_RUN, &REJECTED_DRY_RUN, &FORGOTTEN];
+
+/// The counter of what became of a request.
+pub(super) fn of(status: Status) -> &'static Counter {
+    match status {
+        Status::Passed => &PASSED,
+        Status::Delayed => &DELAYED,
+        Status::Rejected => &REJECTED,
+        Status::DelayedDryRun => &DELAYED_DRY_RUN,
+        Status::RejectedDryRun => &REJECTED_DRY_RUN,
+    }
+}
