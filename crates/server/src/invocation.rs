@@ -1,7 +1,8 @@
 //! How the process was started: what outlives the command line's own memory, which process titles
 //! overwrite. Made once on the main thread, before anything else looks at arguments.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clearway_os::title::Title;
 
@@ -18,6 +19,12 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// The program's name, without its directory.
+    pub(crate) fn name(&self) -> &OsStr {
+        let path = self.args.first().map(Path::new);
+        path.and_then(Path::file_name).unwrap_or(OsStr::new(env!("CARGO_PKG_NAME")))
+    }
+
     /// The title of a master process.
     pub(crate) fn master_title(&self) -> String {
         let args: Vec<_> = self.args.iter().map(|arg| arg.to_string_lossy()).collect();

@@ -18,6 +18,7 @@ use super::Failed;
 use super::listening::Listening;
 use crate::control::{HandedZone, Handover};
 use crate::core_conf::{CoreConf, ErrorLogSpec, ErrorLogTarget, Reader};
+use crate::fresh_files::FreshFiles;
 use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
 use crate::messages::DirectLog;
 use crate::options::Options;
@@ -48,7 +49,8 @@ impl Configuration {
         old: Option<&Self>,
         log: &dyn Sink,
     ) -> Result<Self, Failed> {
-        let writer = Arc::new(Writer::new(Box::new(Disk)));
+        let fresh = FreshFiles::default();
+        let writer = Arc::new(Writer::new(Box::new(fresh.clone())));
         let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
         let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
         let means = Means {
@@ -66,6 +68,7 @@ impl Configuration {
         let loaded = load::load(source, options, &means).map_err(|refused| {
             refused.warnings.iter().for_each(say);
             say(&refused.error);
+            fresh.remove();
             Failed
         })?;
         loaded.warnings.iter().for_each(say);

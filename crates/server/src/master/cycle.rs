@@ -347,7 +347,7 @@ impl<'a> Master<'a> {
     /// Starts a worker with the present configuration, and waits until it serves.
     fn start_worker(&mut self, log: &dyn Sink) -> Result<WorkerProcess, Failed> {
         let environment = environment(&self.config, &self.environment);
-        let worker = WorkerProcess::spawn(&environment, self.stderr_file());
+        let worker = WorkerProcess::spawn(self.invocation.name(), &environment, self.stderr_file());
         let mut worker = worker.map_err(|error| workers::cannot_start(&error, log))?;
         self.number += 1;
         let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);

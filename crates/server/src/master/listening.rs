@@ -104,7 +104,12 @@ impl Listening {
 
     /// Removes the files of all unix sockets, at the end.
     pub(crate) fn unlink_all(&self, log: &dyn Sink) {
-        self.entries.iter().for_each(|entry| bind::close_unix(&entry.request.address, log));
+        self.addresses().iter().for_each(|address| bind::close_unix(address, log));
+    }
+
+    /// What is listened on.
+    pub(crate) fn addresses(&self) -> Vec<ListenAddr> {
+        self.entries.iter().map(|entry| entry.request.address.clone()).collect()
     }
 
     /// Duplicates for a worker.

@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::Source;
+use clearway_net::bind;
 use clearway_os::child::{self, Forked, Standard};
 use clearway_os::signal::{self, Signal, SignalFd, SignalSet};
 
@@ -23,6 +24,7 @@ use configuration::Configuration;
 use cycle::{Descent, Master, Parts};
 use listening::Listening;
 
+use crate::early_log::EarlyLog;
 use crate::invocation::Invocation;
 use crate::messages::{Boot, say_emerg};
 use crate::options::Options;
@@ -35,7 +37,12 @@ pub struct Failed;
 /// it has to do then.
 #[must_use]
 pub fn is_worker() -> bool {
-    std::env::var_os(workers::WORKER_VARIABLE).is_some()
+    worker_name().is_some()
+}
+
+/// The name that a worker has in lists of processes.
+pub(crate) fn worker_name() -> Option<std::ffi::OsString> {
+    std::env::var_os(workers::WORKER_VARIABLE)
 }
 
 /// The signals that a server acts on.
@@ -64,12 +71,12 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
         say_emerg("signalfd()", &error);
         Failed
     })?;
-    let unlogged = Boot { log: None };
+    let early = EarlyLog::open(&invocation.options.error_log, Level::Notice);
     let variable = std::env::var(upgrade::VARIABLE).ok();
-    let inherited = variable.map(|value| upgrade::inherit(&value, &unlogged));
+    let inherited = variable.map(|value| upgrade::inherit(&value, &early));
     let is_heir = inherited.is_some();
     let old = Listening::inherited(inherited.unwrap_or_default());
-    let mut config = Configuration::read(source, &invocation.options, None, &unlogged)?;
+    let mut config = Configuration::read(source, &invocation.options, None, &early)?;
     let listening =
         old.open(&config.requests, config.core.loops(), &Boot { log: Some(&config.log.clone()) })?;
     announce(&config);
@@ -80,7 +87,8 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let descent = Descent { parent, inherited: is_heir, daemon: is_heir || launcher.is_some() };
     let (log, master_process) = (config.log.clone(), config.core.master_process());
     let boot = Boot { log: Some(&log) };
-    let parts = Parts { source, invocation, config, listening: listening.clone(), signals, descent };
+    let addresses = listening.addresses();
+    let parts = Parts { source, invocation, config, listening, signals, descent };
     let started = || {
         if let Some(launcher) = launcher {
             launcher.tell();
@@ -92,7 +100,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
         false => single::run(parts, &boot, started),
     };
     if result.is_err() && !is_heir {
-        listening.unlink_all(&log);
+        addresses.iter().for_each(|address| bind::close_unix(address, &log));
     }
     result
 }

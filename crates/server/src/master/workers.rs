@@ -1,7 +1,7 @@
 //! The worker processes of a master: starting them, telling them what to do, hearing of their end. The
 //! master's thread only.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -16,7 +16,8 @@ use clearway_os::signal::{self, Signal};
 use super::Failed;
 use crate::control::{Inbox, Order, Report};
 
-/// Tells the program that it is a worker, whose standard input is the socket to its master.
+/// Tells the program that it is a worker, whose standard input is the socket to its master, and the name
+/// that it has, which it is not started by.
 pub(super) const WORKER_VARIABLE: &str = "CLEARWAY_WORKER";
 
 /// What process lists show of a worker.
@@ -53,11 +54,15 @@ pub(crate) enum Answer {
 }
 
 impl WorkerProcess {
-    /// Starts one, which waits for its first `Load`. Its standard error is `stderr`, or the master's.
+    /// Starts one of this program's name, which waits for its first `Load`. Its standard error is `stderr`, or the master's.
     ///
     /// # Errors
     /// As fork(2) and execve(2).
-    pub(crate) fn spawn(environment: &[(OsString, OsString)], stderr: Option<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        name: &OsStr,
+        environment: &[(OsString, OsString)],
+        stderr: Option<OwnedFd>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair()?;
         // Not by name: the file may be another one by now, or gone.
         #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
@@ -66,7 +71,7 @@ impl WorkerProcess {
         command
             .env_clear()
             .envs(environment.iter().map(|(name, value)| (name, value)))
-            .env(WORKER_VARIABLE, "1")
+            .env(WORKER_VARIABLE, name)
             .stdin(Stdio::from(theirs))
             .stderr(stderr.map_or_else(Stdio::inherit, Stdio::from));
         #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
@@ -19,6 +20,9 @@ use crate::control::{Handover, Report};
 use crate::core_conf::Reader;
 use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
 use crate::pools::Pools;
+
+/// How long lines of the worker may keep those of the master that are to follow them waiting.
+const ORDER_LIMIT: Duration = Duration::from_millis(100);
 
 /// See the file's head.
 pub(crate) struct Builder {
@@ -70,7 +74,11 @@ impl Builder {
             let errno = Errno(&error);
             worker.lasting_log().log(Level::Alert, format_args!("listening on a loop failed {errno}"));
         }
-        self.files.keep(&self.names);
+        // Those that a configuration before still writes to are opened by the worker as well if they are
+        // asked for again: it must find them here.
+        let live = self.writer.files().unwrap_or_default();
+        self.files
+            .keep(|path| self.names.iter().chain(live.iter().map(|(path, _)| path)).any(|name| name == path));
     }
 
     /// Has the worker write to these files from now on.
@@ -83,6 +91,12 @@ impl Builder {
     pub(crate) fn reopen_by_itself(&self, worker: &Worker) {
         self.files.clear();
         worker.reopen_logs();
+    }
+
+    /// Has what was logged so far written, unless the disk is slow.
+    pub(crate) fn flush(&self) {
+        // What takes longer is written all the same, a little later.
+        let _ = self.writer.flush(ORDER_LIMIT);
     }
 
     /// Writes what is logged and not written. What cannot be written in time is lost.

@@ -20,9 +20,9 @@ impl HandedFiles {
         self.lock().extend(files.into_iter().map(|(path, fd)| (path, File::from(fd))));
     }
 
-    /// Forgets all others.
-    pub(crate) fn keep(&self, names: &[PathBuf]) {
-        self.lock().retain(|path, _| names.contains(path));
+    /// Forgets those that are not `wanted`.
+    pub(crate) fn keep(&self, wanted: impl Fn(&Path) -> bool) {
+        self.lock().retain(|path, _| wanted(path));
     }
 
     /// Forgets all, so that names are opened by the worker itself from now on.

@@ -9,7 +9,7 @@ pub mod process;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -98,8 +98,8 @@ pub(crate) struct Worker {
     shutdown_timeout: Option<Duration>,
     /// When connections that are older than a configuration are closed (`worker_shutdown_timeout`).
     deadlines: Vec<(Instant, u64)>,
-    /// Listeners that were removed and may have connections yet.
-    retired: Vec<Arc<Listener>>,
+    /// Listeners that were removed, for as long as they have connections.
+    retired: Vec<Weak<Listener>>,
     ended: Arc<Ended>,
     /// Of configurations that ended without having had anything to serve.
     unserved: Vec<Arc<Identities>>,
@@ -259,7 +259,7 @@ impl Worker {
         for active in before {
             active.stop.stop();
             active.listener.stop();
-            self.retired.push(active.listener);
+            self.retired.push(Arc::downgrade(&active.listener));
         }
         result
     }
@@ -289,7 +289,7 @@ impl Worker {
         for active in self.active.drain(..) {
             active.stop.stop();
             active.listener.stop();
-            self.retired.push(active.listener);
+            self.retired.push(Arc::downgrade(&active.listener));
         }
         let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, u64::MAX));
         self.deadlines.extend(deadline);
@@ -310,9 +310,10 @@ impl Worker {
         let now = Instant::now();
         let due = self.deadlines.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max();
         self.deadlines.retain(|(at, _)| *at > now);
-        self.retired.retain(|listener| Arc::strong_count(listener) > 1);
+        self.retired.retain(|listener| listener.strong_count() > 0);
         if let Some(number) = due {
-            let listeners = self.active.iter().map(|active| &active.listener).chain(&self.retired);
+            let active = self.active.iter().map(|active| Arc::clone(&active.listener));
+            let listeners = active.chain(self.retired.iter().filter_map(Weak::upgrade));
             listeners.for_each(|listener| listener.close_older(number));
             self.runtime.wake_all();
         }

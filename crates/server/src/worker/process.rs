@@ -28,6 +28,9 @@ struct Over;
 /// has started.
 #[must_use]
 pub fn run() -> ExitCode {
+    let name = crate::master::worker_name().unwrap_or_default();
+    // A name that cannot be shown is not worth failing for.
+    let _ = clearway_os::title::set_thread_name(&name.to_string_lossy());
     let started = crate::master::signals().and_then(|signals| Ok((signals, take_channel()?)));
     let (signals, channel) = match started {
         Ok(started) => started,
@@ -112,7 +115,12 @@ impl Process {
             while let Ok(Some(order)) = self.inbox.order() {
                 self.obey(order, &mut worker);
             }
-            for identities in worker.take_ended() {
+            let ended = worker.take_ended();
+            if !ended.is_empty() {
+                // The last words come before the master's line about the end.
+                self.builder.flush();
+            }
+            for identities in ended {
                 self.report(&Report::Gone { identities });
             }
             if !self.connected && self.state == State::Serving {
