@@ -17,7 +17,7 @@ use clearway_zone::Zones;
 
 use crate::core_conf::{CoreConf, ErrorLogTarget, Reader};
 use crate::early_log::{Console, EarlyLog, say};
-use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
+use crate::load::{self, Loaded, Means};
 use crate::master::Failed;
 use crate::messages::DirectLog;
 use crate::options::{Extent, Options, Test};
@@ -91,7 +91,8 @@ impl Unopened {
             zones: &Arc::new(Zones::create(None)),
             pools: &Pools::default(),
             default_port: if clearway_os::process::is_root() { 80 } else { 8000 },
-            default_access_log: DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
+            // A server that may not write the one that holds where nothing is said runs without it.
+            default_access_log: DefaultAccessLog::Off,
             lasting_log: None,
         };
         let say = |error: &clearway_conf::Error| {

@@ -6,6 +6,7 @@ pub mod check;
 mod control;
 pub mod core_conf;
 pub mod early_log;
+mod fresh_files;
 pub mod invocation;
 pub mod load;
 pub mod master;
