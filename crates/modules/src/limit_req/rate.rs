@@ -35,9 +35,9 @@ impl Rate {
         let ahead = i128::from(drained) - i128::from(ticks(now_ms));
         // The moment was rounded by half a tick at most. nginx rounds what has drained down.
         let rounding = (i128::from(self.0) / 2 + 1).min(TICKS_PER_S / 2);
-        let numerator = ahead * i128::from(self.0) - rounding;
-        let before = -(-numerator).div_euclid(TICKS_PER_S);
-        u64::try_from((before + i128::from(REQUEST)).max(0)).unwrap_or(u64::MAX)
+        let drains = ahead.saturating_mul(i128::from(self.0)).saturating_sub(rounding);
+        let before = drains.saturating_add(TICKS_PER_S - 1).div_euclid(TICKS_PER_S);
+        u64::try_from(before.saturating_add(i128::from(REQUEST)).max(0)).unwrap_or(u64::MAX)
     }
 
     /// What is to be kept for a key that has this excess at `now_ms`.
