@@ -13,6 +13,7 @@ pub mod load;
 pub mod ports;
 mod prefix;
 pub mod process;
+pub mod proofs;
 pub mod response;
 pub mod server;
 mod setup;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::binary::Binary;
@@ -36,7 +36,11 @@ pub struct Setup {
     ready: Vec<String>,
     place: Place,
     mode: Mode,
+    prepare: Option<Prepare>,
 }
+
+/// What is done to a prefix.
+type Prepare = Box<dyn Fn(&Path)>;
 
 /// Which file of the program is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,6 +81,7 @@ impl Setup {
             ready: Vec::new(),
             place: Place::Built,
             mode: Mode::Foreground,
+            prepare: None,
         }
     }
 
@@ -96,6 +101,13 @@ impl Setup {
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// Does this to the prefix when everything else is in it.
+    #[must_use]
+    pub fn prepared(mut self, prepare: impl Fn(&Path) + 'static) -> Self {
+        self.prepare = Some(Box::new(prepare));
         self
     }
 
@@ -212,11 +224,14 @@ impl Setup {
             program = prefix.dir.join(self.program_name());
             fs::copy(&self.binary.path, &program).expect("the prefix has room for the program");
         }
+        if let Some(prepare) = &self.prepare {
+            prepare(&prefix.dir);
+        }
         let child = self.spawn(&prefix, &program);
         Server { leader: Leader::Child(child), program, prefix, exited: None }
     }
 
-    fn spawn(&self, prefix: &Prefix, program: &std::path::Path) -> Child {
+    fn spawn(&self, prefix: &Prefix, program: &Path) -> Child {
         let said = fs::File::create(prefix.dir.join("stderr.log")).expect("the prefix is writable");
         let mut words = self.wrapper.iter().map(PathBuf::from).chain([program.to_owned()]);
         let mut command = Command::new(words.next().expect("the program at least"));

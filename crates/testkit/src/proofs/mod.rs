@@ -1,0 +1,31 @@
+//! What the server promises of its processes, each as one scenario that is played at two sizes: in the
+//! tests, which assert what cannot depend on the machine, and as a measurement (`clearway-bench`). Every
+//! scenario runs with nginx too, except for what nginx does not promise.
+
+mod crash;
+mod logs;
+mod reload;
+mod upgrade;
+
+pub use crash::{Crash, CrashReport};
+pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
+pub use reload::{Reload, ReloadReport};
+pub use upgrade::upgrade;
+
+/// The body of every answer of [`deployed`] servers that are not given another.
+pub const BODY: &str = "here";
+
+/// A configuration as people deploy it, in the foreground: master and worker, two loops, logs,
+/// connections that are kept.
+pub fn deployed(main: &str, http: &str) -> String {
+    format!(
+        "daemon off;\nworker_processes 2;\npid nginx.pid;\nerror_log logs/error.log notice;\n{main}\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\n%%TEMP%%\nkeepalive_timeout 300s;\nkeepalive_requests 100000000;\n{http}\n}}\n"
+    )
+}
+
+/// How many lines of the text hold a word.
+fn lines_with(text: &str, word: &str) -> u64 {
+    text.lines().filter(|line| line.contains(word)).count() as u64
+}
