@@ -1,4 +1,4 @@
-//! Clocks. The vDSO answers the first two without entering the kernel.
+//! Clocks. The vDSO answers them without entering the kernel.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,6 +12,13 @@ pub fn monotonic_ns() -> u64 {
 #[must_use]
 pub fn monotonic_ms() -> u64 {
     monotonic_ns() / 1_000_000
+}
+
+/// Milliseconds of `CLOCK_MONOTONIC` as of the last tick of the kernel, up to 10 ms ago: a fifth of the
+/// price.
+#[must_use]
+pub fn coarse_ms() -> u64 {
+    nanoseconds(clock_gettime(ClockId::MonotonicCoarse)) / 1_000_000
 }
 
 /// Milliseconds since the epoch (`CLOCK_REALTIME`).
@@ -34,5 +41,8 @@ mod tests {
         assert!(wall > 1_600_000_000_000);
         while monotonic_ns() == mono {}
         assert!(monotonic_ns() > mono);
+        let coarse = coarse_ms();
+        assert!(coarse <= monotonic_ms());
+        while coarse_ms() == coarse {}
     }
 }

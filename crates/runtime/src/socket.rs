@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use clearway_os::epoll::EventFlags;
+use clearway_os::page_cache;
 use clearway_os::socket::{self as sys, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -93,6 +94,15 @@ impl Socket {
         })
     }
 
+    /// recv(2) as [`Socket::poll_read_vec`], but at once, whatever is known of the socket's readiness: for
+    /// a last look before it is closed.
+    ///
+    /// # Errors
+    /// As recv(2).
+    pub fn try_read_vec(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        sys::recv_into(self.fd.as_fd(), buf)
+    }
+
     /// send(2).
     ///
     /// # Errors
@@ -107,6 +117,21 @@ impl Socket {
     /// As writev(2), or epoll_ctl(2) at the first wait.
     pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.poll_writing(cx, || sys::writev(self.fd.as_fd(), bufs))
+    }
+
+    /// sendfile(2) of up to `count` bytes of `file` from `offset`; 0 is the end of the file. What is not
+    /// in memory of the file is waited for, so that has to be known before.
+    ///
+    /// # Errors
+    /// As sendfile(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, || page_cache::send(self.fd.as_fd(), file, offset, count))
     }
 
     /// Ends the writing direction.

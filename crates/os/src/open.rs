@@ -1,0 +1,151 @@
+//! Names in a file system: opened for reading with or without waiting for a disk. Any thread; only
+//! [`Walk::Cached`] is for loops.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+/// What a descriptor is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading. `O_NONBLOCK`, so that a FIFO without a writer holds nobody; regular files do not care.
+    #[default]
+    Read,
+    /// The same, of a directory (`O_DIRECTORY`): what is none is ENOTDIR.
+    Directory,
+    /// The place alone (`O_PATH`): the file is not opened, and needs no permission to be read.
+    Path,
+}
+
+/// What is done with symbolic links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// They are followed.
+    #[default]
+    Follow,
+    /// One at the end of the path is ELOOP (`O_NOFOLLOW`), or with [`Access::Path`] the thing itself.
+    NotLast,
+    /// Any in the path is ELOOP (`RESOLVE_NO_SYMLINKS`).
+    Never,
+}
+
+/// How a name is opened; the default is for reading, links followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// What the descriptor is for.
+    pub access: Access,
+    /// What is done with symbolic links.
+    pub links: Links,
+}
+
+/// Whether looking up names may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// Only names in the kernel's cache are found (`RESOLVE_CACHED`, Linux 5.12); EAGAIN if one is not.
+    /// What is missing in the cache as well (ENOENT) is an answer. **Blocks** all the same where
+    /// opening itself asks somebody else: file systems in user space or on a network.
+    Cached,
+    /// **Blocks**, for as long as the disks take.
+    Full,
+}
+
+/// Opens `path`, relative to the directory `at` if there is one, otherwise to the working directory.
+///
+/// # Errors
+/// As openat2(2), EINVAL for a path with a NUL. EAGAIN: it is not known without waiting, see
+/// [`Walk::Cached`]. ENOSYS, or in a sandbox EPERM: the kernel has no openat2, which [`Walk::Cached`]
+/// and [`Links::Never`] need.
+pub fn open(at: Option<BorrowedFd<'_>>, path: &Path, how: How, walk: Walk) -> io::Result<OwnedFd> {
+    let at = at.unwrap_or(CWD);
+    let (flags, resolve) = flags(how, walk);
+    let fd = if resolve.is_empty() {
+        rustix::fs::openat(at, path, flags, Mode::empty())?
+    } else {
+        rustix::fs::openat2(at, path, flags, Mode::empty(), resolve)?
+    };
+    Ok(fd)
+}
+
+/// The flags of open(2), and those of openat2(2) if it is needed.
+fn flags(how: How, walk: Walk) -> (OFlags, ResolveFlags) {
+    let mut flags = OFlags::CLOEXEC;
+    flags |= match how.access {
+        Access::Read => OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK,
+        Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK,
+        Access::Path => OFlags::PATH,
+    };
+    let mut resolve = ResolveFlags::empty();
+    match how.links {
+        Links::Follow => {}
+        Links::NotLast => flags |= OFlags::NOFOLLOW,
+        Links::Never => resolve |= ResolveFlags::NO_SYMLINKS,
+    }
+    if walk == Walk::Cached {
+        resolve |= ResolveFlags::CACHED;
+    }
+    (flags, resolve)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn code(result: io::Result<OwnedFd>) -> Option<Errno> {
+        result.err().and_then(|error| Errno::from_io_error(&error))
+    }
+
+    /// A directory with a file `f`, a link `l` to it and a link `d` to the directory.
+    fn scratch() -> (std::path::PathBuf, OwnedFd) {
+        let path = std::env::temp_dir().join(format!("clearway-os-open-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        rustix::fs::mkdir(&path, Mode::RWXU).unwrap();
+        let how = How { access: Access::Directory, ..How::default() };
+        let dir = open(None, &path, how, Walk::Full).unwrap();
+        let create = OFlags::CREATE | OFlags::WRONLY;
+        drop(rustix::fs::openat(&dir, "f", create, Mode::RUSR).unwrap());
+        rustix::fs::symlinkat("f", &dir, "l").unwrap();
+        rustix::fs::symlinkat(".", &dir, "d").unwrap();
+        (path, dir)
+    }
+
+    #[test]
+    fn links_and_kinds_are_judged_with_and_without_waiting() {
+        let (path, dir) = scratch();
+        let at = Some(dir.as_fd());
+        for walk in [Walk::Full, Walk::Cached] {
+            let open =
+                |name: &str, access, links| code(open(at, Path::new(name), How { access, links }, walk));
+            if open("f", Access::Read, Links::Follow) == Some(Errno::NOSYS) {
+                continue;
+            }
+            assert_eq!(open("d/l", Access::Read, Links::Follow), None);
+            assert_eq!(open("d/f", Access::Read, Links::NotLast), None);
+            assert_eq!(open("l", Access::Read, Links::NotLast), Some(Errno::LOOP));
+            assert_eq!(open("d/f", Access::Read, Links::Never), Some(Errno::LOOP));
+            assert_eq!(open("l", Access::Path, Links::NotLast), None);
+            assert_eq!(open("f", Access::Directory, Links::Follow), Some(Errno::NOTDIR));
+            assert_eq!(open("d", Access::Directory, Links::Follow), None);
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_nobody_asked_for_is_not_known_without_waiting() {
+        let (path, dir) = scratch();
+        let missing = || open(Some(dir.as_fd()), Path::new("missing"), How::default(), Walk::Cached);
+        let first = code(missing());
+        if first != Some(Errno::NOSYS) {
+            assert_eq!(first, Some(Errno::AGAIN));
+            let full = open(Some(dir.as_fd()), Path::new("missing"), How::default(), Walk::Full);
+            assert_eq!(code(full), Some(Errno::NOENT));
+            assert_eq!(code(missing()), Some(Errno::NOENT), "known by now");
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

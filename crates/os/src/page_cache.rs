@@ -1,0 +1,214 @@
+//! Asking and filling the page cache. [`read_cached`] and [`count_cached`] never wait for a disk;
+//! whatever else says **Blocks**.
+#![expect(unsafe_code, reason = "calls that rustix does not wrap, or not for uninitialised memory")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::Advice;
+
+/// `cachestat` has this number everywhere but on Alpha (Linux 6.5).
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// pread(2) of what is in memory, appended to `buf`, `count` bytes at most (`RWF_NOWAIT`): 0 is the end
+/// of the file, fewer than asked for the end of the file or of what is in memory.
+///
+/// # Errors
+/// As preadv2(2). EAGAIN: nothing is in memory at `offset`, and a small read-ahead was started there,
+/// which itself waits if the queue of the disk is full. EOPNOTSUPP: the file system cannot tell.
+/// ENOSYS: the kernel cannot.
+pub fn read_cached(file: BorrowedFd<'_>, buf: &mut Vec<u8>, offset: u64, count: usize) -> io::Result<usize> {
+    buf.reserve(count);
+    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let room = &mut buf.spare_capacity_mut()[..count];
+    let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // SAFETY: the one vector describes memory that is ours to write to until the call returns.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) };
+    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written `read` bytes, no more than `count`, behind the old length.
+    unsafe { buf.set_len(buf.len() + read) };
+    Ok(read)
+}
+
+/// Whether the byte at `offset` is in memory; a file that ends before it has nothing to wait for.
+///
+/// # Errors
+/// As [`read_cached`], EAGAIN excepted.
+pub fn is_cached(file: BorrowedFd<'_>, offset: u64) -> io::Result<bool> {
+    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut byte = 0_u8;
+    let vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: the one vector describes `byte`, which outlives the call.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) };
+    if read >= 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
+}
+
+/// `struct cachestat_range`.
+#[repr(C)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+/// `struct cachestat`.
+#[repr(C)]
+#[derive(Default)]
+struct Counts {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// How many of the pages of [`pages`] are in memory, those included that are still being read. Has no
+/// side effect. Some file systems that have others below them always say 0 (overlayfs).
+///
+/// # Errors
+/// EPERM for a file that is another's and may not be written, EOPNOTSUPP on hugetlbfs, ENOSYS before
+/// Linux 6.5.
+pub fn count_cached(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
+    if length == 0 {
+        // For the kernel this would be the rest of the file.
+        return Ok(0);
+    }
+    let range = Range { offset, length };
+    let mut counts = Counts::default();
+    let fd = file.as_raw_fd();
+    // SAFETY: reads one range and writes one set of counts, both in the kernel's layout and alive.
+    let result = unsafe { libc::syscall(SYS_CACHESTAT, fd, &raw const range, &raw mut counts, 0_u32) };
+    if result == 0 { Ok(counts.cached) } else { Err(io::Error::last_os_error()) }
+}
+
+/// In how many pages `length` bytes from `offset` lie.
+#[must_use]
+pub fn pages(offset: u64, length: u64) -> u64 {
+    let size = rustix::param::page_size() as u64;
+    match offset.saturating_add(length).checked_sub(1) {
+        Some(last) if length > 0 => last / size - offset / size + 1,
+        _ => 0,
+    }
+}
+
+/// Starts reading a range into memory without waiting for it, though for room in the disk's queue:
+/// **blocks**.
+///
+/// # Errors
+/// As posix_fadvise(2).
+pub fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    advise(file, offset, length, Advice::WillNeed)
+}
+
+/// Drops what is clean in memory of a range of the file: for tests and measurements. **Blocks.**
+///
+/// # Errors
+/// As posix_fadvise(2).
+pub fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    advise(file, offset, length, Advice::DontNeed)
+}
+
+/// sendfile(2) from `offset`, `count` bytes at most; 0 is the end of the file. **Blocks** where the file
+/// is not in memory. SIGPIPE must be ignored.
+///
+/// # Errors
+/// As sendfile(2): EAGAIN when the socket takes no more, EINVAL for a file that cannot be mapped.
+pub fn send(to: BorrowedFd<'_>, file: BorrowedFd<'_>, mut offset: u64, count: usize) -> io::Result<usize> {
+    Ok(rustix::fs::sendfile(to, file, Some(&mut offset), count)?)
+}
+
+fn advise(file: BorrowedFd<'_>, offset: u64, length: u64, advice: Advice) -> io::Result<()> {
+    match std::num::NonZero::new(length) {
+        Some(length) => Ok(rustix::fs::fadvise(file, offset, Some(length), advice)?),
+        // For the kernel this would be the rest of the file.
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    const SIZE: usize = 1 << 20;
+
+    /// A file on a disk, synced, so that it can be forgotten.
+    fn file(name: &str) -> std::fs::File {
+        let path = std::env::temp_dir().join(format!("clearway-os-{name}-{}", std::process::id()));
+        let mut file =
+            std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(&vec![7; SIZE]).unwrap();
+        file.sync_all().unwrap();
+        file
+    }
+
+    fn is(error: &io::Error, code: Errno) -> bool {
+        error.raw_os_error() == Some(code.raw_os_error())
+    }
+
+    #[test]
+    fn what_is_in_memory_is_read_and_the_rest_is_not() {
+        let file = file("read-cached");
+        let mut buf = vec![1];
+        match read_cached(file.as_fd(), &mut buf, SIZE as u64 - 3, 10) {
+            Err(error) if is(&error, Errno::OPNOTSUPP) => {
+                eprintln!("skipped: this file system cannot tell what is in memory");
+                return;
+            }
+            result => assert_eq!(result.unwrap(), 3, "to the end of the file"),
+        }
+        assert_eq!(buf, [1, 7, 7, 7]);
+        assert_eq!(read_cached(file.as_fd(), &mut buf, SIZE as u64, 10).unwrap(), 0);
+        assert!(is_cached(file.as_fd(), 0).unwrap());
+        assert!(is_cached(file.as_fd(), SIZE as u64 + 5).unwrap());
+        forget(file.as_fd(), 0, SIZE as u64).unwrap();
+        assert!(!is_cached(file.as_fd(), SIZE as u64 / 2).unwrap());
+        forget(file.as_fd(), 0, SIZE as u64).unwrap();
+        let error = read_cached(file.as_fd(), &mut buf, 0, 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(buf.len(), 4);
+    }
+
+    #[test]
+    fn pages_in_memory_are_counted() {
+        let file = file("count-cached");
+        let all = pages(0, SIZE as u64);
+        match count_cached(file.as_fd(), 0, SIZE as u64) {
+            Err(error) if is(&error, Errno::NOSYS) || is(&error, Errno::PERM) => {
+                eprintln!("skipped: no cachestat");
+                return;
+            }
+            result => assert_eq!(result.unwrap(), all),
+        }
+        assert_eq!(count_cached(file.as_fd(), 5, 0).unwrap(), 0);
+        forget(file.as_fd(), 0, SIZE as u64).unwrap();
+        assert!(count_cached(file.as_fd(), 0, SIZE as u64).unwrap() < all);
+        read_ahead(file.as_fd(), 0, 4096).unwrap();
+        assert!(count_cached(file.as_fd(), 0, 4096).unwrap() > 0, "counted while it is being read");
+    }
+
+    #[test]
+    fn pages_are_counted_at_both_ends() {
+        let size = rustix::param::page_size() as u64;
+        assert_eq!([pages(0, 0), pages(7, 0), pages(0, 1), pages(size - 1, 1)], [0, 0, 1, 1]);
+        assert_eq!([pages(size - 1, 2), pages(0, size + 1), pages(u64::MAX, 5)], [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_file_goes_out_from_an_offset() {
+        let file = file("send");
+        let (to, from) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(send(to.as_fd(), file.as_fd(), SIZE as u64 - 5, 100).unwrap(), 5);
+        assert_eq!(send(to.as_fd(), file.as_fd(), SIZE as u64, 100).unwrap(), 0);
+        let mut buf = Vec::with_capacity(10);
+        assert_eq!(crate::socket::recv_into(from.as_fd(), &mut buf).unwrap(), 5);
+    }
+}
