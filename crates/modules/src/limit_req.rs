@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::Error;
-use clearway_conf::error::message;
 use clearway_http::{
     Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Presence,
     Setting, Step, Value, VariableKind, VariableSpec, View,
@@ -28,7 +27,6 @@ pub static LIMIT_REQ: Module = Module {
     confs: &[&ZONES_CONF, &LIMIT_CONF],
     variables: VARIABLES,
     phases: PHASES,
-    finish: Some(open_zones),
     ..Module::EMPTY
 };
 
@@ -150,31 +148,6 @@ impl Status {
 
 fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
-}
-
-/// Gives the zones their memory, when all directives were read.
-fn open_zones(load: &mut Load) -> Result<(), Error> {
-    if load.main(&ZONES_CONF).zones.is_empty() {
-        return Ok(());
-    }
-    zones(load)?.open(LIMIT_REQ.name).map_err(Error::unplaced)?;
-    for LimitZone { zone, rule } in load.main(&ZONES_CONF).zones.iter().map(|zone| &**zone) {
-        let Some(Rule { key_text, .. }) = rule.get() else { continue };
-        zone.check_label(key_text).map_err(|previous| {
-            let name = zone.name();
-            let parts: [&dyn AsRef<[u8]>; 7] = [
-                &"limit_req \"",
-                &name,
-                &"\" uses the \"",
-                key_text,
-                &"\" key while previously it used the \"",
-                &previous,
-                &"\" key",
-            ];
-            Error::unplaced(message(&parts))
-        })?;
-    }
-    Ok(())
 }
 
 fn zones(load: &Load) -> Result<Arc<Zones>, Error> {

@@ -129,6 +129,7 @@ fn load_with(
         None => None,
     };
     core.finish(whole.insert(Vec::new()))?;
+    means.zones.open().map_err(Error::unplaced)?;
     Ok(Loaded { core, snapshot, log, pools, files: loader.files().to_vec(), warnings: Warnings::default() })
 }
 

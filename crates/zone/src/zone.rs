@@ -2,9 +2,8 @@
 //! complete. Declared and opened at boot, used by any thread afterwards.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use clearway_os::shared_memory::SharedMemory;
 
@@ -24,8 +23,11 @@ pub struct Zone {
     module: &'static str,
     /// 0 until a directive has said it.
     bytes: AtomicU64,
+    when_opened: Mutex<Option<Box<WhenOpened>>>,
     opened: OnceLock<Opened>,
 }
+
+type WhenOpened = dyn FnOnce(&Zone) -> Result<(), Vec<u8>> + Send;
 
 struct Opened {
     memory: Arc<Memory>,
@@ -34,7 +36,13 @@ struct Opened {
 
 impl Zone {
     pub(crate) fn declared(name: &[u8], module: &'static str, bytes: u64) -> Self {
-        Self { name: name.into(), module, bytes: AtomicU64::new(bytes), opened: OnceLock::new() }
+        Self {
+            name: name.into(),
+            module,
+            bytes: AtomicU64::new(bytes),
+            when_opened: Mutex::new(None),
+            opened: OnceLock::new(),
+        }
     }
 
     /// Its name in the configuration.
@@ -69,10 +77,21 @@ impl Zone {
         self.opened.get().is_some()
     }
 
-    pub(crate) fn open(&self, memory: Arc<Memory>) {
+    /// Has `look` called once the zone has its memory: to see whether what is in it can be used. What it
+    /// objects is why the configuration is refused.
+    ///
+    /// # Panics
+    /// If a thread has panicked here before.
+    pub fn when_opened(&self, look: impl FnOnce(&Self) -> Result<(), Vec<u8>> + Send + 'static) {
+        *self.when_opened.lock().expect("nothing panics in between") = Some(Box::new(look));
+    }
+
+    pub(crate) fn open(&self, memory: Arc<Memory>) -> Result<(), Vec<u8>> {
         let secret = Header::prepare(memory.shared.words()).secret();
         let first = self.opened.set(Opened { memory, secret }).is_ok();
         debug_assert!(first, "a zone is opened once");
+        let look = self.when_opened.lock().expect("nothing panics in between").take();
+        look.map_or(Ok(()), |look| look(self))
     }
 
     pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {

@@ -98,19 +98,19 @@ impl Zones {
         Ok(Arc::clone(zone))
     }
 
-    /// Gives all zones of a module their memory, when all of the module's directives were read. For a
-    /// module's `finish`; zones that are open already stay as they are.
+    /// Gives all zones their memory, when the whole configuration was read, and has their modules look at
+    /// it (`Zone::when_opened`). Zones that are open already stay as they are.
     ///
     /// # Errors
-    /// For a zone that is used and whose size no directive has said, in nginx's words, or when the
-    /// system refuses.
-    pub fn open(&self, module: &str) -> Result<(), Vec<u8>> {
-        for zone in self.zones().iter().filter(|zone| zone.module() == module && !zone.is_open()) {
+    /// For a zone that is used and whose size no directive has said, in nginx's words; when the system
+    /// refuses; what a module says.
+    pub fn open(&self) -> Result<(), Vec<u8>> {
+        for zone in self.zones().iter().filter(|zone| !zone.is_open()) {
             if zone.bytes() == 0 {
                 return Err([b"zero size shared memory zone \"", zone.name(), b"\""].concat());
             }
             let memory = self.memory_for(&zone.key()).map_err(|error| refused(zone, &error))?;
-            zone.open(memory);
+            zone.open(memory)?;
         }
         Ok(())
     }
@@ -187,14 +187,14 @@ mod tests {
             text(zones.declare(b"one", 65536, "limit_conn")),
             "the shared memory zone \"one\" is already declared for a different use"
         );
+        assert_eq!(zones.open(), Ok(()));
         zones.declare(b"two", 0, "limit_conn").unwrap();
-        assert_eq!(zones.open("limit_req"), Ok(()));
-        assert_eq!(text(zones.open("limit_conn")), "zero size shared memory zone \"two\"");
+        assert_eq!(text(zones.open()), "zero size shared memory zone \"two\"");
     }
 
     fn open(zones: &Zones, bytes: u64) -> Arc<Zone> {
         let zone = zones.declare(b"one", bytes, "limit_req").unwrap();
-        zones.open("limit_req").unwrap();
+        zones.open().unwrap();
         zone
     }
 
@@ -222,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn a_module_looks_at_what_is_opened() {
+        let zones = Zones::create(None);
+        let zone = zones.declare(b"one", 65536, "limit_req").unwrap();
+        zone.when_opened(|zone| zone.check_label(b"$host"));
+        assert_eq!(zones.open(), Ok(()));
+        let next = Zones::create(Some(&zones));
+        let zone = next.declare(b"one", 65536, "limit_req").unwrap();
+        zone.when_opened(|zone| zone.check_label(b"$uri").map_err(|before| [b"not ", &before[..]].concat()));
+        assert_eq!(text(next.open()), "not $host");
+    }
+
+    #[test]
     fn a_worker_maps_what_it_is_handed() {
         let master = Zones::create(None);
         let in_master = open(&master, 65536);
@@ -240,7 +252,7 @@ mod tests {
         let other = worker();
         other.declare(b"one", 32768, "limit_req").unwrap();
         assert_eq!(
-            text(other.open("limit_req")),
+            text(other.open()),
             "shared memory zone \"one\" of 32768 bytes failed (the master has not handed it over)"
         );
         assert!(worker().list().is_empty());

@@ -25,7 +25,7 @@ const AT_WORK: &str = "at work";
 
 fn open(zones: &Zones) -> Arc<Zone> {
     let zone = zones.declare(NAME, BYTES, MODULE).unwrap();
-    zones.open(MODULE).unwrap();
+    zones.open().unwrap();
     zone
 }
 

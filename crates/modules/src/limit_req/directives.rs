@@ -118,12 +118,30 @@ fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
         return Err(no_zone(directive));
     };
     let zone = declare(scope.conf, directive, &name, bytes)?;
+    let label = key_text.clone();
+    zone.zone.when_opened(move |zone| check_key(zone, &label));
     let rule = Rule { key, key_text: key_text.clone(), rate };
     zone.rule.set(rule).map_err(|_| {
         let bound = zone.rule.get().map_or(&b""[..], |rule| &rule.key_text);
         let parts: [&dyn AsRef<[u8]>; 6] =
             [&directive.name, &" \"", &name, &"\" is already bound to key \"", &bound, &"\""];
         directive.error(message(&parts))
+    })
+}
+
+/// The states in a zone are of the values of one key.
+fn check_key(zone: &Zone, key: &[u8]) -> Result<(), Vec<u8>> {
+    zone.check_label(key).map_err(|previous| {
+        let parts: [&dyn AsRef<[u8]>; 7] = [
+            &"limit_req \"",
+            &zone.name(),
+            &"\" uses the \"",
+            &key,
+            &"\" key while previously it used the \"",
+            &previous,
+            &"\" key",
+        ];
+        message(&parts)
     })
 }
 
