@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::CpuSet;
 
 /// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
 const NICE_LIMIT_MAX: u64 = 40;
@@ -121,22 +120,6 @@ pub fn set_priority(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
-/// Lets the calling thread, and those that it starts, run on these processors only (counted from 0).
-///
-/// # Errors
-/// As sched_setaffinity(2): EINVAL if none of them is there. `InvalidInput` as well for a number that
-/// no processor can have.
-pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        if cpu >= CpuSet::MAX_CPU {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such processor"));
-        }
-        set.set(cpu);
-    }
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
 /// Lets the process dump a core, and read its own files in /proc, again: a change of user takes both.
 ///
 /// # Errors
@@ -176,18 +159,6 @@ mod tests {
         let before = descriptors_max();
         assert_eq!(raise_descriptors(1), before);
         grow_descriptor_table(before.unwrap_or(1024).min(4096));
-    }
-
-    #[test]
-    fn affinity_is_of_this_thread_and_of_processors_that_are_there() {
-        let before = rustix::thread::sched_getaffinity(None).unwrap();
-        let some = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap();
-        set_affinity(&[some]).unwrap();
-        let after = rustix::thread::sched_getaffinity(None).unwrap();
-        assert!(after.is_set(some) && after.count() == 1);
-        for none in [&[][..], &[CpuSet::MAX_CPU]] {
-            assert_eq!(set_affinity(none).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use rustix::thread::Pid;
+use rustix::thread::{CpuSet, Pid};
 
 /// The kernel's id of the calling thread.
 #[must_use]
@@ -48,6 +48,43 @@ impl StateFile {
         // The name in parentheses may hold anything, so the last one closes it.
         let end = text.iter().rposition(|&b| b == b')')?;
         text.get(end + 2).copied()
+    }
+}
+
+/// A set of processors that threads may run on (`worker_cpu_affinity`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processors(CpuSet);
+
+impl Processors {
+    /// The processors of these numbers, counted from 0.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a number that no processor can have.
+    pub fn of(numbers: &[usize]) -> io::Result<Self> {
+        let mut set = CpuSet::new();
+        for &number in numbers {
+            if number >= CpuSet::MAX_CPU {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such processor"));
+            }
+            set.set(number);
+        }
+        Ok(Self(set))
+    }
+
+    /// Those of the calling thread.
+    ///
+    /// # Errors
+    /// As sched_getaffinity(2).
+    pub fn own() -> io::Result<Self> {
+        Ok(Self(rustix::thread::sched_getaffinity(None)?))
+    }
+
+    /// Lets thread `tid` of this process run on these only.
+    ///
+    /// # Errors
+    /// As sched_setaffinity(2): EINVAL if none of them is there, ESRCH if the thread has ended.
+    pub fn bind(&self, tid: u32) -> io::Result<()> {
+        Ok(rustix::thread::sched_setaffinity(Pid::from_raw(tid.cast_signed()), &self.0)?)
     }
 }
 
@@ -130,6 +167,23 @@ pub fn barrier() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_bound_to_processors_that_are_there() {
+        std::thread::spawn(|| {
+            let before = Processors::own().unwrap();
+            let some = (0..CpuSet::MAX_CPU).find(|&cpu| before.0.is_set(cpu)).unwrap();
+            let one = Processors::of(&[some]).unwrap();
+            one.bind(current()).unwrap();
+            assert_eq!(Processors::own().unwrap(), one);
+            before.bind(current()).unwrap();
+            assert_eq!(Processors::own().unwrap(), before);
+            assert!(Processors::of(&[]).unwrap().bind(current()).is_err());
+            assert!(Processors::of(&[CpuSet::MAX_CPU]).is_err());
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn sees_itself() {

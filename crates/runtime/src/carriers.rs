@@ -38,7 +38,7 @@ pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<(
     spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
     if let Some(period) = shared.handover_after {
         spawn("watchdog", SMALL_STACK, move || {
-            shared.restore.raise(thread::current());
+            shared.raise(thread::current());
             watchdog::run(shared, period);
         })?;
     }
@@ -87,13 +87,14 @@ fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
 fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     let carrier = &shared.carriers[me];
     let tid = thread::current();
-    shared.restore.raise(tid);
+    shared.raise(tid);
     carrier.tid.store(tid, Ordering::Relaxed);
     if birth == Birth::Spare {
         shared.spares.push(me);
         shared.release_waiting();
     }
     while let Some((index, lease)) = carrier.wait_assignment() {
+        shared.pin(index, tid);
         match shared.loops()[index].run(me, lease) {
             Exit::Lost => {
                 shared.spares.push(me);

@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use clearway_base::log::{Level, Sink};
+use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
 use crossbeam_queue::SegQueue;
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub handover_after: Option<Duration>,
     /// Carriers beyond one per loop, at most.
     pub handover_carriers: usize,
+    /// The processors of each loop; loops beyond the list run anywhere.
+    pub processors: Vec<Option<Processors>>,
     /// Takes the runtime's log lines.
     pub sink: Arc<dyn Sink>,
 }
@@ -83,7 +86,8 @@ pub(crate) struct Shared {
     pub(crate) starter: AtomicU32,
     /// 1: the watchdog sleeps or is about to (rule 9 of word.rs); a futex.
     pub(crate) watchdog: AtomicU32,
-    pub(crate) restore: Restore,
+    restore: Restore,
+    pins: Pins,
     stopping: AtomicBool,
     /// Suspects that wait for a carrier.
     waiting: SegQueue<Waiting>,
@@ -97,6 +101,34 @@ const SLICE_US: u64 = 100;
 
 /// Nice value of a carrier that burns CPU away from its loop.
 const NICE_DEMOTED: i32 = 19;
+
+/// Which processors the carriers of each loop run on (`worker_cpu_affinity`).
+struct Pins {
+    of_loops: Vec<Option<Processors>>,
+    /// Those of the process; `None`: nobody is bound, and nobody needs to be freed.
+    all: Option<Processors>,
+}
+
+impl Pins {
+    fn new(config: &Config) -> Self {
+        let wanted = config.processors.iter().any(Option::is_some);
+        Self { of_loops: config.processors.clone(), all: Processors::own().ok().filter(|_| wanted) }
+    }
+
+    fn bind(&self, index: usize, tid: u32) {
+        let Some(all) = &self.all else { return };
+        let own = self.of_loops.get(index).and_then(Option::as_ref);
+        // Processors that are not there bind nobody: the loop runs anywhere, as in nginx.
+        let _ = own.unwrap_or(all).bind(tid);
+    }
+
+    fn free(&self, tid: u32) {
+        if let Some(all) = &self.all {
+            // A thread that has ended needs no processor.
+            let _ = all.bind(tid);
+        }
+    }
+}
 
 /// How the priority of a carrier is lowered and restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +151,7 @@ impl Restore {
         }
     }
 
-    pub(crate) fn lower(self, tid: u32) {
+    fn lower(self, tid: u32) {
         // A thread that cannot be lowered competes as before.
         let _ = match self {
             Self::Nice(_) => thread::schedule(tid, thread::Policy::Normal, NICE_DEMOTED, 0),
@@ -128,8 +160,7 @@ impl Restore {
         metrics::DEMOTIONS.increment();
     }
 
-    /// The ordinary priority of a thread that runs loops or watches them.
-    pub(crate) fn raise(self, tid: u32) {
+    fn raise(self, tid: u32) {
         let (Self::Nice(nice) | Self::Batch(nice)) = self;
         // What a kernel does not know of this it leaves as it is.
         let _ = thread::schedule(tid, thread::Policy::Normal, nice, SLICE_US);
@@ -189,10 +220,28 @@ impl Shared {
             starter: AtomicU32::new(0),
             watchdog: AtomicU32::new(0),
             restore,
+            pins: Pins::new(config),
             stopping: AtomicBool::new(false),
             waiting: SegQueue::new(),
             last_alert_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Lowers the priority of a detached carrier that burns CPU. The processors of its loop are the
+    /// next carrier's: it runs wherever there is room.
+    pub(crate) fn lower(&self, tid: u32) {
+        self.restore.lower(tid);
+        self.pins.free(tid);
+    }
+
+    /// The ordinary priority of a thread that runs loops or watches them.
+    pub(crate) fn raise(&self, tid: u32) {
+        self.restore.raise(tid);
+    }
+
+    /// Binds a carrier to the processors of the loop that it is about to run.
+    pub(crate) fn pin(&self, index: usize, tid: u32) {
+        self.pins.bind(index, tid);
     }
 
     pub(crate) fn loops(&self) -> &[&'static Loop] {
@@ -235,7 +284,7 @@ impl Shared {
             self.wake_watchdog();
             if manner == Manner::Burns {
                 let tid = me.tid.load(Ordering::Relaxed);
-                me.demotion.demote(|| self.restore.lower(tid));
+                me.demotion.demote(|| self.lower(tid));
             }
         }
         lent
@@ -267,7 +316,7 @@ impl Shared {
     pub(crate) fn come_back(&self, me: usize) {
         let carrier = &self.carriers[me];
         let tid = carrier.tid.load(Ordering::Relaxed);
-        carrier.demotion.come_back(|| self.restore.raise(tid));
+        carrier.demotion.come_back(|| self.raise(tid));
         self.detached.fetch_sub(1, Ordering::Relaxed);
         let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };

@@ -140,7 +140,7 @@ fn take_over(shared: &Shared, l: &Loop, word: Lease, manner: Manner) -> bool {
             shared.suspects.blame(tag, manner, clock::monotonic_ms());
             if manner == Manner::Burns {
                 let tid = carrier.tid.load(Ordering::Relaxed);
-                carrier.demotion.demote(|| shared.restore.lower(tid));
+                carrier.demotion.demote(|| shared.lower(tid));
             }
             false
         }
@@ -169,7 +169,7 @@ fn demote_if_burning(shared: &Shared, carrier: &Carrier, period: Duration) {
     match carrier.cpu_seen_ns.load(Ordering::Relaxed) {
         0 => carrier.cpu_seen_ns.store(now.max(1), Ordering::Relaxed),
         first if u128::from(now.saturating_sub(first)) * 2 >= period.as_nanos() => {
-            carrier.demotion.demote(|| shared.restore.lower(tid));
+            carrier.demotion.demote(|| shared.lower(tid));
         }
         _ => {}
     }

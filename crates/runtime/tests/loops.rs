@@ -20,7 +20,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
-    let config = Config { loops, handover_after, handover_carriers: 64, sink: Arc::new(Discard) };
+    let config = Config {
+        loops,
+        handover_after,
+        handover_carriers: 64,
+        processors: Vec::new(),
+        sink: Arc::new(Discard),
+    };
     Runtime::start(&config).unwrap()
 }
 
@@ -246,6 +252,7 @@ fn more_blockers_than_carriers_only_wait() {
         loops: 1,
         handover_after: Some(Duration::from_millis(1)),
         handover_carriers: 4,
+        processors: Vec::new(),
         sink: Arc::new(Discard),
     };
     let home = Runtime::start(&config).unwrap().at(0);

@@ -46,6 +46,7 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
         loops: 2,
         handover_after: Some(Duration::from_millis(1)),
         handover_carriers: 16,
+        processors: Vec::new(),
         sink: Arc::new(Discard),
     };
     let runtime = Runtime::start(&config).unwrap();

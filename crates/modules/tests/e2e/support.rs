@@ -235,6 +235,7 @@ fn runtime() -> Runtime {
             loops: LOOPS,
             handover_after: Some(Duration::from_millis(1)),
             handover_carriers: 64,
+            processors: Vec::new(),
             sink: Arc::new(Discard),
         })
         .unwrap()

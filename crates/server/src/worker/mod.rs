@@ -19,6 +19,7 @@ use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::LoopSource;
 use clearway_os::epoll::EventFd;
+use clearway_os::thread::Processors;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
 use crossbeam_queue::SegQueue;
 
@@ -123,6 +124,7 @@ impl Worker {
             loops: core.loops(),
             handover_after: core.handover_after(),
             handover_carriers: core.handover_carriers(),
+            processors: (0..core.loops()).map(|index| processors(core, index)).collect(),
             sink: Arc::clone(&log) as _,
         };
         let runtime = Runtime::start(&config)?;
@@ -354,6 +356,11 @@ fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>
             home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
         }),
     );
+}
+
+/// `worker_cpu_affinity` of a loop. Processors that no machine has bind nobody.
+fn processors(core: &CoreConf, index: usize) -> Option<Processors> {
+    Processors::of(&core.cpu_affinity(index)?).ok()
 }
 
 fn multi_accept(core: &CoreConf) -> MultiAccept {
