@@ -59,11 +59,12 @@ pub fn serve(
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut conn = Conn::new(listener, home, accepted);
-    let (mut served, mut stay_until_ms) = (0, 0);
+    let (mut served, mut stay_until_ms, mut idle) = (0, 0, Idle::Readable);
     async move {
         loop {
-            let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(served, cx))).await {
+            let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, served, cx))).await {
                 Received::Begun(parts) => Some(parts),
+                Received::Nothing if idle == Idle::Leaving => return,
                 Received::Nothing => None,
                 Received::End => return,
             };
@@ -88,9 +89,14 @@ pub fn serve(
                     After::Close => return,
                 }
             }
-            if poll_fn(|cx| conn.poll_idle(stay_until_ms, cx)).await == Idle::Over {
-                conn.log_idle_end(served);
-                return;
+            idle = poll_fn(|cx| conn.poll_idle(stay_until_ms, cx)).await;
+            match idle {
+                Idle::Readable | Idle::Leaving => {}
+                Idle::TimedOut if served > 0 => return,
+                Idle::TimedOut => {
+                    return conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
+                }
+                Idle::Closed => return,
             }
         }
     }
@@ -134,11 +140,15 @@ enum Received {
     End,
 }
 
-/// Why an idle connection goes on.
+/// What becomes of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     Readable,
-    Over,
+    /// It ends gracefully, unless a request has come already.
+    Leaving,
+    TimedOut,
+    /// It ends whatever has come.
+    Closed,
 }
 
 impl Conn {
@@ -162,9 +172,16 @@ impl Conn {
     }
 
     /// Reads what an idle connection was sent.
-    fn receive(&self, served: u64, cx: &mut Context<'_>) -> Received {
+    fn receive(&self, idle: Idle, served: u64, cx: &mut Context<'_>) -> Received {
         let mut parts = self.take_parts();
-        let read = self.socket.poll_read_vec(cx, &mut parts.input);
+        let read = match idle {
+            // What has come may not have been told yet.
+            Idle::Leaving => match self.socket.try_read_vec(&mut parts.input) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                read => Poll::Ready(read),
+            },
+            _ => self.socket.poll_read_vec(cx, &mut parts.input),
+        };
         if matches!(read, Poll::Ready(Ok(1..))) {
             return Received::Begun(parts);
         }
@@ -271,21 +288,15 @@ impl Conn {
             return Poll::Ready(Idle::Readable);
         }
         if self.listener.closes(self.begun_in) {
-            return Poll::Ready(Idle::Over);
+            return Poll::Ready(Idle::Closed);
         }
         if self.is_stopping() {
             if self.home.now_ms() >= stay_until_ms {
-                return Poll::Ready(Idle::Over);
+                return Poll::Ready(Idle::Leaving);
             }
             self.timer.arm(stay_until_ms);
         }
-        self.timer.poll_expired(cx).map(|()| Idle::Over)
-    }
-
-    fn log_idle_end(&self, served: u64) {
-        if served == 0 && !self.is_stopping() && !self.listener.closes(self.begun_in) {
-            self.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
-        }
+        self.timer.poll_expired(cx).map(|()| Idle::TimedOut)
     }
 
     fn log_closed(&self, served: u64, result: io::Result<usize>) {

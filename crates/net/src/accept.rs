@@ -502,6 +502,49 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_task_takes_what_waits_and_lets_go() {
+        let (script, policy, log) =
+            (Script::default(), AcceptPolicy::new(1000, MultiAccept::Off), Arc::default());
+        let (taken, stop) = (Mutex::new(Vec::new()), AcceptStop::new());
+        let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
+        let mut task = pin!(acceptor(&script, &policy, &log, &stop).run(serve));
+        poll(task.as_mut());
+        stop.stop();
+        script.arrive((0..2 * BATCH_MAX as u16 + 1).map(Ok));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut polls = 1;
+        while task.as_mut().poll(&mut cx).is_pending() {
+            polls += 1;
+            assert!(taken.lock().unwrap().len() <= polls * BATCH_MAX as usize, "others run in between");
+        }
+        assert_eq!(polls, 3);
+        let ports: Vec<_> =
+            taken.lock().unwrap().iter().map(|accepted| accepted.peer.port().unwrap()).collect();
+        assert_eq!(ports, (0..2 * BATCH_MAX as u16 + 1).collect::<Vec<_>>());
+        assert_eq!(policy.connections(), 2 * BATCH_MAX + 1, "the socket's own place is free again");
+    }
+
+    #[test]
+    fn a_stopped_task_waits_for_descriptors_but_not_for_ever() {
+        let (script, policy, log) =
+            (Script::default(), AcceptPolicy::new(1000, MultiAccept::On), Arc::default());
+        let (taken, stop) = (Mutex::new(0), AcceptStop::new());
+        let serve = |_: Accepted| *taken.lock().unwrap() += 1;
+        let mut task = pin!(acceptor(&script, &policy, &log, &stop).run(serve));
+        stop.stop();
+        script.arrive([Ok(1), Err(Code::MFILE), Ok(2)]);
+        script.arrive((0..DRAIN_RESTS_MAX).map(|_| Err(Code::MFILE)));
+        script.arrive([Ok(3)]);
+        let mut cx = Context::from_waker(Waker::noop());
+        for rest in 0..DRAIN_RESTS_MAX {
+            assert!(task.as_mut().poll(&mut cx).is_pending(), "rest {rest}");
+            script.now_ms.fetch_add(PAUSE_MS, Ordering::Relaxed);
+        }
+        assert!(task.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(*taken.lock().unwrap(), 2);
+    }
+
+    #[test]
     fn a_lost_connection_is_told_and_stops_nobody() {
         let (script, policy, log) =
             (Script::default(), AcceptPolicy::new(1000, MultiAccept::On), Arc::new(Lines::default()));

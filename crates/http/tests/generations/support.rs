@@ -1,0 +1,313 @@
+//! A listener whose configuration is exchanged, and a module of the simplest kind to answer with.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
+use clearway_conf::{Args, Loader, Memory, Spec};
+use clearway_http::{
+    Chunk, Conf, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, HttpLoader, Level,
+    Listener, Mark, Module, Phase, PhaseHandler, Services, Snapshot, Step, Value, context,
+};
+use clearway_log::UtcOffset;
+use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
+use clearway_net::on_loop::LoopSource;
+use clearway_runtime::{Config, Runtime, Tag};
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::{Address, Connection, wait_until};
+
+pub(crate) const LOOPS: usize = 2;
+
+pub(crate) fn runtime() -> Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    *RUNTIME.get_or_init(|| {
+        let handover_after = Some(Duration::from_millis(1));
+        let sink = Arc::new(Discard);
+        Runtime::start(&Config { loops: LOOPS, handover_after, handover_carriers: 64, sink }).unwrap()
+    })
+}
+
+/// Answers with a text, when a gate is open, and after the request body. Requests are written down when
+/// they are logged.
+static SAY: Module = Module {
+    name: "say",
+    directives: &[
+        Spec {
+            name: "say",
+            contexts: context::LOCATION,
+            args: Args::TAKE1,
+            syntax: "say TEXT",
+            default: "",
+            doc: "",
+            handler: |scope, directive| {
+                let text = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
+                scope.conf.location(&SAID).text = Some(text);
+                Ok(())
+            },
+        },
+        Spec {
+            name: "gate",
+            contexts: context::LOCATION,
+            args: Args::TAKE1,
+            syntax: "gate NAME",
+            default: "",
+            doc: "",
+            handler: |scope, directive| {
+                let name = String::from_utf8(directive.args[0].to_vec()).unwrap();
+                scope.conf.location(&SAID).gate = Some(gate(&name));
+                Ok(())
+            },
+        },
+    ],
+    confs: &[&SAID],
+    phases: &[
+        PhaseHandler {
+            phase: Phase::Content,
+            cost: Cost::Cheap,
+            enabled: |enabling| enabling.confs.of(&SAID).text.is_some(),
+            handler: |exchange| Step::Wait(Box::pin(say(exchange))),
+        },
+        PhaseHandler {
+            phase: Phase::Log,
+            cost: Cost::Cheap,
+            enabled: |_| true,
+            handler: |exchange| {
+                LOGGED.lock().unwrap().push(String::from_utf8_lossy(exchange.request.path()).into_owned());
+                Step::Declined
+            },
+        },
+    ],
+    ..Module::EMPTY
+};
+
+static SAID: ConfKey<Said> = ConfKey::new(Level::Location);
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// How often a path was logged.
+pub(crate) fn logged(path: &str) -> usize {
+    LOGGED.lock().unwrap().iter().filter(|logged| *logged == path).count()
+}
+
+#[derive(Default)]
+struct Said {
+    text: Option<Value>,
+    gate: Option<Arc<Gate>>,
+}
+
+impl Conf for Said {
+    fn merge(&mut self, _: &Self) {}
+}
+
+async fn say(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    let said = exchange.request.conf(&SAID);
+    if let Some(gate) = &said.gate {
+        gate.pass().await;
+    }
+    while matches!(exchange.body.read().await, Ok(Some(_))) {}
+    if !exchange.body.is_done() {
+        return Step::status(408);
+    }
+    let text = said.text.as_ref().unwrap().eval(&exchange.view()).into_owned();
+    let head = exchange.output.head();
+    head.status = 200;
+    head.content_length = Some(text.len() as u64);
+    let _ = exchange.output.write(exchange.request, Chunk::Owned(text), Mark::Last);
+    Step::Done
+}
+
+/// Where requests wait until a test lets them go on.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+}
+
+/// The gate of that name.
+pub(crate) fn gate(name: &str) -> Arc<Gate> {
+    static GATES: LazyLock<Mutex<HashMap<String, Arc<Gate>>>> = LazyLock::new(Mutex::default);
+    Arc::clone(GATES.lock().unwrap().entry(name.to_owned()).or_default())
+}
+
+impl Gate {
+    async fn pass(&self) {
+        poll_fn(|cx| {
+            *self.waiting.lock().unwrap() = Some(cx.waker().clone());
+            if self.open.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Waits until a request waits.
+    pub(crate) fn wait_reached(&self) {
+        assert!(wait_until(PATIENCE, || self.waiting.lock().unwrap().is_some()), "nobody came to the gate");
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+        if let Some(waker) = self.waiting.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Lines of the error log, with their identities.
+#[derive(Default)]
+pub(crate) struct Lines(pub(crate) Mutex<Vec<(u32, String)>>);
+
+impl Sink for Lines {
+    fn enabled(&self, level: LogLevel) -> bool {
+        level < LogLevel::Debug
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.0.lock().unwrap().push((record.tid, format!("[{}] {}", record.level.as_str(), record.message)));
+    }
+}
+
+/// A listener and its generations.
+pub(crate) struct Site {
+    pub(crate) port: u16,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) stop: Arc<AcceptStop>,
+    pub(crate) policies: Vec<Arc<AcceptPolicy>>,
+    pub(crate) lines: Arc<Lines>,
+    snapshots: Vec<Weak<Snapshot>>,
+    /// Numbers of generations that nobody uses any more.
+    ended: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Site {
+    /// Serves the content of an `http` block, in which `PORT` stands for the listener's port.
+    pub(crate) fn start(http: &str) -> Self {
+        Self::start_with(http, 10_000)
+    }
+
+    /// The same with other `worker_connections`.
+    pub(crate) fn start_with(http: &str, connections_max: u32) -> Self {
+        let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let (lines, ended) = (Arc::<Lines>::default(), Arc::default());
+        let mut snapshots = Vec::new();
+        let generation = generation(1, http, port, &lines, &mut snapshots, &ended);
+        let listener = Arc::new(Listener::new(generation, 0));
+        let policies: Vec<_> =
+            (0..LOOPS).map(|_| AcceptPolicy::new(connections_max, MultiAccept::On)).collect();
+        let site = Self { port, listener, stop: AcceptStop::new(), policies, lines, snapshots, ended };
+        let socket = Arc::new(socket.into());
+        for home in runtime().loops() {
+            let listening = clearway_runtime::Listener::new(home, Arc::clone(&socket)).unwrap();
+            let acceptor = Acceptor {
+                source: LoopSource::new(listening),
+                policy: Arc::clone(&site.policies[home.index()]),
+                log: site.listener.accept_log(home),
+                stop: Arc::clone(&site.stop),
+            };
+            let listener = Arc::clone(&site.listener);
+            let serve = move |accepted: Accepted| {
+                home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
+            };
+            home.spawn(Tag::NONE, acceptor.run(serve));
+        }
+        site
+    }
+
+    /// What a reload does to a listener that stays.
+    pub(crate) fn publish(&mut self, http: &str) {
+        let number = self.snapshots.len() as u64 + 1;
+        let generation = generation(number, http, self.port, &self.lines, &mut self.snapshots, &self.ended);
+        self.listener.publish(generation, 0);
+        runtime().wake_all();
+    }
+
+    /// What one does to a listener that goes.
+    pub(crate) fn remove(&self) {
+        self.stop.stop();
+        self.listener.stop();
+        runtime().wake_all();
+    }
+
+    pub(crate) fn is_alive(&self, number: usize) -> bool {
+        self.snapshots[number - 1].strong_count() > 0
+    }
+
+    /// Waits until nobody uses a generation, and its owner was told so.
+    pub(crate) fn wait_ended(&self, number: usize) {
+        let ended = || !self.is_alive(number) && self.ended.lock().unwrap().contains(&(number as u64));
+        assert!(wait_until(PATIENCE, ended), "generation {number} is still in use");
+    }
+
+    /// Waits until the server has read what was sent to it: nothing is in the receive queues of its
+    /// connections.
+    pub(crate) fn wait_read(&self) {
+        let own = format!(":{:04X}", self.port);
+        let read = || {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            table
+                .lines()
+                .filter(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&own)))
+                .all(|line| {
+                    line.split_whitespace().nth(4).is_some_and(|queues| queues.ends_with(":00000000"))
+                })
+        };
+        assert!(wait_until(PATIENCE, read), "something is unread");
+    }
+
+    /// Connections that are open, and accept tasks that run.
+    pub(crate) fn connections(&self) -> u32 {
+        self.policies.iter().map(|policy| policy.connections()).sum()
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Tcp(([127, 0, 0, 1], self.port).into())
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(&self.address()).unwrap()
+    }
+}
+
+fn generation(
+    number: u64,
+    http: &str,
+    port: u16,
+    lines: &Arc<Lines>,
+    snapshots: &mut Vec<Weak<Snapshot>>,
+    ended: &Arc<Mutex<Vec<u64>>>,
+) -> Arc<Generation> {
+    let snapshot = Arc::new(load(&http.replace("PORT", &port.to_string()), lines));
+    snapshots.push(Arc::downgrade(&snapshot));
+    let ended = Arc::clone(ended);
+    let identities = runtime().identities().unwrap();
+    Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
+        let number = parts.number;
+        drop(parts);
+        ended.lock().unwrap().push(number);
+    })
+}
+
+fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
+    let path = Path::new("nginx.conf");
+    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
+    let block = Loader::new(&source, path).file(path);
+    block.end().unwrap();
+    let sink: Arc<dyn Sink> = lines.clone();
+    let environment = Environment {
+        prefix: PathBuf::from("/"),
+        hostname: Bytes::from_static(b"machine"),
+        utc_offset: UtcOffset::default(),
+        error_log: sink.clone(),
+        open_error_log: Box::new(move |_| Ok(sink.clone())),
+        default_port: 8000,
+        services: Services::default(),
+    };
+    let loaded = HttpLoader::new(&[&SAY]).load(&block.directives[0], environment, &mut Vec::new());
+    loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
+}
