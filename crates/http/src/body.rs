@@ -46,6 +46,8 @@ struct Receiving {
     /// What was received behind the head, decoded up to `at`.
     input: Vec<u8>,
     at: usize,
+    /// What was decoded for a handler, framing included, bytes.
+    taken_bytes: u64,
 }
 
 /// A request body as its handler sees it.
@@ -82,7 +84,7 @@ impl BodyState {
     pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
         let decoder = BodyDecoder::new(head.body_length());
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
-        Self(Some(Box::new(Receiving { decoder, expect, fault: None, input, at: 0 })))
+        Self(Some(Box::new(Receiving { decoder, expect, fault: None, input, at: 0, taken_bytes: 0 })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -97,6 +99,11 @@ impl BodyState {
     /// Bytes announced by `Content-Length` that are still to come.
     pub(crate) fn remaining(&self) -> u64 {
         self.0.as_ref().map_or(0, |body| body.decoder.remaining())
+    }
+
+    /// What handlers have read of it as it was sent, bytes.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |body| body.taken_bytes)
     }
 
     /// Whether the client waits for `100 Continue`; it is told so once.
@@ -194,7 +201,10 @@ impl Receiving {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
         loop {
-            match self.step().map_err(BodyError::Refused)? {
+            let before = self.at;
+            let event = self.step().map_err(BodyError::Refused)?;
+            self.taken_bytes += (self.at - before) as u64;
+            match event {
                 BodyEvent::Data(range) => return Poll::Ready(Ok(Some(range))),
                 BodyEvent::End => return Poll::Ready(Ok(None)),
                 BodyEvent::NeedInput => {}

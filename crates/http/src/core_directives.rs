@@ -149,6 +149,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "log_not_found",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "log_not_found on | off",
+        default: "log_not_found on;",
+        doc: "Whether files that are asked for and not there are logged as errors.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().log_not_found, |d| d.flag(0))
+        },
+    },
+    Spec {
         name: "keepalive_timeout",
         contexts: context::ALL,
         args: Args::TAKE12,

@@ -1,9 +1,15 @@
 //! The engine's own variables. Evaluated on loops, from the request alone; nothing here waits.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+use clearway_base::date::http_date;
 use clearway_h1::{Known, name_hash};
+use clearway_net::PeerAddr;
 
 use crate::paths;
-use crate::response::put_decimal;
+use crate::request::Arrival;
+use crate::response::{ResponseHead, absolute, put_decimal};
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
 
 /// The release of nginx whose behaviour this is (`$nginx_version`).
@@ -47,6 +53,24 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         doc: "A header of the request, by its name in lower case with `_` for `-`.",
         eval: header,
     },
+    VariableSpec {
+        name: "cookie_",
+        kind: VariableKind::Prefix,
+        doc: "A cookie of the request, by its name in any case.",
+        eval: cookie,
+    },
+    VariableSpec {
+        name: "sent_http_",
+        kind: VariableKind::Prefix,
+        doc: "A header of the response, by its name in lower case with `_` for `-`.",
+        eval: sent_header,
+    },
+    variable!("content_length", "`Content-Length` of the request.", |view, _, out| {
+        Presence::put(view.request.header(Known::ContentLength), out)
+    }),
+    variable!("content_type", "`Content-Type` of the request.", |view, _, out| {
+        Presence::put(view.request.header(Known::ContentType), out)
+    }),
     variable!("host", "Host of the request line, else of `Host`, else the name of the server.", host),
     variable!("hostname", "Name of the machine.", |view, _, out| {
         Presence::put(Some(&view.request.snapshot.hostname), out)
@@ -61,12 +85,23 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         put_number(view.request.conn.local_address().port().map(u64::from), out)
     }),
     variable!("remote_addr", "Address of the client.", |view, _, out| {
-        put_text(&view.request.conn.peer.to_string(), out)
+        view.request.put_peer(out);
+        Presence::Found
+    }),
+    variable!("binary_remote_addr", "Address of the client, 4 or 16 bytes.", |view, _, out| {
+        match view.request.conn.peer {
+            PeerAddr::V4(ip, _) => out.extend_from_slice(&ip.octets()),
+            PeerAddr::V6(ip, _) => out.extend_from_slice(&ip.octets()),
+            PeerAddr::Unix => view.request.put_peer(out),
+        }
+        Presence::Found
     }),
     variable!("remote_port", "Port of the client.", |view, _, out| {
         put_number(view.request.conn.peer.port().map(u64::from), out)
     }),
-    variable!("remote_user", "User name of basic authentication.", |_, _, _| Presence::NotFound),
+    variable!("remote_user", "User name of basic authentication.", |view, _, out| {
+        Presence::put(view.remote_user().as_deref(), out)
+    }),
     variable!("request", "The request line as the client sent it.", |view, _, out| {
         Presence::put(view.request.request_line(), out)
     }),
@@ -80,10 +115,13 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(Some(&paths::document_root(view)), out)
     }),
     variable!("scheme", "`http`.", |_, _, out| Presence::put(Some(b"http"), out)),
+    variable!("https", "`on` where TLS is used, else nothing.", |_, _, _| Presence::Found),
     variable!("server_protocol", "Protocol of the request, such as `HTTP/1.1`.", |view, _, out| {
         Presence::put(Some(view.request.protocol()), out)
     }),
-    variable!("status", "Status code of the response.", status),
+    variable!("status", "Status code of the response, three digits.", |view, _, out| {
+        Presence::put(Some(&view.status_digits()), out)
+    }),
     variable!("body_bytes_sent", "Bytes of the response without its head.", |view, _, out| {
         put_number(Some(view.body_sent_bytes()), out)
     }),
@@ -96,6 +134,36 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("connection_requests", "Number of requests on the connection so far.", |view, _, out| {
         put_number(Some(view.request.number), out)
     }),
+    variable!(
+        "connection_time",
+        "Seconds since the connection was accepted, to the millisecond.",
+        |view, _, out| {
+            let conn = view.request.conn;
+            put_seconds(conn.home.now_ms().saturating_sub(conn.start_ms), out)
+        }
+    ),
+    variable!(
+        "pipe",
+        "`p` where the request came together with the one before it, else `.`.",
+        |view, _, out| {
+            let is_pipelined = view.request.arrival == Arrival::Pipelined;
+            Presence::put(Some(if is_pipelined { b"p" } else { b"." }), out)
+        }
+    ),
+    variable!(
+        "request_length",
+        "Bytes of the request: its head, and what was read of its body.",
+        |view, _, out| {
+            let request = view.request;
+            put_number(Some(request.parts.head.len() as u64 + request.body_bytes), out)
+        }
+    ),
+    variable!(
+        "request_completion",
+        "`OK` where the response was sent to its end, else nothing.",
+        |view, _, out| { Presence::put(Some(if view.output.is_completed() { b"OK" } else { b"" }), out) }
+    ),
+    variable!("request_id", "32 hexadecimal digits that no other request has.", request_id),
     variable!(
         "request_time",
         "Seconds since the first byte of the request, to the millisecond.",
@@ -146,12 +214,132 @@ fn host(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
     Presence::put(Some(view.request.host().unwrap_or_else(|| view.request.server().name())), out)
 }
 
-/// Three digits; what was refused before there was a status is 009 or 000.
-fn status(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
-    let code = view.status();
-    let digit = |number: u16| b'0' + (number % 10) as u8;
-    out.extend_from_slice(&[digit(code / 100), digit(code / 10), digit(code)]);
+/// 128 bits from a keyed hash of what tells the request from others of this process: the same each time
+/// that it is asked for, and nothing that a client could guess.
+fn request_id(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
+    static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    let request = view.request;
+    for keys in &*KEYS {
+        let half = keys.hash_one((request.conn.serial, request.number));
+        out.extend_from_slice(format!("{half:016x}").as_bytes());
+    }
     Presence::Found
+}
+
+impl View<'_, '_> {
+    /// User name of basic authentication (RFC 7617), whether the password is right or not.
+    pub fn remote_user(&self) -> Option<Vec<u8>> {
+        let (scheme, encoded) = self.request.header(Known::Authorization)?.split_at_checked(6)?;
+        if !scheme.eq_ignore_ascii_case(b"Basic ") {
+            return None;
+        }
+        let mut user = decode_base64(encoded.trim_ascii_start())?;
+        let end = user.iter().position(|&byte| byte == b':').filter(|&end| end > 0)?;
+        user.truncate(end);
+        Some(user)
+    }
+}
+
+/// What stands before the padding, if it is base64.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.split(|&byte| byte == b'=').next().unwrap_or_default();
+    let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let mut bits = 0_u32;
+        for &byte in group {
+            let digit = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            bits = bits << 6 | u32::from(digit);
+        }
+        let bytes = (bits << (6 * (4 - group.len()))).to_be_bytes();
+        // A digit alone makes no byte.
+        let count = group.len().checked_sub(1).filter(|&count| count > 0)?;
+        out.extend_from_slice(&bytes[1..=count]);
+    }
+    Some(out)
+}
+
+/// The first cookie of a name that has a `=`.
+fn cookie(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
+    let request = view.request;
+    let cookies = request.parts.head.find_named(request.received(), b"cookie", name_hash(b"cookie"));
+    let mut values = cookies.map(|line| request.bytes(line.value));
+    Presence::put(values.find_map(|value| find_cookie(value, name)), out)
+}
+
+fn find_cookie<'a>(cookies: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut rest = cookies;
+    while !rest.is_empty() {
+        let (found, behind) = rest.split_at_checked(name.len())?;
+        if found.eq_ignore_ascii_case(name)
+            && let Some(value) = skip_spaces(behind).strip_prefix(b"=")
+        {
+            return skip_spaces(value).split(|&byte| byte == b';').next();
+        }
+        let end = rest.iter().position(|byte| matches!(byte, b';' | b','));
+        rest = skip_spaces(end.map_or(&[], |end| &rest[end + 1..]));
+    }
+    None
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
+    &text[spaces..]
+}
+
+/// What is sent beside `headers` has a place of its own in the head.
+fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
+    let (request, head) = (view.request, &view.output.head);
+    let is_persistent = request.is_persistent();
+    match name {
+        b"content_type" => Presence::put(head.content_type.as_deref().filter(|text| !text.is_empty()), out),
+        b"content_length" => match head.content_length {
+            Some(bytes) => put_number(Some(bytes), out),
+            None => Presence::NotFound,
+        },
+        b"last_modified" => {
+            Presence::put(head.last_modified.map(http_date).as_ref().map(|date| &date[..]), out)
+        }
+        b"location" => match head.location.as_deref() {
+            Some(path) if path.first() == Some(&b'/') && view.output.head_sent() => {
+                Presence::put(Some(&absolute(request, path)), out)
+            }
+            location => Presence::put(location, out),
+        },
+        b"etag" => Presence::put(head.etag.as_deref(), out),
+        b"connection" => Presence::put(Some(if is_persistent { b"keep-alive" } else { b"close" }), out),
+        b"keep_alive" => match request.location().core.keepalive_header_s() {
+            Some(seconds) if is_persistent => put_text(&format!("timeout={seconds}"), out),
+            _ => Presence::NotFound,
+        },
+        b"transfer_encoding" => Presence::put(view.output.is_chunked().then_some(b"chunked"), out),
+        _ => sent_other(head, name, out),
+    }
+}
+
+/// The values of all lines with that header.
+fn sent_other(head: &ResponseHead<'_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
+    let same = |header: &[u8]| {
+        header.len() == name.len()
+            && header.iter().zip(name).all(|(byte, wanted)| match byte {
+                b'-' => *wanted == b'_',
+                byte => byte.eq_ignore_ascii_case(wanted),
+            })
+    };
+    let mut presence = Presence::NotFound;
+    for (_, value) in head.headers.iter().filter(|(header, _)| same(header)) {
+        if presence == Presence::Found {
+            out.extend_from_slice(b", ");
+        }
+        presence = Presence::put(Some(value), out);
+    }
+    presence
 }
 
 fn arg(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
@@ -197,6 +385,28 @@ mod tests {
         assert_eq!(find_arg(args, b"c"), None);
         assert_eq!(find_arg(args, b"d"), Some(&b"="[..]));
         assert_eq!(find_arg(b"=1", b""), None);
+    }
+
+    #[test]
+    fn cookies_are_found_by_name() {
+        let cookies = b"a=1; bb = 2;A=3,c; d==;e=x,y";
+        assert_eq!(find_cookie(cookies, b"A"), Some(&b"1"[..]));
+        assert_eq!(find_cookie(cookies, b"bb"), Some(&b"2"[..]));
+        assert_eq!(find_cookie(cookies, b"b"), None);
+        assert_eq!(find_cookie(cookies, b"c"), None);
+        assert_eq!(find_cookie(cookies, b"d"), Some(&b"="[..]));
+        assert_eq!(find_cookie(cookies, b"e"), Some(&b"x,y"[..]));
+        assert_eq!(find_cookie(b"", b"a"), None);
+    }
+
+    #[test]
+    fn base64_with_and_without_padding() {
+        let decoded = |text: &[u8]| decode_base64(text).map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(decoded(b"dXNlcjpwYXNz").unwrap(), "user:pass");
+        assert_eq!(decoded(b"dXNlcjpwYQ==").unwrap(), "user:pa");
+        assert_eq!(decoded(b"dXNlcjpwYQ").unwrap(), "user:pa");
+        assert_eq!(decoded(b"dXNlcjpwYXM=").unwrap(), "user:pas");
+        assert_eq!((decoded(b"dXNlc"), decoded(b"a b!")), (None, None));
     }
 
     #[test]

@@ -167,6 +167,16 @@ impl<'c> OutputState<'c> {
             && self.failure.is_none()
     }
 
+    /// Whether the body is sent in chunks.
+    pub(crate) fn is_chunked(&self) -> bool {
+        self.framing == Framing::Chunked
+    }
+
+    /// Whether the response was made to its end, and taken by the socket.
+    pub(crate) fn is_completed(&self) -> bool {
+        self.progress == Progress::Complete && self.failure.is_none()
+    }
+
     /// Why the rest could not be sent.
     pub(crate) fn failure(&self) -> Option<&SendFailure> {
         self.failure.as_ref()

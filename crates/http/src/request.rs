@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::connection::Conn;
 use crate::levels::{Conf, ConfKey};
 use crate::parts::Parts;
-use crate::response::ResponseHead;
+use crate::response::{ResponseHead, put_decimal};
 use crate::snapshot::{Location, Server, Snapshot};
 use crate::variables::{Captured, Variables};
 
@@ -84,6 +84,22 @@ pub(crate) enum RequestLine {
     AsReceived,
 }
 
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// By itself.
+    Alone,
+    /// Its first bytes together with the request before it.
+    Pipelined,
+}
+
+/// Whether the directory of the location is known to exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootTest {
+    Pending,
+    Passed,
+}
+
 /// What the client called the server.
 pub(crate) enum Host {
     /// Nothing.
@@ -131,6 +147,10 @@ pub struct Request<'c> {
     /// What is being done, for the error log: `while …`.
     pub(crate) action: &'static str,
     pub(crate) line: RequestLine,
+    pub(crate) arrival: Arrival,
+    pub(crate) root_test: RootTest,
+    /// What handlers have read of the body as it was sent, bytes.
+    pub(crate) body_bytes: u64,
     contexts: Vec<ModuleContext>,
 }
 
@@ -166,6 +186,9 @@ impl<'c> Request<'c> {
             number,
             action: "reading client request line",
             line: RequestLine::Parsed,
+            arrival: if start > 0 { Arrival::Pipelined } else { Arrival::Alone },
+            root_test: RootTest::Pending,
+            body_bytes: 0,
             contexts: Vec::new(),
         }
     }
@@ -346,6 +369,30 @@ impl<'c> Request<'c> {
         self.action = action;
     }
 
+    /// Keeps in mind that a file was found below the directory of the location (`root`, `alias`).
+    pub fn mark_root_tested(&mut self) {
+        self.root_test = RootTest::Passed;
+    }
+
+    /// Whether a file was found below the directory of the location.
+    pub fn is_root_tested(&self) -> bool {
+        self.root_test == RootTest::Passed
+    }
+
+    /// Appends the address of the client (`$remote_addr`).
+    pub fn put_peer(&self, out: &mut Vec<u8>) {
+        if let clearway_net::PeerAddr::V4(ip, _) = self.conn.peer {
+            for (index, octet) in ip.octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                put_decimal(out, u64::from(octet));
+            }
+        } else {
+            out.extend_from_slice(self.conn.peer.to_string().as_bytes());
+        }
+    }
+
     /// Address of the client.
     pub fn peer(&self) -> clearway_net::PeerAddr {
         self.conn.peer
@@ -448,6 +495,13 @@ impl Request<'_> {
         if self.location().core.error_log.iter().any(|sink| sink.enabled(level)) {
             self.line = RequestLine::AsReceived;
             self.log(level, message);
+        }
+    }
+
+    /// Logs a file that is not there, where `log_not_found` asks for that.
+    pub fn log_not_found(&self, message: fmt::Arguments<'_>) {
+        if *self.location().core.log_not_found {
+            self.log(Level::Error, message);
         }
     }
 

@@ -96,7 +96,8 @@ pub(crate) fn write_head(
     writer.finish();
 }
 
-fn absolute(request: &Request<'_>, path: &[u8]) -> Vec<u8> {
+/// A `Location` that a handler gave as a path.
+pub(crate) fn absolute(request: &Request<'_>, path: &[u8]) -> Vec<u8> {
     let mut url = b"http://".to_vec();
     request.put_redirect_host(&mut url);
     url.extend_from_slice(path);

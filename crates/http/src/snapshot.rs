@@ -239,6 +239,8 @@ pub struct CoreLocation {
     pub(crate) error_pages: Setting<Vec<ErrorPage>>,
     /// All of them get every line.
     pub(crate) error_log: Setting<Vec<Arc<dyn Sink>>>,
+    /// Whether a file that is not there is logged.
+    pub(crate) log_not_found: Setting<bool>,
     pub(crate) keepalive_timeout: Setting<KeepaliveTimeout>,
     pub(crate) keepalive_min_timeout_ms: Setting<u64>,
     pub(crate) keepalive_requests: Setting<u64>,
@@ -268,6 +270,7 @@ impl CoreLocation {
             access: LocationAccess::All,
             error_pages: Setting::default(),
             error_log: Setting::default(),
+            log_not_found: Setting::new(true),
             keepalive_timeout: Setting::new(KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 }),
             keepalive_min_timeout_ms: Setting::new(0),
             keepalive_requests: Setting::new(1000),
@@ -285,6 +288,7 @@ impl CoreLocation {
         self.default_type.merge(&parent.default_type);
         self.error_pages.merge(&parent.error_pages);
         self.error_log.merge(&parent.error_log);
+        self.log_not_found.merge(&parent.log_not_found);
         self.keepalive_timeout.merge(&parent.keepalive_timeout);
         self.keepalive_min_timeout_ms.merge(&parent.keepalive_min_timeout_ms);
         self.keepalive_requests.merge(&parent.keepalive_requests);

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use clearway_conf::{Error, Part, Pos, Template};
+use clearway_h1::Version;
 
 use crate::output::OutputState;
 use crate::regex::{Captures, MatchError, Regex};
@@ -69,6 +70,20 @@ impl View<'_, '_> {
     /// Status code, 0 while there is none.
     pub fn status(&self) -> u16 {
         self.output.status()
+    }
+
+    /// Status code as logs show it: three digits, `000` or in HTTP/0.9 `009` while there is none.
+    pub fn status_digits(&self) -> [u8; 3] {
+        let code = match self.status() {
+            0 if self.request.version() == Version::HTTP_09 => 9,
+            code => code,
+        };
+        [code / 100, code / 10, code].map(|number| b'0' + (number % 10) as u8)
+    }
+
+    /// Appends the value of a variable.
+    pub fn append_variable(&self, id: VariableId, out: &mut Vec<u8>) -> Presence {
+        self.request.variables().append(id, self, out)
     }
 
     /// What was sent to the client, bytes.

@@ -69,14 +69,14 @@ const FORBIDDEN: [Code; 3] = [Code::ACCESS, Code::MLINK, Code::LOOP];
 
 /// Logs a file that could not be opened, and says with which status to answer.
 pub(crate) fn refuse(request: &Request<'_>, call: &str, path: &[u8], error: &io::Error) -> u16 {
-    let (level, status) = if is_any(error, &ABSENT) {
-        (LogLevel::Error, 404)
-    } else if is_any(error, &FORBIDDEN) {
-        (LogLevel::Error, 403)
-    } else {
-        (LogLevel::Crit, 500)
-    };
-    log_failure(request, level, Failure { call, path, error });
+    let failure = Failure { call, path, error };
+    if is_any(error, &ABSENT) {
+        request.log_not_found(format_args!("{failure}"));
+        return 404;
+    }
+    let (level, status) =
+        if is_any(error, &FORBIDDEN) { (LogLevel::Error, 403) } else { (LogLevel::Crit, 500) };
+    log_failure(request, level, failure);
     status
 }
 

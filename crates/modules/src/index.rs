@@ -199,7 +199,7 @@ fn refuse(request: &Request<'_>, path: &[u8], error: &io::Error) -> u16 {
         return 403;
     }
     if is_any(error, &[Code::NOENT, Code::NOTDIR, Code::NAMETOOLONG]) {
-        request.log(LogLevel::Error, format_args!("\"{path_shown}\" is not found {errno}"));
+        request.log_not_found(format_args!("\"{path_shown}\" is not found {errno}"));
         return 404;
     }
     log_failure(request, LogLevel::Crit, Failure { call: "stat()", path, error });

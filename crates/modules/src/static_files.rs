@@ -88,6 +88,9 @@ async fn answer(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         }
         Ok(Ok(Found::File(opened))) => opened,
     };
+    if exchange.request.error_status().is_none() {
+        exchange.request.mark_root_tested();
+    }
     if exchange.request.method() == Method::Post {
         return Step::status(405);
     }

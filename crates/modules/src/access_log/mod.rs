@@ -1,0 +1,297 @@
+//! `access_log`, `log_format`, `open_log_file_cache`: lines about requests, filled in from formats that
+//! were taken apart at load, and handed to the log writer. Runs in the log phase and never waits; what
+//! the writer cannot take it counts and reports itself.
+
+mod directives;
+mod format;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::{Args, Error, Spec};
+use clearway_http::{
+    Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Value, View,
+    context, paths,
+};
+use clearway_log::{Buffering, FileCacheConfig, LogFile, NamedLog, Syslog, Writer};
+
+use format::Format;
+
+/// The module. It wants among the services of the environment the writer, as `Arc<Writer>`, and where
+/// nothing is configured the path to write to, as `DefaultAccessLog`.
+pub static ACCESS_LOG: Module = Module {
+    name: "log",
+    directives: DIRECTIVES,
+    confs: &[&KNOWN, &LOG_CONF],
+    phases: PHASES,
+    finish: Some(open_all),
+    ..Module::EMPTY
+};
+
+/// Where lines go if no `access_log` says otherwise.
+#[derive(Clone, Debug)]
+pub enum DefaultAccessLog {
+    /// To this file.
+    File(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "log_format",
+        contexts: context::HTTP,
+        args: Args::TWO_MORE,
+        syntax: "log_format NAME [escape=default | json | none] TEXT …",
+        default: "log_format combined '$remote_addr - $remote_user [$time_local] \"$request\" $status \
+                  $body_bytes_sent \"$http_referer\" \"$http_user_agent\"'",
+        doc: "What a line of an access log says: texts with variables, which are joined. Values are escaped: \
+              `\\xXX` for quotes, backslashes and what is not printable ASCII (`default`, with `-` for a \
+              variable that has no value), as in JSON strings (`json`), or not at all (`none`).",
+        handler: directives::read_log_format,
+    },
+    Spec {
+        name: "access_log",
+        contexts: context::ALL,
+        args: Args::ONE_MORE,
+        syntax: "access_log PATH | syslog:server=ADDRESS[,PARAMETER=VALUE…] [FORMAT] [buffer=SIZE] \
+                 [gzip[=LEVEL]] [flush=TIME] [if=CONDITION]\naccess_log off",
+        default: "access_log /var/log/nginx/access.log combined",
+        doc: "Where a line about each request goes. Several at one level all get it; `off` ends what the \
+              level around has. With variables in the path each line goes to the file that it names, if the \
+              directory of `root` exists. `buffer=` gathers lines until the next one would not fit, or the \
+              first of them has waited for the time of `flush=`; `gzip` (level 1 to 9, 1 by default) \
+              compresses them, 64k if `buffer=` does not say otherwise. A request is not logged if the \
+              value of `if=` is empty or `0`. Lines are written by a thread of their own; no loop waits for \
+              a disk.",
+        handler: directives::read_access_log,
+    },
+    Spec {
+        name: "open_log_file_cache",
+        contexts: context::ALL,
+        args: Args::TAKE1234,
+        syntax: "open_log_file_cache max=NUMBER [inactive=TIME] [min_uses=NUMBER] [valid=TIME]\n\
+                 open_log_file_cache off",
+        default: "open_log_file_cache off",
+        doc: "How many log files with variables in their paths are kept open, until they have not been used \
+              for `inactive` (10s), if they were used `min_uses` times (1) by then. After `valid` (60s) it \
+              is checked that the file still has the same name.",
+        handler: directives::read_open_log_file_cache,
+    },
+];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::Log,
+    cost: Cost::Cheap,
+    enabled: |enabling| !enabling.confs.of(&LOG_CONF).active().is_empty(),
+    handler,
+}];
+
+static KNOWN: ConfKey<Known> = ConfKey::new(Level::Main);
+static LOG_CONF: ConfKey<LogConf> = ConfKey::new(Level::Location);
+
+/// What logs of all levels share.
+struct Known {
+    formats: Vec<Arc<Format>>,
+    files: Vec<File>,
+}
+
+/// A file that an `access_log` names.
+struct File {
+    path: PathBuf,
+    buffering: Option<Buffering>,
+    /// Opened when everything is read; a file that nobody writes to stays open, too.
+    log: Option<LogFile>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { formats: vec![Arc::new(Format::combined())], files: Vec::new() }
+    }
+}
+
+impl Conf for Known {
+    fn merge(&mut self, _: &Self) {}
+}
+
+#[derive(Default)]
+struct LogConf {
+    logs: Setting<Logs>,
+    cache: Setting<Option<Arc<FileCacheConfig>>>,
+    /// Where logs with variables in their paths are written through.
+    named: Option<NamedLog>,
+}
+
+#[derive(Clone, Default)]
+struct Logs {
+    state: State,
+    logs: Vec<Log>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    On,
+    Off,
+}
+
+/// One `access_log`.
+#[derive(Clone)]
+struct Log {
+    to: Destination,
+    format: Arc<Format>,
+    condition: Option<Value>,
+}
+
+#[derive(Clone)]
+enum Destination {
+    /// One of `Known::files`, not opened yet.
+    Unopened(usize),
+    File(LogFile),
+    /// The file at this path, through `LogConf::named`.
+    Named(Value),
+    Syslog(Syslog),
+}
+
+impl Conf for LogConf {
+    fn merge(&mut self, parent: &Self) {
+        self.logs.merge(&parent.logs);
+        self.cache.merge(&parent.cache);
+    }
+}
+
+impl LogConf {
+    /// `off` wins over other logs of its level.
+    fn active(&self) -> &[Log] {
+        if self.logs.state == State::Off { &[] } else { &self.logs.logs }
+    }
+}
+
+fn writer(load: &Load) -> Result<Arc<Writer>, Error> {
+    let writer = load.environment().services.find::<Arc<Writer>>().cloned();
+    writer.ok_or_else(|| Error::unplaced("no log writer"))
+}
+
+/// Opens what was named, in the order in which it was, and the default log if some server or location
+/// writes to it.
+fn open_all(load: &mut Load) -> Result<(), Error> {
+    let files = open_files(load)?;
+    let default = open_default(load)?;
+    let mut named = NamedLogs::default();
+    let writer = load.environment().services.find::<Arc<Writer>>().cloned();
+    for conf in load.all_locations(&LOG_CONF) {
+        let mut logs = Logs::clone(&conf.logs);
+        if !conf.logs.is_set() {
+            logs.logs.extend(default.clone());
+        }
+        for log in &mut logs.logs {
+            match (&log.to, &writer) {
+                (Destination::Unopened(index), _) => log.to = Destination::File(files[*index].clone()),
+                (Destination::Named(_), Some(writer)) => {
+                    conf.named = Some(named.find(writer, conf.cache.as_ref()));
+                }
+                _ => {}
+            }
+        }
+        conf.logs.set(logs);
+    }
+    Ok(())
+}
+
+fn open_files(load: &mut Load) -> Result<Vec<LogFile>, Error> {
+    let mut files = Vec::new();
+    for index in 0..load.main(&KNOWN).files.len() {
+        let writer = writer(load)?;
+        let file = &mut load.main(&KNOWN).files[index];
+        let opened = writer.open(&file.path).map_err(|error| Error::unplaced(error.to_string()))?;
+        let log = match file.buffering {
+            Some(buffering) => writer.buffer(&opened, buffering),
+            None => opened,
+        };
+        files.push(log.clone());
+        file.log = Some(log);
+    }
+    Ok(files)
+}
+
+/// The log of servers and locations that name none.
+fn open_default(load: &mut Load) -> Result<Option<Log>, Error> {
+    if load.all_locations(&LOG_CONF).all(|conf| conf.logs.is_set()) {
+        return Ok(None);
+    }
+    let default = load.environment().services.find::<DefaultAccessLog>().cloned();
+    let DefaultAccessLog::File(path) = default.unwrap_or(DefaultAccessLog::Off) else { return Ok(None) };
+    match writer(load)?.open(&path) {
+        Ok(file) => {
+            let format = Arc::clone(&load.main(&KNOWN).formats[0]);
+            Ok(Some(Log { to: Destination::File(file), format, condition: None }))
+        }
+        Err(error) => {
+            // Nobody asked for this file: a server without the right to it, or on a machine that has no
+            // such directory, runs all the same and says what is missing.
+            let message = format_args!("{error}, requests without an \"access_log\" are not logged");
+            load.environment().error_log.log(LogLevel::Error, message);
+            Ok(None)
+        }
+    }
+}
+
+/// One log for each `open_log_file_cache`, and one for where there is none.
+#[derive(Default)]
+struct NamedLogs(Vec<(Option<Arc<FileCacheConfig>>, NamedLog)>);
+
+impl NamedLogs {
+    fn find(&mut self, writer: &Writer, cache: Option<&Arc<FileCacheConfig>>) -> NamedLog {
+        let same = |other: &Option<Arc<FileCacheConfig>>| match (cache, other) {
+            (Some(cache), Some(other)) => Arc::ptr_eq(cache, other),
+            (cache, other) => cache.is_none() && other.is_none(),
+        };
+        if let Some((_, log)) = self.0.iter().find(|(other, _)| same(other)) {
+            return log.clone();
+        }
+        let log = writer.named(cache.map(|cache| **cache));
+        self.0.push((cache.cloned(), log.clone()));
+        log
+    }
+}
+
+fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    let conf = exchange.request.conf(&LOG_CONF);
+    let view = exchange.view();
+    for log in conf.active() {
+        if log.condition.as_ref().is_none_or(|condition| !matches!(&*condition.eval(&view), b"" | b"0")) {
+            log.write(&view, conf.named.as_ref());
+        }
+    }
+    Step::Declined
+}
+
+impl Log {
+    fn write<'c>(&'c self, view: &View<'_, 'c>, named: Option<&NamedLog>) {
+        let capacity = self.format.line_bytes();
+        match &self.to {
+            Destination::File(file) => {
+                let mut line = Vec::with_capacity(capacity);
+                self.format.append(view, &mut line);
+                line.push(b'\n');
+                file.write(line);
+            }
+            Destination::Named(path) => {
+                let Some(named) = named else { return };
+                let root = (!view.request.is_root_tested()).then(|| paths::document_root(view));
+                let mut line = named.begin(&path.eval(view), root.as_deref(), capacity);
+                self.format.append(view, &mut line);
+                line.push(b'\n');
+                named.write(line);
+            }
+            Destination::Syslog(syslog) => {
+                let (now, offset) = (view.request.now_unix_s(), view.request.utc_offset_minutes());
+                let mut message = syslog.begin(None, now, offset, capacity);
+                self.format.append(view, &mut message);
+                syslog.write(message);
+            }
+            Destination::Unopened(_) => unreachable!("all logs are opened when a configuration is complete"),
+        }
+    }
+}
