@@ -13,6 +13,7 @@ mod cpu;
 mod idle;
 mod open_loop;
 mod poller;
+mod processes;
 mod servers;
 mod soak;
 mod stats;
@@ -33,6 +34,13 @@ usage: clearway-bench COMMAND [OPTIONS]
             [NAME=PATH …]  --connections 10000
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
             MINUTES  --loops 2  --blockers 12
+  reload    reloads under load: failures, idle connections, lines, memory
+            --rounds 100  --idle 1000
+  crash     workers that are killed under load: how soon the next one answers
+            --kills 20
+  upgrade   another binary takes over, gives back, takes over; also from and to nginx
+  logs      a burst of lines, a full disk, a stuck one, logs that are moved
+            --lines 1000000
 
 The server is CLEARWAY_BIN, or the one built beside this program; nginx is NGINX_BIN or Debian's.";
 
@@ -44,6 +52,10 @@ fn main() -> ExitCode {
         "cpu" => cpu::command(args),
         "idle" => idle::command(args),
         "soak" => soak::command(args),
+        "reload" => processes::reload(args),
+        "crash" => processes::crash(args),
+        "upgrade" => processes::upgrade_command(args),
+        "logs" => processes::logs(args),
         _ => Err(USAGE.to_owned()),
     });
     match outcome {
