@@ -6,4 +6,5 @@ mod engine;
 mod files;
 #[cfg(feature = "testing")]
 mod handover;
+mod limit_req;
 mod support;

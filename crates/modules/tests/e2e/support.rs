@@ -16,13 +16,14 @@ use clearway_http::{
     Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot,
 };
 use clearway_log::{Disk, Writer};
-use clearway_modules::{access_log, files, index, realpath, rewrite, static_files, try_files};
+use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
 use clearway_net::accept::{AcceptPolicy, Accepted, MultiAccept};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::ports::free_port;
 use clearway_testkit::wait_until;
+use clearway_zone::Zones;
 
 const LOOPS: usize = 2;
 
@@ -180,6 +181,7 @@ pub(crate) fn load(
     let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
     let block = Loader::new(&source, path).file(path);
     let sink: Arc<dyn Sink> = lines.clone();
+    let zones = Arc::new(Zones::create(None));
     let environment = Environment {
         prefix: root.join(""),
         hostname: Bytes::from_static(b"machine"),
@@ -187,17 +189,23 @@ pub(crate) fn load(
         error_log: sink.clone(),
         open_error_log: Box::new(move |_| Ok(sink.clone())),
         default_port: 8000,
-        services: Services::default().with(pool()).with(writer.clone()),
+        services: Services::default().with(pool()).with(writer.clone()).with(zones.clone()),
     };
     let mut warnings = Vec::new();
     block.end()?;
     let snapshot = HttpLoader::new(&modules(extra)).load(&block.directives[0], environment, &mut warnings)?;
+    zones.open().map_err(Error::unplaced)?;
     Ok((snapshot, warnings))
 }
 
 fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
-    let mut all: Vec<&'static Module> =
-        vec![&files::FILES, &realpath::REALPATH, &rewrite::REWRITE, &try_files::TRY_FILES];
+    let mut all: Vec<&'static Module> = vec![
+        &files::FILES,
+        &realpath::REALPATH,
+        &rewrite::REWRITE,
+        &try_files::TRY_FILES,
+        &limit_req::LIMIT_REQ,
+    ];
     #[cfg(feature = "testing")]
     all.push(&clearway_modules::testing::TESTING);
     all.extend(extra);
