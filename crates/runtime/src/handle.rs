@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::carriers;
 use crate::event_loop::Loop;
@@ -13,6 +15,9 @@ use crate::suspects::Tag;
 use crate::task;
 use crate::timer::Handle;
 use crate::word::CARRIERS_MAX;
+
+/// How long the loops have for the tasks of one page that were woken together.
+const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The bytes that a task takes beside its future.
 pub const TASK_OVERHEAD: usize = task::HEADER_SIZE;
@@ -81,11 +86,20 @@ impl Runtime {
         Identities::start(self.len()).map(Arc::new)
     }
 
-    /// Wakes every task that waits for a socket or listener, so that it looks at flags that were
-    /// set before this call.
+    /// Wakes every task that waits for a socket or listener, so that it looks at what was changed before
+    /// this call. A task that is about to wait and looks after it has registered misses nothing.
+    ///
+    /// Takes a millisecond per few hundred tasks, so that loops with many do other things in between: not
+    /// to be called on a loop.
+    #[expect(clippy::disallowed_methods, reason = "called on threads that run no loop")]
     pub fn wake_all(self) {
-        for l in self.0.loops() {
-            l.slots.wake_all();
+        fence(Ordering::SeqCst);
+        let pages = self.0.loops().iter().map(|l| l.slots.pages()).max().unwrap_or(0);
+        for page in 0..pages {
+            let woken: usize = self.0.loops().iter().map(|l| l.slots.wake_page(page)).sum();
+            if woken > 0 && page + 1 < pages {
+                std::thread::sleep(WAKE_PAUSE);
+            }
         }
     }
 

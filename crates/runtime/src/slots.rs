@@ -9,7 +9,8 @@
 //! 3. Releasing a slot moves the generation, empties the wakers and puts it on the free list.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::task::Waker;
 
 use clearway_os::epoll::EventFlags;
 
@@ -201,21 +202,26 @@ impl Slots {
             return None;
         }
         let slots = self.pages[page].get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect());
+        // Against the one in `Runtime::wake_all`: it sees the page, or who registers in it sees what was
+        // changed before.
+        fence(Ordering::SeqCst);
         for (place, slot) in slots.iter().enumerate().rev() {
             self.put_free((page * PAGE + place) as u32, slot);
         }
         Some(())
     }
 
-    /// Wakes every task that waits for a descriptor, so that it looks around.
-    pub(crate) fn wake_all(&self) {
-        for slot in self.pages.iter().filter_map(OnceLock::get).flat_map(|page| page.iter()) {
-            for cell in [&slot.reader, &slot.writer] {
-                if let Some(waker) = cell.take() {
-                    waker.wake();
-                }
-            }
-        }
+    /// How many pages are in use, about.
+    pub(crate) fn pages(&self) -> usize {
+        self.grown.load(Ordering::Relaxed) as usize
+    }
+
+    /// Wakes every task that waits for a descriptor of a page, so that it looks around; how many there
+    /// were.
+    pub(crate) fn wake_page(&self, page: usize) -> usize {
+        let slots = self.pages.get(page).and_then(OnceLock::get).map_or(&[][..], |slots| slots);
+        let wakers = slots.iter().flat_map(|slot| [slot.reader.take(), slot.writer.take()]).flatten();
+        wakers.map(Waker::wake).count()
     }
 }
 
