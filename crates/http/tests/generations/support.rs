@@ -28,9 +28,14 @@ pub(crate) const LOOPS: usize = 2;
 pub(crate) fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     *RUNTIME.get_or_init(|| {
-        let handover_after = Some(Duration::from_millis(1));
-        let sink = Arc::new(Discard);
-        Runtime::start(&Config { loops: LOOPS, handover_after, handover_carriers: 64, sink }).unwrap()
+        Runtime::start(&Config {
+            loops: LOOPS,
+            handover_after: Some(Duration::from_millis(1)),
+            handover_carriers: 64,
+            processors: Vec::new(),
+            sink: Arc::new(Discard),
+        })
+        .unwrap()
     })
 }
 
