@@ -78,12 +78,21 @@ pub struct OpenError {
     pub source: io::Error,
 }
 
+/// Lines that may wait where they are written at once.
+const DIRECT_LINES: usize = 64;
+
 impl Writer {
     /// A writer without threads: logs can be opened and lines queued, and `flush` writes them on its
     /// caller's thread. Reads the time zone: **blocks** for a moment.
     #[must_use]
     pub fn new(opener: Box<dyn Opener>) -> Self {
         Self::with_queue(opener, QUEUE_LINES, QUEUE_BYTES)
+    }
+
+    /// The same with room for a few lines only, for who writes each of them at once with `flush`.
+    #[must_use]
+    pub fn direct(opener: Box<dyn Opener>) -> Self {
+        Self::with_queue(opener, DIRECT_LINES, QUEUE_BYTES)
     }
 
     pub(crate) fn with_queue(opener: Box<dyn Opener>, queue_lines: usize, queue_bytes: usize) -> Self {

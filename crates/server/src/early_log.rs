@@ -22,7 +22,7 @@ impl EarlyLog {
     /// Opens the log, for lines of `level` and more severe ones. What cannot be opened is said, and standard
     /// error is the log then.
     pub(crate) fn open(target: &DefaultErrorLog, level: Level) -> Self {
-        let writer = Writer::new(Box::new(Disk));
+        let writer = Writer::direct(Box::new(Disk));
         let opened = match target {
             DefaultErrorLog::Stderr => None,
             DefaultErrorLog::File(path) => match writer.open(path) {

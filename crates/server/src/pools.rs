@@ -18,6 +18,14 @@ const DEFAULT: &str = "default";
 pub(crate) struct Pools(Vec<Arc<Pool>>);
 
 impl Pools {
+    /// For who reads a configuration and runs nothing: something with the pools' names, and no room.
+    pub(crate) fn idle(core: &CoreConf, sink: &Arc<dyn Sink>) -> Self {
+        let names = core.thread_pools().iter().map(|spec| String::from_utf8_lossy(&spec.name).into_owned());
+        let names = names.chain([DEFAULT.to_owned()]);
+        let config = |name: String| PoolConfig { threads: 1, max_queue: 1, ..PoolConfig::new(&name) };
+        Self(names.map(|name| Arc::new(Pool::new(config(name), Arc::clone(sink)))).collect())
+    }
+
     /// The pools that a configuration wants, without threads where they are new.
     pub(crate) fn prepare(core: &CoreConf, old: &Self, sink: &Arc<dyn Sink>) -> Self {
         let loops = u32::try_from(core.loops()).unwrap_or(u32::MAX);
