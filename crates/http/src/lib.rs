@@ -34,6 +34,7 @@ pub mod server_names;
 mod setting;
 mod snapshot;
 pub mod status;
+pub mod temp_paths;
 pub mod uri;
 mod variables;
 mod wire;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+pub mod client_body;
 pub mod files;
 pub mod index;
 pub mod limit_req;

@@ -22,6 +22,7 @@ use crate::master::Failed;
 use crate::messages::DirectLog;
 use crate::options::{Extent, Options, Test};
 use crate::pools::Pools;
+use crate::temp_directories;
 
 /// Access rights of a pid file, less the umask.
 const PID_FILE_MODE: u32 = 0o644;
@@ -59,6 +60,7 @@ fn attempt(
     })?;
     if test.extent == Extent::Everything {
         try_pid_file(loaded.core.pid_file(), log)?;
+        temp_directories::make(&loaded.temp_paths, loaded.core.user(), log)?;
         for path in &logs {
             Disk.open(path).map_err(|error| not_opened(path, &error, log))?;
         }

@@ -17,6 +17,7 @@ pub mod options;
 mod pools;
 pub mod reference;
 pub mod signal_command;
+mod temp_directories;
 pub mod version;
 pub mod worker;
 

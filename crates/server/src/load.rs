@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
+use clearway_http::temp_paths::TempPaths;
 use clearway_http::{Environment, HttpLoader, Services, Snapshot};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
@@ -56,6 +57,8 @@ pub(crate) struct Loaded {
     pub(crate) log: Arc<ErrorLog>,
     /// Its pools; those that are new have no threads yet.
     pub(crate) pools: Pools,
+    /// Directories that it wants to have.
+    pub(crate) temp_paths: TempPaths,
     /// The files that were read.
     pub(crate) files: Vec<ReadFile>,
     /// What was strange.
@@ -121,19 +124,27 @@ fn load_with(
     means.writer.report_to(&log);
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
     let pools = Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink));
+    let temp_paths = TempPaths::default();
     let snapshot = match core.http.take() {
         Some(directive) => {
-            let environment = environment(options, means, &pools, sink);
+            let environment = environment(options, means, &pools, &temp_paths, sink);
             Some(Arc::new(http.load(&directive, environment, text)?))
         }
         None => None,
     };
     core.finish(whole.insert(Vec::new()))?;
     means.zones.open().map_err(Error::unplaced)?;
-    Ok(Loaded { core, snapshot, log, pools, files: loader.files().to_vec(), warnings: Warnings::default() })
+    let (files, warnings) = (loader.files().to_vec(), Warnings::default());
+    Ok(Loaded { core, snapshot, log, pools, temp_paths, files, warnings })
 }
 
-fn environment(options: &Options, means: &Means<'_>, pools: &Pools, sink: Arc<dyn Sink>) -> Environment {
+fn environment(
+    options: &Options,
+    means: &Means<'_>,
+    pools: &Pools,
+    temp_paths: &TempPaths,
+    sink: Arc<dyn Sink>,
+) -> Environment {
     let (prefix, logs) = (options.prefix.clone(), Arc::clone(means.writer));
     let open_error_log = move |directive: &Directive| -> Result<Arc<dyn Sink>, Error> {
         let spec = core_conf::error_log(&prefix, directive)?;
@@ -150,6 +161,7 @@ fn environment(options: &Options, means: &Means<'_>, pools: &Pools, sink: Arc<dy
             .with(pools.default_pool())
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
+            .with(temp_paths.clone())
             .with(means.default_access_log.clone()),
     }
 }

@@ -2,11 +2,13 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
+use clearway_modules::{access_log, client_body, files, index, limit_req, realpath, rewrite};
+use clearway_modules::{static_files, try_files};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
     &files::FILES,
+    &client_body::CLIENT_BODY,
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &rewrite::REWRITE,

@@ -23,6 +23,7 @@ use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
 use crate::messages::DirectLog;
 use crate::options::Options;
 use crate::pools::Pools;
+use crate::temp_directories;
 
 /// See the file's head.
 pub(crate) struct Configuration {
@@ -72,6 +73,7 @@ impl Configuration {
             Failed
         })?;
         loaded.warnings.iter().for_each(say);
+        temp_directories::make(&loaded.temp_paths, loaded.core.user(), log)?;
         let logs = writer.files().map_err(|error| {
             log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
             Failed

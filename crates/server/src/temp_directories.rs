@@ -1,0 +1,110 @@
+//! Makes the directories that a configuration wants to have for files of its own, for the user that the worker
+//! runs as. The main thread of the master, with its rights.
+
+use std::fmt;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Sink};
+use clearway_http::temp_paths::TempPaths;
+use clearway_os::users::User;
+
+use crate::master::Failed;
+
+/// Access rights: the owner alone.
+const MODE: u32 = 0o700;
+
+/// Makes those that are not there, and gives them to `user` if the process may.
+///
+/// # Errors
+/// After the reason has been logged.
+pub(crate) fn make(paths: &TempPaths, user: Option<&User>, log: &dyn Sink) -> Result<(), Failed> {
+    paths.list().iter().try_for_each(|path| {
+        make_one(&path.directory, user).map_err(|refused| {
+            log.log(Level::Emerg, format_args!("{refused}"));
+            Failed
+        })
+    })
+}
+
+fn make_one(path: &Path, user: Option<&User>) -> Result<(), Refused> {
+    let refused = |call| move |error| Refused { call, path: path.display().to_string(), error };
+    match DirBuilder::new().mode(MODE).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(refused(Call::Mkdir)(error));
+        }
+        _ => {}
+    }
+    let Some(user) = user else { return Ok(()) };
+    #[expect(clippy::disallowed_methods, reason = "the main thread, which runs no loop")]
+    let found = std::fs::metadata(path).map_err(refused(Call::Stat))?;
+    if found.uid() != user.uid {
+        chown(path, Some(user.uid), None).map_err(refused(Call::Chown(user.uid)))?;
+    }
+    let mode = found.mode();
+    if mode & MODE != MODE {
+        std::fs::set_permissions(path, Permissions::from_mode(mode | MODE)).map_err(refused(Call::Chmod))?;
+    }
+    Ok(())
+}
+
+/// The call that failed.
+#[derive(Clone, Copy)]
+enum Call {
+    Mkdir,
+    Stat,
+    Chown(u32),
+    Chmod,
+}
+
+/// What was refused. Displays nginx's text.
+struct Refused {
+    call: Call,
+    path: String,
+    error: io::Error,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, errno) = (&self.path, Errno(&self.error));
+        match self.call {
+            Call::Mkdir => write!(f, "mkdir() \"{path}\" failed {errno}"),
+            Call::Stat => write!(f, "stat() \"{path}\" failed {errno}"),
+            Call::Chown(uid) => write!(f, "chown(\"{path}\", {uid}) failed {errno}"),
+            Call::Chmod => write!(f, "chmod() \"{path}\" failed {errno}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test may")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_gets_its_owner_and_his_rights() {
+        let dir = std::env::temp_dir().join(format!("clearway-temp-{}", std::process::id()));
+        let nobody = || clearway_os::users::find_user(b"nobody").unwrap().expect("every system has it");
+        let user = clearway_os::process::is_root().then(nobody);
+        for _ in 0..2 {
+            assert!(make_one(&dir, user.as_ref()).is_ok());
+            let made = std::fs::metadata(&dir).unwrap();
+            assert_eq!(made.mode() & 0o777, MODE);
+            assert!(user.as_ref().is_none_or(|user| made.uid() == user.uid));
+        }
+        if user.is_some() {
+            std::fs::set_permissions(&dir, Permissions::from_mode(0o050)).unwrap();
+            assert!(make_one(&dir, user.as_ref()).is_ok());
+            assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o777, 0o750);
+        }
+        std::fs::remove_dir(&dir).unwrap();
+        let refused = make_one(&dir.join("none"), None).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            format!("mkdir() \"{}/none\" failed (2: No such file or directory)", dir.display())
+        );
+    }
+}
