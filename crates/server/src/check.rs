@@ -89,7 +89,7 @@ impl Unopened {
         let logs = Deferred::default();
         let means = Means {
             reader: Reader::Master,
-            writer: &Arc::new(Writer::new(Box::new(logs.clone()))),
+            writer: &Arc::new(Writer::direct(Box::new(logs.clone()))),
             zones: &Arc::new(Zones::create(None)),
             pools: &Pools::default(),
             default_port: if clearway_os::process::is_root() { 80 } else { 8000 },
@@ -170,7 +170,7 @@ struct OpenLog {
 
 impl OpenLog {
     fn open(core: &CoreConf, options: &Options, early: &EarlyLog) -> Result<Self, Failed> {
-        let writer = Arc::new(Writer::new(Box::new(Disk)));
+        let writer = Arc::new(Writer::direct(Box::new(Disk)));
         let log = load::open_main_log(core, options, &writer).map_err(|error| {
             early.log(error.level(), format_args!("{error}"));
             Failed

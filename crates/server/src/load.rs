@@ -123,7 +123,10 @@ fn load_with(
     let log = open_main_log(&core, options, means.writer)?;
     means.writer.report_to(&log);
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
-    let pools = Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink));
+    let pools = match means.reader {
+        Reader::Master => Pools::idle(&core, &sink),
+        Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
+    };
     let temp_paths = TempPaths::default();
     let snapshot = match core.http.take() {
         Some(directive) => {

@@ -51,7 +51,7 @@ impl Configuration {
         log: &dyn Sink,
     ) -> Result<Self, Failed> {
         let fresh = FreshFiles::default();
-        let writer = Arc::new(Writer::new(Box::new(fresh.clone())));
+        let writer = Arc::new(Writer::direct(Box::new(fresh.clone())));
         let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
         let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
         let means = Means {
