@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Record, Sink};
+use clearway_base::log::{Level, Sink};
 use clearway_conf::Source;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::{self, Request};
 use clearway_zone::Zones;
 
-use crate::core_conf::{CoreConf, ErrorLogTarget, Reader};
-use crate::early_log::{Console, EarlyLog, say};
+use crate::core_conf::{CoreConf, Reader};
+use crate::early_log::{EarlyLog, say};
 use crate::load::{self, Loaded, Means};
 use crate::master::Failed;
-use crate::messages::DirectLog;
+use crate::messages::{Boot, DirectLog};
 use crate::options::{Extent, Options, Test};
 use crate::pools::Pools;
 use crate::temp_directories;
@@ -65,7 +65,7 @@ fn attempt(
             Disk.open(path).map_err(|error| not_opened(path, &error, log))?;
         }
         let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
-        let log = OpenLog::open(&loaded.core, options, log)?;
+        let log = open_log(&loaded.core, options, log)?;
         requests.into_iter().try_for_each(|request| try_address(&request, &log))?;
     }
     Ok(loaded.files)
@@ -162,37 +162,11 @@ fn try_address(request: &Request, log: &dyn Sink) -> Result<(), Failed> {
 }
 
 /// The error log of the configuration, and standard error beside it.
-struct OpenLog {
-    log: DirectLog,
-    /// Lines of this level and more severe ones go to standard error by the configuration's will.
-    shown: Option<Level>,
-}
-
-impl OpenLog {
-    fn open(core: &CoreConf, options: &Options, early: &EarlyLog) -> Result<Self, Failed> {
-        let writer = Arc::new(Writer::direct(Box::new(Disk)));
-        let log = load::open_main_log(core, options, &writer).map_err(|error| {
-            early.log(error.level(), format_args!("{error}"));
-            Failed
-        })?;
-        let specs = load::error_logs(core, options);
-        let shown =
-            specs.iter().filter(|spec| spec.target == ErrorLogTarget::Stderr).map(|spec| spec.level).max();
-        Ok(Self { log: DirectLog { writer, log }, shown })
-    }
-}
-
-impl Sink for OpenLog {
-    fn enabled(&self, level: Level) -> bool {
-        level <= Level::Warn || self.log.enabled(level)
-    }
-
-    fn write(&self, record: &Record<'_>) {
-        if self.log.enabled(record.level) {
-            self.log.write(record);
-        }
-        let is_shown = self.shown.is_some_and(|level| record.level <= level);
-        let console = if is_shown { Console::IsTheLog } else { Console::Beside };
-        console.write(record);
-    }
+fn open_log(core: &CoreConf, options: &Options, early: &EarlyLog) -> Result<Boot, Failed> {
+    let writer = Arc::new(Writer::direct(Box::new(Disk)));
+    let log = load::open_main_log(core, options, &writer).map_err(|error| {
+        early.log(error.level(), format_args!("{error}"));
+        Failed
+    })?;
+    Ok(Boot::new(DirectLog { writer, log }, &load::error_logs(core, options)))
 }

@@ -10,6 +10,9 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_log::{ErrorLog, Writer};
 
+use crate::core_conf::{ErrorLogSpec, ErrorLogTarget};
+use crate::early_log::Console;
+
 /// The error log of a main thread that has no loops to keep going: a line is written when `log`
 /// returns if nothing else writes for it, else queued for the thread that does.
 #[derive(Clone)]
@@ -30,26 +33,34 @@ impl Sink for DirectLog {
     }
 }
 
-/// Messages of the start: on standard error as nginx prints them, and in the error log.
-pub(crate) struct Boot<'a> {
-    /// Open as soon as the configuration says where it is.
-    pub(crate) log: Option<&'a dyn Sink>,
+/// Messages of the start: in the error log, and on standard error as nginx prints them, unless the log is
+/// there already.
+pub(crate) struct Boot {
+    log: DirectLog,
+    /// Lines of this level and more severe ones go to standard error by the configuration's will.
+    shown: Option<Level>,
 }
 
-impl Sink for Boot<'_> {
+impl Boot {
+    /// With the log of a configuration whose error logs are `specs`.
+    pub(crate) fn new(log: DirectLog, specs: &[ErrorLogSpec]) -> Self {
+        let to_stderr = specs.iter().filter(|spec| spec.target == ErrorLogTarget::Stderr);
+        Self { log, shown: to_stderr.map(|spec| spec.level).max() }
+    }
+}
+
+impl Sink for Boot {
     fn enabled(&self, level: Level) -> bool {
-        level <= Level::Warn || self.log.is_some_and(|log| log.enabled(level))
+        level <= Level::Warn || self.log.enabled(level)
     }
 
     fn write(&self, record: &Record<'_>) {
-        if record.level <= Level::Warn {
-            say(record.level, &record.message);
+        if self.log.enabled(record.level) {
+            self.log.write(record);
         }
-        if let Some(log) = self.log
-            && log.enabled(record.level)
-        {
-            log.write(record);
-        }
+        let is_shown = self.shown.is_some_and(|level| record.level <= level);
+        let console = if is_shown { Console::IsTheLog } else { Console::Beside };
+        console.write(record);
     }
 }
 

@@ -116,6 +116,20 @@ impl Directory {
         fs::write(self.0.join(name), text).expect("the directory is writable");
     }
 
+    /// The names in it, but for those of directories that only nginx is told.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.names_in("").into_iter().filter(|name| name != "temp").collect()
+    }
+
+    /// The names in one of its directories.
+    pub(crate) fn names_in(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(name)).expect("it is there");
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// A text of a case with what differs from run to run filled in.
     pub(crate) fn filled(&self, text: &str, binary: &Binary) -> String {
         let temp = if binary.product == Product::Nginx { TEMP } else { "" };

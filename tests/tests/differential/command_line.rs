@@ -75,6 +75,33 @@ fn a_test_leaves_what_nginx_leaves() {
     assert_eq!(left(&Binary::under_test()), left(&oracle));
 }
 
+/// What it says, where, and which files are there afterwards.
+#[test]
+fn a_start_that_fails() {
+    let Some(oracle) = oracle() else { return };
+    let away = "server { listen 192.0.2.1:18881; }";
+    for (logs, http) in [
+        ("pid nginx.pid; error_log logs/new.log;", "nonsense;"),
+        ("pid nginx.pid; error_log logs/new.log;", "access_log logs/a.log; server { listen x y; }"),
+        ("pid nginx.pid; error_log none/new.log;", "access_log off;"),
+        ("pid nginx.pid; error_log none/new.log;", "access_log none/a.log;"),
+        ("pid none/nginx.pid; error_log logs/new.log;", "access_log off;"),
+        ("pid nginx.pid; error_log logs/new.log;", away),
+        ("pid nginx.pid; error_log stderr;", away),
+        ("pid nginx.pid; error_log stderr alert;", away),
+        ("pid nginx.pid; error_log stderr; error_log logs/new.log info;", away),
+    ] {
+        let start = |binary: &Binary| {
+            let dir = Directory::new();
+            let config = format!("daemon off; {logs} events {{ }} http {{ %%TEMP%% {http} }}");
+            dir.write("nginx.conf", &dir.filled(&config, binary));
+            let outcome = dir.run(binary, &[]);
+            (outcome, dir.names(), dir.names_in("logs"))
+        };
+        assert_eq!(start(&Binary::under_test()), start(&oracle), "{logs} {http}");
+    }
+}
+
 #[test]
 fn the_early_log() {
     same("nonsense;", &["-t", "-e", "/nonexistent/early.log"]);

@@ -20,7 +20,7 @@ use crate::control::{HandedZone, Handover};
 use crate::core_conf::{CoreConf, ErrorLogSpec, ErrorLogTarget, Reader};
 use crate::fresh_files::FreshFiles;
 use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
-use crate::messages::DirectLog;
+use crate::messages::{Boot, DirectLog};
 use crate::options::Options;
 use crate::pools::Pools;
 use crate::temp_directories;
@@ -162,6 +162,11 @@ impl Configuration {
             logs: self.logs()?,
             zones,
         })
+    }
+
+    /// Where the messages of a start go.
+    pub(crate) fn boot(&self, options: &Options) -> Boot {
+        Boot::new(self.log.clone(), &load::error_logs(&self.core, options))
     }
 
     /// Logs a line at the level of things that go as they should.

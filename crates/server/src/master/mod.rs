@@ -26,7 +26,7 @@ use listening::Listening;
 
 use crate::early_log::EarlyLog;
 use crate::invocation::Invocation;
-use crate::messages::{Boot, say_emerg};
+use crate::messages::say_emerg;
 use crate::options::Options;
 
 /// Why something was given up; everything about it has been said.
@@ -77,8 +77,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let is_heir = inherited.is_some();
     let old = Listening::inherited(inherited.unwrap_or_default());
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
-    let listening =
-        old.open(&config.requests, config.core.loops(), &Boot { log: Some(&config.log.clone()) })?;
+    let listening = old.open(&config.requests, config.core.loops(), &config.boot(&invocation.options))?;
     announce(&config);
     let launcher = match config.core.daemon() && !is_heir {
         true => Some(to_background(&mut config, &invocation.options)?),
@@ -86,7 +85,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     };
     let descent = Descent { parent, inherited: is_heir, daemon: is_heir || launcher.is_some() };
     let (log, master_process) = (config.log.clone(), config.core.master_process());
-    let boot = Boot { log: Some(&log) };
+    let boot = config.boot(&invocation.options);
     let addresses = listening.addresses();
     let parts = Parts { source, invocation, config, listening, signals, descent };
     let started = || {
@@ -141,8 +140,7 @@ impl Launcher {
 /// Goes on in a process of its own, away from the terminal. The process that was started waits, and
 /// ends with the news from here.
 fn to_background(config: &mut Configuration, options: &Options) -> Result<Launcher, Failed> {
-    let log = config.log.clone();
-    let boot = Boot { log: Some(&log) };
+    let boot = config.boot(options);
     let failed = |call: &'static str| {
         let boot = &boot;
         move |error: io::Error| {
