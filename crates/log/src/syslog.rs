@@ -245,9 +245,10 @@ impl Peer {
             }
             self.socket = None;
             if self.told_s.replace(now_s) != Some(now_s) {
+                let errno = error.raw_os_error();
                 let (error, server) = (Errno(&error), &self.server);
                 let text = format!("{call}() failed {error} while logging to syslog, server: {server}");
-                reports.push(Report { level: Level::Alert, text });
+                reports.push(Report { level: level(call, errno), text });
             }
         }
     }
@@ -262,6 +263,18 @@ impl Peer {
             DatagramSocket::Unix(socket) => socket.send(line),
         };
         sent.map(drop).map_err(|error| ("send", error))
+    }
+}
+
+/// A server that is not there is the server's trouble, everything else is ours.
+fn level(call: &str, errno: Option<i32>) -> Level {
+    /// EPIPE, ENETDOWN, ENETUNREACH, ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED, EHOSTDOWN,
+    /// EHOSTUNREACH
+    const ABSENT: [i32; 9] = [32, 100, 101, 104, 107, 110, 111, 112, 113];
+    if call == "send" && errno.is_some_and(|code| ABSENT.contains(&code)) {
+        Level::Error
+    } else {
+        Level::Alert
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::Level;
 use clearway_offload::{Blocking, Service};
+use clearway_os::thread;
 
 use crate::desk::{Desk, End, Flush, Lane, Told};
 use crate::writer::{Shared, lock};
@@ -33,6 +34,9 @@ const NAP_LINES: usize = 4;
 const SHORT_SLEEP: Duration = Duration::from_micros(500);
 /// … and after so many of them in a row it is time for naps.
 const SHORT_SLEEPS: u32 = 8;
+/// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
+/// a line is let in before the slice of whoever runs there is over.
+const SLICE_US: u64 = 100;
 /// Lost lines are reported at most this often.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -53,6 +57,12 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 }
 
 fn run(shared: &Arc<Shared>, blocking: &Blocking) {
+    // Who wrote and reads the log right afterwards finds the line there, also on a busy machine.
+    let tid = thread::current();
+    if let Ok(nice) = thread::nice(tid) {
+        // Where it is refused lines come a little later.
+        let _ = thread::schedule(tid, thread::Policy::Normal, nice, SLICE_US);
+    }
     while let Some(duty) = stand_by(shared) {
         have_another(shared);
         serve(shared, blocking, duty);
