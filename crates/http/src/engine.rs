@@ -1,8 +1,6 @@
 //! The phases of a request in order, from the complete head to the log. Runs in the request's task:
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
-use std::ops::Range;
-
 use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
@@ -10,9 +8,9 @@ use crate::body::{Body, BodyState};
 use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, Handler, PhaseEntry, Step, Wait};
-use crate::redirect::Onward;
-use crate::request::{Host, KeepAlive, Origin, Request, Text};
+use crate::phases::{Answer, Exchange, Handler, Part, PhaseEntry, Step, Wait};
+use crate::redirect::{Onward, Wanted};
+use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{CLIENT_MAX_BODY_BYTES, LocationAccess, LocationId};
 use crate::uri::{self, Escape, MergeSlashes};
@@ -88,35 +86,56 @@ impl<'c> Active<'c> {
 
     /// Runs the phases up to an answer; `None` when a handler has pushed the response.
     async fn run_phases(&mut self, conn: &'c Conn, start: Start) -> Option<Answer> {
-        if matches!(start, Start::Server) {
-            let part = self.request.location().phases.server_part();
-            if !part.is_empty() {
-                match self.run_handlers(conn, part).await {
-                    Flow::Next => {}
-                    Flow::Done => return None,
-                    Flow::Answer(answer) => return Some(answer),
+        match self.run_parts(conn, start).await {
+            Flow::Done => None,
+            Flow::Answer(answer) => Some(answer),
+            Flow::Next => {
+                self.request.log(Level::Error, format_args!("no handler found"));
+                Some(Answer::Status(404))
+            }
+        }
+    }
+
+    async fn run_parts(&mut self, conn: &'c Conn, start: Start) -> Flow {
+        let mut wanted = Wanted::Location;
+        match start {
+            Start::Server => {
+                let flow = self.run_part(conn, Part::Server).await;
+                if !matches!(flow, Flow::Next) {
+                    return flow;
                 }
             }
-            if let Err(answer) = self.find_config() {
-                return Some(answer);
+            Start::Location => wanted = Wanted::Nothing,
+        }
+        loop {
+            if wanted == Wanted::Location
+                && let Err(answer) = self.find_config()
+            {
+                return Flow::Answer(answer);
+            }
+            let flow = self.run_part(conn, Part::Rewrite).await;
+            if !matches!(flow, Flow::Next) {
+                return flow;
+            }
+            match self.request.post_rewrite() {
+                Ok(Wanted::Nothing) => break,
+                Ok(Wanted::Location) => wanted = Wanted::Location,
+                Err(status) => return Flow::Answer(Answer::Status(status)),
             }
         }
-        match self.run_handlers(conn, self.request.location().phases.location_part()).await {
-            Flow::Done => return None,
-            Flow::Answer(answer) => return Some(answer),
-            Flow::Next => {}
-        }
-        self.request.log(Level::Error, format_args!("no handler found"));
-        Some(Answer::Status(404))
+        self.run_part(conn, Part::Answer).await
     }
 
     /// Runs handlers of the location up to the first one that has something to say. One that does not wait
-    /// is a plain call.
+    /// is a plain call; one that moves the request to another location is followed by those that come
+    /// behind it there.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    fn run_handlers(&mut self, conn: &'c Conn, mut part: Range<usize>) -> impl Future<Output = Flow> + Send {
+    fn run_part(&mut self, conn: &'c Conn, part: Part) -> impl Future<Output = Flow> + Send {
         async move {
-            for index in part.by_ref() {
-                let PhaseEntry { handler, tag } = self.request.location().phases.entry(index);
+            let mut location = self.request.location();
+            let mut left = location.phases.part(part);
+            while let Some(index) = left.next() {
+                let PhaseEntry { handler, tag, order } = location.phases.entry(index);
                 let flow = match tag {
                     Some(tag) => self.run_suspect(conn, handler, tag).await,
                     None => match handler(self.exchange(conn)) {
@@ -126,6 +145,10 @@ impl<'c> Active<'c> {
                 };
                 if !matches!(flow, Flow::Next) {
                     return flow;
+                }
+                if !std::ptr::eq(location, self.request.location()) {
+                    location = self.request.location();
+                    left = location.phases.part_behind(part, order);
                 }
             }
             Flow::Next
@@ -147,7 +170,7 @@ impl<'c> Active<'c> {
     pub(crate) fn log(&mut self, conn: &'c Conn) {
         self.request.action = "logging request";
         self.request.body_bytes = self.body.taken_bytes();
-        for index in self.request.location().phases.log_part() {
+        for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
             let step = handler(self.exchange(conn));
             debug_assert!(!matches!(step, Step::Wait(_)), "the log phase does not wait");
@@ -166,6 +189,7 @@ impl<'c> Active<'c> {
     /// Finds the location for the path.
     fn find_config(&mut self) -> Result<(), Answer> {
         let request = &mut self.request;
+        request.begin_search();
         let found = request.find_location().map_err(Answer::Status)?;
         let id = match found {
             Found::Nothing => request.server.base,
@@ -277,44 +301,22 @@ impl Request<'_> {
     }
 
     fn find_server_of_host(&mut self) -> Result<(), u16> {
-        // The host is borrowed from the request while expressions write what they capture into it.
-        let mut captured = std::mem::take(&mut self.captured);
         let host = self.host().unwrap_or_default();
-        let mut given_up = None;
-        let found = self.conn.address().names.find(host, |regex| {
-            captured.exec(regex, host).inspect_err(|error| given_up = Some(error.describe(host, regex)))
-        });
-        self.captured = captured;
-        match found {
-            Ok(Some(id)) => {
-                self.server = self.snapshot.server(id);
-                self.node_mut().location = self.snapshot.location(self.server.base);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(_) => self.give_up(given_up),
+        let found = self.conn.address().names.find(host, |regex| self.matches(regex, host));
+        if let Some(id) = found.map_err(|GivenUp| 500_u16)? {
+            self.server = self.snapshot.server(id);
+            self.node_mut().location = self.snapshot.location(self.server.base);
         }
+        Ok(())
     }
 
-    fn find_location(&mut self) -> Result<Found<LocationId>, u16> {
+    fn find_location(&self) -> Result<Found<LocationId>, u16> {
         let tree = &self.server.tree;
         if tree.is_empty() {
             return Ok(Found::Nothing);
         }
-        // The path is borrowed from the request while expressions write what they capture into it.
-        let mut captured = std::mem::take(&mut self.captured);
         let path = self.path();
-        let mut given_up = None;
-        let found = tree.find(path, |regex| {
-            captured.exec(regex, path).inspect_err(|error| given_up = Some(error.describe(path, regex)))
-        });
-        self.captured = captured;
-        found.or_else(|_| self.give_up(given_up))
-    }
-
-    fn give_up<T>(&self, message: Option<String>) -> Result<T, u16> {
-        self.log(Level::Alert, format_args!("{}", message.unwrap_or_default()));
-        Err(500)
+        tree.find(path, |regex| self.matches(regex, path)).map_err(|GivenUp| 500)
     }
 
     fn take_target(&mut self) -> Result<(), u16> {

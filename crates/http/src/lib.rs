@@ -36,6 +36,7 @@ mod snapshot;
 pub mod status;
 pub mod temp_paths;
 pub mod uri;
+mod values;
 mod variables;
 mod wire;
 
@@ -49,10 +50,16 @@ pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level};
 pub use listen::{LocalAddress, Socket};
 pub use load::{Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Services};
 pub use module::{FilterSpec, Module, context};
-pub use output::{BodyFilter, HeaderFilter, Next, Output, SendFailure, Unsent};
+pub use output::{BodyFilter, Filtering, HeaderFilter, Next, Output, SendFailure, Unsent};
 pub use phases::{Answer, Cost, Enabling, Exchange, Handler, Phase, PhaseHandler, Redirect, Step, Wait};
-pub use request::{Lossy, Origin, Request};
+pub use redirect::Rewritten;
+pub use request::{GivenUp, Lossy, Origin, Request};
 pub use response::{ResponseHead, Text, put_decimal};
 pub use setting::Setting;
-pub use snapshot::{CLIENT_MAX_BODY_BYTES, CoreLocation, Location, Root, RootKind, Server, Snapshot};
-pub use variables::{Eval, Presence, Value, VariableId, VariableKind, VariableNames, VariableSpec, View};
+pub use snapshot::{
+    CLIENT_MAX_BODY_BYTES, CoreLocation, Location, LocationId, Root, RootKind, Server, Snapshot,
+};
+pub use variables::{
+    Assign, Computed, Eval, Keep, Presence, Target, Value, VariableId, VariableKind, VariableNames,
+    VariableSpec, View,
+};

@@ -12,7 +12,7 @@ use clearway_net::listen::{ListenAddr, OwnSocket, plan_sockets};
 
 use crate::server_names::{self, Added, ServerName, ServerNames};
 use crate::snapshot::ServerId;
-use crate::variables::{VariableNames, VariableSpec};
+use crate::variables::VariableNames;
 
 /// Whether a `listen` says which server is the default one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,6 @@ pub(crate) struct NameTables<'a> {
     pub(crate) servers: &'a [Vec<bytes::Bytes>],
     pub(crate) hostname: &'a [u8],
     pub(crate) variables: &'a mut VariableNames,
-    pub(crate) specs: &'a [&'static VariableSpec],
     pub(crate) warnings: &'a mut Vec<Error>,
 }
 
@@ -183,7 +182,7 @@ impl NameTables<'_> {
                 match ServerName::parse(name, self.hostname) {
                     Ok((ServerName::Text(text), _)) => self.add_name(&mut builder, &text, entry, server)?,
                     Ok((ServerName::Regex(mut regex), _)) => {
-                        self.variables.bind(&mut regex, self.specs).map_err(Error::unplaced)?;
+                        self.variables.bind_again(&mut regex);
                         builder.add_regex(regex, server);
                     }
                     Err(error) => return Err(Error::unplaced(error.to_string())),

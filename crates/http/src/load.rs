@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
-use clearway_conf::{Directive, Error, Pos, Scope, Spec, Table};
+use clearway_conf::{Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
 
@@ -21,12 +21,12 @@ use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
 use crate::module::{Module, context};
 use crate::output::HeaderFilter;
-use crate::phases::{Enabling, PhaseList};
+use crate::phases::{self, Enabling, PhaseList};
 use crate::regex::Regex;
 use crate::server_names::ServerName;
 use crate::setting::Setting;
 use crate::snapshot::{CoreLocation, CoreServer, Location, LocationId, Server, ServerId, Snapshot};
-use crate::variables::{Value, VariableNames, VariableSpec};
+use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
 /// Opens what an `error_log` names; supplied by who owns the logs.
 pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
@@ -262,6 +262,31 @@ impl Load {
         self.variables.bind(regex, &self.specs)
     }
 
+    /// Gives a variable a meaning of the configuration's own (`map`).
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn define_variable(
+        &mut self,
+        name: &[u8],
+        computed: Arc<dyn Computed>,
+        keep: Keep,
+    ) -> Result<VariableId, String> {
+        self.variables.define(name, computed, keep, &self.specs)
+    }
+
+    /// What `set` writes to under a name; if nothing else defines it, it is `unset` before.
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn variable_to_set(
+        &mut self,
+        name: &[u8],
+        unset: impl FnOnce() -> Arc<dyn Computed>,
+    ) -> Result<Target, String> {
+        self.variables.assign(name, unset, &self.specs)
+    }
+
     /// Adds a name to the server being read.
     pub(crate) fn add_server_name(&mut self, name: &Bytes) {
         self.servers[self.server].names.push(name.clone());
@@ -339,6 +364,34 @@ impl Load {
     }
 }
 
+/// Blocks that are locations without a name.
+impl Load {
+    /// Executes the block of a directive that says what holds under a condition (`if`) in the location
+    /// being read, or in the server. What it leaves open it takes from there.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn read_nested(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+        context: Contexts,
+    ) -> Result<LocationId, Error> {
+        let load = &mut *scope.conf;
+        let outer = load.location;
+        let (name, form) = (load.locations[outer].name.clone(), load.locations[outer].form);
+        let inner = load.begin_location(outer, name, form, directive);
+        load.location = inner;
+        scope.block(directive, context)?;
+        scope.conf.location = outer;
+        Ok(location_id(inner))
+    }
+
+    /// A module's settings for a nested location that was read.
+    pub fn nested<T: Conf>(&mut self, id: LocationId, key: &ConfKey<T>) -> &mut T {
+        self.locations[id.0 as usize].confs.of_mut(key)
+    }
+}
+
 /// The end.
 impl Load {
     fn begin_location(
@@ -373,7 +426,6 @@ impl Load {
             servers: &names,
             hostname: &self.environment.hostname,
             variables: &mut self.variables,
-            specs: &self.specs,
             warnings,
         };
         let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
@@ -429,11 +481,11 @@ impl Load {
     fn freeze_locations(&mut self, modules: &[&'static Module]) -> Box<[Location]> {
         let drafts = std::mem::take(&mut self.locations);
         let variables = &self.variables;
+        let handlers = phases::in_order(modules.iter().flat_map(|module| module.phases));
         let names: Vec<_> = drafts.iter().map(|draft| draft.pos.as_ref().map(Pos::to_string)).collect();
         let freeze = |(draft, place): (LocationDraft, Option<String>)| {
             let enabling = Enabling { confs: &draft.confs, core: &draft.core, variables };
-            let handlers = modules.iter().flat_map(|module| module.phases);
-            let phases = PhaseList::build(handlers, &enabling, place.unwrap_or_default().as_bytes());
+            let phases = PhaseList::build(&handlers, &enabling, place.unwrap_or_default().as_bytes());
             let filters = modules.iter().flat_map(|module| module.filters);
             let filters: Box<[HeaderFilter]> =
                 filters.filter(|spec| (spec.enabled)(&enabling)).map(|spec| spec.filter).collect();

@@ -62,6 +62,10 @@ pub mod context {
     pub const SERVER: Contexts = Contexts::bit(9);
     /// In `location`.
     pub const LOCATION: Contexts = Contexts::bit(10);
-    /// Anywhere in `http`.
+    /// In an `if` of a `server`.
+    pub const SERVER_IF: Contexts = Contexts::bit(11);
+    /// In an `if` of a `location`.
+    pub const LOCATION_IF: Contexts = Contexts::bit(12);
+    /// Anywhere in `http`, but not in `if`.
     pub const ALL: Contexts = HTTP.or(SERVER).or(LOCATION);
 }

@@ -16,6 +16,7 @@ use crate::chunk::{Chunk, Mark, Pushed};
 use crate::connection::Conn;
 use crate::request::Request;
 use crate::response::{ResponseHead, write_head};
+use crate::variables::View;
 use crate::wire::Wire;
 
 /// How far a response is.
@@ -34,7 +35,26 @@ pub trait BodyFilter: Send {
 }
 
 /// Looks at a response before its head is sent, may change the head, and may add a body filter.
-pub type HeaderFilter = fn(&Request<'_>, &mut ResponseHead<'_>) -> Option<Box<dyn BodyFilter>>;
+pub type HeaderFilter = for<'c> fn(&mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>>;
+
+/// A response in the hands of a header filter.
+pub struct Filtering<'a, 'c> {
+    /// The request.
+    pub request: &'a Request<'c>,
+    output: &'a mut OutputState<'c>,
+}
+
+impl<'c> Filtering<'_, 'c> {
+    /// The head that is about to be sent.
+    pub fn head(&mut self) -> &mut ResponseHead<'c> {
+        &mut self.output.head
+    }
+
+    /// What variables are evaluated on.
+    pub fn view(&self) -> View<'_, 'c> {
+        View::new(self.request, self.output)
+    }
+}
 
 /// Where a body filter passes chunks on.
 pub struct Next<'a, 'c> {
@@ -56,7 +76,7 @@ pub(crate) struct OutputState<'c> {
     progress: Progress,
     framing: Framing,
     connection: ConnectionHeader,
-    filters: Vec<Option<Box<dyn BodyFilter>>>,
+    filters: Vec<Option<Box<dyn BodyFilter + 'c>>>,
     /// Size of the head, bytes.
     head_bytes: u64,
     failure: Option<SendFailure>,
@@ -208,7 +228,8 @@ impl<'c> OutputState<'c> {
         self.progress = Progress::Body;
         request.amend(&mut self.head);
         for filter in request.location().header_filters() {
-            self.filters.extend(filter(request, &mut self.head).map(Some));
+            let body_filter = filter(&mut Filtering { request, output: self });
+            self.filters.extend(body_filter.map(Some));
         }
         if !matches!(self.head.status, 200 | 206 | 304) {
             self.head.last_modified = None;

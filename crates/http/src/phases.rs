@@ -3,7 +3,7 @@
 //! flat array. Runs in the request's task.
 //!
 //! The engine's own steps stand between the phases: find-config after `ServerRewrite`, post-rewrite
-//! after `Rewrite`, post-access after `Access`.
+//! after `Rewrite` (back to find-config if the path was changed), post-access after `Access`.
 
 use std::future::Future;
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub struct Exchange<'a, 'c> {
 impl<'c> Exchange<'_, 'c> {
     /// What variables are evaluated on.
     pub fn view(&self) -> View<'_, 'c> {
-        View { request: self.request, output: self.output.state }
+        View::new(self.request, self.output.state)
     }
 }
 
@@ -140,46 +140,69 @@ pub(crate) struct PhaseEntry {
     pub(crate) handler: Handler,
     /// What suspects are known by; `None` for cheap handlers.
     pub(crate) tag: Option<Tag>,
+    /// Its place among the handlers of all modules.
+    pub(crate) order: u16,
+}
+
+/// Phases between which the engine has something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Of the server, before a location is looked for.
+    Server,
+    /// Which may send the request to another location.
+    Rewrite,
+    /// Up to the response.
+    Answer,
+    /// The end.
+    Log,
 }
 
 /// The handlers of one location in their order.
 #[derive(Default)]
 pub(crate) struct PhaseList {
     entries: Box<[PhaseEntry]>,
-    /// Where the handlers of `Rewrite` begin.
-    location_start: usize,
-    /// Where those of `Log` begin.
-    log_start: usize,
+    /// Where the handlers of `Rewrite`, `Answer` and `Log` begin.
+    starts: [usize; 3],
+}
+
+/// The handlers of all modules in the order in which they run.
+pub(crate) fn in_order<'m>(handlers: impl Iterator<Item = &'m PhaseHandler>) -> Vec<&'m PhaseHandler> {
+    let mut handlers: Vec<_> = handlers.collect();
+    handlers.sort_by_key(|handler| handler.phase);
+    handlers
 }
 
 impl PhaseList {
-    /// Chooses the handlers that are enabled; `name` tells this location from others.
-    pub(crate) fn build<'m>(
-        handlers: impl Iterator<Item = &'m PhaseHandler>,
-        enabling: &Enabling<'_>,
-        name: &[u8],
-    ) -> Self {
-        let mut enabled: Vec<_> = handlers.filter(|handler| (handler.enabled)(enabling)).collect();
-        enabled.sort_by_key(|handler| handler.phase);
-        let start_of = |phase| enabled.partition_point(|handler| handler.phase < phase);
-        let (location_start, log_start) = (start_of(Phase::Rewrite), start_of(Phase::Log));
-        let entries = enabled.iter().map(|handler| PhaseEntry {
-            handler: handler.handler,
-            tag: (handler.cost == Cost::MayBlock).then(|| tag(name, handler.phase)),
-        });
-        Self { entries: entries.collect(), location_start, log_start }
+    /// Chooses of all handlers, in their order, those that are enabled; `name` tells this location from
+    /// others.
+    pub(crate) fn build(handlers: &[&PhaseHandler], enabling: &Enabling<'_>, name: &[u8]) -> Self {
+        let enabled = handlers.iter().zip(0..).filter(|(handler, _)| (handler.enabled)(enabling));
+        let (phases, entries): (Vec<_>, Vec<_>) = enabled
+            .map(|(handler, order)| {
+                let tag = (handler.cost == Cost::MayBlock).then(|| tag(name, handler.phase));
+                (handler.phase, PhaseEntry { handler: handler.handler, tag, order })
+            })
+            .unzip();
+        let start_of = |first| phases.partition_point(|&phase| phase < first);
+        let starts = [Phase::Rewrite, Phase::PreAccess, Phase::Log].map(start_of);
+        Self { entries: entries.into(), starts }
     }
 
-    pub(crate) fn server_part(&self) -> Range<usize> {
-        0..self.location_start
+    pub(crate) fn part(&self, part: Part) -> Range<usize> {
+        let [rewrite, answer, log] = self.starts;
+        match part {
+            Part::Server => 0..rewrite,
+            Part::Rewrite => rewrite..answer,
+            Part::Answer => answer..log,
+            Part::Log => log..self.entries.len(),
+        }
     }
 
-    pub(crate) fn location_part(&self) -> Range<usize> {
-        self.location_start..self.log_start
-    }
-
-    pub(crate) fn log_part(&self) -> Range<usize> {
-        self.log_start..self.entries.len()
+    /// What is left of a part for a request that has just come here from another location, where it was
+    /// in the hands of the handler of this order.
+    pub(crate) fn part_behind(&self, part: Part, order: u16) -> Range<usize> {
+        let Range { start, end } = self.part(part);
+        start + self.entries[start..end].partition_point(|entry| entry.order <= order)..end
     }
 
     pub(crate) fn entry(&self, index: usize) -> PhaseEntry {

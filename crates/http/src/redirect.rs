@@ -10,9 +10,9 @@ use clearway_h1::{Known, Method};
 use crate::chunk::{Chunk, Mark};
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
-use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Request, Text};
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Place, Request, Rewriting, Text};
 use crate::response::Text as HeadText;
-use crate::snapshot::{ErrorPage, Location, Overwrite};
+use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
 use crate::status::{self, Padding, Pages};
 use crate::uri;
 use crate::variables::View;
@@ -33,6 +33,24 @@ pub(crate) enum Onward {
     FromLocation,
     /// The connection is closed without a response.
     Close,
+}
+
+/// What the path of a request has to be looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Nothing: it stays where it is.
+    Nothing,
+    /// Its location.
+    Location,
+}
+
+/// What becomes of a request whose path was rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    /// Its location is looked for at the end of the phase.
+    Search,
+    /// It stays (`break`).
+    Stay,
 }
 
 /// Gives up; the status is for the access log.
@@ -61,6 +79,55 @@ impl<'c> Request<'c> {
             && !crate::browser::is_refused_keep_alive(self, *core.keepalive_disable)
     }
 
+    /// Says that the path is no longer what the client asked for; `set_path` says what it is.
+    pub fn mark_rewritten(&mut self, rewritten: Rewritten) {
+        let node = self.node_mut();
+        node.origin = Origin::Internal;
+        match rewritten {
+            Rewritten::Search => node.rewriting.wanted = Wanted::Location,
+            Rewritten::Stay => node.rewriting = Rewriting { wanted: Wanted::Nothing, place: Place::Lost },
+        }
+    }
+
+    /// Stays in the location although the path was rewritten (`break`).
+    pub fn stay_in_location(&mut self) {
+        if self.node().rewriting.wanted == Wanted::Location {
+            self.mark_rewritten(Rewritten::Stay);
+        }
+    }
+
+    /// Goes on in a location without a name that belongs to the present one (`if`).
+    pub fn enter_nested(&mut self, id: LocationId) {
+        self.enter_location(self.snapshot.location(id));
+    }
+
+    /// A location is about to be looked for.
+    pub(crate) fn begin_search(&mut self) {
+        self.node_mut().rewriting.wanted = Wanted::Nothing;
+    }
+
+    /// After the rewrite phase: whether the path has changed, and so a location is to be looked for again.
+    pub(crate) fn post_rewrite(&mut self) -> Result<Wanted, u16> {
+        let rewriting = self.node().rewriting;
+        if rewriting.wanted == Wanted::Location {
+            self.redirects_left -= 1;
+            if self.redirects_left == 0 {
+                let path = Lossy(self.path());
+                let cycle = format_args!("rewrite or internal redirection cycle while processing \"{path}\"");
+                self.log(Level::Error, cycle);
+                return Err(500);
+            }
+            self.node_mut().location = self.snapshot.location(self.server.base);
+        } else if rewriting.place == Place::Lost && self.location().core.root.kind != RootKind::Root {
+            let name = Lossy(self.location().name());
+            let lost =
+                format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten");
+            self.log(Level::Alert, lost);
+            return Err(500);
+        }
+        Ok(rewriting.wanted)
+    }
+
     /// Goes on with another path from the beginning.
     fn redirect(&mut self, redirect: Redirect) -> Result<Onward, u16> {
         self.redirects_left -= 1;
@@ -80,6 +147,7 @@ impl<'c> Request<'c> {
         node.args = Text::Made(redirect.args.into());
         node.origin = Origin::Internal;
         node.alias_tail = AliasTail::Nothing;
+        node.rewriting = Rewriting::NONE;
         self.clear_contexts();
         self.enter_location(base);
         Ok(Onward::FromServer)
@@ -94,7 +162,9 @@ impl<'c> Request<'c> {
             "empty URI in redirect to named location"
         } else if let Some(id) = self.server.tree.find_named(name) {
             let location = self.snapshot.location(id);
-            self.node_mut().origin = Origin::Internal;
+            let node = self.node_mut();
+            node.origin = Origin::Internal;
+            node.rewriting.wanted = Wanted::Nothing;
             self.clear_contexts();
             self.enter_location(location);
             return Ok(Onward::FromLocation);
@@ -145,7 +215,7 @@ impl<'c> Request<'c> {
             Overwrite::FromPage => self.error_status = None,
             Overwrite::With(code) => self.error_status = Some(code),
         }
-        let uri = page.uri.eval(&View { request: self, output });
+        let uri = page.uri.eval(&View::new(self, output));
         let onward = match uri.first() {
             Some(b'/') => {
                 if self.method != Method::Head {

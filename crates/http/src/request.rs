@@ -14,9 +14,12 @@ use smallvec::SmallVec;
 use crate::connection::Conn;
 use crate::levels::{Conf, ConfKey};
 use crate::parts::Parts;
+use crate::redirect::Wanted;
+use crate::regex::Regex;
 use crate::response::{ResponseHead, put_decimal};
 use crate::snapshot::{Location, Server, Snapshot};
-use crate::variables::{Captured, Variables};
+use crate::values::Values;
+use crate::variables::{VariableId, Variables};
 
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
@@ -48,6 +51,28 @@ pub(crate) struct Node<'c> {
     pub(crate) args: Text,
     pub(crate) origin: Origin,
     pub(crate) alias_tail: AliasTail,
+    pub(crate) rewriting: Rewriting,
+}
+
+/// What `rewrite` has done to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rewriting {
+    /// Whether a location is looked for again when the phase is over.
+    pub(crate) wanted: Wanted,
+    pub(crate) place: Place,
+}
+
+impl Rewriting {
+    pub(crate) const NONE: Self = Self { wanted: Wanted::Nothing, place: Place::Found };
+}
+
+/// Whether the location is the one for the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is, so that the path begins with its name.
+    Found,
+    /// The path was rewritten in it.
+    Lost,
 }
 
 /// What follows an `alias` that names a whole file.
@@ -132,7 +157,7 @@ pub struct Request<'c> {
     pub(crate) parts: &'c mut Parts,
     pub(crate) start: usize,
     pub(crate) host: Host,
-    pub(crate) captured: Captured,
+    pub(crate) values: Values<'c>,
     pub(crate) nodes: SmallVec<[Node<'c>; 1]>,
     /// How the path is asked for from here on: GET after a redirect to an error page.
     pub(crate) method: Method,
@@ -167,6 +192,7 @@ impl<'c> Request<'c> {
             args: Text::EMPTY(),
             origin: Origin::Client,
             alias_tail: AliasTail::Nothing,
+            rewriting: Rewriting::NONE,
         };
         Self {
             conn,
@@ -175,7 +201,7 @@ impl<'c> Request<'c> {
             parts,
             start,
             host: Host::Absent,
-            captured: Captured::default(),
+            values: Values::default(),
             nodes: SmallVec::from_buf([main]),
             method: Method::Other,
             keep_alive: KeepAlive::No,
@@ -318,6 +344,34 @@ impl<'c> Request<'c> {
     }
 }
 
+/// An expression was given up because a match took too much; what to answer with is 500. That is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp;
+
+/// What expressions and variables leave behind.
+impl<'c> Request<'c> {
+    /// Runs an expression. If it matches, `$1` to `$9` and its named groups are what it has captured.
+    ///
+    /// # Errors
+    /// [`GivenUp`].
+    pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<bool, GivenUp> {
+        self.values.exec(regex, subject).map_err(|error| {
+            self.log(Level::Alert, format_args!("{}", error.describe(subject, regex)));
+            GivenUp
+        })
+    }
+
+    /// Forgets `$1` to `$9`, as what runs expressions in turn does after one that did not match.
+    pub fn clear_captures(&self) {
+        self.values.clear_groups();
+    }
+
+    /// Gives a variable a value for the rest of the request.
+    pub fn set_variable(&self, variable: VariableId, value: crate::response::Text<'c>) {
+        self.values.keep(variable, Some(value));
+    }
+}
+
 /// How it is answered.
 impl<'c> Request<'c> {
     /// The server that was asked.
@@ -406,6 +460,19 @@ impl<'c> Request<'c> {
     /// Goes on with another path, without looking for its location (`try_files`).
     pub fn set_path(&mut self, path: Vec<u8>) {
         self.node_mut().path = Text::Made(path.into());
+    }
+
+    /// Goes on with other arguments.
+    pub fn set_args(&mut self, args: Vec<u8>) {
+        self.node_mut().args = Text::Made(args.into());
+    }
+
+    /// Whether the path that the client sent has percent-encoded bytes or a `+` in it.
+    pub fn has_escapes(&self) -> bool {
+        let target = self.raw_target();
+        let path =
+            &target[..target.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(target.len())];
+        memchr::memchr2(b'%', b'+', path).is_some()
     }
 
     /// Where relative paths of the configuration begin.

@@ -26,7 +26,7 @@ pub(crate) struct ServerId(pub(crate) u32);
 /// Number of a location within a snapshot. Each `http` and `server` block has one too, which holds
 /// what applies where no location matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LocationId(pub(crate) u32);
+pub struct LocationId(pub(crate) u32);
 
 /// A loaded configuration.
 pub struct Snapshot {

@@ -1,22 +1,32 @@
-//! Variables: the table that modules fill, names resolved to numbers at load, values with variables
-//! in them, and what a regular expression has captured. Nothing is looked up by name at run time.
-//! Evaluation runs on loops and never waits.
+//! Variables: the table that modules fill, those that the configuration makes, names resolved to numbers
+//! at load, and values with variables in them. Nothing is looked up by name at run time. Evaluation runs
+//! on loops and never waits; what has to be kept of it is in `values`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_conf::{Error, Part, Pos, Template};
 use clearway_h1::Version;
 
+use clearway_base::log::Level;
+
 use crate::output::OutputState;
-use crate::regex::{Captures, MatchError, Regex};
-use crate::request::Request;
+use crate::regex::Regex;
+use crate::request::{Lossy, Request};
+use crate::response::Text;
+use crate::values::Quote;
+
+/// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
+const DEPTH_MAX: u8 = 100;
 
 /// A variable that a module offers.
 pub struct VariableSpec {
-    /// Its name; of a family (`arg_`, `http_`) what all members begin with.
+    /// Its name in lower case; of a family (`arg_`, `http_`) what all members begin with.
     pub name: &'static str,
-    /// One variable or a family.
+    /// One variable or a family, and whether the configuration may change it.
     pub kind: VariableKind,
     /// What its value is, in prose.
     pub doc: &'static str,
@@ -24,14 +34,21 @@ pub struct VariableSpec {
     pub eval: Eval,
 }
 
-/// Whether a `VariableSpec` stands for one variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a `VariableSpec` stands for.
+#[derive(Clone, Copy, Debug)]
 pub enum VariableKind {
-    /// The variable with that very name.
+    /// The variable with that very name, which the configuration cannot change.
     Exact,
+    /// The same, but `set`, `map` and the like may take its place.
+    Changeable,
+    /// The same, and what `set` gives it goes to the request itself.
+    Assigned(Assign),
     /// All variables whose names begin so; `Eval` is told the rest of the name.
     Prefix,
 }
+
+/// Takes the value that `set` gives a variable.
+pub type Assign = fn(request: &mut Request<'_>, value: Vec<u8>);
 
 /// Appends a variable's value to `out`; `name` is the part of the name behind a family's prefix.
 pub type Eval = fn(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence;
@@ -64,6 +81,14 @@ pub struct View<'a, 'c> {
     /// The request.
     pub request: &'a Request<'c>,
     pub(crate) output: &'a OutputState<'c>,
+    /// How many variables are being worked out around this one.
+    depth: u8,
+}
+
+impl<'a, 'c> View<'a, 'c> {
+    pub(crate) fn new(request: &'a Request<'c>, output: &'a OutputState<'c>) -> Self {
+        Self { request, output, depth: 0 }
+    }
 }
 
 impl View<'_, '_> {
@@ -99,9 +124,33 @@ impl View<'_, '_> {
 
 /// The number of a variable in one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VariableId(u32);
+pub struct VariableId(pub(crate) u32);
 
-/// Names that the configuration uses, while it is read.
+/// A variable that the configuration makes (`map`, `geo`).
+pub trait Computed: Send + Sync {
+    /// Its value; `None` when it has none.
+    fn eval<'c>(&'c self, view: &View<'_, 'c>) -> Option<Text<'c>>;
+}
+
+/// How long the value of a computed variable holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// For the rest of the request, once it was asked for.
+    Request,
+    /// It is worked out each time (`volatile`).
+    Never,
+}
+
+/// What `set` writes to.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// A variable whose value is kept with the request.
+    Kept(VariableId),
+    /// Something of the request itself.
+    Request(Assign),
+}
+
+/// Names that the configuration uses, while it is read. They are the same in any case.
 #[derive(Default)]
 pub struct VariableNames {
     names: Vec<Name>,
@@ -110,8 +159,31 @@ pub struct VariableNames {
 
 struct Name {
     text: Box<[u8]>,
-    is_captured: bool,
+    meaning: Option<Meaning>,
+    /// Where its value may come from, but for what it stands for.
+    given: Given,
 }
+
+/// What the configuration says that a name stands for.
+enum Meaning {
+    /// A group of an expression.
+    Captured,
+    Computed {
+        computed: Arc<dyn Computed>,
+        keep: Keep,
+    },
+    /// What it is before `set` was executed, unless the name is of a family.
+    Unset(Arc<dyn Computed>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Never,
+    /// Captured, or set.
+    InRequest,
+}
+
+type Specs<'a> = &'a [&'static VariableSpec];
 
 impl VariableNames {
     /// The number of a name, which need not be known yet: what it stands for is asked at the end.
@@ -119,9 +191,13 @@ impl VariableNames {
         if let Some(&id) = self.ids.get(name) {
             return VariableId(id);
         }
+        let text: Box<[u8]> = name.to_ascii_lowercase().into();
+        if let Some(&id) = self.ids.get(&text) {
+            return VariableId(id);
+        }
         let id = u32::try_from(self.names.len()).expect("a configuration is far smaller than 4 GiB");
-        self.names.push(Name { text: name.into(), is_captured: false });
-        self.ids.insert(name.into(), id);
+        self.ids.insert(text.clone(), id);
+        self.names.push(Name { text, meaning: None, given: Given::Never });
         VariableId(id)
     }
 
@@ -129,16 +205,75 @@ impl VariableNames {
     ///
     /// # Errors
     /// `the duplicate "NAME" variable` for a name that a module has given to something else.
-    pub fn bind(&mut self, regex: &mut Regex, specs: &[&'static VariableSpec]) -> Result<(), String> {
+    pub fn bind(&mut self, regex: &mut Regex, specs: Specs<'_>) -> Result<(), String> {
         regex.bind_names(|name| {
-            let taken = specs.iter().any(|spec| spec.kind == VariableKind::Exact && spec.name == name);
-            if taken {
-                return Err(format!("the duplicate \"{name}\" variable"));
-            }
-            let id = self.id(name.as_bytes());
-            self.names[id.0 as usize].is_captured = true;
+            let id = self.claim(name.as_bytes(), specs)?;
+            let entry = self.entry(id);
+            entry.meaning = Some(Meaning::Captured);
+            entry.given = Given::InRequest;
             Ok(id.0)
         })
+    }
+
+    /// `bind` for an expression that is compiled once more: what its names stand for is settled.
+    pub(crate) fn bind_again(&mut self, regex: &mut Regex) {
+        let Ok(()) = regex.bind_names(|name| Ok::<_, Infallible>(self.id(name.as_bytes()).0));
+    }
+
+    /// Gives a name a meaning of the configuration's own, in place of what it was before.
+    ///
+    /// # Errors
+    /// `the duplicate "NAME" variable` for one that cannot be changed.
+    pub fn define(
+        &mut self,
+        name: &[u8],
+        computed: Arc<dyn Computed>,
+        keep: Keep,
+        specs: Specs<'_>,
+    ) -> Result<VariableId, String> {
+        let id = self.claim(name, specs)?;
+        self.entry(id).meaning = Some(Meaning::Computed { computed, keep });
+        Ok(id)
+    }
+
+    /// Lets `set` write to a name. If nothing else gives it a meaning it is `unset` until then.
+    ///
+    /// # Errors
+    /// `the duplicate "NAME" variable` for one that cannot be changed.
+    pub fn assign(
+        &mut self,
+        name: &[u8],
+        unset: impl FnOnce() -> Arc<dyn Computed>,
+        specs: Specs<'_>,
+    ) -> Result<Target, String> {
+        let id = self.claim(name, specs)?;
+        let spec = exact(&self.entry(id).text, specs);
+        if let Some(VariableSpec { kind: VariableKind::Assigned(assign), .. }) = spec {
+            return Ok(Target::Request(*assign));
+        }
+        let entry = self.entry(id);
+        entry.given = Given::InRequest;
+        if spec.is_none() && entry.meaning.is_none() {
+            entry.meaning = Some(Meaning::Unset(unset()));
+        }
+        Ok(Target::Kept(id))
+    }
+
+    fn claim(&mut self, name: &[u8], specs: Specs<'_>) -> Result<VariableId, String> {
+        if name.is_empty() {
+            return Err("invalid variable name \"$\"".to_owned());
+        }
+        let id = self.id(name);
+        match exact(&self.entry(id).text, specs) {
+            Some(VariableSpec { kind: VariableKind::Exact, .. }) => {
+                Err(format!("the duplicate \"{}\" variable", Lossy(name)))
+            }
+            _ => Ok(id),
+        }
+    }
+
+    fn entry(&mut self, id: VariableId) -> &mut Name {
+        &mut self.names[id.0 as usize]
     }
 
     /// Takes a value of the configuration apart.
@@ -149,7 +284,7 @@ impl VariableNames {
         Template::compile(value, pos, |name| Ok(self.id(name))).map(Value::new)
     }
 
-    /// Whether a name is used anywhere.
+    /// Whether a name (in lower case) is used anywhere.
     pub fn is_used(&self, name: &[u8]) -> bool {
         self.ids.contains_key(name)
     }
@@ -158,32 +293,57 @@ impl VariableNames {
     ///
     /// # Errors
     /// `unknown "NAME" variable`.
-    pub fn finish(self, specs: &[&'static VariableSpec]) -> Result<Variables, Error> {
+    pub fn finish(self, specs: Specs<'_>) -> Result<Variables, Error> {
         let bindings = self.names.into_iter().map(|name| name.bind(specs));
         Ok(Variables { bindings: bindings.collect::<Result<_, _>>()? })
     }
 }
 
+fn exact(name: &[u8], specs: Specs<'_>) -> Option<&'static VariableSpec> {
+    let is_it =
+        |spec: &&&VariableSpec| !matches!(spec.kind, VariableKind::Prefix) && spec.name.as_bytes() == name;
+    specs.iter().find(is_it).copied()
+}
+
+fn family(name: &[u8], specs: Specs<'_>) -> Option<&'static VariableSpec> {
+    let has_it = |spec: &&&VariableSpec| {
+        matches!(spec.kind, VariableKind::Prefix) && name.starts_with(spec.name.as_bytes())
+    };
+    specs.iter().filter(has_it).max_by_key(|spec| spec.name.len()).copied()
+}
+
 impl Name {
-    fn bind(self, specs: &[&'static VariableSpec]) -> Result<Binding, Error> {
-        if self.is_captured {
-            return Ok(Binding::Captured);
-        }
-        let text = &self.text;
-        let exact = specs
-            .iter()
-            .find(|spec| spec.kind == VariableKind::Exact && spec.name.as_bytes() == &**text)
-            .map(|spec| Binding::Builtin { eval: spec.eval, rest: Box::default() });
-        let family = || {
-            let longest = specs
-                .iter()
-                .filter(|spec| spec.kind == VariableKind::Prefix && text.starts_with(spec.name.as_bytes()))
-                .max_by_key(|spec| spec.name.len())?;
-            Some(Binding::Builtin { eval: longest.eval, rest: text[longest.name.len()..].into() })
+    fn bind(self, specs: Specs<'_>) -> Result<Binding, Error> {
+        let Self { text, meaning, given } = self;
+        let builtin = |spec: &VariableSpec| {
+            let rest = match spec.kind {
+                VariableKind::Prefix => text[spec.name.len()..].into(),
+                _ => Box::default(),
+            };
+            Source::Builtin { eval: spec.eval, rest }
         };
-        exact.or_else(family).ok_or_else(|| {
-            Error::unplaced(clearway_conf::error::message(&[&"unknown \"", text, &"\" variable"]))
-        })
+        let (source, keep) = match meaning {
+            Some(Meaning::Captured) => (Source::Nothing, Keep::Never),
+            Some(Meaning::Computed { computed, keep }) => {
+                (Source::Computed { computed, name: text.clone() }, keep)
+            }
+            None | Some(Meaning::Unset(_)) => {
+                let spec = exact(&text, specs).or_else(|| family(&text, specs));
+                match (spec, meaning) {
+                    (Some(spec), _) => (builtin(spec), Keep::Never),
+                    (None, Some(Meaning::Unset(computed))) => {
+                        (Source::Computed { computed, name: text.clone() }, Keep::Request)
+                    }
+                    (None, _) => {
+                        let message = clearway_conf::error::message(&[&"unknown \"", &text, &"\" variable"]);
+                        return Err(Error::unplaced(message));
+                    }
+                }
+            }
+        };
+        let is_kept = given == Given::InRequest || keep == Keep::Request;
+        let look = if is_kept { Look::Kept } else { Look::Source };
+        Ok(Binding { source, keep, look })
     }
 }
 
@@ -193,18 +353,82 @@ pub struct Variables {
     bindings: Vec<Binding>,
 }
 
-enum Binding {
+struct Binding {
+    source: Source,
+    keep: Keep,
+    look: Look,
+}
+
+/// Where the value of a variable is looked for first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// What is kept with the request.
+    Kept,
+    /// Its source.
+    Source,
+}
+
+enum Source {
     Builtin { eval: Eval, rest: Box<[u8]> },
-    Captured,
+    Computed { computed: Arc<dyn Computed>, name: Box<[u8]> },
+    Nothing,
 }
 
 impl Variables {
-    fn append(&self, id: VariableId, view: &View<'_, '_>, out: &mut Vec<u8>) -> Presence {
-        match &self.bindings[id.0 as usize] {
-            Binding::Builtin { eval, rest } => eval(view, rest, out),
-            Binding::Captured => Presence::put(view.request.captured.named(id), out),
+    /// Appends the value of a variable.
+    pub(crate) fn append<'c>(&'c self, id: VariableId, view: &View<'_, 'c>, out: &mut Vec<u8>) -> Presence {
+        let binding = &self.bindings[id.0 as usize];
+        if binding.look == Look::Kept
+            && let Some(is_found) = view.request.values.append(id, out)
+        {
+            return if is_found { Presence::Found } else { Presence::NotFound };
+        }
+        match &binding.source {
+            Source::Builtin { eval, rest } => eval(view, rest, out),
+            Source::Nothing => Presence::NotFound,
+            Source::Computed { computed, name } => {
+                let value = compute(&**computed, name, view);
+                let presence = Presence::put(value.as_deref(), out);
+                if binding.keep == Keep::Request {
+                    view.request.values.keep(id, value);
+                }
+                presence
+            }
         }
     }
+
+    /// The value of a variable: borrowed where it is a text of the configuration.
+    fn value<'c>(&'c self, id: VariableId, view: &View<'_, 'c>) -> Option<Text<'c>> {
+        let binding = &self.bindings[id.0 as usize];
+        if binding.look == Look::Kept
+            && let Some(value) = view.request.values.find(id)
+        {
+            return value;
+        }
+        match &binding.source {
+            Source::Builtin { eval, rest } => {
+                let mut out = Vec::new();
+                (eval(view, rest, &mut out) == Presence::Found).then_some(Cow::Owned(out))
+            }
+            Source::Nothing => None,
+            Source::Computed { computed, name } => {
+                let value = compute(&**computed, name, view);
+                if binding.keep == Keep::Request {
+                    view.request.values.keep(id, value.clone());
+                }
+                value
+            }
+        }
+    }
+}
+
+fn compute<'c>(computed: &'c dyn Computed, name: &[u8], view: &View<'_, 'c>) -> Option<Text<'c>> {
+    if view.depth == DEPTH_MAX {
+        let message = format_args!("cycle while evaluating variable \"{}\"", Lossy(name));
+        view.request.log(Level::Error, message);
+        return None;
+    }
+    computed.eval(&View { depth: view.depth + 1, ..*view })
 }
 
 /// A value of the configuration that may have variables in it.
@@ -241,6 +465,15 @@ impl Value {
 
     /// Appends the value; what has none adds nothing.
     pub fn append(&self, view: &View<'_, '_>, out: &mut Vec<u8>) {
+        self.append_parts(view, Quote::No, out);
+    }
+
+    /// The same, where `$1` and the like are percent-encoded as in arguments.
+    pub fn append_quoted(&self, view: &View<'_, '_>, out: &mut Vec<u8>) {
+        self.append_parts(view, Quote::Args, out);
+    }
+
+    fn append_parts(&self, view: &View<'_, '_>, quote: Quote, out: &mut Vec<u8>) {
         for part in self.template.parts() {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
@@ -248,70 +481,24 @@ impl Value {
                     view.request.variables().append(*id, view, out);
                 }
                 Part::Capture(group) => {
-                    out.extend_from_slice(view.request.captured.group(usize::from(*group)));
+                    view.request.values.append_group(usize::from(*group), quote, out);
                 }
             }
         }
     }
 
-    /// The value: the configuration's own text where there are no variables.
-    pub fn eval<'c>(&'c self, view: &View<'_, 'c>) -> std::borrow::Cow<'c, [u8]> {
+    /// The value: the configuration's own text where there are no variables, or where it is nothing but a
+    /// variable that has such a text for its value.
+    pub fn eval<'c>(&'c self, view: &View<'_, 'c>) -> Text<'c> {
         if let Some(literal) = &self.literal {
-            return std::borrow::Cow::Borrowed(literal);
+            return Cow::Borrowed(literal);
+        }
+        if let [Part::Variable(id)] = self.template.parts() {
+            return view.request.variables().value(*id, view).unwrap_or_default();
         }
         let mut out = Vec::new();
         self.append(view, &mut out);
-        std::borrow::Cow::Owned(out)
-    }
-}
-
-/// What expressions have captured in a request: `$1` to `$9` of the last one that matched, and named
-/// groups of all of them. Most requests have nothing of it.
-#[derive(Default)]
-pub(crate) struct Captured(Option<Box<Texts>>);
-
-#[derive(Default)]
-struct Texts {
-    groups: Captures,
-    subject: Vec<u8>,
-    named: Vec<(u32, Box<[u8]>)>,
-}
-
-impl Captured {
-    /// Runs an expression and keeps what it captures.
-    pub(crate) fn exec(&mut self, regex: &Regex, subject: &[u8]) -> Result<bool, MatchError> {
-        let texts = self.0.get_or_insert_default();
-        if !regex.exec(subject, &mut texts.groups)? {
-            return Ok(false);
-        }
-        texts.subject.clear();
-        if regex.groups() > 0 {
-            texts.subject.extend_from_slice(subject);
-        }
-        for name in regex.names() {
-            let text = texts.group(name.group).into();
-            match texts.named.iter_mut().find(|(id, _)| *id == name.variable) {
-                Some((_, slot)) => *slot = text,
-                None => texts.named.push((name.variable, text)),
-            }
-        }
-        Ok(true)
-    }
-
-    /// The text of a group; empty when it took no part.
-    pub(crate) fn group(&self, number: usize) -> &[u8] {
-        self.0.as_ref().map_or(&[], |texts| texts.group(number))
-    }
-
-    fn named(&self, id: VariableId) -> Option<&[u8]> {
-        let named = &self.0.as_ref()?.named;
-        named.iter().find(|(variable, _)| *variable == id.0).map(|(_, text)| &**text)
-    }
-}
-
-impl Texts {
-    fn group(&self, number: usize) -> &[u8] {
-        self.groups.get(number).and_then(|range| self.subject.get(range)).unwrap_or_default()
+        Cow::Owned(out)
     }
 }
 
@@ -320,59 +507,108 @@ mod tests {
     use super::*;
     use crate::regex::Case;
 
-    static SPECS: [VariableSpec; 3] = [
-        VariableSpec { name: "uri", kind: VariableKind::Exact, doc: "", eval: |_, _, _| Presence::NotFound },
-        VariableSpec {
-            name: "http_",
-            kind: VariableKind::Prefix,
-            doc: "",
-            eval: |_, _, _| Presence::NotFound,
-        },
-        VariableSpec {
-            name: "http_via",
-            kind: VariableKind::Exact,
-            doc: "",
-            eval: |_, _, _| Presence::NotFound,
-        },
+    const fn spec(name: &'static str, kind: VariableKind) -> VariableSpec {
+        VariableSpec { name, kind, doc: "", eval: |_, _, _| Presence::NotFound }
+    }
+
+    static SPECS: [VariableSpec; 5] = [
+        spec("uri", VariableKind::Exact),
+        spec("http_", VariableKind::Prefix),
+        spec("http_via", VariableKind::Exact),
+        spec("args", VariableKind::Assigned(|_, _| {})),
+        spec("browser", VariableKind::Changeable),
     ];
 
     fn specs() -> Vec<&'static VariableSpec> {
         SPECS.iter().collect()
     }
 
+    struct Fixed;
+
+    impl Computed for Fixed {
+        fn eval<'c>(&'c self, _: &View<'_, 'c>) -> Option<Text<'c>> {
+            None
+        }
+    }
+
+    /// What a name stands for, and whether a request is asked for its value first.
+    fn meaning(variables: &Variables, id: VariableId) -> String {
+        let binding = &variables.bindings[id.0 as usize];
+        let source = match &binding.source {
+            Source::Builtin { rest, .. } => format!("builtin {}", Lossy(rest)),
+            Source::Computed { name, .. } => format!("computed {}", Lossy(name)),
+            Source::Nothing => "captured".to_owned(),
+        };
+        if binding.look == Look::Kept { format!("kept, {source}") } else { source }
+    }
+
     #[test]
     fn exact_names_win_over_families_and_unknown_ones_are_refused() {
         let mut names = VariableNames::default();
-        let ids = [names.id(b"uri"), names.id(b"http_via"), names.id(b"http_x_y"), names.id(b"uri")];
+        let ids = [names.id(b"uri"), names.id(b"http_via"), names.id(b"http_X_y"), names.id(b"URI")];
         assert_eq!(ids[0], ids[3]);
         let variables = names.finish(&specs()).unwrap();
-        let rest = |id: VariableId| match &variables.bindings[id.0 as usize] {
-            Binding::Builtin { rest, .. } => rest.to_vec(),
-            Binding::Captured => panic!("captured"),
-        };
-        assert_eq!((rest(ids[1]), rest(ids[2])), (Vec::new(), b"x_y".to_vec()));
+        let meanings = ids[1..3].iter().map(|id| meaning(&variables, *id)).collect::<Vec<_>>();
+        assert_eq!(meanings, ["builtin ", "builtin x_y"]);
 
         let mut names = VariableNames::default();
-        names.id(b"nothing");
+        names.id(b"Nothing");
         let error = names.finish(&specs()).err().unwrap();
         assert_eq!(error.to_string(), "unknown \"nothing\" variable");
     }
 
     #[test]
-    fn named_groups_become_variables_and_keep_their_text() {
+    fn named_groups_become_variables() {
         let mut names = VariableNames::default();
         let user = names.id(b"user");
         let mut regex = Regex::compile(br"^/(?<user>\w+)/(\d+)", Case::Sensitive).unwrap();
         names.bind(&mut regex, &specs()).unwrap();
+        assert_eq!(regex.names()[0].variable, user.0);
         let mut taken = Regex::compile(br"(?<uri>x)", Case::Sensitive).unwrap();
         assert_eq!(names.bind(&mut taken, &specs()).unwrap_err(), "the duplicate \"uri\" variable");
-        assert!(names.finish(&specs()).is_ok());
+        assert_eq!(meaning(&names.finish(&specs()).unwrap(), user), "kept, captured");
+    }
 
-        let mut captured = Captured::default();
-        assert!(captured.exec(&regex, b"/ann/42").unwrap());
-        assert_eq!((captured.group(2), captured.named(user)), (&b"42"[..], Some(&b"ann"[..])));
-        let other = Regex::compile(b"(x)?y", Case::Sensitive).unwrap();
-        assert!(captured.exec(&other, b"zy").unwrap());
-        assert_eq!((captured.group(1), captured.named(user)), (&b""[..], Some(&b"ann"[..])));
+    #[test]
+    fn what_the_configuration_says_counts_by_its_strength() {
+        let specs = specs();
+        let mut names = VariableNames::default();
+        let unset = || -> Arc<dyn Computed> { Arc::new(Fixed) };
+        let set = |names: &mut VariableNames, name: &str| match names.assign(name.as_bytes(), unset, &specs) {
+            Ok(Target::Kept(id)) => id,
+            Ok(Target::Request(_)) => panic!("{name} goes to the request"),
+            Err(error) => panic!("{error}"),
+        };
+        let plain = set(&mut names, "Plain");
+        let header = set(&mut names, "http_foo");
+        let builtin = set(&mut names, "browser");
+        let mapped = names.define(b"mapped", unset(), Keep::Never, &specs).unwrap();
+        let volatile = names.define(b"volatile", unset(), Keep::Never, &specs).unwrap();
+        assert_eq!(set(&mut names, "mapped"), mapped);
+        let member = names.define(b"http_bar", unset(), Keep::Request, &specs).unwrap();
+        assert!(matches!(names.assign(b"args", unset, &specs), Ok(Target::Request(_))));
+        for (name, message) in
+            [("Uri", "the duplicate \"Uri\" variable"), ("", "invalid variable name \"$\"")]
+        {
+            assert_eq!(names.assign(name.as_bytes(), unset, &specs).err().unwrap(), message);
+            let defined = names.define(name.as_bytes(), unset(), Keep::Never, &specs);
+            assert_eq!(defined.unwrap_err(), message);
+        }
+        let variables = names.finish(&specs).unwrap();
+        let meanings: Vec<_> = [plain, header, builtin, mapped, volatile, member]
+            .into_iter()
+            .map(|id| meaning(&variables, id))
+            .collect();
+        assert_eq!(
+            meanings,
+            [
+                "kept, computed plain",
+                "kept, builtin foo",
+                "kept, builtin ",
+                "kept, computed mapped",
+                "computed volatile",
+                "kept, computed http_bar"
+            ]
+        );
     }
 }

@@ -9,12 +9,14 @@ use clearway_http::context;
 use crate::core_conf::{EVENTS, MAIN, NO_EFFECT};
 use crate::load::tables;
 
-const CONTEXTS: [(Contexts, &str); 5] = [
+const CONTEXTS: [(Contexts, &str); 7] = [
     (MAIN, "main"),
     (EVENTS, "events"),
     (context::HTTP, "http"),
     (context::SERVER, "server"),
     (context::LOCATION, "location"),
+    (context::SERVER_IF, "if in server"),
+    (context::LOCATION_IF, "if in location"),
 ];
 
 struct Entry {

@@ -21,11 +21,11 @@ static SHOUT: Module = Module {
     name: "test_shout",
     filters: &[FilterSpec {
         enabled: |_| true,
-        filter: |request, head| {
-            if !request.path().starts_with(b"/stream/shout") {
+        filter: |filtering| {
+            if !filtering.request.path().starts_with(b"/stream/shout") {
                 return None;
             }
-            head.headers.push((b"X-Shout"[..].into(), b"yes"[..].into()));
+            filtering.head().headers.push((b"X-Shout"[..].into(), b"yes"[..].into()));
             Some(Box::new(Shout { held: Vec::new() }))
         },
     }],
