@@ -76,7 +76,8 @@ fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
 }
 
 fn loom() -> Outcome {
-    Step::cargo("test --package clearway-runtime --package clearway-offload --release --lib -- loom models")
+    let packages = "--package clearway-runtime --package clearway-offload --package clearway-zone";
+    Step::cargo(&format!("test {packages} --release --lib -- loom models"))
         .env("CARGO_TARGET_DIR", &target_dir().join("loom").to_string_lossy())
         .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")
         .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)

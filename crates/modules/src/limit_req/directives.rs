@@ -31,11 +31,12 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         name: "limit_req_zone",
         contexts: context::HTTP,
         args: Args::TAKE3,
-        syntax: "limit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/s\nlimit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/m",
+        syntax: "limit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/s\n\
+                 limit_req_zone KEY zone=NAME:SIZE rate=NUMBERr/m",
         default: "",
         doc: "Makes room in shared memory for the states of the values of a key, which may have variables, \
               and says at which rate requests with the same value are to be served. Requests whose key is \
-              empty are not counted. A zone of 1m has room for 32 thousand values, whatever their length; \
+              empty are not counted. A zone of 1m has room for 30 thousand values, whatever their length; \
               where it is full the value is forgotten that is closest to being within the rate again. The \
               states outlive reloads and workers; the key of a zone cannot be changed by a reload.",
         handler: read_zone,

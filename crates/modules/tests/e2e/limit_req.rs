@@ -26,14 +26,18 @@ fn what_is_over_the_rate_is_refused_and_logged() {
             listen 127.0.0.1:PORT;
             root ROOT;
             limit_req zone=one;
-            location /info { limit_req zone=one burst=1 nodelay; limit_req_log_level info; limit_req_status 429; }
+            location /info {
+                limit_req zone=one burst=1 nodelay;
+                limit_req_log_level info;
+                limit_req_status 429;
+            }
         }",
     );
     site.file("f", b"").file("info/f", b"");
     assert_eq!(statuses(&site, &["/f?key=a", "/f?key=a", "/f?key=b"]), ["200", "503", "200"]);
     site.expect_logged("[error] limiting requests, excess: ");
     site.expect_logged(
-        " by zone \"one\", client: 127.0.0.1, server: , request: \"GET /f?key=a HTTP/1.1\", host: \"localhost\"",
+        " by zone \"one\", client: 127.0.0.1, server: , request: \"GET /f?key=a HTTP/1.1\", host",
     );
     // An empty key is not counted.
     assert_eq!(statuses(&site, &["/f", "/f", "/f?key="]), ["200", "200", "200"]);
@@ -45,7 +49,7 @@ fn what_is_over_the_rate_is_refused_and_logged() {
 #[test]
 fn a_request_that_waits_is_served_when_it_is_within_the_rate() {
     let site = Site::start(
-        "limit_req_zone $uri zone=one:64k rate=2r/s;
+        "limit_req_zone $uri zone=one:64k rate=20r/m;
         server {
             listen 127.0.0.1:PORT;
             root ROOT;
@@ -56,7 +60,7 @@ fn a_request_that_waits_is_served_when_it_is_within_the_rate() {
     let start = Instant::now();
     assert_eq!(statuses(&site, &["/f", "/f"]), ["200", "200"]);
     // The clocks of loops stand still during a turn, and are read to the millisecond.
-    assert!(start.elapsed() >= Duration::from_millis(480), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(2980), "{:?}", start.elapsed());
     site.expect_logged("[warn] delaying request, excess: ");
     site.expect_logged(", by zone \"one\", client: 127.0.0.1");
 }
