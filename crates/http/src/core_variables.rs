@@ -24,19 +24,19 @@ macro_rules! variable {
 
 pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("uri", "Decoded and normalized path; changes with internal redirects.", |view, _, out| {
-        Presence::put(Some(view.request.path()), out)
+        put_unless_empty(view.request.path(), out)
     }),
     variable!("document_uri", "The same as `$uri`.", |view, _, out| {
-        Presence::put(Some(view.request.path()), out)
+        put_unless_empty(view.request.path(), out)
     }),
     variable!("request_uri", "The target of the request as the client sent it.", |view, _, out| {
-        Presence::put(Some(view.request.raw_target()), out)
+        put_unless_empty(view.request.raw_target(), out)
     }),
     variable!("args", "Arguments of the request.", |view, _, out| {
-        Presence::put(Some(view.request.args()), out)
+        put_unless_empty(view.request.args(), out)
     }),
     variable!("query_string", "The same as `$args`.", |view, _, out| {
-        Presence::put(Some(view.request.args()), out)
+        put_unless_empty(view.request.args(), out)
     }),
     variable!("is_args", "`?` if there are arguments, else nothing.", |view, _, out| {
         Presence::put(Some(if view.request.args().is_empty() { b"" } else { b"?" }), out)
@@ -106,7 +106,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(view.request.request_line(), out)
     }),
     variable!("request_method", "Method of the request.", |view, _, out| {
-        Presence::put(Some(view.request.method_name()).filter(|name| !name.is_empty()), out)
+        put_unless_empty(view.request.method_name(), out)
     }),
     variable!("request_filename", "Path of the file for the request.", |view, _, out| {
         Presence::put(Some(&paths::file_path(view)), out)
@@ -117,7 +117,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("scheme", "`http`.", |_, _, out| Presence::put(Some(b"http"), out)),
     variable!("https", "`on` where TLS is used, else nothing.", |_, _, _| Presence::Found),
     variable!("server_protocol", "Protocol of the request, such as `HTTP/1.1`.", |view, _, out| {
-        Presence::put(Some(view.request.protocol()), out)
+        put_unless_empty(view.request.protocol(), out)
     }),
     variable!("status", "Status code of the response, three digits.", |view, _, out| {
         Presence::put(Some(&view.status_digits()), out)
@@ -192,6 +192,11 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
 
 fn put_text(text: &str, out: &mut Vec<u8>) -> Presence {
     Presence::put(Some(text.as_bytes()), out)
+}
+
+/// What a request has no such part of has no value.
+fn put_unless_empty(value: &[u8], out: &mut Vec<u8>) -> Presence {
+    Presence::put(Some(value).filter(|value| !value.is_empty()), out)
 }
 
 /// A number that is not there is an empty value.
@@ -296,7 +301,8 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 /// What is sent beside `headers` has a place of its own in the head.
 fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let (request, head) = (view.request, &view.output.head);
-    let is_persistent = request.is_persistent();
+    // In the log phase nginx says that all connections are closed.
+    let is_persistent = request.is_persistent() && !request.is_logged();
     match name {
         b"content_type" => Presence::put(head.content_type.as_deref().filter(|text| !text.is_empty()), out),
         b"content_length" => match head.content_length {

@@ -168,8 +168,7 @@ impl<'c> Active<'c> {
 
     /// Runs the log phase, in which nothing waits.
     pub(crate) fn log(&mut self, conn: &'c Conn) {
-        self.request.action = "logging request";
-        self.request.body_bytes = self.body.taken_bytes();
+        self.request.begin_logging(self.body.taken_bytes());
         for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
             let step = handler(self.exchange(conn));

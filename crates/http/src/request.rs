@@ -24,6 +24,9 @@ use crate::variables::{VariableId, Variables};
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
 
+/// What is being done in the log phase.
+const LOGGING: &str = "logging request";
+
 /// A text of a request: a part of the received head, or made later.
 #[derive(Clone, Debug)]
 pub(crate) enum Text {
@@ -416,6 +419,17 @@ impl<'c> Request<'c> {
     /// The status that an error page is answered with in place of its own.
     pub fn error_status(&self) -> Option<u16> {
         self.error_status
+    }
+
+    /// The log phase begins.
+    pub(crate) fn begin_logging(&mut self, body_bytes: u64) {
+        self.action = LOGGING;
+        self.body_bytes = body_bytes;
+    }
+
+    /// Whether it is in the log phase.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.action == LOGGING
     }
 
     /// Says what is being done, for the error log: `while …`.
