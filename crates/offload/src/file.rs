@@ -24,6 +24,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kind in `st_mode`.
+    #[must_use]
+    pub fn of_mode(mode: u32) -> Self {
+        match rustix::fs::FileType::from_raw_mode(mode) {
+            rustix::fs::FileType::RegularFile => Self::Regular,
+            rustix::fs::FileType::Directory => Self::Directory,
+            _ => Self::Other,
+        }
+    }
+
     /// The kind in what stat(2) says.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {

@@ -8,6 +8,7 @@
 mod bell;
 mod cell;
 pub mod file;
+pub mod files;
 #[cfg(all(test, loom))]
 mod models;
 mod pool;

@@ -94,6 +94,33 @@ pub fn pages(offset: u64, length: u64) -> u64 {
     }
 }
 
+/// Bytes that [`read_through`] reads at most at once, far below what one call may have of vectors.
+pub const READ_THROUGH_MAX: usize = 4 << 20;
+/// What of it is in a buffer: small enough to stay in a processor's cache.
+const SINK_BYTES: usize = 16 << 10;
+
+/// Reads a range into memory without keeping it: as one large read, so that the disk is asked for much
+/// at once, but into one small buffer over and over. Says how many bytes there were, fewer than asked
+/// for at the end of the file. **Blocks.**
+///
+/// # Errors
+/// As preadv(2).
+pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let count = count.min(READ_THROUGH_MAX);
+    let mut sink = [std::mem::MaybeUninit::<u8>::uninit(); SINK_BYTES];
+    let base = sink.as_mut_ptr().cast();
+    let mut vectors = [libc::iovec { iov_base: base, iov_len: SINK_BYTES }; READ_THROUGH_MAX / SINK_BYTES];
+    let used = count.div_ceil(SINK_BYTES);
+    if let Some(last) = vectors[..used].last_mut() {
+        last.iov_len = count - (used - 1) * SINK_BYTES;
+    }
+    let vector_count = libc::c_int::try_from(used).expect("a few hundred");
+    // SAFETY: each vector describes a part of `sink`, which is alive, and which nobody reads.
+    let read = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), vector_count, offset) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
 /// Starts reading a range into memory without waiting for it, though for room in the disk's queue:
 /// **blocks**.
 ///
@@ -129,6 +156,7 @@ fn advise(file: BorrowedFd<'_>, offset: u64, length: u64, advice: Advice) -> io:
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
 mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
@@ -193,6 +221,14 @@ mod tests {
         assert!(count_cached(file.as_fd(), 0, SIZE as u64).unwrap() < all);
         read_ahead(file.as_fd(), 0, 4096).unwrap();
         assert!(count_cached(file.as_fd(), 0, 4096).unwrap() > 0, "counted while it is being read");
+    }
+
+    #[test]
+    fn a_range_is_read_through() {
+        let file = file("read-through");
+        let read = |offset, count| read_through(file.as_fd(), offset, count).unwrap();
+        assert_eq!([read(0, SIZE * 2), read(5, SIZE), read(3, 0)], [SIZE, SIZE - 5, 0]);
+        assert_eq!([read(0, 20_000), read(0, 16 << 10), read(SIZE as u64, 9)], [20_000, 16 << 10, 0]);
     }
 
     #[test]

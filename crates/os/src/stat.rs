@@ -81,7 +81,6 @@ pub fn of_path(at: Option<BorrowedFd<'_>>, path: &Path, links: Links) -> io::Res
 pub fn filesystem_magic(file: BorrowedFd<'_>) -> io::Result<u64> {
     let magic = rustix::fs::fstatfs(file)?.f_type;
     // Signed or not, 32 or 64 bits wide: that depends on the processor. The numbers have 32 bits.
-    #[expect(clippy::unnecessary_cast, reason = "the type is another one elsewhere")]
     Ok(magic as u64 & 0xffff_ffff)
 }
 
@@ -109,18 +108,17 @@ impl From<Statx> for Stat {
 }
 
 impl From<rustix::fs::Stat> for Stat {
-    #[expect(clippy::cast_lossless, clippy::unnecessary_cast, reason = "the types are others elsewhere")]
     fn from(found: rustix::fs::Stat) -> Self {
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         Self {
             size: found.st_size as u64,
-            modified: time(found.st_mtime as i64, found.st_mtime_nsec as u32),
-            changed: time(found.st_ctime as i64, found.st_ctime_nsec as u32),
-            inode: found.st_ino as u64,
-            device: found.st_dev as u64,
+            modified: time(found.st_mtime, found.st_mtime_nsec as u32),
+            changed: time(found.st_ctime, found.st_ctime_nsec as u32),
+            inode: found.st_ino,
+            device: found.st_dev,
             mount: 0,
-            mode: found.st_mode as u32,
-            uid: found.st_uid as u32,
+            mode: found.st_mode,
+            uid: found.st_uid,
             links: found.st_nlink as u32,
             blocks: found.st_blocks as u64,
         }

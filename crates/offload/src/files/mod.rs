@@ -1,0 +1,305 @@
+//! Files of a server as its loops see them: what cannot block is done at once, the rest is `Cold` and
+//! for a pool. Any thread; what takes a [`Blocking`] is for pool threads.
+//!
+//! What can be known depends on where a file lies ([`mounts`]) and on what happened lately ([`recent`]).
+//! All of it is a guess about the kernel's caches: a wrong one costs time and nothing else, is counted
+//! ([`tally`]), and the hand-over of the loop bounds what others pay for it.
+//!
+//! The knowledge is of the process, without locks, and of fixed size. It outlives configurations.
+
+mod mounts;
+mod opened;
+mod recent;
+mod tally;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use clearway_os::clock;
+use clearway_os::open::{self, Access, How, Links, Walk};
+use clearway_os::stat::{self, Stat};
+use rustix::io::Errno;
+
+use crate::Blocking;
+use mounts::{Class, Mounts};
+use recent::{Hasher, Names, Ranges};
+
+pub use opened::{COLD_READ_BYTES, Learned, Opened, Warmed};
+pub use tally::{Guess, Operation, Tally, tallies};
+use tally::{Outcome, tell};
+
+/// A name that was found this lately is found again without a disk, ms.
+const NAME_FRESH_MS: u32 = 1000;
+/// A directory that was seen on a slow file system is taken to be there for a day, ms.
+const REMOTE_FRESH_MS: u32 = 24 * 3600 * 1000;
+
+/// What a loop got that asked for something about a file.
+#[derive(Debug)]
+#[must_use = "what is cold is for a pool"]
+pub enum Attempt<T> {
+    /// It was done without waiting.
+    Done(T),
+    /// It would have to wait, or nobody knows: the same is to be asked on a pool.
+    Cold,
+}
+
+/// What is done with work that may block (`aio`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is for a pool; only what cannot block is done at once.
+    #[default]
+    Offload,
+    /// Everything is done at once (`aio off`): nothing is ever [`Attempt::Cold`].
+    Inline,
+}
+
+/// What the process knows about file systems, and what to do with what may block. Nothing is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Files {
+    policy: &'static Policy,
+    mode: Mode,
+}
+
+impl Files {
+    /// The files of this process. Loops only: after the process has taken its user.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        static POLICY: Policy = Policy::new();
+        Self { policy: &POLICY, mode }
+    }
+
+    /// What is done with work that may block.
+    #[must_use]
+    pub fn mode(self) -> Mode {
+        self.mode
+    }
+
+    /// Opens what `path` names, for a loop.
+    ///
+    /// # Errors
+    /// As openat2(2) and statx(2), EINVAL for a path with a NUL.
+    pub fn open(self, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
+        self.attempt(None, path, how)
+    }
+
+    /// The same relative to an open directory.
+    ///
+    /// # Errors
+    /// As [`Files::open`].
+    pub fn open_at(self, directory: &Opened, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
+        self.attempt(Some(directory), path, how)
+    }
+
+    /// Opens what `path` names, however long that takes. **Blocks.**
+    ///
+    /// # Errors
+    /// As openat2(2) and statx(2), EINVAL for a path with a NUL.
+    pub fn open_blocking(self, blocking: &Blocking, path: &Path, how: How) -> io::Result<Opened> {
+        self.wait_for(blocking, None, path, how)
+    }
+
+    /// The same relative to an open directory. **Blocks.**
+    ///
+    /// # Errors
+    /// As [`Files::open_blocking`].
+    pub fn open_at_blocking(
+        self,
+        blocking: &Blocking,
+        directory: &Opened,
+        path: &Path,
+        how: How,
+    ) -> io::Result<Opened> {
+        self.wait_for(blocking, Some(directory), path, how)
+    }
+
+    /// What is behind `path`, for a loop. Cheapest for names that are asked for all the time.
+    ///
+    /// # Errors
+    /// As statx(2), EINVAL for a path with a NUL.
+    pub fn stat(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
+        if self.mode == Mode::Inline {
+            return self.stat_at_once(path, links);
+        }
+        let now_ms = now_ms();
+        let key = self.policy.hash.of_bytes(path.as_os_str().as_bytes(), links as u64);
+        if self.policy.names.is_fresh(key, now_ms, NAME_FRESH_MS) {
+            self.policy.names.note(key, now_ms);
+            return self.stat_at_once(path, links);
+        }
+        let found = match self.attempt(None, path, How { access: Access::Path, links }) {
+            Attempt::Cold => return Attempt::Cold,
+            Attempt::Done(found) => found,
+        };
+        let is_remote = matches!(&found, Ok(opened) if opened.is_remote());
+        if !is_remote {
+            self.policy.names.note(key, now_ms);
+        }
+        Attempt::Done(found.map(|opened| *opened.stat()))
+    }
+
+    /// What is behind `path`, however long that takes. **Blocks.**
+    ///
+    /// # Errors
+    /// As statx(2), EINVAL for a path with a NUL.
+    pub fn stat_blocking(self, _: &Blocking, path: &Path, links: Links) -> io::Result<Stat> {
+        stat::of_path(None, path, links)
+    }
+
+    fn stat_at_once(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
+        let _guess = Guess::new(Operation::Stat);
+        tell(Operation::Stat, Outcome::Inline);
+        Attempt::Done(stat::of_path(None, path, links))
+    }
+
+    fn attempt(self, at: Option<&Opened>, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
+        let operation = if how.access == Access::Path { Operation::Stat } else { Operation::Open };
+        let walk = match self.mode {
+            Mode::Inline => Walk::Full,
+            Mode::Offload if self.policy.may_try(at, path) => Walk::Cached,
+            Mode::Offload => {
+                tell(operation, Outcome::Offloaded);
+                return Attempt::Cold;
+            }
+        };
+        let _guess = Guess::new(operation);
+        let found = open::open(at.map(AsFd::as_fd), path, how, walk);
+        if walk == Walk::Cached
+            && let Err(error) = &found
+            && self.policy.is_no_answer(error)
+        {
+            tell(operation, Outcome::Cold);
+            return Attempt::Cold;
+        }
+        let opened = found.and_then(|fd| self.look(fd));
+        if let (Mode::Offload, Ok(opened)) = (self.mode, &opened) {
+            match opened.class() {
+                Class::Unknown => {
+                    tell(operation, Outcome::Offloaded);
+                    return Attempt::Cold;
+                }
+                Class::Remote => self.policy.note_remote(at, path),
+                _ => {}
+            }
+        }
+        tell(operation, Outcome::Inline);
+        Attempt::Done(opened)
+    }
+
+    fn wait_for(self, blocking: &Blocking, at: Option<&Opened>, path: &Path, how: How) -> io::Result<Opened> {
+        let fd = open::open(at.map(AsFd::as_fd), path, how, Walk::Full)?;
+        let mut opened = self.look(fd)?;
+        opened.learn_class(blocking)?;
+        if opened.class() == Class::Remote {
+            self.policy.note_remote(at, path);
+        }
+        Ok(opened)
+    }
+
+    fn look(self, fd: OwnedFd) -> io::Result<Opened> {
+        let stat = stat::of(fd.as_fd())?;
+        Ok(Opened::new(self, fd, stat))
+    }
+}
+
+/// What the process knows.
+#[derive(Debug)]
+struct Policy {
+    hash: Hasher,
+    mounts: Mounts,
+    /// Names that were found without a disk, or not found.
+    names: Names<4096>,
+    /// Directories on slow file systems.
+    remote: Names<1024>,
+    /// Parts of files that are in memory.
+    ranges: Ranges,
+    /// Whether `remote` has ever had an entry.
+    has_remote: AtomicBool,
+    /// The kernel, or a sandbox, has no openat2.
+    no_cached_walk: AtomicBool,
+    /// Effective user as far as it was asked for.
+    euid: AtomicU32,
+}
+
+/// No user has this id.
+const NOBODY_YET: u32 = u32::MAX;
+
+impl Policy {
+    const fn new() -> Self {
+        Self {
+            hash: Hasher::new(),
+            mounts: Mounts::new(),
+            names: Names::new(),
+            remote: Names::new(),
+            ranges: Ranges::new(),
+            has_remote: AtomicBool::new(false),
+            no_cached_walk: AtomicBool::new(false),
+            euid: AtomicU32::new(NOBODY_YET),
+        }
+    }
+
+    /// Whether opening `path` may be tried on a loop.
+    fn may_try(&self, at: Option<&Opened>, path: &Path) -> bool {
+        if self.no_cached_walk.load(Ordering::Relaxed) || at.is_some_and(Opened::is_remote) {
+            return false;
+        }
+        if !self.has_remote.load(Ordering::Relaxed) {
+            return true;
+        }
+        !self.remote.is_fresh(self.directory_key(at, path), now_ms(), REMOTE_FRESH_MS)
+    }
+
+    fn note_remote(&self, at: Option<&Opened>, path: &Path) {
+        self.remote.note(self.directory_key(at, path), now_ms());
+        self.has_remote.store(true, Ordering::Relaxed);
+    }
+
+    /// The key of the directory of `path`, by its spelling.
+    fn directory_key(&self, at: Option<&Opened>, path: &Path) -> u64 {
+        let path = path.as_os_str().as_bytes();
+        let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        self.hash.of_bytes(&path[..end], at.map_or(0, Opened::identity))
+    }
+
+    /// Whether an error of a cached walk says nothing about the file.
+    fn is_no_answer(&self, error: &io::Error) -> bool {
+        match Errno::from_io_error(error) {
+            Some(Errno::AGAIN) => true,
+            Some(Errno::NOSYS) => {
+                self.no_cached_walk.store(true, Ordering::Relaxed);
+                true
+            }
+            // A file system may say so, or a sandbox that does not know the call.
+            Some(Errno::PERM) => {
+                let how = How { access: Access::Path, ..How::default() };
+                let root = open::open(None, Path::new("/"), how, Walk::Cached);
+                let refused = root.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::PERM));
+                self.no_cached_walk.fetch_or(refused, Ordering::Relaxed);
+                refused
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the process may ask for the cached pages of a file of `uid`.
+    fn owns(&self, uid: u32) -> bool {
+        let euid = match self.euid.load(Ordering::Relaxed) {
+            NOBODY_YET => self.ask_euid(),
+            known => known,
+        };
+        euid == 0 || euid == uid
+    }
+
+    fn ask_euid(&self) -> u32 {
+        let euid = rustix::process::geteuid().as_raw();
+        self.euid.store(euid, Ordering::Relaxed);
+        euid
+    }
+}
+
+/// Milliseconds for [`recent`]; they wrap around.
+fn now_ms() -> u32 {
+    clock::coarse_ms() as u32
+}

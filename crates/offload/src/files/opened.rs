@@ -1,0 +1,386 @@
+//! An open file: what it is, what of it is in memory, reading it. Loops ask with [`Opened::is_warm`] and
+//! [`Opened::read_now`]; what takes a [`Blocking`] is for pool threads.
+//!
+//! Asking a disk's page cache about a page that is not there starts to read it, which waits for seconds
+//! if the queue of the disk is full. So: the owner of a file asks by cachestat(2), which starts nothing;
+//! what was in memory a moment ago is not asked about; and while pool threads read from the same mount,
+//! only what was in memory lately is.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use clearway_os::clock;
+use clearway_os::page_cache;
+use clearway_os::stat::{self, Stat};
+use rustix::io::Errno;
+
+use super::mounts::{Class, Mount};
+use super::recent::{BLOCK_BYTES, Evidence, Trust};
+use super::tally::{Guess, Operation, Outcome, tell};
+use super::{Attempt, Files, Mode, now_ms};
+use crate::Blocking;
+use crate::file::Kind;
+
+/// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
+/// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
+pub const COLD_READ_BYTES: u64 = 1 << 20;
+/// Each of so many bytes of a range is asked about, and its last.
+const PROBE_BYTES: u64 = 512 << 10;
+/// What a response learned of a range counts for so long, ms: its client may be slow.
+const LEARNED_MS: u32 = 5000;
+/// Needs no asking.
+const SURE: Trust = Trust { read_ms: 500, in_memory_ms: 1000 };
+/// Where nothing can be asked.
+const MUTE: Trust = Trust { read_ms: 2000, in_memory_ms: 10_000 };
+/// Worth asking while the disk is busy.
+const LIKELY: Trust = Trust { read_ms: 500, in_memory_ms: 30_000 };
+/// A pool thread that reads faster than this found what it read in memory: for each read, ns.
+const FOUND_NS: u64 = 40_000;
+/// And for each KiB of it, ns.
+const FOUND_NS_PER_KIB: u64 = 150;
+/// Removed files of this size take long to go when the last descriptor is closed, bytes.
+const DEAR_TO_CLOSE_BYTES: u64 = 1 << 20;
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Opened {
+    fd: OwnedFd,
+    stat: Stat,
+    files: Files,
+    mount: &'static Mount,
+}
+
+/// What one response has learned about the file that it sends.
+#[derive(Clone, Debug, Default)]
+pub struct Learned {
+    /// Known to be in memory.
+    warm: Range<u64>,
+    since_ms: u32,
+    /// A part was cold: the next ones will be.
+    is_cold: bool,
+}
+
+/// A part of a file that a pool thread has read into memory.
+#[derive(Clone, Debug)]
+pub struct Warmed(Range<u64>);
+
+impl Learned {
+    /// Takes over what a pool thread did for this response.
+    pub fn note(&mut self, warmed: Warmed) {
+        self.know(warmed.0, now_ms());
+    }
+
+    fn know(&mut self, range: Range<u64>, now_ms: u32) {
+        (self.warm, self.since_ms) = (range, now_ms);
+    }
+
+    fn knows(&self, range: &Range<u64>, now_ms: u32) -> bool {
+        self.warm.start <= range.start
+            && range.end <= self.warm.end
+            && now_ms.wrapping_sub(self.since_ms) < LEARNED_MS
+    }
+}
+
+impl Opened {
+    pub(super) fn new(files: Files, fd: OwnedFd, stat: Stat) -> Self {
+        Self { mount: files.policy.mounts.find(&stat), fd, stat, files }
+    }
+
+    /// What it was when it was opened.
+    #[must_use]
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// What [`Opened::stat`] says.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        Kind::of_mode(self.stat.mode)
+    }
+
+    /// Whether it lies where others are asked for every call: nothing of it stays in memory for sure, so
+    /// it is read by pool threads into buffers and never sent by a loop itself.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.class() == Class::Remote && self.files.mode == Mode::Offload
+    }
+
+    /// Whether dropping it may take long: the close(2) that a remote file waits for, or that frees the
+    /// blocks of a large file which was removed meanwhile. Such a one is for a pool to drop.
+    #[must_use]
+    pub fn is_dear_to_close(&self) -> bool {
+        if self.files.mode == Mode::Inline {
+            return false;
+        }
+        let is_removed = || stat::of(self.as_fd()).is_ok_and(|stat| stat.links == 0);
+        self.is_remote() || (self.stat.size >= DEAR_TO_CLOSE_BYTES && is_removed())
+    }
+
+    /// Whether `count` bytes from `offset` can be sent or read by a loop, as far as anybody knows.
+    #[must_use]
+    pub fn is_warm(&self, offset: u64, count: u64, learned: &mut Learned) -> bool {
+        let outcome = self.judge(self.within(offset, count), learned);
+        tell(Operation::Read, outcome);
+        learned.is_cold |= outcome != Outcome::Inline;
+        outcome == Outcome::Inline
+    }
+
+    /// Reads up to `count` bytes from `offset`, appended to `buf`: fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As preadv2(2).
+    pub fn read_now(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> Attempt<io::Result<usize>> {
+        let (old, range) = (buf.len(), self.within(offset, count as u64));
+        let result = match self.how_to_read(&range) {
+            None => Err(Outcome::Offloaded),
+            Some(Read::AnyWay) => Ok(read_fully(self.as_fd(), buf, offset, count)),
+            Some(Read::Cached) => self.read_cached(buf, range, count),
+        };
+        match result {
+            Ok(done) => {
+                tell(Operation::Read, Outcome::Inline);
+                Attempt::Done(done)
+            }
+            Err(outcome) => {
+                tell(Operation::Read, outcome);
+                buf.truncate(old);
+                Attempt::Cold
+            }
+        }
+    }
+
+    /// Reads what a response will send next into memory: some of `count` bytes from `offset`, the first
+    /// of them certainly, and as much around it as a disk does at a time. **Blocks.**
+    ///
+    /// # Errors
+    /// As preadv(2).
+    pub fn warm(&self, _: &Blocking, offset: u64, count: u64) -> io::Result<Warmed> {
+        let start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
+        let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
+        let size = self.read_on_pool(start, || page_cache::read_through(self.as_fd(), start, count))?;
+        Ok(Warmed(start..start + size))
+    }
+
+    /// Reads up to `count` bytes from `offset`: fewer only at the end of the file. **Blocks.**
+    ///
+    /// # Errors
+    /// As pread(2).
+    pub fn read(&self, _: &Blocking, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        let mut data = Vec::with_capacity(count);
+        self.read_on_pool(offset, || read_fully(self.as_fd(), &mut data, offset, count))?;
+        Ok(data)
+    }
+
+    pub(super) fn class(&self) -> Class {
+        self.mount.class()
+    }
+
+    /// Asks what file system this is, unless that is known. **Blocks.**
+    pub(super) fn learn_class(&mut self, _: &Blocking) -> io::Result<()> {
+        if self.class() == Class::Unknown {
+            self.mount.set_class(Class::of_magic(stat::filesystem_magic(self.as_fd())?));
+        }
+        Ok(())
+    }
+
+    /// Tells open files apart.
+    pub(super) fn identity(&self) -> u64 {
+        self.stat.mount ^ self.stat.device.rotate_left(32) ^ self.stat.inode.rotate_left(17)
+    }
+}
+
+/// How a loop may read.
+enum Read {
+    /// What is in memory, and the kernel says if it is not.
+    Cached,
+    /// Whatever happens.
+    AnyWay,
+}
+
+/// What a loop decides.
+impl Opened {
+    fn judge(&self, range: Range<u64>, learned: &mut Learned) -> Outcome {
+        let now_ms = now_ms();
+        if self.files.mode == Mode::Inline || range.is_empty() || learned.knows(&range, now_ms) {
+            return Outcome::Inline;
+        }
+        let outcome = match self.class() {
+            Class::Memory => return Outcome::Inline,
+            Class::Unknown | Class::Remote => return Outcome::Offloaded,
+            Class::Mute if self.is_trusted(&range, MUTE, now_ms) => Outcome::Inline,
+            Class::Mute => Outcome::Offloaded,
+            Class::Telling if self.is_trusted(&range, SURE, now_ms) => Outcome::Inline,
+            Class::Telling if learned.is_cold => Outcome::Offloaded,
+            Class::Telling => self.ask(&range, now_ms),
+        };
+        if outcome == Outcome::Inline {
+            learned.know(range, now_ms);
+        }
+        outcome
+    }
+
+    /// Asks the kernel, if that is safe.
+    fn ask(&self, range: &Range<u64>, now_ms: u32) -> Outcome {
+        let guess = Guess::new(Operation::Read);
+        let counted = self.are_all_pages_there(range);
+        let outcome = match counted {
+            Some(false) => Outcome::Cold,
+            None if self.mount.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => {
+                Outcome::Offloaded
+            }
+            // Pages that are still being read were counted too; the last one is read last.
+            Some(true) => self.probe([range.end - 1]),
+            None => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
+        };
+        if guess.is_late() {
+            self.mount.note_late(now_ms);
+        }
+        if outcome == Outcome::Inline {
+            self.remember(range, Evidence::InMemory, now_ms);
+        }
+        outcome
+    }
+
+    /// What cachestat(2) says; `None` if it may not be asked.
+    fn are_all_pages_there(&self, range: &Range<u64>) -> Option<bool> {
+        let policy = self.files.policy;
+        if !policy.owns(self.stat.uid) {
+            return None;
+        }
+        let length = range.end - range.start;
+        match page_cache::count_cached(self.as_fd(), range.start, length) {
+            Ok(cached) => Some(cached >= page_cache::pages(range.start, length)),
+            Err(_) => {
+                // The user may be another one by now.
+                policy.ask_euid();
+                None
+            }
+        }
+    }
+
+    fn probe(&self, offsets: impl IntoIterator<Item = u64>) -> Outcome {
+        for offset in offsets {
+            match page_cache::is_cached(self.as_fd(), offset) {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Cold,
+                Err(error) => {
+                    self.learn_from(&error);
+                    return Outcome::Offloaded;
+                }
+            }
+        }
+        Outcome::Inline
+    }
+
+    fn how_to_read(&self, range: &Range<u64>) -> Option<Read> {
+        let now_ms = now_ms();
+        match self.class() {
+            _ if self.files.mode == Mode::Inline || range.is_empty() => Some(Read::AnyWay),
+            Class::Memory => Some(Read::AnyWay),
+            Class::Unknown | Class::Remote => None,
+            Class::Mute => self.is_trusted(range, MUTE, now_ms).then_some(Read::AnyWay),
+            Class::Telling => {
+                let is_safe = !self.mount.is_busy(now_ms)
+                    || self.is_trusted(range, LIKELY, now_ms)
+                    || self.are_all_pages_there(range) == Some(true);
+                is_safe.then_some(Read::Cached)
+            }
+        }
+    }
+
+    fn read_cached(
+        &self,
+        buf: &mut Vec<u8>,
+        range: Range<u64>,
+        count: usize,
+    ) -> Result<io::Result<usize>, Outcome> {
+        let guess = Guess::new(Operation::Read);
+        let result = page_cache::read_cached(self.as_fd(), buf, range.start, count);
+        if guess.is_late() {
+            self.mount.note_late(now_ms());
+        }
+        match result {
+            Ok(size) if range.start + size as u64 >= range.end => {
+                self.remember(&range, Evidence::InMemory, now_ms());
+                Ok(Ok(size))
+            }
+            Ok(_) => Err(Outcome::Cold),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Outcome::Cold),
+            Err(error) if self.learn_from(&error) => Err(Outcome::Offloaded),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Whether the error says that here the page cache cannot be asked.
+    fn learn_from(&self, error: &io::Error) -> bool {
+        let is_mute = matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS));
+        if is_mute {
+            self.mount.set_class(Class::Mute);
+        }
+        is_mute
+    }
+}
+
+/// What is remembered.
+impl Opened {
+    /// Runs a read of a pool thread, and remembers what is in memory after it.
+    fn read_on_pool(&self, offset: u64, read: impl FnOnce() -> io::Result<usize>) -> io::Result<u64> {
+        let _reading = self.mount.reading();
+        let since_ns = clock::monotonic_ns();
+        let size = read()? as u64;
+        let took_ns = clock::monotonic_ns() - since_ns;
+        // A disk takes longer than this, and copying what is in memory does not.
+        let found_ns = FOUND_NS + size / 1024 * FOUND_NS_PER_KIB;
+        let evidence = if took_ns < found_ns { Evidence::InMemory } else { Evidence::Read };
+        self.remember(&(offset..offset + size), evidence, now_ms());
+        Ok(size)
+    }
+
+    /// Of blocks that are not covered to their end, or the file's, nothing is known.
+    fn remember(&self, range: &Range<u64>, evidence: Evidence, now_ms: u32) {
+        let start = range.start.next_multiple_of(BLOCK_BYTES);
+        let end = if range.end >= self.stat.size { range.end } else { range.end / BLOCK_BYTES * BLOCK_BYTES };
+        if start < end {
+            self.files.policy.ranges.note(self.key(), start..end, evidence, now_ms);
+        }
+    }
+
+    fn is_trusted(&self, range: &Range<u64>, trust: Trust, now_ms: u32) -> bool {
+        self.files.policy.ranges.is_trusted(self.key(), range.clone(), trust, now_ms)
+    }
+
+    fn key(&self) -> impl Fn(u64) -> u64 {
+        let (hash, identity) = (&self.files.policy.hash, self.identity());
+        move |block| hash.of_place(identity, block)
+    }
+
+    /// The part of `count` bytes from `offset` that the file has.
+    fn within(&self, offset: u64, count: u64) -> Range<u64> {
+        offset..offset.saturating_add(count).min(self.stat.size).max(offset)
+    }
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// pread(2) until `count` bytes are there or the file ends.
+fn read_fully(file: BorrowedFd<'_>, buf: &mut Vec<u8>, offset: u64, count: usize) -> io::Result<usize> {
+    buf.reserve(count);
+    let old = buf.len();
+    while buf.len() - old < count {
+        let at = offset.saturating_add((buf.len() - old) as u64);
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), at) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The vector may have had more room than was asked for.
+    buf.truncate(old + count);
+    Ok(buf.len() - old)
+}
