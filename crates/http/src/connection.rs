@@ -28,6 +28,11 @@ use crate::snapshot::{CoreServer, Snapshot};
 /// What the error log says of a client that sent nothing for too long.
 pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
+/// When the server stops, a connection that was accepted or answered less than so long ago stays for the
+/// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
+/// closes the connection then.
+const STOP_GRACE_MS: u64 = 1_000;
+
 /// Serial numbers of connections (`$connection`), over the whole process.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -59,7 +64,7 @@ pub fn serve(
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut conn = Conn::new(listener, home, accepted);
-    let (mut served, mut stay_until_ms, mut idle) = (0, 0, Idle::Readable);
+    let (mut served, mut stay_until_ms, mut idle) = (0, conn.start_ms + STOP_GRACE_MS, Idle::Readable);
     async move {
         loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, served, cx))).await {
@@ -78,7 +83,7 @@ pub fn serve(
                 match Box::into_pin(requests).await {
                     After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
                         let now_ms = conn.home.now_ms();
-                        (served, stay_until_ms) = (so_far, now_ms + min_timeout_ms);
+                        (served, stay_until_ms) = (so_far, now_ms + min_timeout_ms.max(STOP_GRACE_MS));
                         conn.begun_in = conn.serving.number;
                         conn.timer.arm(now_ms + timeout_ms);
                     }
