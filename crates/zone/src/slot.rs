@@ -13,7 +13,9 @@ const PAYLOAD_SHIFT: u32 = VERSION_BITS + 1;
 /// The largest payload that a slot can hold; the smallest is 1.
 pub const PAYLOAD_MAX: u64 = u64::MAX >> PAYLOAD_SHIFT;
 
-/// The number of a use of a slot, modulo 256.
+/// The number of a use of a slot, modulo 256. A thread that stops between reading a slot and changing it is
+/// mistaken only if meanwhile the slot was used anew a multiple of 256 times and the very words that it
+/// expects are there again; then one key's state is that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 

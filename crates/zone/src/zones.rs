@@ -1,7 +1,6 @@
 //! The zones of one configuration: declared by directives in any order, given their memory when all of
 //! it was read. Boot and reload only, off the loops.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -141,12 +140,6 @@ impl Zones {
                 Ok(Arc::new(Memory { shared: SharedMemory::map(fd.as_fd(), bytes)?, fd: None }))
             }
         }
-    }
-}
-
-impl fmt::Debug for Zones {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.zones().iter().map(|zone| zone.key())).finish()
     }
 }
 
