@@ -2,6 +2,7 @@
 //! name, version and date. A failure prints both answers and the command that plays the exchange again.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod broken;
 mod command_line;
 mod configuration;
