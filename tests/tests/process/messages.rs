@@ -1,0 +1,1 @@
+//! What the error log says of a server's life, line by line as nginx says it.

@@ -1,0 +1,85 @@
+//! The scenarios of the test kit, with what they promise.
+
+use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, full_device, stuck_log, upgrade};
+use clearway_testkit::server::is_root;
+use clearway_testkit::{Binary, Failure};
+
+fn is_clearway() -> bool {
+    Binary::under_test().is_clearway()
+}
+
+#[test]
+fn reloads_are_noticed_by_nobody() {
+    let report = Reload { rounds: 100, idle: 1000 }.play(&Binary::under_test());
+    assert_eq!(report.staying.failed(), 0, "{}", report.staying);
+    assert_eq!(report.lines, report.staying.answered, "a line for each request");
+    if !is_clearway() {
+        // nginx closes what is idle, and resets what waits in the queue of a listener that goes.
+        return;
+    }
+    assert_eq!(report.staying.stale, 0, "kept connections stay: {}", report.staying);
+    let gone = &report.coming_and_going;
+    assert_eq!(gone.failed(), gone.failed_by(Failure::Refused), "answered or refused: {gone}");
+    assert!(gone.answered > 0, "{gone}");
+    assert_eq!((report.idle_open, report.idle_answered), (1000, 1000));
+    assert_eq!(report.processes, 2, "master and worker");
+    let (early, late) = (report.rss_early, report.rss_late);
+    assert!(late <= early + early / 20, "memory grew from {early} to {late} bytes");
+}
+
+#[test]
+fn a_killed_worker_takes_only_its_connections_along() {
+    let report = Crash { kills: 20 }.play(&Binary::under_test());
+    let lost = report.load.failed_by(Failure::Reset)
+        + report.load.failed_by(Failure::Closed)
+        + report.load.failed_by(Failure::Short);
+    assert_eq!(report.load.failed(), lost, "nothing is refused: {}", report.load);
+    assert!(lost <= report.connections_killed, "{}", report.load);
+}
+
+#[test]
+fn another_binary_takes_over_and_gives_back() {
+    let tally = upgrade(&Binary::under_test(), &Binary::under_test());
+    assert_eq!(tally.failed(), 0, "{tally}");
+}
+
+#[test]
+fn nginx_and_this_server_take_over_from_each_other() {
+    let ours = Binary::under_test();
+    let Some(nginx) = Binary::installed_oracle().filter(|_| is_root() && is_clearway()) else { return };
+    for (from, to) in [(&nginx, &ours), (&ours, &nginx)] {
+        let tally = upgrade(from, to);
+        assert_eq!(tally.failed(), 0, "from {from:?} to {to:?}: {tally}");
+    }
+}
+
+#[test]
+fn a_full_disk_stops_nothing_and_is_told() {
+    let (load, said) = full_device(&Binary::under_test(), 2000);
+    assert_eq!(load.failed(), 0, "{load}");
+    assert!(said.contains("failed (28: No space left on device)"), "{said}");
+}
+
+#[test]
+fn a_stuck_log_stops_nothing() {
+    if !is_clearway() {
+        return;
+    }
+    let report = stuck_log(&Binary::under_test(), 5000);
+    assert_eq!(report.load.failed(), 0, "{}", report.load);
+    assert_eq!(report.lines + report.lost, report.load.answered, "every line is written or counted");
+    assert!(!report.said_meanwhile.contains("lines lost"), "{}", report.said_meanwhile);
+}
+
+#[test]
+fn many_lines_are_all_written() {
+    let report = Burst { requests: 100_000 }.play(&Binary::under_test());
+    assert!(report.lines > 0, "{report:?}");
+}
+
+#[test]
+fn reopening_logs_loses_no_line() {
+    let report = Reopen { rounds: 20 }.play(&Binary::under_test());
+    assert_eq!(report.load.failed(), 0, "{}", report.load);
+    assert_eq!((report.lines, report.empty), (report.load.answered, 0));
+}
