@@ -413,3 +413,117 @@ impl Inbox {
         read(content).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek, Write};
+
+    /// A file that holds one number.
+    fn file(number: usize) -> OwnedFd {
+        let (_, fd) = clearway_os::shared_memory::SharedMemory::create("test", 8).unwrap();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(&number.to_le_bytes()).unwrap();
+        file.into()
+    }
+
+    fn number_in(fd: OwnedFd) -> usize {
+        let mut file = std::fs::File::from(fd);
+        let mut bytes = [0; 8];
+        file.rewind().unwrap();
+        file.read_exact(&mut bytes).unwrap();
+        usize::from_le_bytes(bytes)
+    }
+
+    fn handover() -> Handover {
+        let shared = HandedSocket {
+            address: "127.0.0.1:80".to_owned(),
+            serial: 7,
+            kind: SocketKind::Shared,
+            fds: vec![file(0)],
+        };
+        let per_loop = HandedSocket {
+            address: "[::1]:80".to_owned(),
+            serial: 8,
+            kind: SocketKind::PerLoop,
+            fds: (1..=600).map(file).collect(),
+        };
+        Handover {
+            number: 3,
+            options: Options {
+                prefix: "/p/".into(),
+                conf: "/p/c".into(),
+                error_log: DefaultErrorLog::File("/p/e".into()),
+                params: b"daemon off;".to_vec(),
+            },
+            user: Some(User { name: c"nobody".into(), uid: 65_534, gid: 1 }),
+            default_port: 8000,
+            files: vec![("/p/c".into(), vec![b'x'; 300_000]), ("/p/d\n".into(), Vec::new())],
+            sockets: vec![shared, per_loop],
+            logs: vec![("/l".into(), file(601))],
+            zones: vec![HandedZone { name: b"z".to_vec(), module: "m".to_owned(), bytes: 8, fd: file(602) }],
+        }
+    }
+
+    #[test]
+    fn a_handover_arrives_whole_with_all_descriptors_in_order() {
+        let (ours, theirs) = channel::pair().unwrap();
+        // More than a socket holds: both sides have to be at work.
+        let sender = std::thread::spawn(move || {
+            Order::Load(Box::new(handover())).send(ours.as_fd()).unwrap();
+            Order::Commit.send(ours.as_fd()).unwrap();
+        });
+        let mut inbox = Inbox::default();
+        let mut next = || loop {
+            if let Some(order) = inbox.order().unwrap() {
+                return order;
+            }
+            assert!(inbox.fill(theirs.as_fd()).unwrap(), "the channel ends too early");
+        };
+        let Order::Load(got) = next() else { panic!("not a configuration") };
+        assert!(matches!(next(), Order::Commit));
+        sender.join().unwrap();
+        assert!(!inbox.fill(theirs.as_fd()).unwrap());
+        let sent = handover();
+        assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
+        assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
+        let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
+        assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);
+        let zones: Vec<_> = got.zones.iter().map(|z| (&z.name[..], &*z.module, z.bytes)).collect();
+        assert_eq!(zones, [(&b"z"[..], "m", 8)]);
+        let fds = got.sockets.into_iter().flat_map(|socket| socket.fds);
+        let fds =
+            fds.chain(got.logs.into_iter().map(|(_, fd)| fd)).chain(got.zones.into_iter().map(|z| z.fd));
+        assert!(fds.map(number_in).eq(0..=602));
+    }
+
+    #[test]
+    fn reports_arrive_as_they_were() {
+        let (ours, theirs) = channel::pair().unwrap();
+        let reports = [
+            Report::Ready { identities: vec![1, 2, u32::MAX] },
+            Report::Failed { level: Level::Crit, text: b"\xff".to_vec() },
+            Report::Gone { identities: Vec::new() },
+        ];
+        reports.iter().for_each(|report| report.send(ours.as_fd()).unwrap());
+        let mut inbox = Inbox::default();
+        for report in reports {
+            let got = loop {
+                if let Some(got) = inbox.report().unwrap() {
+                    break got;
+                }
+                assert!(inbox.fill(theirs.as_fd()).unwrap());
+            };
+            assert_eq!(got, report);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_an_error() {
+        let (ours, theirs) = channel::pair().unwrap();
+        channel::send(ours.as_fd(), &[1, 0, 0, 0, 0, 0, 0, 0, 99], &[]).unwrap();
+        let mut inbox = Inbox::default();
+        assert!(inbox.fill(theirs.as_fd()).unwrap());
+        assert_eq!(inbox.order().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,5 +1,5 @@
-//! Makes the directories that a configuration wants to have for files of its own, for the user that the worker
-//! runs as. The main thread of the master, with its rights.
+//! Makes the directories that a configuration wants to have for files of its own, for the user that the
+//! worker runs as. The main thread of the master, with its rights.
 
 use std::fmt;
 use std::fs::{DirBuilder, Permissions};

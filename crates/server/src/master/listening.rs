@@ -193,3 +193,72 @@ impl Listening {
         Ok(Entry { request: request.clone(), serial, kind, fds })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_base::log::Discard;
+    use clearway_net::reuse;
+
+    const LOOPS: usize = 3;
+
+    fn request(address: &ListenAddr, reuseport: bool) -> Request {
+        Request { address: address.clone(), options: bind::Options { reuseport, ..Default::default() } }
+    }
+
+    /// An address of the loopback interface that is free.
+    fn free_address() -> ListenAddr {
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        ListenAddr::Inet(probe.local_addr().unwrap())
+    }
+
+    fn numbers(listening: &Listening) -> Vec<i32> {
+        listening.fds().map(AsRawFd::as_raw_fd).collect()
+    }
+
+    #[test]
+    fn sockets_stay_while_their_address_does() {
+        let (kept, dropped, new) = (free_address(), free_address(), free_address());
+        let requests = |addresses: [&ListenAddr; 2]| addresses.map(|address| request(address, false));
+        let none = Listening::default();
+        let first = none.open(&requests([&dropped, &kept]), LOOPS, &Discard).unwrap();
+        let second = first.open(&requests([&kept, &new]), LOOPS, &Discard).unwrap();
+        let (one, two) = (first.hand().unwrap(), second.hand().unwrap());
+        assert_eq!(one[1].serial, two[0].serial);
+        assert_eq!(numbers(&first)[1], numbers(&second)[0]);
+        let serials = [one[0].serial, one[1].serial, two[1].serial];
+        assert!(serials[0] != serials[1] && !serials[..2].contains(&serials[2]));
+        assert_eq!(second.addresses(), [kept, new]);
+    }
+
+    #[test]
+    fn reuseport_comes_and_goes_and_one_socket_stays() {
+        let address = free_address();
+        let shared = [request(&address, false)];
+        let per_loop = [request(&address, true)];
+        let first = Listening::default().open(&shared, LOOPS, &Discard).unwrap();
+        let second = first.open(&per_loop, LOOPS, &Discard).unwrap();
+        let third = second.open(&shared, LOOPS, &Discard).unwrap();
+        assert_eq!([&first, &second, &third].map(|listening| numbers(listening).len()), [1, LOOPS, 1]);
+        assert!(numbers(&first)[0] == numbers(&second)[0] && numbers(&first) == numbers(&third));
+        let kinds = [&first, &second, &third].map(|listening| listening.hand().unwrap()[0].kind);
+        assert_eq!(kinds, [SocketKind::Shared, SocketKind::PerLoop, SocketKind::Shared]);
+        let serials = [&first, &second, &third].map(|listening| listening.hand().unwrap()[0].serial);
+        assert!(serials[0] != serials[1] && serials[1] != serials[2]);
+        assert!(second.fds().all(|fd| reuse::address_of(fd).as_ref() == Some(&address)));
+    }
+
+    #[test]
+    fn what_was_inherited_is_used_and_the_rest_let_go() {
+        let (address, other) = (free_address(), free_address());
+        let open = |address: &ListenAddr| bind::bind(address, &bind::Options::default(), &Discard).unwrap();
+        let (socket, unused) = (open(&address), open(&other));
+        let number = socket.as_raw_fd();
+        let old = Listening::inherited(vec![(address.clone(), socket), (other.clone(), unused)]);
+        let new = old.open(&[request(&address, false)], LOOPS, &Discard).unwrap();
+        drop(old);
+        assert_eq!((numbers(&new), new.numbers()), (vec![number], format!("{number};")));
+        // Free again: nobody holds what was not asked for.
+        drop(open(&other));
+    }
+}

@@ -125,8 +125,8 @@ impl Single<'_> {
         let options = &parts.invocation.options;
         let config = Configuration::read(parts.source, options, Some(&parts.config), &*log)?;
         if config.core.process_traits() != parts.config.core.process_traits() {
-            let message = "what changes the process itself takes effect at the next start: \"master_process\" \
-                           is off";
+            let message = "what changes the process itself takes effect at the next start: \
+                           \"master_process\" is off";
             log.log(Level::Warn, format_args!("{message}"));
         }
         let listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;

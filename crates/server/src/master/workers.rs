@@ -54,7 +54,8 @@ pub(crate) enum Answer {
 }
 
 impl WorkerProcess {
-    /// Starts one of this program's name, which waits for its first `Load`. Its standard error is `stderr`, or the master's.
+    /// Starts one of this program's name, which waits for its first `Load`. Its standard error is
+    /// `stderr`, or the master's.
     ///
     /// # Errors
     /// As fork(2) and execve(2).
