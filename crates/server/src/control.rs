@@ -466,6 +466,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test with two sides")]
     fn a_handover_arrives_whole_with_all_descriptors_in_order() {
         let (ours, theirs) = channel::pair().unwrap();
         // More than a socket holds: both sides have to be at work.

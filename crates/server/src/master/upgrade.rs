@@ -65,7 +65,6 @@ pub(crate) fn start(
     log: &dyn Sink,
 ) -> Result<u32, Failed> {
     let path = program(invocation.args.first().map(Path::new));
-    #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
     let mut command = Command::new(&path);
     command
         .args(invocation.args.get(1..).unwrap_or_default())
@@ -76,7 +75,6 @@ pub(crate) fn start(
         std::os::unix::process::CommandExt::arg0(&mut command, name);
     }
     set_inheritable(listening, OnExec::Keep);
-    #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
     let spawned = command.spawn();
     set_inheritable(listening, OnExec::Close);
     match spawned {

@@ -66,7 +66,6 @@ impl WorkerProcess {
     ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair()?;
         // Not by name: the file may be another one by now, or gone.
-        #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
         let mut command = Command::new("/proc/self/exe");
         std::os::unix::process::CommandExt::arg0(&mut command, TITLE);
         command
@@ -75,7 +74,6 @@ impl WorkerProcess {
             .env(WORKER_VARIABLE, name)
             .stdin(Stdio::from(theirs))
             .stderr(stderr.map_or_else(Stdio::inherit, Stdio::from));
-        #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
         let child = command.spawn()?;
         Ok(Self {
             pid: child.id(),
