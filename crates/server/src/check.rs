@@ -67,6 +67,9 @@ fn attempt(
         let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
         let log = open_log(&loaded.core, options, log)?;
         requests.into_iter().try_for_each(|request| try_address(&request, &log))?;
+        if let Some(warning) = loaded.core.descriptor_warning() {
+            log.log(Level::Warn, format_args!("{warning}"));
+        }
     }
     Ok(loaded.files)
 }

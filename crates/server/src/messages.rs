@@ -51,13 +51,11 @@ impl Boot {
 
 impl Sink for Boot {
     fn enabled(&self, level: Level) -> bool {
-        level <= Level::Warn || self.log.enabled(level)
+        self.log.enabled(level)
     }
 
     fn write(&self, record: &Record<'_>) {
-        if self.log.enabled(record.level) {
-            self.log.write(record);
-        }
+        self.log.write(record);
         let is_shown = self.shown.is_some_and(|level| record.level <= level);
         let console = if is_shown { Console::IsTheLog } else { Console::Beside };
         console.write(record);

@@ -264,6 +264,17 @@ impl CoreConf {
         usize::try_from(self.handover_carriers.unwrap_or(HANDOVER_CARRIERS_DEFAULT)).unwrap_or(0)
     }
 
+    /// What is said where a loop may have more connections than the process that asks may have descriptors,
+    /// or than `worker_rlimit_nofile` gives.
+    #[must_use]
+    pub fn descriptor_warning(&self) -> Option<String> {
+        let connections = u64::from(self.worker_connections());
+        let exceeds = |limit: &u64| connections > *limit;
+        let limit = process::descriptors_max().filter(exceeds)?;
+        let limit = self.rlimit_nofile.map_or(Some(limit), |own| Some(own).filter(exceeds))?;
+        Some(format!("{connections} worker_connections exceed open file resource limit: {limit}"))
+    }
+
     /// What a new worker process is needed for.
     #[must_use]
     pub fn process_traits(&self) -> ProcessTraits {

@@ -158,6 +158,23 @@ fn modules_that_cannot_be_loaded() {
 }
 
 #[test]
+fn more_connections_than_descriptors() {
+    let limit = process::descriptors_max().expect("tests run with a limit");
+    let conf = |connections: u64, main: &str| {
+        let text = format!("{main} events {{ worker_connections {connections}; }}");
+        read_as(&text, Reader::Worker).0.unwrap().descriptor_warning()
+    };
+    let warning = |connections: u64, limit: u64| {
+        Some(format!("{connections} worker_connections exceed open file resource limit: {limit}"))
+    };
+    assert_eq!(conf(limit, ""), None);
+    assert_eq!(conf(limit + 1, ""), warning(limit + 1, limit));
+    assert_eq!(conf(limit + 1, "worker_rlimit_nofile 100;"), warning(limit + 1, 100));
+    assert_eq!(conf(limit + 1, &format!("worker_rlimit_nofile {};", limit + 1)), None);
+    assert_eq!(conf(limit, "worker_rlimit_nofile 100;"), None);
+}
+
+#[test]
 fn what_needs_a_new_worker_process() {
     let traits = |text: &str| read(text).process_traits();
     let plain = traits("");

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
@@ -74,6 +75,8 @@ impl Configuration {
         })?;
         loaded.warnings.iter().for_each(say);
         temp_directories::make(&loaded.temp_paths, loaded.core.user(), log)?;
+        // What modules had to say while they were loaded.
+        let _ = writer.flush(Duration::ZERO);
         let logs = writer.files().map_err(|error| {
             log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
             Failed
@@ -162,6 +165,14 @@ impl Configuration {
             logs: self.logs()?,
             zones,
         })
+    }
+
+    /// What nginx says when a configuration has its sockets, at a start and at a reload.
+    pub(crate) fn announce_events(&self, log: &dyn Sink) {
+        log.log(Level::Notice, format_args!("using the \"epoll\" event method"));
+        if let Some(warning) = self.core.descriptor_warning() {
+            log.log(Level::Warn, format_args!("{warning}"));
+        }
     }
 
     /// Where the messages of a start go.

@@ -409,6 +409,7 @@ impl<'a> Master<'a> {
         let listening = self.listening.open(&config.requests, config.core.loops(), &log)?;
         let old_config = std::mem::replace(&mut self.config, config);
         let old_listening = std::mem::replace(&mut self.listening, listening);
+        self.config.announce_events(&self.config.log);
         let result = self.hand_on(&old_config, &log);
         match result {
             Ok(()) => {

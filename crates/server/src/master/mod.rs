@@ -78,6 +78,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let old = Listening::inherited(inherited.unwrap_or_default());
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
     let listening = old.open(&config.requests, config.core.loops(), &config.boot(&invocation.options))?;
+    config.announce_events(&config.boot(&invocation.options));
     announce(&config);
     let launcher = match config.core.daemon() && !is_heir {
         true => Some(to_background(&mut config, &invocation.options)?),
@@ -116,7 +117,6 @@ fn run_master(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Resu
 /// What nginx says of itself at a start.
 fn announce(config: &Configuration) {
     let nginx = clearway_http::NGINX_VERSION;
-    config.notice(format_args!("using the \"epoll\" event method"));
     config.notice(format_args!("clearway/{} (nginx/{nginx})", env!("CARGO_PKG_VERSION")));
     let system = clearway_os::process::system();
     config.notice(format_args!("OS: {system}"));

@@ -130,6 +130,7 @@ impl Single<'_> {
             log.log(Level::Warn, format_args!("{message}"));
         }
         let listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;
+        config.announce_events(&*log);
         let prepared = match self.prepare(&config, &listening) {
             Ok(prepared) => prepared,
             Err(failed) => {

@@ -70,7 +70,8 @@ pub(crate) fn limit_descriptors(core: &CoreConf, log: &dyn Sink) {
         process::raise_descriptors(wanted);
     }
     let limit = process::descriptors_max().unwrap_or(u64::MAX);
-    if connections > limit / loops {
+    // What the master could foresee it has said.
+    if connections > limit / loops && limit < wanted {
         let limit = limit / loops;
         let message =
             format_args!("{connections} worker_connections exceed open file resource limit: {limit}");
