@@ -203,7 +203,8 @@ impl<'a> Master<'a> {
 
     /// How long nothing needs to be done unasked.
     fn patience(&self) -> Option<Duration> {
-        if self.wanted.is_any() {
+        let ends = self.wanted.terminate || self.wanted.quit;
+        if self.wanted.is_any() || (ends && self.ending.is_none()) {
             // Noted while something else was being waited for.
             return Some(Duration::ZERO);
         }
