@@ -141,6 +141,11 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
+    /// Whether it was told to end at once.
+    pub(crate) fn is_told_to_end(&self) -> bool {
+        self.wanted.terminate
+    }
+
     /// Runs until the server has ended.
     pub(crate) fn run(&mut self) {
         loop {
@@ -538,7 +543,7 @@ impl<'a> Master<'a> {
     }
 
     /// The last words.
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(file) = self.pid_file.take() {
             file.remove(&self.config.log);
         }

@@ -108,7 +108,14 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
 fn run_master(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
     parts.invocation.show(&parts.invocation.master_title());
     let mut master = Master::new(parts);
-    master.start(boot)?;
+    if let Err(failed) = master.start(boot) {
+        if master.is_told_to_end() {
+            // Whoever waits for the server learns that there is none; it has done what it was told.
+            master.end();
+            return Ok(());
+        }
+        return Err(failed);
+    }
     started();
     master.run();
     Ok(())
