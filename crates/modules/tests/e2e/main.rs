@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test's own thread may block")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod access_log;
 mod engine;
 mod files;
 #[cfg(feature = "testing")]

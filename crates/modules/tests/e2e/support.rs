@@ -94,8 +94,13 @@ impl Site {
 
     /// Waits until a line of the error log has this text.
     pub(crate) fn expect_logged(&self, text: &str) {
-        let seen = || self.lines.0.lock().unwrap().iter().any(|line| line.contains(text));
-        assert!(wait_until(PATIENCE, seen), "no {text:?} in {:#?}", self.lines.0.lock().unwrap());
+        let seen = wait_until(PATIENCE, || self.has_logged(text));
+        assert!(seen, "no {text:?} in {:#?}", self.lines.0.lock().unwrap());
+    }
+
+    /// Whether a line of the error log has this text by now.
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        self.lines.0.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
     /// Waits until a log file below `root` has so many lines, and returns it: a request's line may come
