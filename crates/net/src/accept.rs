@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::Errno;
@@ -28,6 +28,10 @@ pub const PAUSE_MS: u64 = 500;
 /// Most connections that are accepted in one turn of a loop with `multi_accept on`, or when a socket is
 /// let go of.
 pub const BATCH_MAX: u32 = 64;
+
+/// How long the handshakes that have begun have to be completed before a socket is let go of, in
+/// milliseconds. Meanwhile nobody else can listen on its address.
+pub const DRAIN_MS: u64 = 100;
 
 /// Most connections that are taken from a socket before it is let go of; more than any backlog.
 pub const DRAIN_CONNECTIONS_MAX: u32 = 65_536;
@@ -65,6 +69,10 @@ pub trait Source {
     /// # Errors
     /// As epoll_ctl(2).
     fn resume(&self) -> io::Result<()>;
+
+    /// Has the kernel begin no more handshakes, but complete those that have begun. `false`: there are none
+    /// on such a socket, or it cannot.
+    fn refuse_handshakes(&self) -> bool;
 
     /// The clock of the loop, in milliseconds.
     fn now_ms(&self) -> u64;
@@ -163,7 +171,10 @@ impl MultiAccept {
 
 /// Ends the accept tasks of one listening socket, those of all loops.
 #[derive(Debug, Default)]
-pub struct AcceptStop(AtomicBool);
+pub struct AcceptStop(AtomicU32);
+
+const STOPPED: u32 = 1;
+const REMOVED: u32 = 2;
 
 impl AcceptStop {
     /// For tasks that go on.
@@ -172,14 +183,33 @@ impl AcceptStop {
         Arc::default()
     }
 
-    /// Has each task take what waits in the kernel's queue and then let go of the socket. They notice
-    /// when they are woken: to be followed by `Runtime::wake_all`.
+    /// Has each task take what waits in the kernel's queue and then let go of the socket, with which
+    /// other processes may go on. They notice when they are woken: to be followed by
+    /// `Runtime::wake_all`.
     pub fn stop(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.store(STOPPED, Ordering::Release);
+    }
+
+    /// The same for a socket with which nobody is to go on, such as that of a listener that a reload has
+    /// removed: nobody who connects is lost between the last accept4(2) and the close(2), nor in the
+    /// middle of a handshake, for which the tasks wait up to [`DRAIN_MS`]. Not to be called while another
+    /// process serves the socket as well, which would get no more connections.
+    pub fn remove(&self) {
+        self.0.store(REMOVED, Ordering::Release);
+    }
+
+    /// Whether no task is left: all of them have let go of the socket.
+    #[must_use]
+    pub fn is_over(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
     }
 
     fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    fn is_removed(&self) -> bool {
+        self.0.load(Ordering::Acquire) == REMOVED
     }
 }
 
@@ -235,14 +265,18 @@ impl<S: Source> Acceptor<S> {
         }
     }
 
-    /// Takes the connections that the kernel has accepted already: the backlog at most, and those that
-    /// come meanwhile.
+    /// Takes the connections that the kernel has accepted already, and where the socket is removed those
+    /// whose handshake has begun.
     async fn drain(&self, serve: &mut impl FnMut(Accepted)) {
+        let waits = self.stop.is_removed() && self.source.refuse_handshakes();
+        let end_ms = self.source.now_ms() + if waits { DRAIN_MS } else { 0 };
         let mut rests = 0;
         for taken in 1..=DRAIN_CONNECTIONS_MAX {
+            let in_time = self.source.now_ms() < end_ms;
             match self.accept_one(serve) {
                 Next::Another if taken % BATCH_MAX == 0 => clearway_runtime::yield_now().await,
                 Next::Another => {}
+                Next::Wait if in_time => poll_fn(|cx| self.poll_acceptable_until(cx, end_ms)).await,
                 Next::Wait => return,
                 Next::Rest if rests == DRAIN_RESTS_MAX => return,
                 Next::Rest => {
@@ -250,6 +284,13 @@ impl<S: Source> Acceptor<S> {
                     self.rest().await;
                 }
             }
+        }
+    }
+
+    fn poll_acceptable_until(&self, cx: &mut Context<'_>, end_ms: u64) -> Poll<()> {
+        match self.source.poll_acceptable(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.source.poll_deadline(cx, end_ms),
         }
     }
 
@@ -349,6 +390,8 @@ mod tests {
         accepts: AtomicU32,
         told: AtomicBool,
         paused: AtomicBool,
+        has_handshakes: AtomicBool,
+        refused: AtomicBool,
     }
 
     impl Source for &Script {
@@ -369,6 +412,11 @@ mod tests {
                 Some(Err(code)) => Err(code.into()),
                 None => Err(Code::AGAIN.into()),
             }
+        }
+
+        fn refuse_handshakes(&self) -> bool {
+            self.refused.store(true, Ordering::Relaxed);
+            self.has_handshakes.load(Ordering::Relaxed)
         }
 
         fn poll_acceptable(&self, _: &mut Context<'_>) -> Poll<()> {
@@ -522,6 +570,35 @@ mod tests {
             taken.lock().unwrap().iter().map(|accepted| accepted.peer.port().unwrap()).collect();
         assert_eq!(ports, (0..2 * BATCH_MAX as u16 + 1).collect::<Vec<_>>());
         assert_eq!(policy.connections(), 2 * BATCH_MAX + 1, "the socket's own place is free again");
+    }
+
+    #[test]
+    fn a_stopped_task_waits_for_handshakes_that_have_begun() {
+        let policy = AcceptPolicy::new(1000, MultiAccept::On);
+        let (script, log) = (Script::default(), Arc::default());
+        script.has_handshakes.store(true, Ordering::Relaxed);
+        let (taken, stop) = (Mutex::new(0), AcceptStop::new());
+        let serve = |_: Accepted| *taken.lock().unwrap() += 1;
+        let mut task = Box::pin(acceptor(&script, &policy, &log, &stop).run(serve));
+        poll(task.as_mut());
+        assert!(!script.refused.load(Ordering::Relaxed));
+        stop.remove();
+        let mut cx = Context::from_waker(Waker::noop());
+        for (now_ms, seen) in [(0, 1), (DRAIN_MS - 1, 2), (DRAIN_MS - 1, 3)] {
+            script.now_ms.store(now_ms, Ordering::Relaxed);
+            script.arrive([Ok(1)]);
+            poll(task.as_mut());
+            poll(task.as_mut());
+            assert!(script.refused.load(Ordering::Relaxed));
+            assert_eq!(*taken.lock().unwrap(), seen);
+        }
+        script.now_ms.store(DRAIN_MS, Ordering::Relaxed);
+        script.arrive([Ok(1)]);
+        assert!(!stop.is_over());
+        assert!(task.as_mut().poll(&mut cx).is_ready());
+        drop(task);
+        assert!(stop.is_over());
+        assert_eq!(*taken.lock().unwrap(), 4);
     }
 
     #[test]

@@ -42,6 +42,10 @@ impl Source for LoopSource {
         self.listener.watch()
     }
 
+    fn refuse_handshakes(&self) -> bool {
+        self.listener.refuse_handshakes()
+    }
+
     fn now_ms(&self) -> u64 {
         self.listener.home().now_ms()
     }

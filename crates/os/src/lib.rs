@@ -7,6 +7,7 @@ pub mod child;
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod filter;
 pub mod futex;
 pub mod open;
 pub mod page_cache;

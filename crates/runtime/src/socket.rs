@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use clearway_os::epoll::EventFlags;
+use clearway_os::filter;
 use clearway_os::page_cache;
 use clearway_os::socket::{self as sys, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -350,6 +351,13 @@ impl Listener {
         // An event that comes between the two is told again at the next turn.
         slot.clear(slot.state(), READ);
         Poll::Ready(())
+    }
+
+    /// Has the kernel begin no more handshakes, for all loops that listen on the socket; those that have
+    /// begun go on. `false`: it is no TCP socket, or the kernel refuses.
+    #[must_use]
+    pub fn refuse_handshakes(&self) -> bool {
+        sys::local_address(&self.fd).is_some() && filter::refuse_handshakes(&self.fd).is_ok()
     }
 
     /// Has the loop watch it again after [`Listener::unwatch`].

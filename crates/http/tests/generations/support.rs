@@ -234,7 +234,7 @@ impl Site {
 
     /// What one does to a listener that goes.
     pub(crate) fn remove(&self) {
-        self.stop.stop();
+        self.stop.remove();
         self.listener.stop();
         runtime().wake_all();
     }
