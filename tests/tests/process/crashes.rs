@@ -15,16 +15,13 @@ const BIG_BYTES: usize = 24 << 20;
 #[test]
 fn a_worker_that_ends_is_replaced_and_told_of() {
     let server = setup("", HTTP).start();
-    for (signal, told) in [
-        (Signal::KILL, "exited on signal 9"),
-        (Signal::QUIT, "exited with code 0"),
-    ] {
+    for (signal, told) in [(Signal::KILL, "exited on signal 9"), (Signal::QUIT, "exited with code 0")] {
         // Answered, so that it is past its start: a server whose first worker fails does not start.
         assert_eq!(server.get("/").text(), "ok");
         let worker = server.worker();
         send_signal(worker, signal);
         server.wait_gone(worker);
-        let log = server.wait_log("logs/error.log", &format!("worker process {worker} {told}"));
+        let log = server.wait_log("logs/error.log", told);
         let level = if signal == Signal::QUIT { "[notice]" } else { "[alert]" };
         assert!(log.lines().any(|line| line.contains(told) && line.contains(level)), "{log}");
         assert_ne!(server.worker_after(worker), worker);

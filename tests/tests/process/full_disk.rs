@@ -44,7 +44,8 @@ fn a_log_goes_on_when_there_is_room_again() {
     };
     let log = dir.join("access.log");
     let http = format!(
-        "access_log {};\nserver {{ listen 127.0.0.1:%%PORT%%; root site; location = / {{ return 200 ok; }} }}",
+        "access_log {};\n\
+         server {{ listen 127.0.0.1:%%PORT%%; root site; location = / {{ return 200 ok; }} }}",
         log.display()
     );
     let server = setup("", &http.replace("access_log logs/access.log;", "")).start();

@@ -6,6 +6,7 @@
 
 mod crashes;
 mod full_disk;
+mod messages;
 
 mod proofs;
 mod reloads;

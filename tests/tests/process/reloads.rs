@@ -140,9 +140,14 @@ fn logs_are_opened_anew() {
         std::fs::rename(at(log), at(&format!("{log}.1"))).expect("it is there");
     }
     reload(&mut server, &config("", &http("new")), "new");
-    server.wait_log("logs/access.log", "GET / ");
+    let moved = wait_until(PATIENCE, || {
+        assert_eq!(server.get("/").text(), "new");
+        server.lines("logs/access.log").contains("GET / ")
+    });
+    assert!(moved, "{}", server.described());
     let before = server.read("logs/access.1.log");
+    let lines = server.lines("logs/access.log").lines().count();
     assert_eq!(server.get("/").text(), "new");
-    server.wait_lines("logs/access.log", "GET / ", 2);
+    server.wait_lines("logs/access.log", "GET / ", lines + 1);
     assert_eq!(server.read("logs/access.1.log"), before, "nothing more goes to the old file");
 }
