@@ -24,6 +24,7 @@ pub(crate) static CORE: Module =
     Module { name: "core", directives: DIRECTIVES, variables: VARIABLES, ..Module::EMPTY };
 
 const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
+const ALL_AND_IF: Contexts = context::ALL.or(context::LOCATION_IF);
 
 static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -87,7 +88,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
     Spec {
         name: "root",
-        contexts: context::ALL,
+        contexts: ALL_AND_IF,
         args: Args::TAKE1,
         syntax: "root PATH",
         default: "root html;",
@@ -126,7 +127,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
     Spec {
         name: "error_page",
-        contexts: context::ALL,
+        contexts: ALL_AND_IF,
         args: Args::TWO_MORE,
         syntax: "error_page CODE … [=[RESPONSE]] URI",
         default: "",

@@ -32,9 +32,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("request_uri", "The target of the request as the client sent it.", |view, _, out| {
         put_unless_empty(view.request.raw_target(), out)
     }),
-    variable!("args", "Arguments of the request.", |view, _, out| {
-        put_unless_empty(view.request.args(), out)
-    }),
+    VariableSpec {
+        name: "args",
+        kind: VariableKind::Assigned(|request, value| request.set_args(value)),
+        doc: "Arguments of the request; `set` changes them.",
+        eval: |view, _, out| put_unless_empty(view.request.args(), out),
+    },
     variable!("query_string", "The same as `$args`.", |view, _, out| {
         put_unless_empty(view.request.args(), out)
     }),

@@ -89,6 +89,11 @@ impl<'a, 'c> View<'a, 'c> {
     pub(crate) fn new(request: &'a Request<'c>, output: &'a OutputState<'c>) -> Self {
         Self { request, output, depth: 0 }
     }
+
+    /// The value of a variable, if it has one: borrowed where it is a text of the configuration.
+    pub fn variable(&self, id: VariableId) -> Option<Text<'c>> {
+        self.request.variables().value(id, self)
+    }
 }
 
 impl View<'_, '_> {
@@ -494,7 +499,7 @@ impl Value {
             return Cow::Borrowed(literal);
         }
         if let [Part::Variable(id)] = self.template.parts() {
-            return view.request.variables().value(*id, view).unwrap_or_default();
+            return view.variable(*id).unwrap_or_default();
         }
         let mut out = Vec::new();
         self.append(view, &mut out);

@@ -13,4 +13,5 @@ mod listen;
 mod location;
 mod malformed;
 mod returns;
+mod rewrite;
 mod server_name;

@@ -1,0 +1,128 @@
+//! The instructions of a level. Made at load, frozen with the configuration.
+
+use clearway_http::regex::Regex;
+use clearway_http::{LocationId, Target, Value, VariableId};
+
+/// Instructions in the order in which they are executed.
+#[derive(Default)]
+pub(super) struct Code(Vec<Op>);
+
+impl Code {
+    pub(super) fn push(&mut self, op: Op) {
+        self.0.push(op);
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn op(&self, at: usize) -> Option<&Op> {
+        self.0.get(at)
+    }
+}
+
+/// One instruction.
+pub(super) enum Op {
+    Rewrite(Box<Rewrite>),
+    Return(Box<Return>),
+    Set(Set),
+    If(Box<If>),
+    Break,
+}
+
+/// `rewrite`
+pub(super) struct Rewrite {
+    pub(super) regex: Regex,
+    /// What takes the place of the path, or where a redirect leads.
+    pub(super) path: Value,
+    /// New arguments of a path.
+    pub(super) args: Option<Value>,
+    /// Whether the replacement has a `?`.
+    pub(super) has_query: bool,
+    /// Whether the arguments of the request are added.
+    pub(super) keeps_args: bool,
+    pub(super) turn: Turn,
+}
+
+/// What follows a `rewrite` that matched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The next instruction.
+    Next,
+    /// A search for the location.
+    Last,
+    /// Nothing: the request stays.
+    Break,
+    /// An answer with this code.
+    Redirect(u16),
+}
+
+/// `return`
+pub(super) struct Return {
+    pub(super) code: u16,
+    /// Text or URL.
+    pub(super) text: Option<Value>,
+}
+
+/// `set`
+pub(super) struct Set {
+    pub(super) target: Target,
+    pub(super) value: Value,
+}
+
+/// `if`
+pub(super) struct If {
+    pub(super) condition: Condition,
+    /// What the request is in from then on.
+    pub(super) location: Option<LocationId>,
+    /// Number of instructions that follow for the case that the condition holds.
+    pub(super) body_len: usize,
+}
+
+/// What an `if` depends on.
+pub(super) enum Condition {
+    True(VariableId),
+    Equal(VariableId, Value, Wanted),
+    Match(VariableId, Regex, Wanted),
+    File(Value, FileTest),
+}
+
+/// Whether something is to be so, or not so (`!`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Yes,
+    No,
+}
+
+impl Wanted {
+    pub(super) fn is(self, fact: bool) -> bool {
+        fact == (self == Self::Yes)
+    }
+}
+
+/// What is asked about a file.
+#[derive(Clone, Copy)]
+pub(super) struct FileTest {
+    pub(super) property: Property,
+    pub(super) wanted: Wanted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Property {
+    /// `-f`
+    Regular,
+    /// `-d`
+    Directory,
+    /// `-e`: one of both; as in nginx, not a device or the like.
+    Exists,
+    /// `-x`: by its owner.
+    Executable,
+}

@@ -1,0 +1,328 @@
+//! Runs the instructions of a level for a request. They are executed in one go; only a question about a
+//! file stops the machine, which goes on when a pool has answered.
+
+use std::borrow::Cow;
+use std::os::unix::fs::MetadataExt;
+
+use clearway_base::log::Level as LogLevel;
+use clearway_http::{
+    Answer, Chunk, Exchange, GivenUp, Lossy, Mark, Request, Rewritten, Step, Target, Text, Value, VariableId,
+};
+use clearway_offload::file;
+
+use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
+use super::redirect;
+use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool, to_path};
+
+/// Executes the code of a level; `is_logged` as `rewrite_log` says.
+pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {
+    let log = if is_logged { Log::Notices } else { Log::Nothing };
+    let mut machine = Machine { code, at: 0, groups: Groups::AsSent, log };
+    match machine.run(&mut exchange) {
+        Pause::End(step) => step,
+        Pause::File(question) => Step::Wait(Box::pin(resume(exchange, machine, question))),
+    }
+}
+
+struct Machine<'c> {
+    code: &'c Code,
+    /// The next instruction.
+    at: usize,
+    groups: Groups,
+    log: Log,
+}
+
+/// How `$1` to `$9` are written into values that are no part of a `rewrite`. As in nginx that changes
+/// with the first one that matches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Groups {
+    /// Percent-encoded, if the client sent the path so.
+    AsSent,
+    /// As they are.
+    Decoded,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Nothing,
+    Notices,
+}
+
+/// Why the machine does not run.
+enum Pause<'c> {
+    End(Step<'static>),
+    File(Question<'c>),
+}
+
+/// What a condition wants to know of a file.
+struct Question<'c> {
+    path: Vec<u8>,
+    test: FileTest,
+    of: &'c If,
+}
+
+async fn resume<'c>(
+    mut exchange: Exchange<'_, 'c>,
+    mut machine: Machine<'c>,
+    mut question: Question<'c>,
+) -> Step<'static> {
+    loop {
+        let Question { path, test, of } = question;
+        match look(exchange.request, path, test).await {
+            Ok(holds) => machine.decide(&mut exchange, of, holds),
+            Err(status) => return Step::status(status),
+        }
+        match machine.run(&mut exchange) {
+            Pause::End(step) => return step,
+            Pause::File(next) => question = next,
+        }
+    }
+}
+
+/// Whether a file is what a condition wants it to be.
+async fn look(request: &Request<'_>, path: Vec<u8>, test: FileTest) -> Result<bool, u16> {
+    let looked = {
+        let path = to_path(&path);
+        on_pool(request, move |blocking| file::metadata(blocking, &path)).await?
+    };
+    let has_property = match looked {
+        Ok(metadata) => match test.property {
+            Property::Regular => metadata.is_file(),
+            Property::Directory => metadata.is_dir(),
+            Property::Exists => metadata.is_file() || metadata.is_dir(),
+            Property::Executable => metadata.mode() & 0o100 != 0,
+        },
+        Err(error) => {
+            if !is_any(&error, &ABSENT) {
+                log_failure(request, LogLevel::Crit, Failure { call: "stat()", path: &path, error: &error });
+            }
+            false
+        }
+    };
+    Ok(test.wanted.is(has_property))
+}
+
+impl<'c> Machine<'c> {
+    fn run(&mut self, exchange: &mut Exchange<'_, 'c>) -> Pause<'c> {
+        while let Some(op) = self.code.op(self.at) {
+            self.at += 1;
+            let done = match op {
+                Op::Rewrite(rewrite) => self.rewrite(exchange, rewrite),
+                Op::Return(answer) => Err(respond(exchange, answer)),
+                Op::Set(set) => {
+                    self.set(exchange, set);
+                    Ok(())
+                }
+                Op::If(if_) => match self.judge(exchange, if_) {
+                    Ok(Verdict::Holds(holds)) => {
+                        self.decide(exchange, if_, holds);
+                        Ok(())
+                    }
+                    Ok(Verdict::Ask(question)) => return Pause::File(question),
+                    Err(GivenUp) => Err(Step::status(500)),
+                },
+                Op::Break => {
+                    exchange.request.stay_in_location();
+                    Err(Step::Declined)
+                }
+            };
+            if let Err(end) = done {
+                return Pause::End(end);
+            }
+        }
+        Pause::End(Step::Declined)
+    }
+
+    /// A value outside of a `rewrite`.
+    fn value(&self, exchange: &Exchange<'_, 'c>, value: &'c Value) -> Text<'c> {
+        let view = exchange.view();
+        if self.groups == Groups::AsSent && value.has_captures() && exchange.request.has_escapes() {
+            let mut out = Vec::new();
+            value.append_quoted(&view, &mut out);
+            return Cow::Owned(out);
+        }
+        value.eval(&view)
+    }
+
+    fn set(&self, exchange: &mut Exchange<'_, 'c>, set: &'c Set) {
+        let value = self.value(exchange, &set.value);
+        match set.target {
+            Target::Kept(variable) => exchange.request.set_variable(variable, value),
+            Target::Request(assign) => assign(exchange.request, value.into_owned()),
+        }
+    }
+
+    fn matches(
+        &self,
+        exchange: &Exchange<'_, 'c>,
+        regex: &clearway_http::regex::Regex,
+        subject: &[u8],
+    ) -> Result<bool, GivenUp> {
+        let request = &*exchange.request;
+        let found = request.matches(regex, subject)?;
+        if self.log == Log::Notices {
+            let verb = if found { "matches" } else { "does not match" };
+            let (pattern, subject) = (Lossy(regex.pattern()), Lossy(subject));
+            request.log(LogLevel::Notice, format_args!("\"{pattern}\" {verb} \"{subject}\""));
+        }
+        if !found {
+            request.clear_captures();
+        }
+        Ok(found)
+    }
+}
+
+/// `if`
+impl<'c> Machine<'c> {
+    fn judge(&self, exchange: &Exchange<'_, 'c>, if_: &'c If) -> Result<Verdict<'c>, GivenUp> {
+        let variable = |id: VariableId| exchange.view().variable(id).unwrap_or_default();
+        Ok(match &if_.condition {
+            Condition::True(id) => Verdict::Holds(!matches!(&*variable(*id), b"" | b"0")),
+            Condition::Equal(id, value, wanted) => {
+                let left = variable(*id);
+                Verdict::Holds(wanted.is(left == self.value(exchange, value)))
+            }
+            Condition::Match(id, regex, wanted) => {
+                Verdict::Holds(wanted.is(self.matches(exchange, regex, &variable(*id))?))
+            }
+            Condition::File(path, test) => {
+                let path = self.value(exchange, path).into_owned();
+                Verdict::Ask(Question { path, test: *test, of: if_ })
+            }
+        })
+    }
+
+    fn decide(&mut self, exchange: &mut Exchange<'_, 'c>, if_: &If, holds: bool) {
+        if !holds {
+            self.at += if_.body_len;
+        } else if let Some(location) = if_.location {
+            exchange.request.enter_nested(location);
+        }
+    }
+}
+
+/// What is known of a condition.
+enum Verdict<'c> {
+    Holds(bool),
+    Ask(Question<'c>),
+}
+
+/// `rewrite`
+impl<'c> Machine<'c> {
+    fn rewrite(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        rewrite: &'c Rewrite,
+    ) -> Result<(), Step<'static>> {
+        match self.matches(exchange, &rewrite.regex, exchange.request.path()) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(GivenUp) => return Err(Step::status(500)),
+        }
+        self.groups = Groups::Decoded;
+        let rewritten = if rewrite.turn == Turn::Break { Rewritten::Stay } else { Rewritten::Search };
+        exchange.request.mark_rewritten(rewritten);
+        if let Turn::Redirect(code) = rewrite.turn {
+            self.redirect(exchange, rewrite);
+            return Err(Step::status(code));
+        }
+        self.replace_path(exchange, rewrite)?;
+        match rewrite.turn {
+            Turn::Next => Ok(()),
+            _ => Err(Step::Declined),
+        }
+    }
+
+    fn redirect(&self, exchange: &mut Exchange<'_, 'c>, rewrite: &'c Rewrite) {
+        let mut url = redirect::unescape(quoted(exchange, &rewrite.path));
+        add_args(exchange, rewrite, if rewrite.has_query { b"&" } else { b"?" }, &mut url);
+        if self.log == Log::Notices {
+            let message = format_args!("rewritten redirect: \"{}\"", Lossy(&url));
+            exchange.request.log(LogLevel::Notice, message);
+        }
+        exchange.output.head().location = Some(url.into());
+    }
+
+    fn replace_path(
+        &self,
+        exchange: &mut Exchange<'_, 'c>,
+        rewrite: &'c Rewrite,
+    ) -> Result<(), Step<'static>> {
+        let path = rewrite.path.eval(&exchange.view()).into_owned();
+        let args = match &rewrite.args {
+            Some(args) => {
+                let mut args = quoted(exchange, args);
+                add_args(exchange, rewrite, b"&", &mut args);
+                Some(args)
+            }
+            None => (!rewrite.keeps_args).then(Vec::new),
+        };
+        let request = &mut *exchange.request;
+        if let Some(args) = args {
+            request.set_args(args);
+        }
+        if self.log == Log::Notices {
+            let (path, args) = (Lossy(&path), Lossy(request.args()));
+            request.log(LogLevel::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
+        }
+        if path.is_empty() {
+            request.log(LogLevel::Error, format_args!("the rewritten URI has a zero length"));
+            return Err(Step::status(500));
+        }
+        request.set_path(path);
+        Ok(())
+    }
+}
+
+/// A value in which captured parts of a path that the client sent encoded are encoded again.
+fn quoted(exchange: &Exchange<'_, '_>, value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    if value.has_captures() && exchange.request.has_escapes() {
+        value.append_quoted(&exchange.view(), &mut out);
+    } else {
+        value.append(&exchange.view(), &mut out);
+    }
+    out
+}
+
+fn add_args(exchange: &Exchange<'_, '_>, rewrite: &Rewrite, separator: &[u8], out: &mut Vec<u8>) {
+    let args = exchange.request.args();
+    if rewrite.keeps_args && !args.is_empty() {
+        out.extend_from_slice(separator);
+        out.extend_from_slice(args);
+    }
+}
+
+/// `return`
+fn respond<'c>(exchange: &mut Exchange<'_, 'c>, answer: &'c Return) -> Step<'static> {
+    let has_text = answer.text.as_ref().is_some_and(|text| text.as_literal() != Some(b""));
+    if answer.code == 444 && !has_text {
+        return Step::Respond(Answer::Close);
+    }
+    if answer.code >= 400 && !has_text {
+        return Step::status(answer.code);
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer);
+    }
+    exchange.output.head().status = answer.code;
+    let text = match &answer.text {
+        Some(text) => text.eval(&exchange.view()),
+        None => Cow::Borrowed(&b""[..]),
+    };
+    if matches!(answer.code, 301 | 302 | 303 | 307 | 308) {
+        exchange.output.head().location = Some(text);
+        return Step::status(answer.code);
+    }
+    let content_type = exchange.request.content_type();
+    let head = exchange.output.head();
+    head.content_length = Some(text.len() as u64);
+    head.content_type = content_type.map(Cow::Borrowed);
+    let chunk = match text {
+        Cow::Borrowed(text) => Chunk::Borrowed(text),
+        Cow::Owned(text) => Chunk::Owned(text),
+    };
+    // It is all there is, so that nothing has to wait for room.
+    let _ = exchange.output.write(exchange.request, chunk, Mark::Last);
+    Step::Done
+}
