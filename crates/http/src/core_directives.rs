@@ -13,6 +13,7 @@ use crate::core_variables::VARIABLES;
 use crate::listen::ListenOptions;
 use crate::load::{Load, LocationForm};
 use crate::module::{Module, context};
+use crate::regex::MATCH_STEPS_MAX;
 use crate::server_names::ServerName;
 use crate::setting::Setting;
 use crate::snapshot::{
@@ -265,7 +266,25 @@ static DIRECTIVES: &[Spec<Load>] = &[
             set(directive, &mut scope.conf.core_server().large_client_header_buffers, |d| d.buffers(0))
         },
     },
+    Spec {
+        name: MATCH_LIMIT,
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "pcre_match_limit NUMBER",
+        default: "pcre_match_limit 10000000;",
+        doc: "How many steps of backtracking one match of an expression may take, at most ten million. A \
+              match that would take more is given up: an alert in the error log, and 500. Clearway's own.",
+        handler: |_, directive| match_limit(directive).map(|_| ()),
+    },
 ];
+
+/// `pcre_match_limit`, which is looked for before the directives are executed.
+pub(crate) const MATCH_LIMIT: &str = "pcre_match_limit";
+
+/// What it says.
+pub(crate) fn match_limit(directive: &Directive) -> Result<u64, Error> {
+    directive.number_within(0, 1, Some(MATCH_STEPS_MAX))
+}
 
 /// Sets what may be set once per level.
 pub fn set<T>(

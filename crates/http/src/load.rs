@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
-use clearway_conf::{Contexts, Directive, Error, Pos, Scope, Spec, Table};
+use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
 
-use crate::core_directives::CORE;
+use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
 use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level};
 use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
@@ -109,6 +109,8 @@ impl HttpLoader {
     ) -> Result<Snapshot, Error> {
         let mut load = Load::new(&self.modules, environment);
         if let Some(block) = http.block() {
+            // It holds for the expressions before it as well.
+            load.variables = VariableNames::with_match_limit(find_match_limit(block));
             self.table.run(block, context::HTTP, &mut load, warnings)?;
         }
         load.freeze(&self.modules, warnings)
@@ -493,6 +495,15 @@ impl Load {
         };
         drafts.into_iter().zip(names).map(freeze).collect()
     }
+}
+
+/// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.
+fn find_match_limit(block: &Block) -> Option<u64> {
+    block.directives.iter().find_map(|directive| match &directive.body {
+        Body::Included(files) => files.iter().find_map(find_match_limit),
+        _ if directive.name == MATCH_LIMIT && directive.args.len() == 1 => match_limit(directive).ok(),
+        _ => None,
+    })
 }
 
 /// What `$server_name` shows of the names of a server.

@@ -2,15 +2,29 @@
 //!
 //! Compiled at load, shared by all loops, executed on loops without waiting: the scratch memory of a
 //! match comes from a small stock per expression that is only tried for, never waited for. The work of
-//! one match is bounded by PCRE2's own limits (10,000,000 steps, [`JIT_STACK_MAX_BYTES`]); what exceeds
-//! them is an error, as in nginx, and what takes long below them is a matter for the hand-over.
+//! one match is bounded ([`MATCH_STEPS_MAX`] or `pcre_match_limit`, [`JIT_STACK_MAX_BYTES`]); what exceeds
+//! that is an error, as in nginx, and what takes long below it is a matter for the hand-over.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use clearway_metrics::Counter;
 use pcre2::bytes::CaptureLocations;
 use smallvec::SmallVec;
+
+/// Most steps of backtracking that one match may take: PCRE2's own limit, which `pcre_match_limit` can
+/// only lower.
+pub const MATCH_STEPS_MAX: u64 = 10_000_000;
+
+/// Matches that were given up.
+pub static LIMITS_HIT: Counter = Counter::new(
+    "pcre_limits_hit_total",
+    "matches",
+    "Matches of regular expressions that were given up because they took more steps than pcre_match_limit \
+     or too much memory; each is an alert in the error log and a 500. The expression named there backtracks \
+     too much on some input.",
+);
 
 /// Most memory that one match of compiled code may use for backtracking, in bytes.
 pub const JIT_STACK_MAX_BYTES: usize = 1 << 20;
@@ -42,6 +56,7 @@ pub struct NamedGroup {
 pub struct Regex {
     code: pcre2::bytes::Regex,
     pattern: Box<[u8]>,
+    case: Case,
     groups: usize,
     names: Vec<NamedGroup>,
     stock: Mutex<Vec<CaptureLocations>>,
@@ -60,23 +75,26 @@ impl Regex {
     /// In nginx's words, with the rest of the pattern from the place of the error on.
     pub fn compile(pattern: &[u8], case: Case) -> Result<Self, CompileError> {
         let text = as_text(pattern);
-        let code = pcre2::bytes::RegexBuilder::new()
-            .caseless(case == Case::Insensitive)
-            .jit_if_available(true)
-            .max_jit_stack_size(Some(JIT_STACK_MAX_BYTES))
-            .build(&text)
-            .map_err(|error| CompileError::new(&text, &error))?;
+        let code = build(&text, case).map_err(|error| CompileError::new(&text, &error))?;
         let names = code.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| {
             name.as_ref().map(|name| NamedGroup { name: name.as_str().into(), group, variable: 0 })
         });
         Ok(Self {
             pattern: pattern.into(),
+            case,
             groups: code.captures_len() - 1,
             names: names.collect(),
             stock: Mutex::new(Vec::with_capacity(STOCK_MAX)),
             code,
         })
+    }
+
+    /// Bounds the steps that a match may take.
+    pub(crate) fn limit(&mut self, steps: u64) {
+        debug_assert!(steps <= MATCH_STEPS_MAX);
+        let text = format!("(*LIMIT_MATCH={steps}){}", as_text(&self.pattern));
+        self.code = build(&text, self.case).expect("it is an expression without the limit");
     }
 
     /// The pattern as configured.
@@ -120,7 +138,10 @@ impl Regex {
             captures.take_from(&scratch, self.groups);
         }
         self.put_scratch(scratch);
-        matched.map_err(|error| MatchError { code: error.code() })
+        matched.map_err(|error| {
+            LIMITS_HIT.increment();
+            MatchError { code: error.code() }
+        })
     }
 
     fn take_scratch(&self) -> CaptureLocations {
@@ -135,6 +156,14 @@ impl Regex {
             stock.push(scratch);
         }
     }
+}
+
+fn build(text: &str, case: Case) -> Result<pcre2::bytes::Regex, pcre2::Error> {
+    pcre2::bytes::RegexBuilder::new()
+        .caseless(case == Case::Insensitive)
+        .jit_if_available(true)
+        .max_jit_stack_size(Some(JIT_STACK_MAX_BYTES))
+        .build(text)
 }
 
 /// PCRE2 without its UTF mode takes any bytes but the binding wants text, so bytes that are no UTF-8
@@ -327,6 +356,23 @@ mod tests {
         assert!(
             error.describe(b"/x", &regex).starts_with("pcre2_match() failed: -47 on \"/x\" using \"^(a+)+")
         );
+    }
+
+    #[test]
+    fn a_lower_limit_is_reached_sooner_and_changes_nothing_else() {
+        let pattern = b"^(?<all>(?:a|a)*)(b)";
+        let mut regex = Regex::compile(pattern, Case::Insensitive).unwrap();
+        regex.bind_names(|_| Ok::<_, ()>(3)).unwrap();
+        let mut captures = Captures::default();
+        let subject = b"aaaaaaaaaaaaaacb";
+        assert_eq!(regex.exec(subject, &mut captures), Ok(false));
+        regex.limit(1_000);
+        let before = LIMITS_HIT.value();
+        assert_eq!(regex.exec(subject, &mut captures), Err(MatchError { code: -47 }));
+        assert!(LIMITS_HIT.value() > before);
+        assert_eq!(regex.exec(b"AAB", &mut captures), Ok(true));
+        assert_eq!((captures.get(1), captures.get(2)), (Some(0..2), Some(2..3)));
+        assert_eq!((regex.pattern(), regex.names()[0].variable), (&pattern[..], 3));
     }
 
     #[test]

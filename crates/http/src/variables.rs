@@ -160,6 +160,8 @@ pub enum Target {
 pub struct VariableNames {
     names: Vec<Name>,
     ids: HashMap<Box<[u8]>, u32>,
+    /// `pcre_match_limit`, which all expressions get when their names are bound.
+    match_limit: Option<u64>,
 }
 
 struct Name {
@@ -191,6 +193,16 @@ enum Given {
 type Specs<'a> = &'a [&'static VariableSpec];
 
 impl VariableNames {
+    pub(crate) fn with_match_limit(match_limit: Option<u64>) -> Self {
+        Self { match_limit, ..Self::default() }
+    }
+
+    fn limit(&self, regex: &mut Regex) {
+        if let Some(steps) = self.match_limit {
+            regex.limit(steps);
+        }
+    }
+
     /// The number of a name, which need not be known yet: what it stands for is asked at the end.
     pub fn id(&mut self, name: &[u8]) -> VariableId {
         if let Some(&id) = self.ids.get(name) {
@@ -211,6 +223,7 @@ impl VariableNames {
     /// # Errors
     /// `the duplicate "NAME" variable` for a name that a module has given to something else.
     pub fn bind(&mut self, regex: &mut Regex, specs: Specs<'_>) -> Result<(), String> {
+        self.limit(regex);
         regex.bind_names(|name| {
             let id = self.claim(name.as_bytes(), specs)?;
             let entry = self.entry(id);
@@ -222,6 +235,7 @@ impl VariableNames {
 
     /// `bind` for an expression that is compiled once more: what its names stand for is settled.
     pub(crate) fn bind_again(&mut self, regex: &mut Regex) {
+        self.limit(regex);
         let Ok(()) = regex.bind_names(|name| Ok::<_, Infallible>(self.id(name.as_bytes()).0));
     }
 

@@ -98,8 +98,7 @@ fn a_buffer_holds_for_all_logs_of_a_file_and_is_written_at_the_end() {
 fn what_cannot_be_opened_is_refused_after_everything_else_was_read() {
     let error = load_error("access_log /nonexistent/a.log; server { nonsense; }");
     assert_eq!(error, "unknown directive \"nonsense\" in nginx.conf:2");
-    let error =
-        load_error("access_log /nonexistent/a.log; server { access_log off; }");
+    let error = load_error("access_log /nonexistent/a.log; server { access_log off; }");
     assert_eq!(error, "open() \"/nonexistent/a.log\" failed (2: No such file or directory)");
 }
 
