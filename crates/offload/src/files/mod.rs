@@ -11,6 +11,8 @@ mod mounts;
 mod opened;
 mod recent;
 mod tally;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -71,6 +73,12 @@ impl Files {
         Self { policy: &POLICY, mode }
     }
 
+    /// Files of a process that knows nothing yet.
+    #[cfg(all(test, not(loom)))]
+    fn apart(mode: Mode) -> Self {
+        Self { policy: Box::leak(Box::new(Policy::new())), mode }
+    }
+
     /// What is done with work that may block.
     #[must_use]
     pub fn mode(self) -> Mode {
@@ -121,20 +129,26 @@ impl Files {
     /// As statx(2), EINVAL for a path with a NUL.
     pub fn stat(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
         if self.mode == Mode::Inline {
-            return self.stat_at_once(path, links);
+            tell(Operation::Stat, Outcome::Inline);
+            return Attempt::Done(stat::of_path(None, path, links));
         }
         let now_ms = now_ms();
         let key = self.policy.hash.of_bytes(path.as_os_str().as_bytes(), links as u64);
         if self.policy.names.is_fresh(key, now_ms, NAME_FRESH_MS) {
+            let _guess = Guess::new(Operation::Stat);
             self.policy.names.note(key, now_ms);
-            return self.stat_at_once(path, links);
+            tell(Operation::Stat, Outcome::Inline);
+            return Attempt::Done(stat::of_path(None, path, links));
         }
         let found = match self.attempt(None, path, How { access: Access::Path, links }) {
             Attempt::Cold => return Attempt::Cold,
             Attempt::Done(found) => found,
         };
-        let is_remote = matches!(&found, Ok(opened) if opened.is_remote());
-        if !is_remote {
+        let is_local = match &found {
+            Ok(opened) => !opened.is_remote(),
+            Err(_) => !self.policy.has_remote.load(Ordering::Relaxed),
+        };
+        if is_local {
             self.policy.names.note(key, now_ms);
         }
         Attempt::Done(found.map(|opened| *opened.stat()))
@@ -144,14 +158,13 @@ impl Files {
     ///
     /// # Errors
     /// As statx(2), EINVAL for a path with a NUL.
-    pub fn stat_blocking(self, _: &Blocking, path: &Path, links: Links) -> io::Result<Stat> {
-        stat::of_path(None, path, links)
-    }
-
-    fn stat_at_once(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
-        let _guess = Guess::new(Operation::Stat);
-        tell(Operation::Stat, Outcome::Inline);
-        Attempt::Done(stat::of_path(None, path, links))
+    pub fn stat_blocking(self, blocking: &Blocking, path: &Path, links: Links) -> io::Result<Stat> {
+        let found = stat::of_path(None, path, links)?;
+        if self.mode == Mode::Offload && self.policy.mounts.find(&found).class() == Class::Unknown {
+            // So that a loop may ask the next time.
+            self.wait_for(blocking, None, path, How { access: Access::Path, links })?;
+        }
+        Ok(found)
     }
 
     fn attempt(self, at: Option<&Opened>, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
@@ -164,7 +177,6 @@ impl Files {
                 return Attempt::Cold;
             }
         };
-        let _guess = Guess::new(operation);
         let found = open::open(at.map(AsFd::as_fd), path, how, walk);
         if walk == Walk::Cached
             && let Err(error) = &found
@@ -180,7 +192,10 @@ impl Files {
                     tell(operation, Outcome::Offloaded);
                     return Attempt::Cold;
                 }
-                Class::Remote => self.policy.note_remote(at, path),
+                Class::Remote => {
+                    tell(operation, Outcome::WrongGuess);
+                    self.policy.note_remote(at, path);
+                }
                 _ => {}
             }
         }

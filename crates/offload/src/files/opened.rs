@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::mounts::{Class, Mount};
 use super::recent::{BLOCK_BYTES, Evidence, Trust};
-use super::tally::{Guess, Operation, Outcome, tell};
+use super::tally::{Operation, Outcome, is_late, tell};
 use super::{Attempt, Files, Mode, now_ms};
 use crate::Blocking;
 use crate::file::Kind;
@@ -47,8 +47,8 @@ const DEAR_TO_CLOSE_BYTES: u64 = 1 << 20;
 pub struct Opened {
     fd: OwnedFd,
     stat: Stat,
-    files: Files,
-    mount: &'static Mount,
+    pub(super) files: Files,
+    pub(super) mount: &'static Mount,
 }
 
 /// What one response has learned about the file that it sends.
@@ -58,12 +58,20 @@ pub struct Learned {
     warm: Range<u64>,
     since_ms: u32,
     /// A part was cold: the next ones will be.
-    is_cold: bool,
+    pub(super) is_cold: bool,
 }
 
 /// A part of a file that a pool thread has read into memory.
 #[derive(Clone, Debug)]
 pub struct Warmed(Range<u64>);
+
+impl Warmed {
+    /// Which part.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.0.clone()
+    }
+}
 
 impl Learned {
     /// Takes over what a pool thread did for this response.
@@ -223,7 +231,7 @@ impl Opened {
 
     /// Asks the kernel, if that is safe.
     fn ask(&self, range: &Range<u64>, now_ms: u32) -> Outcome {
-        let guess = Guess::new(Operation::Read);
+        let since_ms = clock::coarse_ms();
         let counted = self.are_all_pages_there(range);
         let outcome = match counted {
             Some(false) => Outcome::Cold,
@@ -234,11 +242,10 @@ impl Opened {
             Some(true) => self.probe([range.end - 1]),
             None => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
         };
-        if guess.is_late() {
-            self.mount.note_late(now_ms);
-        }
-        if outcome == Outcome::Inline {
-            self.remember(range, Evidence::InMemory, now_ms);
+        match outcome {
+            Outcome::Inline => self.remember(range, Evidence::InMemory, now_ms),
+            Outcome::Cold => self.note_cold(since_ms),
+            _ => {}
         }
         outcome
     }
@@ -296,20 +303,32 @@ impl Opened {
         range: Range<u64>,
         count: usize,
     ) -> Result<io::Result<usize>, Outcome> {
-        let guess = Guess::new(Operation::Read);
-        let result = page_cache::read_cached(self.as_fd(), buf, range.start, count);
-        if guess.is_late() {
-            self.mount.note_late(now_ms());
-        }
-        match result {
+        let since_ms = clock::coarse_ms();
+        match page_cache::read_cached(self.as_fd(), buf, range.start, count) {
             Ok(size) if range.start + size as u64 >= range.end => {
                 self.remember(&range, Evidence::InMemory, now_ms());
                 Ok(Ok(size))
             }
-            Ok(_) => Err(Outcome::Cold),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Outcome::Cold),
-            Err(error) if self.learn_from(&error) => Err(Outcome::Offloaded),
-            Err(error) => Ok(Err(error)),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                if self.learn_from(&error) {
+                    Err(Outcome::Offloaded)
+                } else {
+                    Ok(Err(error))
+                }
+            }
+            _ => {
+                self.note_cold(since_ms);
+                Err(Outcome::Cold)
+            }
+        }
+    }
+
+    /// The kernel was asked from `since_ms` on and had to begin to read. (An answer that was late though
+    /// the page was there waited for a processor, not for a disk.)
+    fn note_cold(&self, since_ms: u64) {
+        if is_late(since_ms) {
+            tell(Operation::Read, Outcome::WrongGuess);
+            self.mount.note_late(now_ms());
         }
     }
 

@@ -139,6 +139,11 @@ impl Ranges {
         })
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn forget_all(&self) {
+        self.0.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+    }
+
     fn slot(&self, key: u64) -> &AtomicU64 {
         &self.0[key as usize % BLOCKS]
     }

@@ -32,7 +32,7 @@ pub(super) enum Outcome {
     Cold,
     /// A pool got it without asking the kernel.
     Offloaded,
-    /// It was done on the loop and took long.
+    /// It was done on the loop and may have waited; beside one of the others.
     WrongGuess,
 }
 
@@ -76,8 +76,8 @@ const HELPS: [&str; OUTCOMES] = [
     "Not in memory: the loop asked the kernel and gave it to a thread pool.",
     "Given to a thread pool without asking: the file system cannot tell, is slow by nature, has many \
      reads under way, or the same response was cold before.",
-    "Done on the loop and took 10 ms or more: it was not in memory after all, or the processor was \
-     busy with others.",
+    "Done on the loop where it may have waited: a file turned out to be on a slow file system, or what \
+     should have been in memory took 10 ms or more (also because the processor was busy with others).",
 ];
 
 #[repr(align(128))]
@@ -119,16 +119,16 @@ impl Guess {
     pub fn new(operation: Operation) -> Self {
         Self { operation, since_ms: clock::coarse_ms() }
     }
+}
 
-    /// Whether it has taken long already.
-    pub(super) fn is_late(&self) -> bool {
-        clock::coarse_ms() - self.since_ms >= LATE_MS
-    }
+/// Whether something that began at `since_ms` of the coarse clock has taken long.
+pub(super) fn is_late(since_ms: u64) -> bool {
+    clock::coarse_ms() - since_ms >= LATE_MS
 }
 
 impl Drop for Guess {
     fn drop(&mut self) {
-        if self.is_late() {
+        if is_late(self.since_ms) {
             tell(self.operation, Outcome::WrongGuess);
         }
     }
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn what_takes_long_was_a_wrong_guess() {
-        let value = || tallies().find(|tally| tally.name == "files_open_wrong_guesses_total").unwrap().value;
+        let value = || tallies().find(|tally| tally.name == "files_read_wrong_guesses_total").unwrap().value;
         let before = value();
-        let guess = Guess::new(Operation::Open);
-        while !guess.is_late() {}
+        let guess = Guess::new(Operation::Read);
+        while !is_late(guess.since_ms) {}
         drop(guess);
         assert!(value() > before);
     }

@@ -1,0 +1,420 @@
+//! What loops may do at once, on the file systems of this machine: the disk that the temporary directory
+//! is on, tmpfs, procfs, and where mounting is allowed overlayfs and a disk of which nothing is in memory.
+//! Those tests run this binary again, as a user that owns nothing, in a namespace of its own.
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests make their own files")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// How long anything may take before a test has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+const READ: How = How { access: Access::Read, links: Links::Follow };
+const SIZE: usize = 3 << 20;
+
+fn blocking() -> Blocking {
+    Blocking::on_this_thread()
+}
+
+/// A directory of the test's own, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("clearway-files-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A file that is on the disk as well as in memory.
+    fn file(&self, name: &str, size: usize) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, contents(size)).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn contents(size: usize) -> Vec<u8> {
+    (0..size).map(|i| (i % 251) as u8).collect()
+}
+
+fn done<T: std::fmt::Debug>(attempt: Attempt<io::Result<T>>) -> T {
+    match attempt {
+        Attempt::Done(result) => result.unwrap(),
+        Attempt::Cold => panic!("cold"),
+    }
+}
+
+fn error<T: std::fmt::Debug>(attempt: Attempt<io::Result<T>>) -> Errno {
+    match attempt {
+        Attempt::Done(result) => Errno::from_io_error(&result.unwrap_err()).unwrap(),
+        Attempt::Cold => panic!("cold"),
+    }
+}
+
+fn is_cold<T>(attempt: &Attempt<T>) -> bool {
+    matches!(attempt, Attempt::Cold)
+}
+
+fn open(files: Files, path: &Path) -> Opened {
+    files.open_blocking(&blocking(), path, READ).unwrap()
+}
+
+fn forget(opened: &Opened) {
+    fs::File::from(opened.as_fd().try_clone_to_owned().unwrap()).sync_all().unwrap();
+    clearway_os::page_cache::forget(opened.as_fd(), 0, opened.stat().size).unwrap();
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A directory on a disk whose page cache can be asked, or the reason why there is none.
+fn disk(name: &str) -> Option<Scratch> {
+    let scratch = Scratch::new(&std::env::temp_dir(), name);
+    let files = Files::apart(Mode::Offload);
+    let opened = open(files, &scratch.file("probe", 1));
+    let answers = opened.read_now(&mut Vec::new(), 0, 1);
+    if opened.class() == Class::Telling && !is_cold(&answers) {
+        return Some(scratch);
+    }
+    eprintln!("skipped: the temporary directory is not on a disk whose page cache can be asked");
+    None
+}
+
+#[test]
+fn a_mount_is_learned_on_a_pool() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "learn");
+    let path = scratch.file("f", 10);
+    let files = Files::apart(Mode::Offload);
+    assert!(is_cold(&files.open(&path, READ)), "nothing is known about the mount");
+    assert!(is_cold(&files.stat(&path, Links::Follow)));
+    assert_eq!(files.stat_blocking(&blocking(), &path, Links::Follow).unwrap().size, 10);
+    assert_eq!(done(files.stat(&path, Links::Follow)).size, 10);
+    let opened = done(files.open(&path, READ));
+    assert_eq!((opened.stat().size, opened.kind()), (10, crate::file::Kind::Regular));
+    assert_eq!(error(files.open(Path::new("/a\0b"), READ)), Errno::INVAL);
+}
+
+#[test]
+fn names_that_nobody_asked_for_are_cold_and_then_known() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "names");
+    let files = Files::apart(Mode::Offload);
+    let (here, missing) = (scratch.file("here", 1), scratch.0.join("missing"));
+    open(files, &here);
+    assert!(is_cold(&files.open(&missing, READ)));
+    assert_eq!(files.open_blocking(&blocking(), &missing, READ).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(error(files.open(&missing, READ)), Errno::NOENT);
+    assert_eq!(error(files.stat(&missing, Links::Follow)), Errno::NOENT);
+    fs::rename(&here, &missing).unwrap();
+    assert_eq!(done(files.stat(&missing, Links::Follow)).size, 1, "a name that is fresh is never old");
+    done(files.open(&missing, READ));
+}
+
+#[test]
+fn names_are_resolved_from_a_directory_and_through_links() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "at");
+    let files = Files::apart(Mode::Offload);
+    let path = scratch.file("f", 7);
+    std::os::unix::fs::symlink("f", scratch.0.join("l")).unwrap();
+    let how = How { access: Access::Directory, ..READ };
+    let directory = files.open_blocking(&blocking(), &scratch.0, how).unwrap();
+    assert_eq!(directory.kind(), crate::file::Kind::Directory);
+    // Following a link may have to note when that was, which a loop does not.
+    files.open_at_blocking(&blocking(), &directory, Path::new("l"), READ).unwrap();
+    assert_eq!(done(files.open_at(&directory, Path::new("l"), READ)).stat().size, 7);
+    let never = How { links: Links::Never, ..READ };
+    assert_eq!(error(files.open_at(&directory, Path::new("l"), never)), Errno::LOOP);
+    assert_eq!(done(files.open_at(&directory, Path::new("f"), never)).stat().size, 7);
+    let link = files.stat_blocking(&blocking(), &scratch.0.join("l"), Links::NotLast).unwrap();
+    assert_eq!(done(files.stat(&scratch.0.join("l"), Links::NotLast)), link);
+    assert_ne!(done(files.stat(&path, Links::NotLast)).inode, link.inode);
+}
+
+#[test]
+fn what_is_in_memory_is_read_at_once_and_the_rest_is_cold() {
+    let Some(scratch) = disk("read") else { return };
+    let files = Files::apart(Mode::Offload);
+    let opened = open(files, &scratch.file("f", SIZE));
+    let mut buf = b"old".to_vec();
+    assert_eq!(done(opened.read_now(&mut buf, SIZE as u64 - 4, 100)), 4);
+    assert_eq!(buf[3..], contents(SIZE)[SIZE - 4..]);
+    assert_eq!(done(opened.read_now(&mut buf, SIZE as u64 + 1, 100)), 0);
+    buf.truncate(3);
+    forget(&opened);
+    let cold = opened.read_now(&mut buf, 1 << 20, 1 << 20);
+    assert!(is_cold(&cold) && buf == b"old");
+    assert_eq!(opened.read(&blocking(), 1 << 20, 1 << 20).unwrap(), contents(SIZE)[1 << 20..2 << 20]);
+    assert_eq!(done(opened.read_now(&mut buf, 1 << 20, 1 << 20)), 1 << 20);
+}
+
+#[test]
+fn after_one_cold_part_a_response_does_not_ask_again() {
+    let Some(scratch) = disk("warm") else { return };
+    let files = Files::apart(Mode::Offload);
+    let opened = open(files, &scratch.file("f", SIZE));
+    let (mut learned, size) = (Learned::default(), SIZE as u64);
+    assert!(opened.is_warm(0, size, &mut learned) && !learned.is_cold);
+    forget(&opened);
+    assert!(opened.is_warm(1 << 20, 1 << 20, &mut learned), "it has just been there");
+    let files = Files::apart(Mode::Offload);
+    let opened = open(files, &scratch.0.join("f"));
+    let mut learned = Learned::default();
+    assert!(!opened.is_warm(0, 100_000, &mut learned) && learned.is_cold);
+    let half = opened.warm(&blocking(), 0, size).unwrap();
+    assert_eq!(half.range(), 0..COLD_READ_BYTES, "a part of what was asked for");
+    learned.note(half);
+    assert!(opened.is_warm(70_000, COLD_READ_BYTES - 70_000, &mut learned));
+    // Read behind its back, so only asking would tell.
+    fs::read(scratch.0.join("f")).unwrap();
+    assert!(!opened.is_warm(2 << 20, 1 << 20, &mut learned));
+    assert!(opened.is_warm(2 << 20, 1 << 20, &mut Learned::default()));
+    assert!(opened.is_warm(2 << 20, 1 << 20, &mut learned), "others have seen it");
+}
+
+#[test]
+fn a_hole_in_memory_is_found() {
+    let Some(scratch) = disk("hole") else { return };
+    let part = 1_u64 << 20;
+    open(Files::apart(Mode::Offload), &scratch.file("f", SIZE));
+    for hole in 0..3 {
+        let opened = open(Files::apart(Mode::Offload), &scratch.0.join("f"));
+        // As a user to whom cachestat says nothing.
+        opened.files.policy.euid.store(NOBODY_YET - 1, Ordering::Relaxed);
+        forget(&opened);
+        rustix::fs::fadvise(opened.as_fd(), 0, None, rustix::fs::Advice::Random).unwrap();
+        for there in (0..3).filter(|&at| at != hole) {
+            opened.read(&blocking(), there * part, part as usize).unwrap();
+        }
+        opened.files.policy.ranges.forget_all();
+        assert!(!opened.is_warm(0, SIZE as u64, &mut Learned::default()), "hole at {hole} MiB");
+    }
+}
+
+#[test]
+fn a_pool_thread_reads_whole_blocks_around_what_is_wanted() {
+    let Some(scratch) = disk("blocks") else { return };
+    let opened = open(Files::apart(Mode::Offload), &scratch.file("f", SIZE));
+    let read = |offset, count| opened.warm(&blocking(), offset, count).unwrap().range();
+    assert_eq!(read(300_000, 1), 256 << 10..512 << 10);
+    assert_eq!(read(SIZE as u64 - 1, 1), (SIZE as u64 - (256 << 10))..SIZE as u64);
+    assert_eq!(read((1 << 20) - 1, 2 << 20), 768 << 10..(768 << 10) + COLD_READ_BYTES);
+    let past = SIZE as u64 + (1 << 20);
+    assert!(read(past, 10).is_empty());
+}
+
+#[test]
+fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
+    let Some(scratch) = disk("busy") else { return };
+    let files = Files::apart(Mode::Offload);
+    let (hot, other) = (open(files, &scratch.file("hot", 9000)), open(files, &scratch.file("other", 9000)));
+    done(hot.read_now(&mut Vec::new(), 0, 9000));
+    // As a user to whom cachestat says nothing.
+    files.policy.euid.store(NOBODY_YET - 1, Ordering::Relaxed);
+    let reading: Vec<_> = (0..4).map(|_| other.mount.reading()).collect();
+    assert!(is_cold(&other.read_now(&mut Vec::new(), 0, 9000)));
+    assert!(!other.is_warm(0, 9000, &mut Learned::default()));
+    done(hot.read_now(&mut Vec::new(), 0, 9000));
+    assert!(hot.is_warm(0, 9000, &mut Learned::default()));
+    drop(reading);
+    assert!(other.is_warm(0, 9000, &mut Learned::default()));
+}
+
+#[test]
+fn a_tmpfs_is_always_warm() {
+    let parent = Path::new("/dev/shm");
+    if !parent.is_dir() {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    }
+    let scratch = Scratch::new(parent, "tmpfs");
+    let opened = open(Files::apart(Mode::Offload), &scratch.file("f", SIZE));
+    if opened.class() != Class::Memory {
+        eprintln!("skipped: /dev/shm is no tmpfs");
+        return;
+    }
+    assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
+    let mut buf = Vec::new();
+    assert_eq!(done(opened.read_now(&mut buf, 5, SIZE)), SIZE - 5);
+    assert!(buf == contents(SIZE)[5..]);
+}
+
+#[test]
+fn what_is_not_known_to_be_local_is_never_touched_by_a_loop() {
+    let path = Path::new("/proc/self/task");
+    let files = Files::apart(Mode::Offload);
+    assert!(is_cold(&files.open(path, READ)));
+    assert!(open(files, path).is_remote());
+    assert!(is_cold(&files.open(path, READ)), "the directory is known");
+    assert!(is_cold(&files.stat(Path::new("/proc/self/stat"), Links::Follow)));
+    let opened = open(files, Path::new("/proc/self/stat"));
+    assert!(!opened.is_warm(0, 0, &mut Learned::default()) || opened.stat().size == 0);
+    assert!(opened.is_dear_to_close());
+    let scratch = Scratch::new(&std::env::temp_dir(), "local");
+    let local = scratch.file("f", 1);
+    open(files, &local);
+    done(files.open(&local, READ));
+}
+
+#[test]
+fn a_remote_mount_that_is_reached_by_surprise_is_counted() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "surprise");
+    let path = scratch.file("f", 1);
+    let files = Files::apart(Mode::Offload);
+    open(files, &path).mount.set_class(Class::Remote);
+    let wrong = || tallies().find(|tally| tally.name == "files_open_wrong_guesses_total").unwrap().value;
+    let before = wrong();
+    assert!(done(files.open(&path, READ)).is_remote() && wrong() > before);
+    assert!(is_cold(&files.open(&path, READ)), "once only");
+}
+
+#[test]
+fn without_openat2_everything_is_for_a_pool() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "old");
+    let path = scratch.file("f", 1);
+    let files = Files::apart(Mode::Offload);
+    files.policy.no_cached_walk.store(true, Ordering::Relaxed);
+    open(files, &path);
+    assert!(is_cold(&files.open(&path, READ)) && is_cold(&files.stat(&path, Links::Follow)));
+}
+
+#[test]
+fn inline_means_at_once_whatever_it_costs() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "inline");
+    let files = Files::apart(Mode::Inline);
+    let path = scratch.file("f", SIZE);
+    assert_eq!(error(files.open(&scratch.0.join("missing"), READ)), Errno::NOENT);
+    assert_eq!(done(files.stat(&path, Links::Follow)).size, SIZE as u64);
+    let opened = done(files.open(&path, READ));
+    forget(&opened);
+    assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
+    assert_eq!(done(opened.read_now(&mut Vec::new(), 0, SIZE)), SIZE);
+    let proc = done(files.open(Path::new("/proc/self/stat"), READ));
+    assert!(!proc.is_remote() && !proc.is_dear_to_close());
+}
+
+#[test]
+fn a_large_file_that_was_removed_is_dear_to_close() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "close");
+    let files = Files::apart(Mode::Offload);
+    let (large, small) = (open(files, &scratch.file("large", SIZE)), open(files, &scratch.file("small", 1)));
+    assert!(!large.is_dear_to_close());
+    drop(fs::remove_dir_all(&scratch.0));
+    assert!(large.is_dear_to_close() && !small.is_dear_to_close());
+}
+
+#[test]
+fn a_file_that_was_cut_says_so() {
+    let Some(scratch) = disk("cut") else { return };
+    let opened = open(Files::apart(Mode::Offload), &scratch.file("f", 10_000));
+    fs::File::options().write(true).open(scratch.0.join("f")).unwrap().set_len(4000).unwrap();
+    assert_eq!(opened.read(&blocking(), 0, 10_000).unwrap().len(), 4000);
+    assert!(is_cold(&opened.read_now(&mut Vec::new(), 0, 10_000)), "a pool thread finds out");
+    assert_eq!(opened.warm(&blocking(), 0, 10_000).unwrap().range(), 0..4000);
+}
+
+/// Runs a test of this binary that is otherwise ignored, in a mount namespace where `mounts` was run
+/// first, as a user that owns nothing. `$D` is a directory for it.
+fn run_apart(test: &str, mounts: &str) {
+    let scratch = Scratch::new(&std::env::temp_dir(), &format!("apart-{test}"));
+    let drop_user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let script = format!(
+        "set -e; cd /; chmod 755 \"$D\"; {mounts}\n\
+         exec {drop_user} \"$EXE\" --exact files::tests::{test} --ignored --nocapture"
+    );
+    let exe = Scratch::new(Path::new("/var/tmp"), &format!("exe-{test}"));
+    // The user may not be able to go where the build is.
+    fs::copy(std::env::current_exe().unwrap(), exe.0.join("test")).unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    unshare.env("D", &scratch.0).env("EXE", exe.0.join("test"));
+    let Ok(output) = unshare.output() else {
+        eprintln!("skipped: no unshare");
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stdout);
+    if told.contains("running 1 test") {
+        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    } else {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn directory_of_run() -> PathBuf {
+    PathBuf::from(std::env::var_os("D").unwrap())
+}
+
+#[test]
+fn on_an_overlay_what_was_read_lately_is_warm() {
+    run_apart(
+        "on_an_overlay",
+        "mkdir $D/l $D/u $D/w $D/m; head -c 3145728 /dev/zero > $D/l/f; cp $D/l/f $D/l/g
+         mount -t overlay overlay -o lowerdir=$D/l,upperdir=$D/u,workdir=$D/w $D/m",
+    );
+}
+
+#[test]
+#[ignore = "run by on_an_overlay_what_was_read_lately_is_warm"]
+fn on_an_overlay() {
+    let files = Files::apart(Mode::Offload);
+    let (f, g) = (directory_of_run().join("m/f"), directory_of_run().join("m/g"));
+    let opened = open(files, &f);
+    assert_eq!(opened.class(), Class::Mute);
+    done(files.open(&f, READ));
+    let is_warm = |offset, count| opened.is_warm(offset, count, &mut Learned::default());
+    assert!(!is_warm(0, 100), "nobody has read it");
+    assert!(is_cold(&opened.read_now(&mut Vec::new(), 0, 100)));
+    let mut learned = Learned::default();
+    assert!(!opened.is_warm(0, 1 << 20, &mut learned));
+    wait_until("read and looked at soon enough", || {
+        learned.note(opened.warm(&blocking(), 0, 1 << 20).unwrap());
+        is_warm(0, 1 << 20) && !is_cold(&opened.read_now(&mut Vec::new(), 0, 100))
+    });
+    assert!(opened.is_warm(0, 1 << 20, &mut learned));
+    assert!(!is_warm(0, (1 << 20) + 1) && !is_warm(2 << 20, 1));
+    assert!(!open(files, &g).is_warm(0, 100, &mut Learned::default()), "another file");
+    wait_until("and then it is asked for again", || !is_warm(0, 1 << 20));
+}
+
+#[test]
+fn on_a_disk_of_another_user_the_page_cache_is_asked() {
+    run_apart(
+        "on_a_fresh_disk",
+        "truncate -s 16M $D/image; mkfs.ext4 -q $D/image; mkdir $D/m; mount -o loop $D/image $D/m
+         mkdir -p $D/m/a/b; head -c 3145728 /dev/zero > $D/m/a/b/f; chmod -R go+rX $D/m
+         umount $D/m; mount -o loop,noatime $D/image $D/m",
+    );
+}
+
+#[test]
+#[ignore = "run by on_a_disk_of_another_user_the_page_cache_is_asked"]
+fn on_a_fresh_disk() {
+    let files = Files::apart(Mode::Offload);
+    let path = directory_of_run().join("m/a/b/f");
+    open(files, &directory_of_run().join("m"));
+    assert!(is_cold(&files.open(&path, READ)) && is_cold(&files.stat(&path, Links::Follow)));
+    let opened = open(files, &path);
+    assert_eq!(done(files.open(&path, READ)).stat(), opened.stat());
+    let refused = clearway_os::page_cache::count_cached(opened.as_fd(), 0, 100).unwrap_err();
+    assert!(matches!(Errno::from_io_error(&refused), Some(Errno::PERM | Errno::NOSYS)));
+    let mut learned = Learned::default();
+    assert!(!opened.is_warm(0, SIZE as u64, &mut learned) && learned.is_cold);
+    assert!(is_cold(&opened.read_now(&mut Vec::new(), 2 << 20, 100)));
+    assert_eq!(opened.read(&blocking(), 0, SIZE).unwrap().len(), SIZE);
+    assert!(opened.is_warm(0, SIZE as u64, &mut learned));
+    assert_eq!(done(opened.read_now(&mut Vec::new(), 2 << 20, 100)), 100);
+}
