@@ -58,10 +58,7 @@ fn a_daemon_is_on_its_own_and_ends_by_command() {
     let output = server.run(&["-s", "quit"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        said.starts_with("nginx: [error] open() \"") && said.contains("nginx.pid\" failed (2: "),
-        "{said}"
-    );
+    assert!(said.contains("[error]") && said.contains("nginx.pid\" failed (2: No such file"), "{said}");
 }
 
 #[test]
