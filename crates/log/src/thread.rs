@@ -28,12 +28,14 @@ const THREADS_MAX: usize = 8;
 const BATCH_BYTES: usize = 256 << 10;
 /// How long lines gather while many come.
 const NAP: Duration = Duration::from_millis(1);
-/// Lines that a nap must bring to be followed by another.
+/// A nap that brings fewer lines was not worth it …
 const NAP_LINES: usize = 4;
+/// … and after so many of them in a row sleeping until the bell rings is better.
+const THIN_NAPS: u32 = 8;
 /// Sleep that ended sooner than this was hardly worth it …
 const SHORT_SLEEP: Duration = Duration::from_micros(500);
 /// … and after so many of them in a row it is time for naps.
-const SHORT_SLEEPS: u32 = 8;
+const SHORT_SLEEPS: u32 = 4;
 /// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
 /// a line is let in before the slice of whoever runs there is over.
 const SLICE_US: u64 = 100;
@@ -141,15 +143,20 @@ fn end(shared: &Shared) {
 #[derive(Default)]
 struct Pace {
     short_sleeps: u32,
+    thin_naps: u32,
 }
 
 impl Pace {
     fn naps(&mut self, lines: usize) -> bool {
-        let naps = self.short_sleeps >= SHORT_SLEEPS;
-        if naps && lines < NAP_LINES {
-            self.short_sleeps = 0;
+        if self.short_sleeps < SHORT_SLEEPS {
+            return false;
         }
-        naps && lines >= NAP_LINES
+        self.thin_naps = if lines < NAP_LINES { self.thin_naps + 1 } else { 0 };
+        if self.thin_naps >= THIN_NAPS {
+            *self = Self::default();
+            return false;
+        }
+        true
     }
 
     fn sleep(&mut self, sleep: impl FnOnce()) {

@@ -49,8 +49,8 @@ fn requests_and_answers() {
     let close = "Connection: close\r\n";
     case()
         .ask(
-            b"GET /text?a=1&b HTTP/1.1\r\nHost: H.test:81\r\nUser-Agent: a\"b\\c\x01\xff\r\nReferer: http://r/\r\n\
-              X-Y: 1\r\nCookie: a=b; c=d; e\r\nCookie: c=z\r\nConnection: close\r\n\r\n"
+            b"GET /text?a=1&b HTTP/1.1\r\nHost: H.test:81\r\nUser-Agent: a\"b\\c\x01\xff\r\n\
+              Referer: http://r/\r\nX-Y: 1\r\nCookie: a=b; c=d; e\r\nCookie: c=z\r\nConnection: close\r\n\r\n"
                 .to_vec(),
         )
         .ask(format!("GET /text? HTTP/1.1\r\nHost: h\r\n{close}\r\n"))
