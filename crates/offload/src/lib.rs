@@ -16,6 +16,7 @@ mod ring;
 mod service;
 mod sync;
 mod task;
+pub mod temp_file;
 
 use std::marker::PhantomData;
 
