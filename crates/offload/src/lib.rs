@@ -17,15 +17,17 @@ mod service;
 mod sync;
 mod task;
 pub mod temp_file;
+mod times;
 
 use std::marker::PhantomData;
 
 pub use bell::Bell;
-pub use pool::{MAX_QUEUE_DEFAULT, Pool, PoolConfig, THREADS_DEFAULT, THREADS_MAX};
+pub use pool::{MAX_QUEUE_DEFAULT, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
 pub use pool::{OVERFLOWS, PANICS, START_FAILURES};
 pub use ring::Ring;
 pub use service::{Service, Stop};
 pub use task::{Error, Task};
+pub use times::{BUCKETS, Histogram};
 
 /// Proof that the code runs on a thread that may block. Lent to jobs and services, which cannot take
 /// it to another thread.

@@ -14,7 +14,7 @@ use crate::Blocking;
 use crate::bell::Bell;
 use crate::pool::{PoolConfig, Shared};
 use crate::ring::Ring;
-use crate::task::{self, Error};
+use crate::task::{self, Error, Ran};
 
 fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -96,9 +96,9 @@ fn a_ring_loses_and_doubles_nothing_when_it_wraps() {
 fn a_result_always_wakes_its_future() {
     model(4, || {
         let (run, task) = task::new(|_| 7);
-        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread()));
+        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread(), &|| ()));
         assert_eq!(block_on(task), Ok(7));
-        worker.join().expect("no panic").expect("no panic in the job");
+        assert_eq!(worker.join().expect("no panic"), Ran::Finished);
     });
 }
 
@@ -108,10 +108,11 @@ fn a_dropped_future_and_its_thread_agree_on_the_job() {
         let ran = StdArc::new(StdMutex::new(0));
         let count = StdArc::clone(&ran);
         let (run, task) = task::new(move |_| *count.lock().expect("no panic") += 1);
-        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread()));
+        let worker = thread::spawn(move || run.run(&Blocking::on_this_thread(), &|| ()));
         let cancelled = task.cancel();
         drop(task);
-        worker.join().expect("no panic").expect("no panic in the job");
+        let end = worker.join().expect("no panic");
+        assert_eq!(end, if cancelled { Ran::Cancelled } else { Ran::Finished });
         let ran = *ran.lock().expect("no panic");
         assert_eq!(ran, u32::from(!cancelled), "run or cancelled, never both");
     });

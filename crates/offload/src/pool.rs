@@ -8,6 +8,9 @@
 //!    finds the queue empty and ends. So a job that came before the closing is run, and one that came
 //!    after is cancelled by its submitter, unless a thread has started it.
 //! 4. A thread that ends rings, so that the next one sees it too.
+//! 5. `pending` counts jobs from before their push until they have run, or were found cancelled. As in
+//!    nginx, `max_queue` tasks may wait beside one for each thread, started yet or not: with 0 only what
+//!    a thread is free for is taken. A job is off the count before its future learns of the end.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +19,14 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Sink};
 use clearway_metrics::Counter;
+use clearway_os::clock;
 
 use crate::Blocking;
 use crate::bell::Bell;
 use crate::ring::Ring;
-use crate::sync::{AtomicBool, Futex, Ordering, fence};
-use crate::task::{self, Error, Run, Task};
+use crate::sync::{AtomicBool, AtomicUsize, Futex, Ordering, fence};
+use crate::task::{self, Error, Ran, Run, Task};
+use crate::times::{Histogram, Times};
 
 /// Threads of a pool that does not say (`thread_pool default`).
 pub const THREADS_DEFAULT: u32 = 32;
@@ -74,6 +79,21 @@ impl PoolConfig {
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), threads: THREADS_DEFAULT, max_queue: MAX_QUEUE_DEFAULT, loops: 1 }
     }
+}
+
+/// What a pool has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// How long jobs waited for a thread, those included that nobody wanted any more.
+    pub queue_wait: Histogram,
+    /// How long jobs took that were run.
+    pub service: Histogram,
+    /// Jobs that were refused because `max_queue` tasks were waiting.
+    pub overflows: u64,
+    /// Jobs that wait or run, now.
+    pub pending: usize,
+    /// Threads, now.
+    pub threads: u32,
 }
 
 /// A thread pool. Dropping it closes it: jobs that were taken are still run.
@@ -135,6 +155,18 @@ impl Pool {
         self.0.queue.len()
     }
 
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        PoolStats {
+            queue_wait: self.0.queue_wait.read(),
+            service: self.0.service.read(),
+            overflows: self.0.overflows.load(Ordering::Relaxed),
+            pending: self.0.pending.load(Ordering::Relaxed),
+            threads: self.0.threads.word().load(Ordering::Relaxed),
+        }
+    }
+
     /// Takes no more jobs; the threads run what is there and end. Does not wait for them.
     pub fn shutdown(&self) {
         self.0.close();
@@ -161,6 +193,12 @@ pub(crate) struct Shared {
     sink: Arc<dyn Sink>,
     queue: Ring<Arc<dyn Run>>,
     bell: Bell,
+    /// Rule 5.
+    pending: AtomicUsize,
+    pending_max: usize,
+    queue_wait: Times,
+    service: Times,
+    overflows: AtomicU64,
     closed: AtomicBool,
     /// Threads started and not ended.
     threads: Futex,
@@ -178,14 +216,21 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(config: PoolConfig, sink: Arc<dyn Sink>) -> Self {
         let loops = config.loops.max(1);
-        let queue = config.max_queue.saturating_mul(loops).clamp(1, QUEUE_MAX);
+        let queue = config.max_queue.saturating_mul(loops).min(QUEUE_MAX);
+        let threads_max = config.threads.saturating_mul(loops).clamp(1, THREADS_MAX);
+        let pending_max = (queue + threads_max) as usize;
         Self {
             sink,
-            queue: Ring::new(queue as usize),
+            queue: Ring::new(pending_max),
+            pending: AtomicUsize::new(0),
+            pending_max,
+            queue_wait: Times::new(),
+            service: Times::new(),
+            overflows: AtomicU64::new(0),
             bell: Bell::new(),
             closed: AtomicBool::new(false),
             threads: Futex::new(0),
-            threads_max: config.threads.saturating_mul(loops).clamp(1, THREADS_MAX),
+            threads_max,
             start_after_ms: AtomicU64::new(0),
             config,
         }
@@ -199,15 +244,12 @@ impl Shared {
         if self.closed.load(Ordering::Relaxed) {
             return Task::refused(Error::Closed);
         }
+        if self.pending.fetch_add(1, Ordering::AcqRel) >= self.pending_max {
+            return self.refuse();
+        }
         let (run, task) = task::new(job);
         if self.queue.push(run).is_err() {
-            OVERFLOWS.increment();
-            let PoolConfig { name, max_queue, .. } = &self.config;
-            self.sink.log(
-                Level::Error,
-                format_args!("thread pool \"{name}\" queue overflow: {max_queue} tasks waiting"),
-            );
-            return Task::refused(Error::Overflow);
+            return self.refuse();
         }
         self.bell.ring();
         // Rule 3; ring() has the fence between the push and this load.
@@ -215,6 +257,23 @@ impl Shared {
             return Task::refused(Error::Closed);
         }
         task
+    }
+
+    /// Takes a job off the count that has found no place.
+    fn refuse<T>(&self) -> Task<T> {
+        self.end_one();
+        OVERFLOWS.increment();
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        let PoolConfig { name, max_queue, .. } = &self.config;
+        self.sink.log(
+            Level::Error,
+            format_args!("thread pool \"{name}\" queue overflow: {max_queue} tasks waiting"),
+        );
+        Task::refused(Error::Overflow)
+    }
+
+    fn end_one(&self) {
+        self.pending.fetch_sub(1, Ordering::AcqRel);
     }
 
     pub(crate) fn close(&self) {
@@ -249,10 +308,16 @@ impl Shared {
     }
 
     fn run(&self, job: Arc<dyn Run>, blocking: &Blocking) {
+        let taken_ns = clock::monotonic_ns();
+        self.queue_wait.note(taken_ns.saturating_sub(job.submitted_ns()));
         // Dropping the result of a job that nobody waits for may panic too, and so may a waker.
-        let whole = std::panic::AssertUnwindSafe(move || job.run(blocking));
-        let told = std::panic::catch_unwind(whole).unwrap_or_else(|_| Err("outside the job".to_owned()));
-        if let Err(text) = told {
+        let whole = std::panic::AssertUnwindSafe(move || job.run(blocking, &|| self.end_one()));
+        let outside = |_| Ran::Panicked("outside the job".to_owned());
+        let ran = std::panic::catch_unwind(whole).unwrap_or_else(outside);
+        if ran != Ran::Cancelled {
+            self.service.note(clock::monotonic_ns() - taken_ns);
+        }
+        if let Ran::Panicked(text) = ran {
             PANICS.increment();
             let name = &self.config.name;
             self.sink.log(Level::Alert, format_args!("thread pool \"{name}\": a job panicked: {text}"));
@@ -266,7 +331,7 @@ fn grow(shared: &Arc<Shared>) {
     if shared.threads.word().load(Ordering::Relaxed) >= shared.threads_max {
         return;
     }
-    let now_ms = clearway_os::clock::monotonic_ms();
+    let now_ms = clock::monotonic_ms();
     if now_ms < shared.start_after_ms.load(Ordering::Relaxed)
         || shared.threads.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).is_err()
     {
@@ -432,14 +497,52 @@ mod tests {
         let pool = pool(1, 2, Arc::clone(&lines) as Arc<dyn Sink>);
         let (first, release) = hold(&pool);
         let (second, third) = (pool.submit(|_| 2), pool.submit(|_| 3));
-        assert_eq!(pool.waiting(), 2);
+        assert_eq!((pool.waiting(), pool.stats().pending), (2, 3));
         assert_eq!(block_on(pool.submit(|_| 4)), Err(Error::Overflow));
         assert_eq!(*lines.0.lock().unwrap(), ["error thread pool \"disk\" queue overflow: 2 tasks waiting"]);
-        assert!(OVERFLOWS.value() > before);
+        assert!(OVERFLOWS.value() > before && pool.stats().overflows == 1);
         drop(release);
         assert_eq!(block_on(first), Ok(()));
         assert_eq!((block_on(second), block_on(third)), (Ok(2), Ok(3)));
         assert_eq!(block_on(pool.submit(|_| 5)), Ok(5), "and goes on");
+        assert_eq!(pool.stats().pending, 0);
+    }
+
+    #[test]
+    fn without_a_queue_only_free_threads_take_jobs() {
+        let pool = pool(2, 0, Arc::new(Discard));
+        // Threads that were not started yet are free as well.
+        let (first, release) = hold(&pool);
+        let second = pool.submit(|_| 2);
+        let third = block_on(pool.submit(|_| 3));
+        assert!(matches!(third, Ok(3) | Err(Error::Overflow)), "the second may have ended: {third:?}");
+        assert_eq!(block_on(second), Ok(2));
+        for n in 0..1000 {
+            assert_eq!(block_on(pool.submit(move |_| n)), Ok(n), "a thread is free when a result is there");
+        }
+        let (fourth, held) = hold(&pool);
+        assert_eq!(block_on(pool.submit(|_| 5)), Err(Error::Overflow));
+        drop((release, held));
+        assert_eq!((block_on(first), block_on(fourth)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn waiting_and_working_are_timed() {
+        let pool = pool(1, 8, Arc::new(Discard));
+        let (first, release) = hold(&pool);
+        let (second, third) = (pool.submit(|_| 2), pool.submit(|_| 3));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        drop(third);
+        drop(release);
+        assert_eq!((block_on(first), block_on(second)), (Ok(()), Ok(2)));
+        assert!(pool.shutdown_and_wait(PATIENCE));
+        let stats = pool.stats();
+        assert_eq!((stats.queue_wait.count(), stats.service.count(), stats.pending), (3, 2, 0));
+        assert!(stats.queue_wait.sum_ns >= 40_000_000, "two of them waited: {stats:?}");
+        assert!(stats.service.sum_ns >= 20_000_000 && stats.threads == 0, "{stats:?}");
     }
 
     #[test]

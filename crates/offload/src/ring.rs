@@ -43,7 +43,7 @@ impl<T> Ring<T> {
     pub fn new(limit: usize) -> Self {
         let limit = limit.max(1);
         // Two at least: with one slot "full at p" and "free for p + 1" would be the same stamp.
-        let slots = limit.next_power_of_two().max(2);
+        let slots = limit.max(2);
         Self {
             tail: Apart(AtomicUsize::new(0)),
             head: Apart(AtomicUsize::new(0)),
@@ -125,8 +125,8 @@ impl<T> Ring<T> {
         self.len() == 0
     }
 
-    /// Whether `limit` positions before `tail` are taken. With a power of two the stamps say it alone,
-    /// and producers need not fetch the line that consumers write.
+    /// Whether `limit` positions before `tail` are taken. With as many slots as that the stamps say it
+    /// alone, and producers need not fetch the line that consumers write.
     fn is_at_limit(&self, tail: usize) -> bool {
         // Negative if `tail` is long out of date; the exchange fails then.
         let taken = || tail.wrapping_sub(self.head.0.load(Ordering::SeqCst)).cast_signed();
@@ -134,7 +134,8 @@ impl<T> Ring<T> {
     }
 
     fn slot(&self, position: usize) -> &Slot<T> {
-        &self.slots[position & (self.slots.len() - 1)]
+        // Positions would wrap after 2^64 entries.
+        &self.slots[position % self.slots.len()]
     }
 
     fn advance(&self, end: &AtomicUsize, from: usize) -> Result<(), usize> {

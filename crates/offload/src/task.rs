@@ -19,6 +19,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use clearway_os::clock;
+
 use crate::Blocking;
 use crate::cell::Turn;
 use crate::sync::{AtomicU32, Ordering};
@@ -94,6 +96,7 @@ where
     T: Send + 'static,
 {
     let job = Arc::new(Job {
+        submitted_ns: clock::monotonic_ns(),
         word: AtomicU32::new(QUEUED),
         job: Turn::new(Some(job)),
         result: Turn::new(None),
@@ -126,8 +129,22 @@ impl<T> Drop for Task<T> {
 
 /// The side of the pool.
 pub(crate) trait Run: Send + Sync {
-    /// Runs the job unless it was cancelled. Never panics; a panic of the job is given back as text.
-    fn run(&self, blocking: &Blocking) -> Result<(), String>;
+    /// When it was submitted, monotonic.
+    fn submitted_ns(&self) -> u64;
+
+    /// Runs the job unless it was cancelled; never panics. `done` is called before anybody learns of the
+    /// result.
+    fn run(&self, blocking: &Blocking, done: &dyn Fn()) -> Ran;
+}
+
+/// What became of a job that a thread took.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// Nobody wanted it any more.
+    Cancelled,
+    Finished,
+    /// What the panic said.
+    Panicked(String),
 }
 
 /// The side of the future.
@@ -137,6 +154,7 @@ trait Outcome<T>: Send + Sync {
 }
 
 struct Job<F, T> {
+    submitted_ns: u64,
     word: AtomicU32,
     job: Turn<F>,
     result: Turn<Result<T, Error>>,
@@ -160,25 +178,31 @@ where
     F: FnOnce(&Blocking) -> T + Send,
     T: Send,
 {
-    fn run(&self, blocking: &Blocking) -> Result<(), String> {
+    fn submitted_ns(&self) -> u64 {
+        self.submitted_ns
+    }
+
+    fn run(&self, blocking: &Blocking, done: &dyn Fn()) -> Ran {
         if !self.leave_queue(RUNNING) {
-            return Ok(());
+            done();
+            return Ran::Cancelled;
         }
         let job = self.job.take().expect("whoever leaves QUEUED owns the job");
         // What the job captured is consumed by it or dropped while it unwinds: nobody sees it again.
         let result = catch_unwind(AssertUnwindSafe(|| job(blocking)));
-        let (result, report) = match result {
-            Ok(value) => (Ok(value), Ok(())),
-            Err(panic) => (Err(Error::Panicked), Err(panic_text(panic.as_ref()))),
+        let (result, ran) = match result {
+            Ok(value) => (Ok(value), Ran::Finished),
+            Err(panic) => (Err(Error::Panicked), Ran::Panicked(panic_text(panic.as_ref()))),
         };
         self.result.put(result);
+        done();
         let before = self.word.fetch_or(DONE, Ordering::AcqRel);
         if before & WAKER != 0
             && let Some(waker) = self.waker.take()
         {
             waker.wake();
         }
-        report
+        ran
     }
 }
 
@@ -233,7 +257,7 @@ mod tests {
         let (run, mut task) = new(|_| 7);
         assert!(poll_once(&mut task).is_pending());
         assert!(poll_once(&mut task).is_pending());
-        run.run(&Blocking::on_this_thread()).unwrap();
+        run.run(&Blocking::on_this_thread(), &|| ());
         assert_eq!(poll_once(&mut task), Poll::Ready(Ok(7)));
     }
 
@@ -244,13 +268,13 @@ mod tests {
         let (run, task) = new(move |_| drop(captured));
         drop(task);
         assert_eq!(Arc::strong_count(&held), 1, "at once, not when a thread comes to it");
-        run.run(&Blocking::on_this_thread()).unwrap();
+        run.run(&Blocking::on_this_thread(), &|| ());
     }
 
     #[test]
     fn a_panic_is_an_error() {
         let (run, mut task) = new(|_| -> u8 { std::panic::panic_any(String::from("told")) });
-        assert_eq!(run.run(&Blocking::on_this_thread()), Err("told".to_owned()));
+        assert_eq!(run.run(&Blocking::on_this_thread(), &|| ()), Ran::Panicked("told".to_owned()));
         assert_eq!(poll_once(&mut task), Poll::Ready(Err(Error::Panicked)));
     }
 }

@@ -11,7 +11,8 @@ mod mounts;
 mod opened;
 mod recent;
 mod tally;
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests;
 
 use std::io;
