@@ -83,6 +83,11 @@ impl<T> Task<T> {
         Self(State::Refused(error))
     }
 
+    /// Lets the job run though nobody waits for it.
+    pub fn detach(mut self) {
+        self.0 = State::Finished;
+    }
+
     /// Cancels the job if nothing has started it; `false` if it runs or has run.
     pub(crate) fn cancel(&self) -> bool {
         matches!(&self.0, State::Submitted(job) if job.cancel())
@@ -269,6 +274,16 @@ mod tests {
         drop(task);
         assert_eq!(Arc::strong_count(&held), 1, "at once, not when a thread comes to it");
         run.run(&Blocking::on_this_thread(), &|| ());
+    }
+
+    #[test]
+    fn a_detached_job_is_run() {
+        let ran = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&ran);
+        let (run, task) = new(move |_| seen.store(true, Ordering::Relaxed));
+        task.detach();
+        assert_eq!(run.run(&Blocking::on_this_thread(), &|| ()), Ran::Finished);
+        assert!(ran.load(Ordering::Relaxed));
     }
 
     #[test]
