@@ -5,7 +5,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
+use rustix::io::Errno;
 
 /// `cachestat` has this number everywhere but on Alpha (Linux 6.5).
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -138,6 +139,57 @@ pub fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> 
     advise(file, offset, length, Advice::DontNeed)
 }
 
+/// Tells the kernel that the file will be read from its beginning to its end, so that it reads further
+/// ahead. Only notes that.
+///
+/// # Errors
+/// As posix_fadvise(2).
+pub fn expect_sequential(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::Sequential)?)
+}
+
+/// Has every read of the file pass the page cache from here on (`O_DIRECT`): by [`read_direct`] only.
+///
+/// # Errors
+/// As fcntl(2): EINVAL where the file system cannot do that.
+pub fn bypass(file: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?)
+}
+
+/// pread(2) of up to `count` bytes from `offset`, fewer only at the end of the file, where all places in
+/// the file and in memory are multiples of `alignment`, a power of two. **Blocks.**
+///
+/// # Errors
+/// As pread(2): EINVAL for an alignment that is too small for the disk.
+pub fn read_direct(file: BorrowedFd<'_>, offset: u64, count: usize, alignment: u32) -> io::Result<Vec<u8>> {
+    let step = u64::from(alignment.max(1));
+    let start = offset / step * step;
+    let skipped = (offset - start) as usize;
+    let length = (skipped + count).next_multiple_of(step as usize);
+    let mut buf = vec![0; length + step as usize];
+    let first = buf.as_ptr().align_offset(step as usize);
+    let room = &mut buf[first..first + length];
+    let (wanted, mut read) = (skipped + count, 0);
+    while read < wanted {
+        match rustix::io::pread(file, &mut room[read..], start + read as u64) {
+            Ok(0) => break,
+            Ok(size) => {
+                read += size;
+                // A part of a block is the end of the file: nothing behind it can be asked for.
+                if !size.is_multiple_of(step as usize) {
+                    break;
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    buf.truncate(first + read.min(wanted));
+    buf.drain(..(first + skipped).min(buf.len()));
+    Ok(buf)
+}
+
 /// sendfile(2) from `offset`, `count` bytes at most; 0 is the end of the file. **Blocks** where the file
 /// is not in memory. SIGPIPE must be ignored.
 ///
@@ -229,6 +281,24 @@ mod tests {
         let read = |offset, count| read_through(file.as_fd(), offset, count).unwrap();
         assert_eq!([read(0, SIZE * 2), read(5, SIZE), read(3, 0)], [SIZE, SIZE - 5, 0]);
         assert_eq!([read(0, 20_000), read(0, 16 << 10), read(SIZE as u64, 9)], [20_000, 16 << 10, 0]);
+    }
+
+    #[test]
+    fn a_file_is_read_past_the_cache_at_any_place() {
+        let file = file("read-direct");
+        let content: Vec<u8> = (0..10_000_u32).map(|at| (at / 7) as u8).collect();
+        rustix::fs::ftruncate(&file, content.len() as u64).unwrap();
+        rustix::io::pwrite(&file, &content, 0).unwrap();
+        if bypass(file.as_fd()).is_err() {
+            eprintln!("skipped: this file system always uses the cache");
+            return;
+        }
+        for (offset, count) in [(0, 10_000), (0, 512), (511, 2), (4095, 4098), (9_999, 1), (512, 20_000)] {
+            let read = read_direct(file.as_fd(), offset as u64, count, 4096).unwrap();
+            assert_eq!(read, content[offset..content.len().min(offset + count)], "{offset} {count}");
+        }
+        assert!(read_direct(file.as_fd(), 10_000, 5, 4096).unwrap().is_empty());
+        assert!(read_direct(file.as_fd(), 50_000, 5, 4096).unwrap().is_empty());
     }
 
     #[test]

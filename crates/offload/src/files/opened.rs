@@ -63,13 +63,13 @@ pub struct Learned {
 
 /// A part of a file that a pool thread has read into memory.
 #[derive(Clone, Debug)]
-pub struct Warmed(Range<u64>);
+pub struct Warmed(pub(super) Range<u64>);
 
 impl Warmed {
-    /// Which part.
+    /// Up to where the file is in memory now, bytes; not beyond where it was to begin: it ends there.
     #[must_use]
-    pub fn range(&self) -> Range<u64> {
-        self.0.clone()
+    pub fn end(&self) -> u64 {
+        self.0.end
     }
 }
 
@@ -179,6 +179,59 @@ impl Opened {
         let mut data = Vec::with_capacity(count);
         self.read_on_pool(offset, || read_fully(self.as_fd(), &mut data, offset, count))?;
         Ok(data)
+    }
+
+    /// What it is now: fstat(2), which does not wait where the file is not remote.
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub fn stat_again(&self) -> io::Result<Stat> {
+        stat::of(self.as_fd())
+    }
+
+    /// Whether what stat(2) says of it is the truth and its contents stay in memory: no file of a network
+    /// or of another process, as far as is known.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        if self.class() == Class::Unknown
+            && self.files.mode == Mode::Inline
+            && let Ok(magic) = stat::filesystem_magic(self.as_fd())
+        {
+            self.mount.set_class(Class::of_magic(magic));
+        }
+        matches!(self.class(), Class::Memory | Class::Telling | Class::Mute)
+    }
+
+    /// Has it read past the page cache from here on (`O_DIRECT`): by [`Opened::read_direct`] only.
+    ///
+    /// # Errors
+    /// As fcntl(2): EINVAL where the file system cannot do that.
+    pub fn set_direct(&self) -> io::Result<()> {
+        page_cache::bypass(self.as_fd())
+    }
+
+    /// Tells the kernel that it will be read from its beginning to its end.
+    ///
+    /// # Errors
+    /// As posix_fadvise(2).
+    pub fn expect_sequential(&self) -> io::Result<()> {
+        page_cache::expect_sequential(self.as_fd())
+    }
+
+    /// Reads up to `count` bytes from `offset` past the page cache, in places and sizes that are multiples
+    /// of `alignment`, a power of two: fewer only at the end of the file. **Blocks.**
+    ///
+    /// # Errors
+    /// As pread(2).
+    pub fn read_direct(
+        &self,
+        _: &Blocking,
+        offset: u64,
+        count: usize,
+        alignment: u32,
+    ) -> io::Result<Vec<u8>> {
+        let _reading = self.mount.reading();
+        page_cache::read_direct(self.as_fd(), offset, count, alignment)
     }
 
     pub(super) fn class(&self) -> Class {

@@ -70,6 +70,10 @@ fn open(files: Files, path: &Path) -> Opened {
     files.open_blocking(&blocking(), path, READ).unwrap()
 }
 
+fn range(warmed: Warmed) -> std::ops::Range<u64> {
+    warmed.0
+}
+
 fn forget(opened: &Opened) {
     fs::File::from(opened.as_fd().try_clone_to_owned().unwrap()).sync_all().unwrap();
     clearway_os::page_cache::forget(opened.as_fd(), 0, opened.stat().size).unwrap();
@@ -176,7 +180,7 @@ fn after_one_cold_part_a_response_does_not_ask_again() {
     let mut learned = Learned::default();
     assert!(!opened.is_warm(0, 100_000, &mut learned) && learned.is_cold);
     let half = opened.warm(&blocking(), 0, size).unwrap();
-    assert_eq!(half.range(), 0..COLD_READ_BYTES, "a part of what was asked for");
+    assert_eq!(range(half.clone()), 0..COLD_READ_BYTES, "a part of what was asked for");
     learned.note(half);
     assert!(opened.is_warm(70_000, COLD_READ_BYTES - 70_000, &mut learned));
     // Read behind its back, so only asking would tell.
@@ -209,12 +213,26 @@ fn a_hole_in_memory_is_found() {
 fn a_pool_thread_reads_whole_blocks_around_what_is_wanted() {
     let Some(scratch) = disk("blocks") else { return };
     let opened = open(Files::apart(Mode::Offload), &scratch.file("f", SIZE));
-    let read = |offset, count| opened.warm(&blocking(), offset, count).unwrap().range();
+    let read = |offset, count| range(opened.warm(&blocking(), offset, count).unwrap());
     assert_eq!(read(300_000, 1), 256 << 10..512 << 10);
     assert_eq!(read(SIZE as u64 - 1, 1), (SIZE as u64 - (256 << 10))..SIZE as u64);
     assert_eq!(read((1 << 20) - 1, 2 << 20), 768 << 10..(768 << 10) + COLD_READ_BYTES);
     let past = SIZE as u64 + (1 << 20);
     assert!(read(past, 10).is_empty());
+}
+
+#[test]
+fn what_is_read_past_the_page_cache_is_the_same() {
+    let Some(scratch) = disk("direct") else { return };
+    let size = 1_000_001;
+    let opened = open(Files::apart(Mode::Offload), &scratch.file("f", size));
+    forget(&opened);
+    opened.set_direct().unwrap();
+    for (offset, count) in [(0, size), (1, 4096), (4095, 2), (size as u64 - 5, 100), (8192, 8192), (7, 0)] {
+        let expected = &contents(size)[offset as usize..][..count.min(size - offset as usize)];
+        assert_eq!(opened.read_direct(&blocking(), offset, count, 4096).unwrap(), expected, "{offset}");
+    }
+    assert_eq!(opened.read_direct(&blocking(), size as u64 + 9000, 10, 512).unwrap(), b"");
 }
 
 #[test]
@@ -324,7 +342,7 @@ fn a_file_that_was_cut_says_so() {
     fs::File::options().write(true).open(scratch.0.join("f")).unwrap().set_len(4000).unwrap();
     assert_eq!(opened.read(&blocking(), 0, 10_000).unwrap().len(), 4000);
     assert!(is_cold(&opened.read_now(&mut Vec::new(), 0, 10_000)), "a pool thread finds out");
-    assert_eq!(opened.warm(&blocking(), 0, 10_000).unwrap().range(), 0..4000);
+    assert_eq!(opened.warm(&blocking(), 0, 10_000).unwrap().end(), 4000);
 }
 
 /// Runs a test of this binary that is otherwise ignored, in a mount namespace where `mounts` was run
