@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use clearway_base::date::http_date;
-use clearway_h1::{Known, name_hash};
+use clearway_h1::{Header, Known, name_hash};
 use clearway_net::PeerAddr;
 
 use crate::paths;
@@ -56,6 +56,19 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         doc: "A header of the request, by its name in lower case with `_` for `-`.",
         eval: header,
     },
+    variable!("http_user_agent", "`User-Agent` of the request, the first one.", |view, _, out| {
+        Presence::put(view.request.header(Known::UserAgent), out)
+    }),
+    variable!("http_referer", "`Referer` of the request.", |view, _, out| {
+        view.append_header(Known::Referer, out)
+    }),
+    variable!("http_host", "`Host` of the request.", |view, _, out| { view.append_header(Known::Host, out) }),
+    variable!("http_cookie", "`Cookie` of the request.", |view, _, out| {
+        view.append_header(Known::Cookie, out)
+    }),
+    variable!("http_x_forwarded_for", "`X-Forwarded-For` of the request.", |view, _, out| {
+        view.append_header(Known::XForwardedFor, out)
+    }),
     VariableSpec {
         name: "cookie_",
         kind: VariableKind::Prefix,
@@ -366,17 +379,37 @@ fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
+impl View<'_, '_> {
+    /// Appends the values of all lines with a header of the request.
+    pub fn append_header(&self, known: Known, out: &mut Vec<u8>) -> Presence {
+        if !self.request.parts.head.has(known) {
+            return Presence::NotFound;
+        }
+        let lines = self.request.parts.head.headers().iter().filter(|line| line.known == known);
+        append_lines(self, lines, if known == Known::Cookie { b"; " } else { b", " }, out)
+    }
+}
+
 /// The values of all lines with that header; `name` has `_` where the header has `-`.
 fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let name: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
     let request = view.request;
-    let separator: &[u8] = if Known::find(&name) == Known::Cookie { b"; " } else { b", " };
+    let lines = request.parts.head.find_named(request.received(), &name, name_hash(&name));
+    append_lines(view, lines, b", ", out)
+}
+
+fn append_lines<'a>(
+    view: &View<'_, '_>,
+    lines: impl Iterator<Item = &'a Header>,
+    separator: &[u8],
+    out: &mut Vec<u8>,
+) -> Presence {
     let mut presence = Presence::NotFound;
-    for line in request.parts.head.find_named(request.received(), &name, name_hash(&name)) {
+    for line in lines {
         if presence == Presence::Found {
             out.extend_from_slice(separator);
         }
-        presence = Presence::put(Some(request.bytes(line.value)), out);
+        presence = Presence::put(Some(view.request.bytes(line.value)), out);
     }
     presence
 }
