@@ -5,12 +5,18 @@
 
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use clearway_os::open::Links;
+use clearway_os::stat::{self, Stat};
+use rustix::fs::{Mode, OFlags, RawDir, Timespec, Timestamps};
 
 use crate::Blocking;
+
+/// What is read of a directory at once, bytes: some hundred names.
+const DIRECTORY_BUFFER_BYTES: usize = 32 << 10;
 
 /// What a path turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,18 @@ impl Kind {
     }
 }
 
+impl From<rustix::fs::FileType> for EntryKind {
+    fn from(kind: rustix::fs::FileType) -> Self {
+        match kind {
+            rustix::fs::FileType::RegularFile => Self::Known(Kind::Regular),
+            rustix::fs::FileType::Directory => Self::Known(Kind::Directory),
+            rustix::fs::FileType::Symlink => Self::Link,
+            rustix::fs::FileType::Unknown => Self::Unknown,
+            _ => Self::Known(Kind::Other),
+        }
+    }
+}
+
 impl From<FileType> for Kind {
     fn from(kind: FileType) -> Self {
         match kind {
@@ -67,8 +85,19 @@ pub struct Opened {
 pub struct Entry {
     /// Without the directory; any bytes but NUL and slash.
     pub name: Vec<u8>,
-    /// Of the name itself: a symbolic link is `Other`.
-    pub kind: Kind,
+    /// As far as the directory itself says.
+    pub kind: EntryKind,
+}
+
+/// What a directory says of a name in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// What it is.
+    Known(Kind),
+    /// A symbolic link.
+    Link,
+    /// Not every file system tells: stat(2) does.
+    Unknown,
 }
 
 /// Opens for reading and says what it is, following symbolic links.
@@ -110,21 +139,33 @@ pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<
     Ok(data)
 }
 
-/// The names in a directory without `.` and `..`, in the file system's order, `limit` at most.
+/// The names in an open directory without `.` and `..`, in the file system's order, `limit` at most. From
+/// where the descriptor stands, which is the beginning after it was opened.
 ///
 /// # Errors
-/// As open(2) and getdents(2).
-pub fn read_dir(_: &Blocking, path: &Path, limit: usize) -> io::Result<Vec<Entry>> {
-    #[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool thread")]
-    let entries = fs::read_dir(path)?;
-    entries
-        .take(limit)
-        .map(|entry| {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            Ok(Entry { kind: Kind::from(kind), name: entry.file_name().into_vec() })
-        })
-        .collect()
+/// As getdents(2).
+pub fn read_dir(_: &Blocking, directory: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<Entry>> {
+    let mut buf = Vec::with_capacity(DIRECTORY_BUFFER_BYTES);
+    let mut names = RawDir::new(directory, buf.spare_capacity_mut());
+    let mut entries = Vec::new();
+    while entries.len() < limit
+        && let Some(entry) = names.next()
+    {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            entries.push(Entry { name: name.to_vec(), kind: entry.file_type().into() });
+        }
+    }
+    Ok(entries)
+}
+
+/// What is behind a name in an open directory.
+///
+/// # Errors
+/// As statx(2).
+pub fn stat_at(_: &Blocking, directory: BorrowedFd<'_>, name: &Path, links: Links) -> io::Result<Stat> {
+    stat::of_path(Some(directory), name, links)
 }
 
 /// The absolute path without symbolic links.
@@ -160,6 +201,47 @@ pub fn write(_: &Blocking, mut file: &File, data: &[u8]) -> io::Result<()> {
     file.write_all(data)
 }
 
+/// Writes all of `data` at `offset`, wherever the file stands.
+///
+/// # Errors
+/// As pwrite(2), except EINTR; some of the data may have been written.
+pub fn write_at(_: &Blocking, file: &File, data: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(data, offset)
+}
+
+/// Makes a directory, with `mode` less the umask.
+///
+/// # Errors
+/// As mkdir(2).
+pub fn make_dir(_: &Blocking, path: &Path, mode: u32) -> io::Result<()> {
+    Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?)
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// As rmdir(2).
+pub fn remove_dir(_: &Blocking, path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::rmdir(path)?)
+}
+
+/// Gives an open file its access rights, whatever the umask.
+///
+/// # Errors
+/// As fchmod(2).
+pub fn set_mode(_: &Blocking, file: &File, mode: u32) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+}
+
+/// Sets when an open file was changed, and read, to full seconds since the epoch.
+///
+/// # Errors
+/// As futimens(3).
+pub fn set_modified(_: &Blocking, file: &File, seconds: i64) -> io::Result<()> {
+    let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    Ok(rustix::fs::futimens(file, &Timestamps { last_access: at, last_modification: at })?)
+}
+
 /// Renames within a file system, replacing what is there.
 ///
 /// # Errors
@@ -187,6 +269,7 @@ fn open_to_write(path: &Path, how: OFlags, mode: u32) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     /// A directory of the test's own, removed at its end.
     struct Scratch(PathBuf);
@@ -206,6 +289,10 @@ mod tests {
         }
     }
 
+    fn opened_to_write(path: &Path) -> File {
+        open_to_write(path, OFlags::empty(), 0).unwrap()
+    }
+
     #[test]
     fn a_file_goes_through_its_life() {
         let (scratch, b) = (Scratch::new("life"), &Blocking::on_this_thread());
@@ -219,11 +306,8 @@ mod tests {
         assert_eq!(read(b, &opened.file, 7, 3).unwrap(), b"wor");
         assert_eq!(read(b, &opened.file, 12, 3).unwrap(), b"");
         assert_eq!(read(b, &opened.file, 0, 0).unwrap(), b"");
-        assert_eq!(
-            read_dir(b, &scratch.0, 10).unwrap(),
-            [Entry { name: b"second".to_vec(), kind: Kind::Regular }]
-        );
-        assert_eq!(read_dir(b, &scratch.0, 0).unwrap(), []);
+        write_at(b, &opened_to_write(&second), b"J", 0).unwrap();
+        assert_eq!(read(b, &opened.file, 0, 2).unwrap(), b"Je");
         unlink(b, &second).unwrap();
         assert_eq!(open(b, &second).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(open(b, &scratch.0).unwrap().kind, Kind::Directory);
@@ -237,8 +321,58 @@ mod tests {
         std::os::unix::fs::symlink("file", &link).unwrap();
         assert_eq!(open(b, &link).unwrap().kind, Kind::Regular);
         assert_eq!(realpath(b, &link).unwrap(), realpath(b, &file).unwrap());
-        let kinds: Vec<Kind> = read_dir(b, &scratch.0, 10).unwrap().into_iter().map(|e| e.kind).collect();
-        assert!(kinds.contains(&Kind::Other), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_directory_says_what_is_in_it() {
+        let (scratch, b) = (Scratch::new("list"), &Blocking::on_this_thread());
+        create(b, &scratch.0.join("file"), 0o600).unwrap();
+        make_dir(b, &scratch.0.join("dir"), 0o700).unwrap();
+        std::os::unix::fs::symlink("file", scratch.0.join("link")).unwrap();
+        let list = |limit| {
+            let mut list = read_dir(b, open(b, &scratch.0).unwrap().file.as_fd(), limit).unwrap();
+            list.sort_by(|one, other| one.name.cmp(&other.name));
+            list
+        };
+        let known = [EntryKind::Known(Kind::Directory), EntryKind::Known(Kind::Regular), EntryKind::Link];
+        for (entry, (name, kind)) in
+            list(10).iter().zip([&b"dir"[..], b"file", b"link"].into_iter().zip(known))
+        {
+            assert_eq!(entry.name, name);
+            assert!(entry.kind == kind || entry.kind == EntryKind::Unknown, "{entry:?}");
+        }
+        assert_eq!([list(10).len(), list(2).len(), list(0).len()], [3, 2, 0]);
+        let directory = open(b, &scratch.0).unwrap().file;
+        let stat = |links| stat_at(b, directory.as_fd(), Path::new("link"), links).unwrap();
+        assert_eq!(Kind::of_mode(stat(Links::Follow).mode), Kind::Regular);
+        assert_eq!(Kind::of_mode(stat(Links::NotLast).mode), Kind::Other);
+        let error = remove_dir(b, &scratch.0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        remove_dir(b, &scratch.0.join("dir")).unwrap();
+        assert!(read_dir(b, open(b, &scratch.0.join("file")).unwrap().file.as_fd(), 1).is_err());
+    }
+
+    #[test]
+    fn a_long_directory_is_read_to_its_end() {
+        let (scratch, b) = (Scratch::new("long"), &Blocking::on_this_thread());
+        for n in 0..1500 {
+            create(b, &scratch.0.join(format!("{n:060}")), 0o600).unwrap();
+        }
+        let list = read_dir(b, open(b, &scratch.0).unwrap().file.as_fd(), usize::MAX).unwrap();
+        let names: std::collections::BTreeSet<_> = list.into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names.len(), 1500);
+    }
+
+    #[test]
+    fn rights_and_times_are_set() {
+        let (scratch, b) = (Scratch::new("set"), &Blocking::on_this_thread());
+        let path = scratch.0.join("file");
+        let file = create(b, &path, 0o600).unwrap();
+        set_mode(b, &file, 0o666).unwrap();
+        set_modified(b, &file, 1_000_000_000).unwrap();
+        let stat =
+            stat_at(b, open(b, &scratch.0).unwrap().file.as_fd(), Path::new("file"), Links::Follow).unwrap();
+        assert_eq!((stat.mode & 0o777, stat.modified.seconds), (0o666, 1_000_000_000));
     }
 
     #[test]

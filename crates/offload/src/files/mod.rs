@@ -27,7 +27,7 @@ use clearway_os::stat::{self, Stat};
 use rustix::io::Errno;
 
 use crate::Blocking;
-use mounts::{Class, Mounts};
+use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
 pub use opened::{COLD_READ_BYTES, Learned, Opened, Warmed};
@@ -205,7 +205,10 @@ impl Files {
     }
 
     fn wait_for(self, blocking: &Blocking, at: Option<&Opened>, path: &Path, how: How) -> io::Result<Opened> {
-        let fd = open::open(at.map(AsFd::as_fd), path, how, Walk::Full)?;
+        let fd = {
+            let _opening = InFlight::new(&self.policy.opens);
+            open::open(at.map(AsFd::as_fd), path, how, Walk::Full)?
+        };
         let mut opened = self.look(fd)?;
         opened.learn_class(blocking)?;
         if opened.class() == Class::Remote {
@@ -235,6 +238,8 @@ struct Policy {
     has_remote: AtomicBool,
     /// The kernel, or a sandbox, has no openat2.
     no_cached_walk: AtomicBool,
+    /// Pool threads that look up names, on whatever mount.
+    opens: AtomicU32,
     /// Effective user as far as it was asked for.
     euid: AtomicU32,
 }
@@ -252,6 +257,7 @@ impl Policy {
             ranges: Ranges::new(),
             has_remote: AtomicBool::new(false),
             no_cached_walk: AtomicBool::new(false),
+            opens: AtomicU32::new(0),
             euid: AtomicU32::new(NOBODY_YET),
         }
     }
@@ -297,6 +303,11 @@ impl Policy {
             }
             _ => false,
         }
+    }
+
+    /// Whether starting to read from a mount might wait for those who read already.
+    fn is_busy(&self, mount: &Mount, now_ms: u32) -> bool {
+        self.opens.load(Ordering::Relaxed) >= BUSY_READS || mount.is_busy(now_ms)
     }
 
     /// Whether the process may ask for the cached pages of a file of `uid`.

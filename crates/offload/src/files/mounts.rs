@@ -17,7 +17,7 @@ const REACH: usize = 8;
 const UNIQUE_FROM: u64 = 1 << 31;
 /// With so many reads of pool threads under way a disk may have no room for more: starting one, which
 /// is what asking about a cold page does, would wait.
-const BUSY_READS: u32 = 4;
+pub(super) const BUSY_READS: u32 = 4;
 /// After an answer was late, only what is surely in memory is asked about for so long, ms.
 const LATE_FOR_MS: u32 = 1000;
 
@@ -109,16 +109,22 @@ impl Mount {
     }
 
     /// A pool thread reads until the result is dropped.
-    pub(super) fn reading(&self) -> Reading<'_> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        Reading(&self.reads)
+    pub(super) fn reading(&self) -> InFlight<'_> {
+        InFlight::new(&self.reads)
     }
 }
 
-/// See [`Mount::reading`].
-pub(super) struct Reading<'a>(&'a AtomicU32);
+/// Counts something as under way until it is dropped.
+pub(super) struct InFlight<'a>(&'a AtomicU32);
 
-impl Drop for Reading<'_> {
+impl<'a> InFlight<'a> {
+    pub(super) fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -282,15 +282,17 @@ impl Opened {
         outcome
     }
 
+    fn is_busy(&self, now_ms: u32) -> bool {
+        self.files.policy.is_busy(self.mount, now_ms)
+    }
+
     /// Asks the kernel, if that is safe.
     fn ask(&self, range: &Range<u64>, now_ms: u32) -> Outcome {
         let since_ms = clock::coarse_ms();
         let counted = self.are_all_pages_there(range);
         let outcome = match counted {
             Some(false) => Outcome::Cold,
-            None if self.mount.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => {
-                Outcome::Offloaded
-            }
+            None if self.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => Outcome::Offloaded,
             // Pages that are still being read were counted too; the last one is read last.
             Some(true) => self.probe([range.end - 1]),
             None => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
@@ -342,7 +344,7 @@ impl Opened {
             Class::Unknown | Class::Remote => None,
             Class::Mute => self.is_trusted(range, MUTE, now_ms).then_some(Read::AnyWay),
             Class::Telling => {
-                let is_safe = !self.mount.is_busy(now_ms)
+                let is_safe = !self.is_busy(now_ms)
                     || self.is_trusted(range, LIKELY, now_ms)
                     || self.are_all_pages_there(range) == Some(true);
                 is_safe.then_some(Read::Cached)

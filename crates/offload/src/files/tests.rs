@@ -249,6 +249,9 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     done(hot.read_now(&mut Vec::new(), 0, 9000));
     assert!(hot.is_warm(0, 9000, &mut Learned::default()));
     drop(reading);
+    let opening: Vec<_> = (0..4).map(|_| mounts::InFlight::new(&files.policy.opens)).collect();
+    assert!(is_cold(&other.read_now(&mut Vec::new(), 0, 9000)));
+    drop(opening);
     assert!(other.is_warm(0, 9000, &mut Learned::default()));
 }
 
