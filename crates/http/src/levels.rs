@@ -22,6 +22,21 @@ pub enum Level {
 pub trait Conf: Default + Send + Sync + 'static {
     /// Takes from the enclosing level what this one leaves open. Enclosing levels are merged first.
     fn merge(&mut self, parent: &Self);
+
+    /// `merge` for the block of an `if`, which also has the handler of the location around it unless it
+    /// has one of its own.
+    fn merge_if(&mut self, parent: &Self) {
+        self.merge(parent);
+    }
+}
+
+/// What a level is to the one around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nesting {
+    /// A level of its own.
+    Level,
+    /// The block of an `if` in it.
+    If,
 }
 
 /// Names a module's configuration type at a level. Always a `static`.
@@ -52,7 +67,7 @@ pub trait ConfSlot: Sync {
     /// Puts an object with its defaults into a level's slot.
     fn create(&self, confs: &mut Confs);
     /// Completes the object of one level from that of the enclosing one.
-    fn merge(&self, confs: &mut Confs, parent: &Confs);
+    fn merge(&self, confs: &mut Confs, parent: &Confs, nesting: Nesting);
 }
 
 impl<T: Conf> ConfSlot for ConfKey<T> {
@@ -68,9 +83,13 @@ impl<T: Conf> ConfSlot for ConfKey<T> {
         confs.slots[index] = Some(Box::new(T::default()));
     }
 
-    fn merge(&self, confs: &mut Confs, parent: &Confs) {
+    fn merge(&self, confs: &mut Confs, parent: &Confs, nesting: Nesting) {
         let parent = parent.find(self).expect("the enclosing level was created with the same modules");
-        confs.find_mut(self).expect("created").merge(parent);
+        let conf = confs.find_mut(self).expect("created");
+        match nesting {
+            Nesting::Level => conf.merge(parent),
+            Nesting::If => conf.merge_if(parent),
+        }
     }
 }
 
@@ -92,8 +111,23 @@ impl Confs {
 
     /// Completes every object from the enclosing place of the same level.
     pub fn merge(&mut self, parent: &Self, level: Level, slots: &[&'static dyn ConfSlot]) {
+        self.merge_slots(parent, level, slots, Nesting::Level);
+    }
+
+    /// The same for the block of an `if` in a location.
+    pub(crate) fn merge_if(&mut self, parent: &Self, slots: &[&'static dyn ConfSlot]) {
+        self.merge_slots(parent, Level::Location, slots, Nesting::If);
+    }
+
+    fn merge_slots(
+        &mut self,
+        parent: &Self,
+        level: Level,
+        slots: &[&'static dyn ConfSlot],
+        nesting: Nesting,
+    ) {
         for slot in slots.iter().filter(|slot| slot.level() == level) {
-            slot.merge(self, parent);
+            slot.merge(self, parent, nesting);
         }
     }
 

@@ -46,7 +46,7 @@ pub use connection::serve;
 pub use core_directives::{msec, set};
 pub use core_variables::NGINX_VERSION;
 pub use generation::{Generation, GenerationParts, Listener};
-pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level};
+pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 pub use listen::{LocalAddress, Socket};
 pub use load::{Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Services};
 pub use module::{FilterSpec, Module, context};

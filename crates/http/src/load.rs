@@ -16,7 +16,7 @@ use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
 
 use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
-use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level};
+use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
 use crate::module::{Module, context};
@@ -151,6 +151,7 @@ struct LocationDraft {
     core: CoreLocation,
     confs: Confs,
     form: LocationForm,
+    nesting: Nesting,
     children: locations::Builder<LocationId>,
     pos: Option<Pos>,
 }
@@ -180,6 +181,7 @@ impl Load {
             core,
             confs: Confs::create(Level::Location, &slots),
             form: LocationForm::Outside,
+            nesting: Nesting::Level,
             children: locations::Builder::new(),
             pos: None,
         };
@@ -262,6 +264,14 @@ impl Load {
     /// A name that is something else already.
     pub fn bind_names(&mut self, regex: &mut Regex) -> Result<(), String> {
         self.variables.bind(regex, &self.specs)
+    }
+
+    /// Whether `define_variable` will take a name.
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn check_variable(&mut self, name: &[u8]) -> Result<(), String> {
+        self.variables.check(name, &self.specs)
     }
 
     /// Gives a variable a meaning of the configuration's own (`map`).
@@ -382,6 +392,7 @@ impl Load {
         let outer = load.location;
         let (name, form) = (load.locations[outer].name.clone(), load.locations[outer].form);
         let inner = load.begin_location(outer, name, form, directive);
+        load.locations[inner].nesting = Nesting::If;
         load.location = inner;
         scope.block(directive, context)?;
         scope.conf.location = outer;
@@ -410,6 +421,7 @@ impl Load {
             core: CoreLocation::new(root),
             confs: Confs::create(Level::Location, &self.slots),
             form,
+            nesting: Nesting::Level,
             children: locations::Builder::new(),
             pos: Some(directive.pos.clone()),
         });
@@ -464,7 +476,10 @@ impl Load {
             let (outer, inner) = locations.split_at_mut(index);
             let (parent, draft) = (&outer[inner[0].parent], &mut inner[0]);
             draft.core.merge(&parent.core);
-            draft.confs.merge(&parent.confs, Level::Location, slots);
+            match draft.nesting {
+                Nesting::Level => draft.confs.merge(&parent.confs, Level::Location, slots),
+                Nesting::If => draft.confs.merge_if(&parent.confs, slots),
+            }
         }
     }
 

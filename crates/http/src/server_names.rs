@@ -210,9 +210,15 @@ impl<T: Copy> Builder<T> {
             [b'*', b'.', bare @ ..] if !bare.is_empty() => self.add_head(bare, Bare::Excluded, value),
             [bare @ .., b'.', b'*'] if !bare.is_empty() => insert_new(&mut self.names.tails, bare, value),
             _ if stars > 0 => return Err(InvalidWildcard),
-            _ => self.exact_taken.insert(name.into()) && insert_new(&mut self.names.exact, name, value),
+            _ => return Ok(self.add_exact(name, value)),
         };
         Ok(if added { Added::New } else { Added::Conflicting })
+    }
+
+    /// Adds a name in lower case in which a star is a star.
+    pub fn add_exact(&mut self, name: &[u8], value: T) -> Added {
+        let added = self.exact_taken.insert(name.into()) && insert_new(&mut self.names.exact, name, value);
+        if added { Added::New } else { Added::Conflicting }
     }
 
     /// Adds an expression; they are tried in this order.

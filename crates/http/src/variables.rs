@@ -239,6 +239,14 @@ impl VariableNames {
         let Ok(()) = regex.bind_names(|name| Ok::<_, Infallible>(self.id(name.as_bytes()).0));
     }
 
+    /// Whether `define` will take a name.
+    ///
+    /// # Errors
+    /// As `define`.
+    pub(crate) fn check(&mut self, name: &[u8], specs: Specs<'_>) -> Result<(), String> {
+        self.claim(name, specs).map(|_| ())
+    }
+
     /// Gives a name a meaning of the configuration's own, in place of what it was before.
     ///
     /// # Errors
@@ -416,6 +424,14 @@ impl Variables {
         }
     }
 
+    /// Works out what is kept for the rest of the request, if that has not been done.
+    fn prepare<'c>(&'c self, id: VariableId, view: &View<'_, 'c>) {
+        let binding = &self.bindings[id.0 as usize];
+        if binding.keep == Keep::Request && view.request.values.find(id).is_none() {
+            self.value(id, view);
+        }
+    }
+
     /// The value of a variable: borrowed where it is a text of the configuration.
     fn value<'c>(&'c self, id: VariableId, view: &View<'_, 'c>) -> Option<Text<'c>> {
         let binding = &self.bindings[id.0 as usize];
@@ -455,11 +471,24 @@ fn compute<'c>(computed: &'c dyn Computed, name: &[u8], view: &View<'_, 'c>) -> 
 pub struct Value {
     template: Template<VariableId>,
     literal: Option<Bytes>,
+    order: Order,
+}
+
+/// When the variables of a value are worked out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// In their turn.
+    InTurn,
+    /// All of them first. It makes a difference where there is a `$1` as well and a variable comes from
+    /// an expression: as in nginx, that one's groups are meant everywhere in the value.
+    First,
 }
 
 impl Value {
     fn new(template: Template<VariableId>) -> Self {
-        Self { literal: template.as_literal(), template }
+        let has_variables = template.parts().iter().any(|part| matches!(part, Part::Variable(_)));
+        let order = if has_variables && template.has_captures() { Order::First } else { Order::InTurn };
+        Self { literal: template.as_literal(), template, order }
     }
 
     /// A value without variables.
@@ -493,6 +522,13 @@ impl Value {
     }
 
     fn append_parts(&self, view: &View<'_, '_>, quote: Quote, out: &mut Vec<u8>) {
+        if self.order == Order::First {
+            for part in self.template.parts() {
+                if let Part::Variable(id) = part {
+                    view.request.variables().prepare(*id, view);
+                }
+            }
+        }
         for part in self.template.parts() {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
