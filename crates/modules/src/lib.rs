@@ -4,13 +4,18 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+mod cidr;
 pub mod client_body;
+pub mod empty_gif;
 pub mod files;
+pub mod geo;
 pub mod index;
 pub mod limit_req;
+pub mod map;
 mod not_modified;
 pub mod realpath;
 pub mod rewrite;
+pub mod split_clients;
 pub mod static_files;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -2,8 +2,8 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, client_body, files, index, limit_req, realpath, rewrite};
-use clearway_modules::{static_files, try_files};
+use clearway_modules::{access_log, client_body, empty_gif, files, geo, index, limit_req, map};
+use clearway_modules::{realpath, rewrite, split_clients, static_files, try_files};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -12,11 +12,15 @@ pub(crate) const MODULES: &[&Module] = &[
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &rewrite::REWRITE,
+    &map::MAP,
+    &geo::GEO,
+    &split_clients::SPLIT_CLIENTS,
     &limit_req::LIMIT_REQ,
     &try_files::TRY_FILES,
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
+    &empty_gif::EMPTY_GIF,
     &index::INDEX,
     &static_files::STATIC_FILES,
     &access_log::ACCESS_LOG,

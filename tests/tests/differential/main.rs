@@ -12,6 +12,7 @@ mod keepalive;
 mod listen;
 mod location;
 mod malformed;
+mod map;
 mod returns;
 mod rewrite;
 mod server_name;

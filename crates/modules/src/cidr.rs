@@ -1,0 +1,240 @@
+//! Addresses and networks as nginx reads them, and the address behind trusted proxies. Pure functions,
+//! run at load and on loops.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use clearway_base::units;
+
+/// An address in text. IPv4 is four numbers of any length between dots, of which any may be missing; as in
+/// nginx `255.255.255.255` is none.
+pub(crate) fn parse_ip(text: &[u8]) -> Option<IpAddr> {
+    if let Some(ip) = parse_ipv4(text) {
+        return Some(IpAddr::V4(ip));
+    }
+    std::str::from_utf8(text).ok()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+}
+
+/// An IPv4 address in text, as in `parse_ip`.
+pub(crate) fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0_u8; 4];
+    let mut parts = text.split(|&byte| byte == b'.');
+    for octet in &mut octets {
+        for digit in parts.next()? {
+            let digit = digit.checked_sub(b'0').filter(|&digit| digit <= 9)?;
+            *octet = octet.checked_mul(10)?.checked_add(digit)?;
+        }
+    }
+    let ip = Ipv4Addr::from(octets);
+    (parts.next().is_none() && ip != Ipv4Addr::BROADCAST).then_some(ip)
+}
+
+/// An address in text that a port may follow; IPv6 may, and with a port must, stand in brackets.
+pub(crate) fn parse_ip_port(text: &[u8]) -> Option<IpAddr> {
+    if let Some(ip) = parse_ip(text) {
+        return Some(ip);
+    }
+    let (ip, rest) = match text.strip_prefix(b"[") {
+        Some(inner) => {
+            let (ip, rest) = inner.split_at(memchr::memchr(b']', inner)?);
+            (ip, &rest[1..])
+        }
+        None => text.split_at(memchr::memchr(b':', text)?),
+    };
+    if rest.is_empty() {
+        return parse_ip(ip);
+    }
+    let port = units::parse_number(rest.strip_prefix(b":")?)?;
+    parse_ip(ip).filter(|_| (1..=65_535).contains(&port))
+}
+
+/// A network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cidr {
+    /// Its first address.
+    pub(crate) ip: IpAddr,
+    /// How many bits of it count.
+    pub(crate) prefix_bits: u8,
+}
+
+/// Whether a network was written with bits behind its prefix, which is worth a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LowBits {
+    Clear,
+    Ignored,
+}
+
+impl Cidr {
+    /// A network in text, `ADDRESS[/BITS]`.
+    pub(crate) fn parse(text: &[u8]) -> Option<(Self, LowBits)> {
+        let (ip, bits) = match memchr::memchr(b'/', text) {
+            Some(slash) => (&text[..slash], Some(&text[slash + 1..])),
+            None => (text, None),
+        };
+        let ip = parse_ip(ip)?;
+        let max_bits = if ip.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            Some(bits) => units::parse_number(bits).filter(|&bits| bits <= max_bits)?,
+            None => max_bits,
+        };
+        let network = Self { ip, prefix_bits: bits as u8 }.masked();
+        Some((network, if network.ip == ip { LowBits::Clear } else { LowBits::Ignored }))
+    }
+
+    fn masked(self) -> Self {
+        let shift = |width: u32| width - u32::from(self.prefix_bits);
+        let ip = match self.ip {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(shift(32)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask))
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(shift(128)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+            }
+        };
+        Self { ip, ..self }
+    }
+
+    /// Whether an address is in it. An IPv4 address in IPv6 is taken as IPv4.
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        ip.is_ipv4() == self.ip.is_ipv4() && Self { ip, ..*self }.masked().ip == self.ip
+    }
+}
+
+/// How far a chain of proxies is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// To whom the last one names.
+    Last,
+    /// To the first who is not trusted.
+    Untrusted,
+}
+
+/// Follows the addresses in `lines` (those of `X-Forwarded-For`, in their order) from the last one on, as
+/// long as whoever names them is in one of the networks. `ip` is who sent the request.
+pub(crate) fn forwarded<'a>(
+    mut ip: IpAddr,
+    lines: impl DoubleEndedIterator<Item = &'a [u8]>,
+    trusted: &[Cidr],
+    depth: Depth,
+) -> IpAddr {
+    for line in lines.rev() {
+        let mut rest = line;
+        loop {
+            if !trusted.iter().any(|network| network.contains(ip)) {
+                return ip;
+            }
+            let Some((before, named)) = take_last(rest) else { return ip };
+            ip = named;
+            rest = before;
+            if depth == Depth::Last {
+                return ip;
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    ip
+}
+
+/// The last address of a list and what stands before it.
+fn take_last(list: &[u8]) -> Option<(&[u8], IpAddr)> {
+    let is_separator = |byte: &u8| matches!(byte, b' ' | b',');
+    let end = list.iter().rposition(|byte| !is_separator(byte))? + 1;
+    // A separator at the very front belongs to the address, which makes it none.
+    let start = list[1..end].iter().rposition(is_separator).map_or(0, |at| at + 2);
+    let ip = parse_ip_port(&list[start..end])?;
+    Some((&list[..start.saturating_sub(1)], ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses_as_in_nginx() {
+        for (text, parsed) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("010.0.0.001", "10.0.0.1"),
+            ("1..2.3", "1.0.2.3"),
+            ("...", "0.0.0.0"),
+            ("::1", "::1"),
+            ("::ffff:1.2.3.4", "::ffff:1.2.3.4"),
+        ] {
+            assert_eq!(parse_ip(text.as_bytes()), Some(ip(parsed)), "{text}");
+        }
+        for text in
+            ["", "1.2.3", "1.2.3.4.5", "256.0.0.1", "1.2.3.x", "255.255.255.255", "::x", "[::1]", "\u{e9}"]
+        {
+            assert_eq!(parse_ip(text.as_bytes()), None, "{text}");
+        }
+        for (text, parsed) in [
+            ("127.0.0.1:80", Some("127.0.0.1")),
+            ("127.0.0.1", Some("127.0.0.1")),
+            ("[::1]:8", Some("::1")),
+            ("[::1]", Some("::1")),
+            ("[1.2.3.4]", Some("1.2.3.4")),
+            ("::1", Some("::1")),
+            ("127.0.0.1:0", None),
+            ("127.0.0.1:65536", None),
+            ("127.0.0.1:", None),
+            ("[::1]8", None),
+            ("[::1", None),
+            ("unix:", None),
+        ] {
+            assert_eq!(parse_ip_port(text.as_bytes()), parsed.map(ip), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_have_their_addresses() {
+        let parse = |text: &str| Cidr::parse(text.as_bytes());
+        let network = |text: &str| parse(text).unwrap().0;
+        assert!(network("10.0.0.0/8").contains(ip("10.255.0.1")));
+        assert!(network("10.0.0.0/8").contains(ip("::ffff:10.1.1.1")));
+        assert!(!network("10.0.0.0/8").contains(ip("11.0.0.1")));
+        assert!(network("0.0.0.0/0").contains(ip("11.0.0.1")) && !network("0.0.0.0/0").contains(ip("::1")));
+        assert!(network("2001:db8::/33").contains(ip("2001:db8:7fff::1")));
+        assert!(!network("2001:db8::/33").contains(ip("2001:db8:8000::1")));
+        assert!(network("::1").contains(ip("::1")) && !network("::1").contains(ip("::2")));
+        assert_eq!(parse("10.1.2.3/8").unwrap(), (network("10.0.0.0/8"), LowBits::Ignored));
+        assert_eq!(parse("10.0.0.0/8").unwrap().1, LowBits::Clear);
+        for text in ["10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/x", "x/8", "/8", "10.0.0.0/-1"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn proxies_are_followed_as_far_as_they_are_trusted() {
+        let trusted = [Cidr::parse(b"127.0.0.0/8").unwrap().0, Cidr::parse(b"10.0.0.0/8").unwrap().0];
+        let follow = |lines: &[&str], depth| {
+            forwarded(ip("127.0.0.1"), lines.iter().map(|line| line.as_bytes()), &trusted, depth).to_string()
+        };
+        for (lines, last, untrusted) in [
+            (&["1.1.1.1"][..], "1.1.1.1", "1.1.1.1"),
+            (&["1.1.1.1, 10.0.0.1"], "10.0.0.1", "1.1.1.1"),
+            (&["1.1.1.1,2.2.2.2 , 10.0.0.1 ,"], "10.0.0.1", "2.2.2.2"),
+            (&["1.1.1.1", "10.0.0.1"], "10.0.0.1", "1.1.1.1"),
+            (&["10.0.0.2", "10.0.0.1"], "10.0.0.1", "10.0.0.2"),
+            (&["1.1.1.1, x, 10.0.0.1"], "10.0.0.1", "10.0.0.1"),
+            (&["x"], "127.0.0.1", "127.0.0.1"),
+            (&[",1.1.1.1"], "127.0.0.1", "127.0.0.1"),
+            (&[""], "127.0.0.1", "127.0.0.1"),
+            (&[" , "], "127.0.0.1", "127.0.0.1"),
+            (&[], "127.0.0.1", "127.0.0.1"),
+        ] {
+            assert_eq!(follow(lines, Depth::Last), last, "{lines:?}");
+            assert_eq!(follow(lines, Depth::Untrusted), untrusted, "{lines:?}");
+        }
+        assert_eq!(
+            forwarded(ip("9.9.9.9"), [&b"1.1.1.1"[..]].into_iter(), &trusted, Depth::Last),
+            ip("9.9.9.9")
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! `empty_gif`: a transparent picture of one pixel, from memory.
+
+use std::borrow::Cow;
+
+use clearway_conf::{Args, Spec};
+use clearway_h1::Method;
+use clearway_http::{
+    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
+};
+
+use crate::not_modified::{self, Verdict};
+
+/// The module. Its locations are answered before files are looked for, so it comes before `index`.
+pub static EMPTY_GIF: Module = Module {
+    name: "empty_gif",
+    directives: DIRECTIVES,
+    confs: &[&EMPTY_GIF_CONF],
+    phases: PHASES,
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "empty_gif",
+    contexts: context::LOCATION,
+    args: Args::NOARGS,
+    syntax: "empty_gif",
+    default: "",
+    doc: "Answers every GET with a transparent picture of one pixel.",
+    handler: |scope, _| {
+        scope.conf.location(&EMPTY_GIF_CONF).picture = Some(&PICTURE);
+        Ok(())
+    },
+}];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::Content,
+    cost: Cost::Cheap,
+    enabled: |enabling| enabling.confs.of(&EMPTY_GIF_CONF).picture.is_some(),
+    handler,
+}];
+
+static EMPTY_GIF_CONF: ConfKey<EmptyGifConf> = ConfKey::new(Level::Location);
+
+#[derive(Default)]
+struct EmptyGifConf {
+    picture: Option<&'static [u8]>,
+}
+
+impl Conf for EmptyGifConf {
+    /// Not inherited.
+    fn merge(&mut self, _: &Self) {}
+
+    fn merge_if(&mut self, parent: &Self) {
+        self.picture = self.picture.or(parent.picture);
+    }
+}
+
+/// The date of the picture, seconds since the epoch.
+const LAST_MODIFIED: i64 = 23_349_600;
+
+/// GIF89a: a screen of one pixel with a table of two colours, of which the second is transparent, and one
+/// image with that colour.
+#[rustfmt::skip]
+static PICTURE: [u8; 43] = [
+    b'G', b'I', b'F', b'8', b'9', b'a', 1, 0, 1, 0, 0x80, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff,
+    0x21, 0xf9, 4, 1, 0, 0, 1, 0,
+    0x2c, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 2, 0x4c, 1, 0, 0x3b,
+];
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let Some(picture) = exchange.request.conf(&EMPTY_GIF_CONF).picture else { return Step::Declined };
+    if !matches!(exchange.request.method(), Method::Get | Method::Head) {
+        return Step::status(405);
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer);
+    }
+    let request = &*exchange.request;
+    let mut status = 200;
+    if matches!(request.error_status(), None | Some(200)) {
+        match not_modified::judge(request, LAST_MODIFIED, b"") {
+            Verdict::Send => {}
+            Verdict::NotModified => status = 304,
+            Verdict::Failed => return Step::status(412),
+        }
+    }
+    let head = exchange.output.head();
+    head.status = status;
+    head.last_modified = Some(LAST_MODIFIED);
+    if status == 200 {
+        head.content_length = Some(picture.len() as u64);
+        head.content_type = Some(Cow::Borrowed(b"image/gif"));
+    }
+    // It is all there is, so that nothing has to wait for room.
+    let _ = exchange.output.write(exchange.request, Chunk::Borrowed(picture), Mark::Last);
+    Step::Done
+}
