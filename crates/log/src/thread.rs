@@ -32,10 +32,10 @@ const NAP: Duration = Duration::from_millis(1);
 const NAP_LINES: usize = 4;
 /// … and after so many of them in a row sleeping until the bell rings is better.
 const THIN_NAPS: u32 = 8;
-/// Sleep that ended sooner than this was hardly worth it …
-const SHORT_SLEEP: Duration = Duration::from_micros(500);
-/// … and after so many of them in a row it is time for naps.
-const SHORT_SLEEPS: u32 = 4;
+/// When bells have ended so many sleeps …
+const WAKES_MAX: u32 = 32;
+/// … within this time, it is time for naps.
+const WAKES_TIME: Duration = Duration::from_millis(10);
 /// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
 /// a line is let in before the slice of whoever runs there is over.
 const SLICE_US: u64 = 100;
@@ -113,7 +113,7 @@ fn have_another(shared: &Arc<Shared>) {
 
 /// On duty until everything ends or somebody else takes over.
 fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
-    let mut pace = Pace::default();
+    let mut pace = Pace::new();
     loop {
         let ending = shared.ending.load(Ordering::SeqCst);
         let asked = shared.flush_asked.load(Ordering::SeqCst);
@@ -125,11 +125,10 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
                 return end(shared);
             }
         }
-        if pace.naps(lines) {
+        match pace.next(lines) {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own, whose purpose is to wait")]
-            std::thread::sleep(NAP);
-        } else {
-            pace.sleep(|| sleep(shared, blocking, asked));
+            Mode::Naps => std::thread::sleep(NAP),
+            Mode::Sleeps => sleep(shared, blocking, asked),
         }
     }
 }
@@ -140,29 +139,43 @@ fn end(shared: &Shared) {
 }
 
 /// Whether to sleep until the bell rings or to look again after a while.
-#[derive(Default)]
 struct Pace {
-    short_sleeps: u32,
-    thin_naps: u32,
+    mode: Mode,
+    /// Sleeps since `since`; naps in a row that brought little.
+    count: u32,
+    since: Instant,
+}
+
+#[derive(PartialEq, Eq)]
+enum Mode {
+    Sleeps,
+    Naps,
 }
 
 impl Pace {
-    fn naps(&mut self, lines: usize) -> bool {
-        if self.short_sleeps < SHORT_SLEEPS {
-            return false;
-        }
-        self.thin_naps = if lines < NAP_LINES { self.thin_naps + 1 } else { 0 };
-        if self.thin_naps >= THIN_NAPS {
-            *self = Self::default();
-            return false;
-        }
-        true
+    fn new() -> Self {
+        Self { mode: Mode::Sleeps, count: 0, since: Instant::now() }
     }
 
-    fn sleep(&mut self, sleep: impl FnOnce()) {
-        let start = Instant::now();
-        sleep();
-        self.short_sleeps = if start.elapsed() < SHORT_SLEEP { self.short_sleeps + 1 } else { 0 };
+    /// What to do after so many lines have been written.
+    fn next(&mut self, lines: usize) -> &Mode {
+        match self.mode {
+            Mode::Naps => {
+                self.count = if lines < NAP_LINES { self.count + 1 } else { 0 };
+                if self.count >= THIN_NAPS {
+                    *self = Self::new();
+                }
+            }
+            Mode::Sleeps => {
+                self.count += 1;
+                if self.since.elapsed() > WAKES_TIME {
+                    *self = Self::new();
+                } else if self.count >= WAKES_MAX {
+                    *self = Self { mode: Mode::Naps, ..Self::new() };
+                }
+            }
+        }
+        &self.mode
     }
 }
 
