@@ -6,10 +6,14 @@ use std::io;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use clearway_h1::{BodyDecoder, BodyEvent, CONTINUE, Fault, RequestHead};
+use clearway_base::log::Level;
+use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, CONTINUE, Fault, RequestHead};
 use clearway_runtime::Timer;
 
+use crate::body_directives::BODY_CONF;
 use crate::connection::Conn;
+use crate::phases::Answer;
+use crate::request::Request;
 
 /// What is read from the socket at once, bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -38,8 +42,11 @@ pub enum BodyError {
 #[derive(Default)]
 pub(crate) struct BodyState(Option<Box<Receiving>>);
 
-struct Receiving {
+pub(crate) struct Receiving {
     decoder: BodyDecoder,
+    /// As announced.
+    pub(crate) length: BodyLength,
+    fate: Fate,
     expect: Expect,
     /// Why there is no more to decode.
     fault: Option<Fault>,
@@ -48,6 +55,15 @@ struct Receiving {
     at: usize,
     /// What was decoded for a handler, framing included, bytes.
     taken_bytes: u64,
+}
+
+/// What becomes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is for who reads it.
+    Wanted,
+    /// It is dropped as it comes, whatever its size.
+    Dropped,
 }
 
 /// A request body as its handler sees it.
@@ -77,28 +93,59 @@ impl Body<'_, '_> {
     pub fn is_done(&self) -> bool {
         self.state.is_done()
     }
+
+    /// Whether somebody has begun to drop it, so that nobody can have it any more.
+    pub fn is_dropped(&self) -> bool {
+        self.state.0.as_ref().is_some_and(|body| body.fate == Fate::Dropped)
+    }
 }
 
 impl BodyState {
     /// The body behind a head; takes what was already received of it, and of requests behind it.
     pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
-        let decoder = BodyDecoder::new(head.body_length());
+        let length = head.body_length();
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
-        Self(Some(Box::new(Receiving { decoder, expect, fault: None, input, at: 0, taken_bytes: 0 })))
+        Self(Some(Box::new(Receiving {
+            decoder: BodyDecoder::new(length),
+            length,
+            fate: Fate::Wanted,
+            expect,
+            fault: None,
+            input,
+            at: 0,
+            taken_bytes: 0,
+        })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(|body| body.decoder.is_done())
     }
 
-    /// Refuses a body beyond `client_max_body_size`.
-    pub(crate) fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
-        self.0.as_mut().map_or(Ok(()), |body| body.decoder.limit(max_bytes))
+    /// Refuses a body beyond `client_max_body_size`, of which 0 is none, unless it is dropped anyway. The
+    /// error is the length that was announced, or that of what has come of one in chunks.
+    fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
+        let Some(body) = &mut self.0 else { return Ok(()) };
+        if max_bytes == 0 || body.fate == Fate::Dropped {
+            body.decoder.unlimit();
+            return Ok(());
+        }
+        let (received, remaining) = body.sizes();
+        body.decoder.limit(max_bytes).map_err(|_| received + remaining)
     }
 
-    /// Bytes announced by `Content-Length` that are still to come.
-    pub(crate) fn remaining(&self) -> u64 {
-        self.0.as_ref().map_or(0, |body| body.decoder.remaining())
+    /// Refuses a body beyond the limit of the location.
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
+        self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
+            request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
+            Answer::Status(413)
+        })
+    }
+
+    pub(crate) fn receiving(&mut self) -> Option<&mut Receiving> {
+        self.0.as_deref_mut()
     }
 
     /// What handlers have read of it as it was sent, bytes.
@@ -118,6 +165,10 @@ impl BodyState {
     /// The body is malformed.
     pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
         let Some(body) = &mut self.0 else { return Ok(()) };
+        if body.decoder.is_done() {
+            return Ok(());
+        }
+        body.fate = Fate::Dropped;
         body.decoder.unlimit();
         while body.at < body.input.len() && !body.decoder.is_done() {
             body.step()?;
@@ -161,6 +212,74 @@ impl BodyState {
             None => Poll::Ready(Ok(None)),
             Some(body) => body.poll_piece(conn, deadline_ms, timer, cx),
         }
+    }
+}
+
+/// For who keeps it all.
+impl Receiving {
+    pub(crate) fn is_done(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// What has come of it, and what is known to be missing of it or of the current chunk, bytes.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        (self.decoder.received(), self.decoder.remaining())
+    }
+
+    /// How much is still to come, bytes; `None` where it comes in chunks.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        (self.length != BodyLength::Chunked).then(|| self.decoder.remaining())
+    }
+
+    /// Appends what was received with the head to `data`.
+    ///
+    /// # Errors
+    /// The body is malformed or too large.
+    pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
+        let from = data.len();
+        data.extend_from_slice(&self.input[self.at..]);
+        self.input.clear();
+        self.at = 0;
+        self.decode_in_place(data, from)
+    }
+
+    /// Reads from the socket into the spare room of `data`, and leaves there what is of the body. The
+    /// result is how much was read, framing included.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        conn: &Conn,
+        data: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, BodyError>> {
+        let from = data.len();
+        match conn.socket.poll_read_vec(cx, data) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
+            Poll::Ready(Ok(size)) => {
+                let decoded = self.decode_in_place(data, from);
+                Poll::Ready(decoded.map(|()| size as u64).map_err(BodyError::Refused))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
+        }
+    }
+
+    /// Takes the framing out of what stands in `data` behind `from`; what follows the end of the body is
+    /// of the next request.
+    fn decode_in_place(&mut self, data: &mut Vec<u8>, from: usize) -> Result<(), Fault> {
+        let (mut at, mut end) = (from, from);
+        while at < data.len() && !self.decoder.is_done() {
+            let decoded = self.decoder.decode(&data[at..]).inspect_err(|fault| self.fault = Some(*fault))?;
+            if let BodyEvent::Data(range) = &decoded.event {
+                data.copy_within(at + range.start..at + range.end, end);
+                end += range.len();
+            }
+            at += decoded.consumed;
+        }
+        self.taken_bytes += (at - from) as u64;
+        debug_assert!(self.input.is_empty(), "what was received with the head comes first");
+        self.input.extend_from_slice(&data[at..]);
+        data.truncate(end);
+        Ok(())
     }
 }
 

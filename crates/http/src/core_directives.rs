@@ -221,17 +221,6 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |scope, directive| set(directive, &mut scope.conf.core_location().send_timeout_ms, msec),
     },
     Spec {
-        name: "client_body_timeout",
-        contexts: context::ALL,
-        args: Args::TAKE1,
-        syntax: "client_body_timeout TIME",
-        default: "client_body_timeout 60s;",
-        doc: "How long a client may send nothing of a body before its connection is closed (408).",
-        handler: |scope, directive| {
-            set(directive, &mut scope.conf.core_location().client_body_timeout_ms, msec)
-        },
-    },
-    Spec {
         name: "client_header_timeout",
         contexts: HTTP_SERVER,
         args: Args::TAKE1,

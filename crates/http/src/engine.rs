@@ -5,6 +5,7 @@ use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
 use crate::body::{Body, BodyState};
+use crate::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
@@ -12,7 +13,7 @@ use crate::phases::{Answer, Exchange, Handler, Part, PhaseEntry, Step, Wait};
 use crate::redirect::{Onward, Wanted};
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
-use crate::snapshot::{CLIENT_MAX_BODY_BYTES, LocationAccess, LocationId};
+use crate::snapshot::{LocationAccess, LocationId};
 use crate::uri::{self, Escape, MergeSlashes};
 
 /// A request with its body and its response: what one task works on.
@@ -177,7 +178,7 @@ impl<'c> Active<'c> {
     }
 
     fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
-        let timeout_ms = *self.request.location().core.client_body_timeout_ms;
+        let timeout_ms = *self.request.conf(&BODY_CONF).timeout_ms;
         Exchange {
             body: Body { state: &mut self.body, conn, timeout_ms },
             output: Output { state: &mut self.output, conn },
@@ -200,12 +201,7 @@ impl<'c> Active<'c> {
             return Err(Answer::Status(404));
         }
         request.enter_location(location);
-        let announced_bytes = self.body.remaining();
-        if self.body.limit(CLIENT_MAX_BODY_BYTES).is_err() {
-            let message = format_args!("client intended to send too large body: {announced_bytes} bytes");
-            request.log(Level::Error, message);
-            return Err(Answer::Status(413));
-        }
+        self.body.check_size(request)?;
         if matches!(found, Found::Redirect(_)) {
             self.output.head.location = Some(redirect_url(request));
             return Err(Answer::Status(301));

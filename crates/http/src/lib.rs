@@ -7,6 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod body_directives;
+mod body_file;
+mod body_store;
 mod browser;
 mod chunk;
 mod connection;
@@ -41,6 +44,8 @@ mod variables;
 mod wire;
 
 pub use body::{Body, BodyError};
+pub use body_file::TempFile;
+pub use body_store::{Store, StoredBody};
 pub use chunk::{Chunk, Mark, Pushed};
 pub use connection::serve;
 pub use core_directives::{msec, set};
@@ -56,9 +61,7 @@ pub use redirect::Rewritten;
 pub use request::{GivenUp, Lossy, Origin, Request};
 pub use response::{ResponseHead, Text, put_decimal};
 pub use setting::Setting;
-pub use snapshot::{
-    CLIENT_MAX_BODY_BYTES, CoreLocation, Location, LocationId, Root, RootKind, Server, Snapshot,
-};
+pub use snapshot::{CoreLocation, Location, LocationId, Root, RootKind, Server, Snapshot};
 pub use variables::{
     Assign, Computed, Eval, Keep, Presence, Target, Value, VariableId, VariableKind, VariableNames,
     VariableSpec, View,

@@ -15,6 +15,7 @@ use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, T
 use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
 
+use crate::body_directives::BODY;
 use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
 use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 use crate::listen::{ListenOptions, Listens, NameTables};
@@ -76,7 +77,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let modules: Vec<_> = [&CORE].into_iter().chain(modules.iter().copied()).collect();
+        let modules: Vec<_> = [&CORE, &BODY].into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
     }

@@ -85,6 +85,8 @@ pub enum Answer {
     Named(Box<[u8]>),
     /// By closing the connection.
     Close,
+    /// By closing the connection of somebody who is gone; the status is for the log.
+    Abandon(u16),
 }
 
 /// Where an internal redirect leads.

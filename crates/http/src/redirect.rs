@@ -179,6 +179,7 @@ impl<'c> Request<'c> {
     pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Onward {
         let onward = match answer {
             Answer::Close => return close(output, 444),
+            Answer::Abandon(code) => return close(output, code),
             // Whoever is not there any more is not answered, even if `return` asks for it.
             Answer::Status(code @ (408 | 499)) => return close(output, code),
             Answer::Status(code) => return self.answer_status(output, code),

@@ -16,9 +16,6 @@ use crate::phases::PhaseList;
 use crate::setting::Setting;
 use crate::variables::{Value, Variables};
 
-/// Largest request body, bytes: the default of `client_max_body_size`.
-pub const CLIENT_MAX_BODY_BYTES: u64 = 1024 * 1024;
-
 /// Number of a server within a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerId(pub(crate) u32);
@@ -247,7 +244,6 @@ pub struct CoreLocation {
     pub(crate) keepalive_time_ms: Setting<u64>,
     pub(crate) keepalive_disable: Setting<KeepaliveDisable>,
     pub(crate) send_timeout_ms: Setting<u64>,
-    pub(crate) client_body_timeout_ms: Setting<u64>,
 }
 
 /// Which requests a location is for.
@@ -277,7 +273,6 @@ impl CoreLocation {
             keepalive_time_ms: Setting::new(3_600_000),
             keepalive_disable: Setting::new(KeepaliveDisable::MSIE6),
             send_timeout_ms: Setting::new(60_000),
-            client_body_timeout_ms: Setting::new(60_000),
         }
     }
 
@@ -295,7 +290,6 @@ impl CoreLocation {
         self.keepalive_time_ms.merge(&parent.keepalive_time_ms);
         self.keepalive_disable.merge(&parent.keepalive_disable);
         self.send_timeout_ms.merge(&parent.send_timeout_ms);
-        self.client_body_timeout_ms.merge(&parent.client_body_timeout_ms);
     }
 
     /// The directory where no level has `root`; the same at all levels.

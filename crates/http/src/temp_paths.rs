@@ -10,6 +10,9 @@ use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error, Pos};
 
+/// The directory of request bodies where no `client_body_temp_path` names another one: Debian's.
+pub const CLIENT_BODY_TEMP_DEFAULT: &str = "/var/lib/nginx/body";
+
 /// Characters of the names of all subdirectories together at most.
 const LEVEL_CHARACTERS_MAX: u64 = 10;
 
@@ -20,7 +23,8 @@ pub struct TempPath {
     pub directory: PathBuf,
     /// Characters in the names of the subdirectories that files are spread over, outermost first.
     pub levels: Vec<u64>,
-    pos: Pos,
+    /// Where a directive names it.
+    pos: Option<Pos>,
 }
 
 impl TempPath {
@@ -39,7 +43,42 @@ impl TempPath {
         };
         let levels = levels.filter(fits).ok_or_else(|| directive.reject("invalid value"))?;
         let directory = prefix.join(std::ffi::OsStr::from_bytes(&name));
-        Ok(Self { directory, levels, pos: directive.pos.clone() })
+        Ok(Self { directory, levels, pos: Some(directive.pos.clone()) })
+    }
+
+    /// One that no directive names.
+    #[must_use]
+    pub fn default_at(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), levels: Vec::new(), pos: None }
+    }
+
+    /// Whether no directive names it, so that a server does without it if it cannot be made.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.pos.is_none()
+    }
+}
+
+impl TempPath {
+    /// What is wrong with a second path to the same directory whose levels are others.
+    fn differ(&self, other: &Self) -> Error {
+        let name = self.directory.as_os_str().as_bytes();
+        let place = self.pos.as_ref().map_or_else(String::new, ToString::to_string);
+        match &other.pos {
+            Some(pos) => {
+                let parts: [&dyn AsRef<[u8]>; 5] =
+                    [&"the same path name \"", &name, &"\" in ", &place, &" has the different levels than"];
+                Error::new(message(&parts), pos)
+            }
+            None => Error::unplaced(message(&[
+                &"the path name \"",
+                &name,
+                &"\" in ",
+                &place,
+                &" has the same name as default path, but the different levels, you need to define default \
+                  path in http section",
+            ])),
+        }
     }
 }
 
@@ -55,17 +94,7 @@ impl TempPaths {
     pub fn declare(&self, path: TempPath) -> Result<(), Error> {
         let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match paths.iter().find(|known| known.directory == path.directory) {
-            Some(known) if known.levels != path.levels => {
-                let (name, place) = (known.directory.as_os_str().as_bytes(), known.pos.to_string());
-                let text = message(&[
-                    &"the same path name \"",
-                    &name,
-                    &"\" in ",
-                    &place,
-                    &" has the different levels than",
-                ]);
-                Err(Error::new(text, &path.pos))
-            }
+            Some(known) if known.levels != path.levels => Err(known.differ(&path)),
             Some(_) => Ok(()),
             None => {
                 paths.push(path);

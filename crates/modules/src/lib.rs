@@ -5,7 +5,6 @@
 
 pub mod access_log;
 mod cidr;
-pub mod client_body;
 pub mod empty_gif;
 pub mod files;
 pub mod geo;

@@ -2,13 +2,12 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, client_body, empty_gif, files, geo, index, limit_req, map};
+use clearway_modules::{access_log, empty_gif, files, geo, index, limit_req, map};
 use clearway_modules::{realpath, rewrite, split_clients, static_files, try_files};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
     &files::FILES,
-    &client_body::CLIENT_BODY,
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &rewrite::REWRITE,

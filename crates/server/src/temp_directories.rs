@@ -17,16 +17,18 @@ use crate::master::Failed;
 /// Access rights: the owner alone.
 const MODE: u32 = 0o700;
 
-/// Makes those that are not there, and gives them to `user` if the process may.
+/// Makes those that are not there, and gives them to `user` if the process may. One that the configuration
+/// does not name is made if it can be: who needs it will say so.
 ///
 /// # Errors
 /// After the reason has been logged.
 pub(crate) fn make(paths: &TempPaths, user: Option<&User>, log: &dyn Sink) -> Result<(), Failed> {
-    paths.list().iter().try_for_each(|path| {
-        make_one(&path.directory, user).map_err(|refused| {
+    paths.list().iter().try_for_each(|path| match make_one(&path.directory, user) {
+        Err(refused) if !path.is_default() => {
             log.log(Level::Emerg, format_args!("{refused}"));
-            Failed
-        })
+            Err(Failed)
+        }
+        _ => Ok(()),
     })
 }
 

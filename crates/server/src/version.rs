@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use clearway_http::NGINX_VERSION;
+use clearway_http::temp_paths::CLIENT_BODY_TEMP_DEFAULT;
 
 use crate::load::{ACCESS_LOG_DEFAULT, CONF_DEFAULT, ERROR_LOG_DEFAULT, PID_DEFAULT, PREFIX_DEFAULT};
 use crate::nginx_modules::BuiltIn;
@@ -22,7 +23,8 @@ pub fn version() -> String {
 pub fn configure_arguments() -> String {
     let mut line = format!(
         "configure arguments: --prefix={} --conf-path={CONF_DEFAULT} --http-log-path={ACCESS_LOG_DEFAULT} \
-         --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT}",
+         --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT} \
+         --http-client-body-temp-path={CLIENT_BODY_TEMP_DEFAULT}",
         PREFIX_DEFAULT.trim_end_matches('/')
     );
     writeln!(line, "{}", BuiltIn::new().configure_arguments()).expect("writing to a String does not fail");

@@ -25,6 +25,10 @@ pub const NO_EFFECT: &[NoEffect] = &[
     },
     NoEffect { directive: "accept_mutex_delay", reason: "loops never wait for a turn to accept" },
     NoEffect {
+        directive: "client_body_in_single_buffer",
+        reason: "a body that is kept in memory is always in one buffer",
+    },
+    NoEffect {
         directive: "debug_connection",
         reason: "there are no debug lines; warns as an nginx without `--with-debug`",
     },
