@@ -27,11 +27,17 @@ pub struct ResponseHead<'c> {
     pub location: Option<Text<'c>>,
     /// `ETag` with its quotes.
     pub etag: Option<Text<'c>>,
-    /// What else is sent, in this order, behind `Connection`.
+    /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
+    /// the date above.
     pub headers: Vec<(Text<'c>, Text<'c>)>,
 }
 
 impl ResponseHead<'_> {
+    /// Whether the list of other headers has one of this name.
+    fn has(&self, name: &[u8]) -> bool {
+        self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
     /// Forgets what describes a body that is not sent after all, such as that of a file when an error
     /// page takes its place.
     pub fn clear_entity(&mut self) {
@@ -73,7 +79,7 @@ pub(crate) fn write_head(
     if let Some(bytes) = framing.content_length() {
         writer = writer.content_length(bytes);
     }
-    if let Some(last_modified) = head.last_modified {
+    if let Some(last_modified) = head.last_modified.filter(|_| !head.has(b"Last-Modified")) {
         writer = writer.header(b"Last-Modified", &date::http_date(last_modified));
     }
     let path = head.location.as_deref().filter(|location| location.first() == Some(&b'/'));

@@ -8,6 +8,7 @@ mod cidr;
 pub mod empty_gif;
 pub mod files;
 pub mod geo;
+pub mod headers;
 pub mod index;
 pub mod limit_req;
 pub mod map;

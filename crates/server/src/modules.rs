@@ -2,8 +2,8 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, empty_gif, files, geo, index, limit_req, map};
-use clearway_modules::{realpath, rewrite, split_clients, static_files, try_files};
+use clearway_modules::{access_log, files, index, limit_req, realpath, static_files, try_files};
+use clearway_modules::{empty_gif, geo, headers, map, rewrite, split_clients};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -14,6 +14,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &map::MAP,
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
+    &headers::HEADERS,
     &limit_req::LIMIT_REQ,
     &try_files::TRY_FILES,
     // Its locations are answered before files are looked for.

@@ -8,6 +8,7 @@ mod command_line;
 mod configuration;
 mod errors;
 mod files;
+mod headers;
 mod keepalive;
 mod listen;
 mod location;

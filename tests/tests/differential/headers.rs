@@ -1,0 +1,122 @@
+//! `add_header` and `expires`.
+
+use clearway_testkit::{Case, Exchange};
+
+fn gets(case: Case, targets: &[&str]) -> Case {
+    targets.iter().fold(case, |case, target| case.get(target))
+}
+
+#[test]
+fn headers_are_added_by_level_and_code() {
+    let config = "default_type text/plain; add_header X-Http http; map $args $mapped { default m$args; none ''; }
+        server { listen %%PORT%%;
+        location / { return 200 root; }
+        location /own { add_header X-Own own; return 200 own; }
+        location /nested { add_header X-Outer outer; location /nested/in { return 200 in; }
+            location /nested/more { add_header X-Inner inner; return 200 more; }
+            if ($arg_c) { add_header X-If if; } if ($arg_d) { set $x y; } }
+        location /codes { add_header X-Safe safe; add_header X-Always always always;
+            location /codes/200 { return 200 x; } location /codes/201 { return 201 x; }
+            location /codes/202 { return 202 x; } location /codes/204 { return 204; }
+            location /codes/206 { return 206 x; } location /codes/301 { return 301 /x; }
+            location /codes/302 { return 302 /x; } location /codes/303 { return 303 /x; }
+            location /codes/307 { return 307 /x; } location /codes/308 { return 308 /x; }
+            location /codes/304 { return 304; } location /codes/400 { return 400; }
+            location /codes/403 { return 403 x; } location /codes/404 { } location /codes/500 { return 500; } }
+        location /values { add_header X-Args $args; add_header X-Two \"$uri $mapped\"; add_header X-Empty '';
+            add_header X-Twice a; add_header X-Twice b; add_header x-lower c; add_header Cache-Control private;
+            add_header X-Sent $sent_http_content_type; add_header X-Status $status; return 200 x; }
+        location /mapped { add_header X-Mapped $mapped; add_header X-Again $mapped always; return 200 x; }
+        location /file { add_header X-Length $sent_http_content_length; add_header X-Etag $sent_http_etag; }
+        location /etag { add_header ETag \"\\\"own\\\"\"; }
+        location /noetag { add_header etag ''; add_header Last-Modified ''; }
+        location /modified { add_header Last-Modified 'Mon, 28 Sep 1970 06:00:00 GMT'; }
+        location /odd { add_header last-modified today; }
+        location /missing { add_header Last-Modified 'Mon, 28 Sep 1970 06:00:00 GMT' always; return 404; }
+        location /errors { add_header X-A a always; error_page 404 /page; return 404; }
+        location /page { add_header X-Page page; add_header X-Pages page always; return 200 page; }
+        }";
+    let mut case = Case::http(config);
+    for name in ["file", "etag", "noetag", "modified", "odd"] {
+        case = case.file(&format!("html/{name}"), name);
+    }
+    let targets = [
+        "/",
+        "/own",
+        "/nested/none",
+        "/nested/in",
+        "/nested/more",
+        "/nested/none?c=1",
+        "/nested/none?d=1",
+        "/codes/200",
+        "/codes/201",
+        "/codes/202",
+        "/codes/204",
+        "/codes/206",
+        "/codes/301",
+        "/codes/302",
+        "/codes/303",
+        "/codes/304",
+        "/codes/307",
+        "/codes/308",
+        "/codes/400",
+        "/codes/403",
+        "/codes/404",
+        "/codes/500",
+        "/values",
+        "/values?a",
+        "/mapped?a",
+        "/mapped?none",
+        "/etag",
+        "/noetag",
+        "/modified",
+        "/odd",
+        "/missing",
+        "/errors",
+    ];
+    let ask = |target: &str, lines: &str| {
+        Exchange::new(format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n"))
+    };
+    gets(case, &targets)
+        .exchange(ask("/modified", "If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT\r\n"))
+        .exchange(ask("/etag", "If-None-Match: \"own\"\r\n"))
+        .run();
+}
+
+/// Times that pass while the test runs are not compared: `Expires` is left to where it is fixed.
+#[test]
+fn expiry_dates() {
+    let config = "default_type text/plain; expires max; server { listen %%PORT%%;
+        location / { return 200 x; }
+        location /epoch { expires epoch; return 200 x; }
+        location /off { expires off; return 200 x; }
+        location /off/in { return 200 x; }
+        location /twice { add_header Cache-Control private; add_header Expires never; return 200 x; }
+        location /bad { return 400; }
+        location /bad/in { expires epoch; return 404; }
+        location /var { expires $arg_e; return 200 x; }
+        location /varmod { expires modified $arg_e; return 200 x; }
+        location /redirect { return 301 /x; }
+        location /made { return 202 x; }
+        }";
+    let targets = [
+        "/",
+        "/epoch",
+        "/off",
+        "/off/in",
+        "/twice",
+        "/bad",
+        "/bad/in",
+        "/var?e=epoch",
+        "/var?e=max",
+        "/var?e=off",
+        "/var?e=x",
+        "/var",
+        "/varmod?e=epoch",
+        "/varmod?e=@1h",
+        "/varmod",
+        "/redirect",
+        "/made",
+    ];
+    gets(Case::http(config), &targets).run();
+}
