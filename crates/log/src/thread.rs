@@ -119,11 +119,10 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
         let asked = shared.flush_asked.load(Ordering::SeqCst);
         let Ok(lines) = pass(shared, Some(duty)) else { return };
         let is_clean = lock(&shared.desk).is_clean();
-        if is_clean {
+        if is_clean && ending {
+            return end(shared);
+        } else if is_clean {
             shared.flushed(asked);
-            if ending {
-                return end(shared);
-            }
         }
         match pace.next(lines) {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own, whose purpose is to wait")]
@@ -133,8 +132,11 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
     }
 }
 
+/// Ends all threads. Who waits for a flush finds that they have ended, and sees to what came since.
 fn end(shared: &Shared) {
     lock(&shared.desk).roles.end = End::Over;
+    // Read behind the lock: who asked before it counts, who asks later sees that there is nobody.
+    shared.flushed(shared.flush_asked.load(Ordering::SeqCst));
     shared.wake_watch();
 }
 

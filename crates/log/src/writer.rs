@@ -218,22 +218,23 @@ impl Writer {
     /// `false` if it is not. Without threads the caller writes it. **Blocks**: for the main thread.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
-        if !self.is_running() {
-            thread::pass_alone(&self.shared);
-            return true;
-        }
         let asked = self.shared.ask_to_flush();
         let end = Instant::now() + limit;
-        loop {
+        while self.is_running() {
             let done = self.shared.flush_done.load(Ordering::Acquire);
             let left = end.saturating_duration_since(Instant::now());
             if done.wrapping_sub(asked).cast_signed() >= 0 {
-                return true;
+                break;
             } else if left.is_zero() {
                 return false;
             }
             clearway_os::futex::wait(&self.shared.flush_done, done, Some(left));
         }
+        // Where the threads have ended meanwhile, they may have done so before the last lines came.
+        if !self.is_running() {
+            thread::pass_alone(&self.shared);
+        }
+        true
     }
 
     /// Writes what is queued and what buffers hold, and ends the threads; waits for it, `limit` at most,

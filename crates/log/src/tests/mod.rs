@@ -243,6 +243,24 @@ fn without_a_thread_the_caller_writes_and_hands_files_on() {
 }
 
 #[test]
+fn a_flush_that_meets_the_end_finds_nobody_and_does_it_itself() {
+    let scratch = Scratch::new("end");
+    for round in 0..100 {
+        let writer = started(16, QUEUE_BYTES);
+        let path = scratch.file(&format!("{round}.log"));
+        let file = writer.open(&path).unwrap();
+        file.write(b"before\n".to_vec());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(writer.flush(PATIENCE)));
+            assert!(writer.shutdown(PATIENCE));
+        });
+        file.write(b"after\n".to_vec());
+        assert!(writer.flush(PATIENCE));
+        assert_eq!(text(&path), "before\nafter\n");
+    }
+}
+
+#[test]
 fn no_target_means_nothing_is_enabled() {
     let writer = started(QUEUE_LINES, QUEUE_BYTES);
     let log = ErrorLog::new(&writer, Vec::new());
