@@ -144,6 +144,7 @@ impl Server {
     pub fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(&self.program);
         command.arg("-p").arg(self.prefix()).arg("-c").arg(self.prefix().join("nginx.conf"));
+        command.args(["-e", "stderr"]);
         command.args(arguments).current_dir(self.prefix()).output().expect("the program is there")
     }
 

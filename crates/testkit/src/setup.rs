@@ -236,6 +236,8 @@ impl Setup {
         let mut words = self.wrapper.iter().map(PathBuf::from).chain([program.to_owned()]);
         let mut command = Command::new(words.next().expect("the program at least"));
         command.args(words).arg("-p").arg(&prefix.dir).arg("-c").arg(prefix.dir.join("nginx.conf"));
+        // As Debian builds its nginx: no test writes to a log of the system.
+        command.args(["-e", "stderr"]);
         command.args(self.arguments.iter().map(|argument| prefix.fill(argument)));
         command.current_dir(&prefix.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.binary.path.display()))

@@ -122,6 +122,14 @@ fn error_log_levels() {
 }
 
 #[test]
+fn modules_that_are_built_in() {
+    let module = "load_module modules/ngx_http_limit_req_module.so;";
+    assert!(read_as(&format!("{module} events {{ }}"), Reader::Master).0.is_ok());
+    let twice = read_as(&format!("{module} {module} events {{ }}"), Reader::Master).0.expect_err("twice");
+    assert_eq!(twice, "module \"ngx_http_limit_req_module\" is already loaded in /p/nginx.conf:1");
+}
+
+#[test]
 fn numbers_with_rules_of_their_own() {
     assert_eq!(read("worker_priority -5;").priority(), -5);
     assert_eq!(read("worker_priority +5;").priority(), 5);

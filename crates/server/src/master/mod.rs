@@ -77,6 +77,8 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let is_heir = inherited.is_some();
     let old = Listening::inherited(inherited.unwrap_or_default());
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
+    // It may be standard error, and whoever reads that waits for its end.
+    drop(early);
     let listening = old.open(&config.requests, config.core.loops(), &config.boot(&invocation.options))?;
     config.announce_events(&config.boot(&invocation.options));
     announce(&config);
