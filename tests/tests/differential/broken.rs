@@ -16,9 +16,12 @@ use clearway_testkit::{Binary, Product};
 /// Only cases whose name has this text.
 const ONLY: &str = "CLEARWAY_CASE";
 
-/// What nginx needs so that it works without the rights of a system service.
-const TEMP: &str = "client_body_temp_path temp; proxy_temp_path temp; fastcgi_temp_path temp; \
-                    uwsgi_temp_path temp; scgi_temp_path temp;";
+/// What both need so that they work without the rights of a system service.
+const TEMP: &str = "client_body_temp_path temp;";
+
+/// What nginx needs besides.
+const TEMP_OF_NGINX: &str = "proxy_temp_path temp; fastcgi_temp_path temp; uwsgi_temp_path temp; \
+                             scgi_temp_path temp;";
 
 /// One configuration.
 struct Case {
@@ -116,7 +119,8 @@ impl Directory {
         fs::write(self.0.join(name), text).expect("the directory is writable");
     }
 
-    /// The names in it, but for those of directories that only nginx is told.
+    /// The names in it, but for the directory of bodies: where a log cannot be opened nginx has made it
+    /// already.
     pub(crate) fn names(&self) -> Vec<String> {
         self.names_in("").into_iter().filter(|name| name != "temp").collect()
     }
@@ -132,8 +136,9 @@ impl Directory {
 
     /// A text of a case with what differs from run to run filled in.
     pub(crate) fn filled(&self, text: &str, binary: &Binary) -> String {
-        let temp = if binary.product == Product::Nginx { TEMP } else { "" };
-        text.replace("%%PREFIX%%", &self.0.to_string_lossy()).replace("%%TEMP%%", temp)
+        let more = if binary.product == Product::Nginx { TEMP_OF_NGINX } else { "" };
+        let text = text.replace("%%TEMP%%", &format!("{TEMP} {more}"));
+        text.replace("%%PREFIX%%", &self.0.to_string_lossy())
     }
 
     /// Lets other users write here.
