@@ -81,6 +81,8 @@ pub(crate) enum Order {
     Reopen(Vec<(PathBuf, OwnedFd)>),
     /// Finish what is under way, and end.
     Quit,
+    /// End at once.
+    Terminate,
 }
 
 /// What a worker tells.
@@ -100,6 +102,7 @@ impl Order {
     const ABORT: u8 = 3;
     const REOPEN: u8 = 4;
     const QUIT: u8 = 5;
+    const TERMINATE: u8 = 6;
 
     /// Sends it. **Blocks** while the worker reads nothing.
     ///
@@ -119,6 +122,7 @@ impl Order {
                 frame.list(logs, put_log);
             }
             Self::Quit => frame.tag(Self::QUIT),
+            Self::Terminate => frame.tag(Self::TERMINATE),
         }
         frame.send(to)
     }
@@ -131,6 +135,7 @@ impl Order {
             Self::ABORT => Self::Abort,
             Self::REOPEN => Self::Reopen(content.list(read_log)?),
             Self::QUIT => Self::Quit,
+            Self::TERMINATE => Self::Terminate,
             _ => return None,
         })
     }

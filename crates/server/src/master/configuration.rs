@@ -2,7 +2,7 @@
 //! what a worker is given of that. The master's thread only.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use clearway_conf::{ReadFile, Source};
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::Request;
+use clearway_os::file::{self, GiveError, OwnerRights};
 use clearway_zone::Zones;
 
 use super::Failed;
@@ -101,17 +102,31 @@ impl Configuration {
         self.logs.iter().map(|(path, fd)| Ok((path.clone(), fd.try_clone()?))).collect()
     }
 
-    /// Opens the logs anew, as they are called now. One that cannot be opened is reported and stays.
+    /// Opens the logs anew, as they are called now, and gives them to the user of the worker, who may have
+    /// to open them himself one day. One that cannot be opened is reported and stays.
     pub(crate) fn reopen_logs(&mut self) {
         self.log.writer.reopen();
+        let owner = self.core.user().filter(|_| self.core.master_process()).map(|user| user.uid);
         for (path, fd) in &mut self.logs {
-            match Disk.open(path) {
+            let opened = Disk.open(path);
+            match opened {
                 Ok(file) => *fd = file.into(),
                 Err(error) => {
-                    let errno = Errno(&error);
-                    let message = format_args!("open() \"{}\" failed {errno}", path.display());
-                    self.log.log(Level::Emerg, message);
+                    let (name, errno) = (path.display(), Errno(&error));
+                    self.log.log(Level::Emerg, format_args!("open() \"{name}\" failed {errno}"));
+                    continue;
                 }
+            }
+            if let Some(uid) = owner
+                && let Err(error) = file::give_to(fd.as_fd(), uid, OwnerRights::ReadWrite)
+            {
+                let (name, errno) = (path.display(), Errno(error.error()));
+                let call = match &error {
+                    GiveError::Stat(_) => format!("stat() \"{name}\""),
+                    GiveError::Chown(_) => format!("chown(\"{name}\", {uid})"),
+                    GiveError::Chmod(_) => format!("chmod() \"{name}\""),
+                };
+                self.log.log(Level::Emerg, format_args!("{call} failed {errno}"));
             }
         }
     }

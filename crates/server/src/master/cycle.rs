@@ -17,7 +17,7 @@ use super::configuration::Configuration;
 use super::listening::Listening;
 use super::pid_file::PidFile;
 use super::upgrade;
-use super::workers::{self, Answer, WorkerProcess};
+use super::workers::{self, Answer, Occasion, WorkerProcess};
 use crate::control::Order;
 use crate::core_conf::EnvValue;
 use crate::invocation::Invocation;
@@ -128,7 +128,7 @@ impl<'a> Master<'a> {
     /// # Errors
     /// After the reason has been logged; nothing is left behind.
     pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
-        let worker = self.start_worker(log)?;
+        let worker = self.start_worker(Occasion::Start, log)?;
         match PidFile::write(self.config.core.pid_file(), log) {
             Ok(file) => self.pid_file = Some(file),
             Err(failed) => {
@@ -173,7 +173,7 @@ impl<'a> Master<'a> {
         if std::mem::take(&mut self.wanted.reconfigure) {
             if self.new_binary.is_some() {
                 self.no_accepting = false;
-                self.ensure_worker();
+                self.ensure_worker(Occasion::Start);
             } else {
                 self.notice(format_args!("reconfiguring"));
                 // What went wrong has been logged, and nothing has changed.
@@ -194,7 +194,7 @@ impl<'a> Master<'a> {
         }
         if self.respawn_at.is_some_and(|at| at <= Instant::now()) {
             self.respawn_at = None;
-            self.ensure_worker();
+            self.ensure_worker(Occasion::Respawn);
         }
     }
 
@@ -306,7 +306,7 @@ impl<'a> Master<'a> {
                     file.take_back(&log);
                 }
                 if std::mem::take(&mut self.no_accepting) {
-                    self.ensure_worker();
+                    self.ensure_worker(Occasion::Start);
                 }
                 continue;
             }
@@ -336,22 +336,22 @@ impl<'a> Master<'a> {
             self.config.log.log(Level::Alert, message);
             return;
         }
-        self.ensure_worker();
+        self.ensure_worker(Occasion::Respawn);
     }
 
     /// Starts a worker if none serves.
-    fn ensure_worker(&mut self) {
+    fn ensure_worker(&mut self, occasion: Occasion) {
         if self.no_accepting || self.ending.is_some() || self.workers.iter().any(WorkerProcess::is_serving) {
             return;
         }
-        match self.start_worker(&self.log()) {
+        match self.start_worker(occasion, &self.log()) {
             Ok(worker) => self.workers.push(worker),
             Err(Failed) => self.respawn_at = Some(Instant::now() + RESPAWN_AFTER),
         }
     }
 
     /// Starts a worker with the present configuration, and waits until it serves.
-    fn start_worker(&mut self, log: &dyn Sink) -> Result<WorkerProcess, Failed> {
+    fn start_worker(&mut self, occasion: Occasion, log: &dyn Sink) -> Result<WorkerProcess, Failed> {
         let environment = environment(&self.config, &self.environment);
         let worker = WorkerProcess::spawn(self.invocation.name(), &environment, self.stderr_file());
         let mut worker = worker.map_err(|error| workers::cannot_start(&error, log))?;
@@ -360,7 +360,7 @@ impl<'a> Master<'a> {
         let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
         match self.ask(&mut worker, Order::Load(Box::new(handover)), log) {
             Ok(identities) => {
-                worker.commit(identities, log);
+                worker.commit(identities, occasion, log);
                 Ok(worker)
             }
             Err(failed) => {
@@ -439,7 +439,7 @@ impl<'a> Master<'a> {
         let same_process = self.config.core.process_traits() == old.core.process_traits();
         let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
         let Some(at) = serving.filter(|_| same_process) else {
-            let worker = self.start_worker(log)?;
+            let worker = self.start_worker(Occasion::Start, log)?;
             self.workers.iter_mut().for_each(WorkerProcess::retire);
             self.workers.push(worker);
             self.respawn_at = None;
@@ -452,7 +452,7 @@ impl<'a> Master<'a> {
         let answer = self.ask(&mut worker, Order::Load(Box::new(handover)), log);
         let result = match answer {
             Ok(identities) => {
-                worker.commit(identities, &self.config.log);
+                worker.commit(identities, Occasion::Start, &self.config.log);
                 Ok(())
             }
             Err(failed) => {
@@ -518,7 +518,7 @@ impl<'a> Master<'a> {
             }
             Some(Ending::Fast(_)) => {}
             _ => {
-                self.workers.iter().for_each(|worker| worker.kill(Signal::TERM, &log));
+                self.workers.iter().for_each(|worker| worker.tell(&Order::Terminate));
                 self.ending = Some(Ending::Fast(Instant::now()));
             }
         }

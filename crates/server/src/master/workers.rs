@@ -37,6 +37,15 @@ pub(crate) struct WorkerProcess {
     connected: bool,
 }
 
+/// Why a worker begins to use a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// The server starts, or has loaded another configuration.
+    Start,
+    /// It takes the place of one that has ended.
+    Respawn,
+}
+
 /// What a worker is expected to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -155,9 +164,11 @@ impl WorkerProcess {
     }
 
     /// Has it use what it has built, whose loops have these identities.
-    pub(crate) fn commit(&mut self, identities: Vec<u32>, log: &dyn Sink) {
+    pub(crate) fn commit(&mut self, identities: Vec<u32>, occasion: Occasion, log: &dyn Sink) {
         self.tell(&Order::Commit);
-        log.log(Level::Notice, format_args!("start worker processes"));
+        if occasion == Occasion::Start {
+            log.log(Level::Notice, format_args!("start worker processes"));
+        }
         for id in &identities {
             log.log(Level::Notice, format_args!("start worker process {id}"));
         }

@@ -158,6 +158,7 @@ impl Process {
             Order::Abort => self.prepared = None,
             Order::Reopen(files) => self.builder.reopen(files, worker),
             Order::Quit => self.drain(worker),
+            Order::Terminate => self.state = State::Over,
         }
     }
 
