@@ -329,8 +329,8 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
             Presence::put(head.last_modified.map(http_date).as_ref().map(|date| &date[..]), out)
         }
         b"location" => match head.location.as_deref() {
-            Some(path) if path.first() == Some(&b'/') && view.output.head_sent() => {
-                Presence::put(Some(&absolute(request, path)), out)
+            Some(location) if view.output.head_sent() => {
+                Presence::put(Some(absolute(request, location).as_deref().unwrap_or(location)), out)
             }
             location => Presence::put(location, out),
         },

@@ -17,6 +17,7 @@ mod core_directives;
 mod core_variables;
 mod engine;
 mod generation;
+mod head_directives;
 mod levels;
 mod listen;
 mod load;
@@ -28,6 +29,7 @@ mod parts;
 pub mod paths;
 mod pause;
 mod phases;
+mod product;
 mod redirect;
 pub mod regex;
 mod request;
@@ -61,7 +63,7 @@ pub use redirect::Rewritten;
 pub use request::{GivenUp, Lossy, Origin, Request};
 pub use response::{ResponseHead, Text, put_decimal};
 pub use setting::Setting;
-pub use snapshot::{CoreLocation, Location, LocationId, Root, RootKind, Server, Snapshot};
+pub use snapshot::{CoreLocation, ETags, Location, LocationId, Root, RootKind, Server, Snapshot};
 pub use variables::{
     Assign, Computed, Eval, Keep, Presence, Target, Value, VariableId, VariableKind, VariableNames,
     VariableSpec, View,

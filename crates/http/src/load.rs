@@ -17,12 +17,14 @@ use clearway_net::listen::{Resolve, SystemResolver};
 
 use crate::body_directives::BODY;
 use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
+use crate::head_directives::HEAD;
 use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
 use crate::module::{Module, context};
 use crate::output::HeaderFilter;
 use crate::phases::{self, Enabling, PhaseList};
+use crate::product::{self, Product};
 use crate::regex::Regex;
 use crate::server_names::ServerName;
 use crate::setting::Setting;
@@ -77,7 +79,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let modules: Vec<_> = [&CORE, &BODY].into_iter().chain(modules.iter().copied()).collect();
+        let modules: Vec<_> = [&CORE, &BODY, &HEAD].into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
     }
@@ -131,6 +133,8 @@ pub struct Load {
     /// The first one is `http` itself.
     locations: Vec<LocationDraft>,
     listens: Listens,
+    /// `server_product`.
+    pub(crate) product: Setting<Bytes>,
     /// The locations whose blocks are being read, outermost first.
     open: Vec<LocationName>,
     /// What is being read.
@@ -202,6 +206,7 @@ impl Load {
             servers: vec![server],
             locations: vec![http],
             listens: Listens::default(),
+            product: Setting::new(Bytes::from_static(product::NAME.as_bytes())),
             open: Vec::new(),
             server: 0,
             location: 0,
@@ -459,6 +464,7 @@ impl Load {
             sockets: sockets.into(),
             variables: self.variables.finish(&self.specs)?,
             main: self.main,
+            product: Product::new(&String::from_utf8_lossy(&self.product)),
             hostname: self.environment.hostname,
             utc_offset: self.environment.utc_offset,
             prefix: path_bytes(&self.environment.prefix).into(),

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
+use clearway_h1::{ConnectionHeader, Framing};
 use clearway_runtime::Timer;
 
 use crate::chunk::{Chunk, Mark, Pushed};
@@ -242,7 +242,7 @@ impl<'c> OutputState<'c> {
             request.version(),
             self.head.status,
             self.head.content_length,
-            ChunkedEncoding::On,
+            *request.location().core.chunked_encoding,
         );
         if request.is_persistent() && self.framing.is_delimited() {
             self.connection = ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s());

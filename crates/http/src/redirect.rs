@@ -2,7 +2,6 @@
 //! redirects, named locations, and the pages for errors. Runs in the request's task.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use clearway_base::log::Level;
 use clearway_h1::{Known, Method};
@@ -13,14 +12,9 @@ use crate::phases::{Answer, Redirect};
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Place, Request, Rewriting, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
-use crate::status::{self, Padding, Pages};
+use crate::status::{self, Padding};
 use crate::uri;
 use crate::variables::View;
-
-/// What stands below the line of a built-in page.
-const PRODUCT: &str = "clearway";
-
-static PAGES: LazyLock<Pages> = LazyLock::new(|| Pages::new(PRODUCT));
 
 /// How a request goes on after an answer that is not its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +247,8 @@ impl<'c> Request<'c> {
     /// Answers with the built-in page for a code.
     fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) -> Onward {
         self.error_status = Some(status::sent_status(code));
-        let page = PAGES.find(code, self.padding());
+        let tokens = *self.location().core.server_tokens;
+        let page = self.snapshot.product.signature(tokens).pages.find(code, self.padding());
         let head = &mut output.head;
         head.clear_entity();
         head.status = status::sent_status(code);

@@ -17,7 +17,7 @@ use crate::parts::Parts;
 use crate::redirect::Wanted;
 use crate::regex::Regex;
 use crate::response::{ResponseHead, put_decimal};
-use crate::snapshot::{Location, Server, Snapshot};
+use crate::snapshot::{Location, RedirectHost, RedirectPort, Server, Snapshot};
 use crate::values::Values;
 use crate::variables::{VariableId, Variables};
 
@@ -532,11 +532,14 @@ impl<'c> Request<'c> {
     /// Host and port for a `Location` that a handler gave as a path.
     pub(crate) fn put_redirect_host(&self, out: &mut Vec<u8>) {
         let local = self.conn.local_address();
+        let core = &self.location().core;
         match self.host() {
+            _ if *core.redirect_host == RedirectHost::ServerName => out.extend_from_slice(self.server.name()),
             Some(host) => out.extend_from_slice(host),
             None => out.extend_from_slice(local.host().to_string().as_bytes()),
         }
-        if let Some(port) = local.port().filter(|&port| port != 80) {
+        let is_shown = *core.redirect_port == RedirectPort::Shown;
+        if let Some(port) = local.port().filter(|&port| is_shown && port != 80) {
             out.extend_from_slice(format!(":{port}").as_bytes());
         }
     }

@@ -7,6 +7,7 @@ use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
 
 use crate::request::Request;
+use crate::snapshot::RedirectUrl;
 use crate::status;
 
 /// A text of a response's head; what the configuration owns is borrowed from it.
@@ -48,13 +49,10 @@ impl ResponseHead<'_> {
     }
 }
 
-/// How a response of status 200 begins; the date is filled in. Others have the same behind their status
-/// line.
-const START: [u8; 72] = *b"HTTP/1.1 200 OK\r\nServer: clearway\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
-/// Where in that the status line ends.
-const STATUS_LINE_END: usize = 17;
+/// The line with the date, which is filled in.
+const DATE_LINE: [u8; 37] = *b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 /// Where in that the date begins.
-const DATE_AT: usize = 41;
+const DATE_AT: usize = 6;
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
@@ -64,15 +62,17 @@ pub(crate) fn write_head(
     framing: Framing,
     connection: ConnectionHeader,
 ) {
-    let mut start = START;
-    start[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
+    let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
     let mut writer = if head.status == 200 {
-        HeadWriter::with_lines(out, &start)
+        HeadWriter::with_lines(out, signature.ok_lines())
     } else {
         let line = status::status_line(head.status);
         let reason = line.and_then(|line| line.get(4..)).unwrap_or_default();
-        HeadWriter::new(out, head.status, reason).lines(&start[STATUS_LINE_END..])
+        HeadWriter::new(out, head.status, reason).lines(signature.server_line())
     };
+    let mut date_line = DATE_LINE;
+    date_line[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
+    writer = writer.lines(&date_line);
     if let Some(content_type) = &head.content_type {
         writer = writer.content_type(content_type);
     }
@@ -82,15 +82,15 @@ pub(crate) fn write_head(
     if let Some(last_modified) = head.last_modified.filter(|_| !head.has(b"Last-Modified")) {
         writer = writer.header(b"Last-Modified", &date::http_date(last_modified));
     }
-    let path = head.location.as_deref().filter(|location| location.first() == Some(&b'/'));
-    if let Some(path) = path {
-        writer = writer.header(b"Location", &absolute(request, path));
+    let url = head.location.as_deref().and_then(|location| absolute(request, location));
+    if let Some(url) = &url {
+        writer = writer.header(b"Location", url);
     }
     if framing == Framing::Chunked {
         writer = writer.chunked();
     }
     writer = writer.connection(connection);
-    if let Some(location) = head.location.as_deref().filter(|_| path.is_none()) {
+    if let Some(location) = head.location.as_deref().filter(|_| url.is_none()) {
         writer = writer.header(b"Location", location);
     }
     if let Some(etag) = &head.etag {
@@ -102,12 +102,16 @@ pub(crate) fn write_head(
     writer.finish();
 }
 
-/// A `Location` that a handler gave as a path.
-pub(crate) fn absolute(request: &Request<'_>, path: &[u8]) -> Vec<u8> {
+/// The URL that is sent for a `Location` that a handler gave as a path.
+pub(crate) fn absolute(request: &Request<'_>, location: &[u8]) -> Option<Vec<u8>> {
+    let core = &request.location().core;
+    if location.first() != Some(&b'/') || *core.redirect_url == RedirectUrl::AsGiven {
+        return None;
+    }
     let mut url = b"http://".to_vec();
     request.put_redirect_host(&mut url);
-    url.extend_from_slice(path);
-    url
+    url.extend_from_slice(location);
+    Some(url)
 }
 
 /// Writes a number in decimal.

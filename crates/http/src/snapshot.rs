@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
+use clearway_h1::ChunkedEncoding;
 use clearway_log::UtcOffset;
 
 use crate::levels::{Conf, ConfKey, Confs};
@@ -13,6 +14,7 @@ use crate::locations;
 use crate::mime::{DEFAULT_TYPE, Types};
 use crate::output::HeaderFilter;
 use crate::phases::PhaseList;
+use crate::product::{Product, ServerTokens};
 use crate::setting::Setting;
 use crate::variables::{Value, Variables};
 
@@ -32,6 +34,7 @@ pub struct Snapshot {
     pub(crate) sockets: Box<[Socket]>,
     pub(crate) variables: Variables,
     pub(crate) main: Confs,
+    pub(crate) product: Product,
     pub(crate) hostname: Bytes,
     pub(crate) utc_offset: UtcOffset,
     /// Where relative paths of files begin; ends in a slash.
@@ -166,6 +169,36 @@ pub enum RootKind {
     AliasWhole,
 }
 
+/// Whether a `Location` that is a path is made absolute (`absolute_redirect`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedirectUrl {
+    Absolute,
+    AsGiven,
+}
+
+/// The host in it (`server_name_in_redirect`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedirectHost {
+    Requested,
+    ServerName,
+}
+
+/// Whether a port other than 80 is in it (`port_in_redirect`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedirectPort {
+    Shown,
+    Hidden,
+}
+
+/// Whether files have tags (`etag`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ETags {
+    /// Made of date and size.
+    On,
+    /// None.
+    Off,
+}
+
 /// What an `error_page` does with the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overwrite {
@@ -230,6 +263,13 @@ pub struct CoreLocation {
     pub types: Setting<Arc<Types>>,
     /// `default_type`.
     pub default_type: Setting<Bytes>,
+    /// `etag`.
+    pub etags: Setting<ETags>,
+    pub(crate) server_tokens: Setting<ServerTokens>,
+    pub(crate) redirect_url: Setting<RedirectUrl>,
+    pub(crate) redirect_host: Setting<RedirectHost>,
+    pub(crate) redirect_port: Setting<RedirectPort>,
+    pub(crate) chunked_encoding: Setting<ChunkedEncoding>,
     /// Whether the location is for internal requests only.
     pub(crate) access: LocationAccess,
     default_root: Value,
@@ -263,6 +303,12 @@ impl CoreLocation {
             default_root: root,
             types: Setting::new(Arc::new(Types::default())),
             default_type: Setting::new(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
+            etags: Setting::new(ETags::On),
+            server_tokens: Setting::new(ServerTokens::On),
+            redirect_url: Setting::new(RedirectUrl::Absolute),
+            redirect_host: Setting::new(RedirectHost::Requested),
+            redirect_port: Setting::new(RedirectPort::Shown),
+            chunked_encoding: Setting::new(ChunkedEncoding::On),
             access: LocationAccess::All,
             error_pages: Setting::default(),
             error_log: Setting::default(),
@@ -281,6 +327,12 @@ impl CoreLocation {
         self.root.merge(&parent.root);
         self.types.merge(&parent.types);
         self.default_type.merge(&parent.default_type);
+        self.etags.merge(&parent.etags);
+        self.server_tokens.merge(&parent.server_tokens);
+        self.redirect_url.merge(&parent.redirect_url);
+        self.redirect_host.merge(&parent.redirect_host);
+        self.redirect_port.merge(&parent.redirect_port);
+        self.chunked_encoding.merge(&parent.chunked_encoding);
         self.error_pages.merge(&parent.error_pages);
         self.error_log.merge(&parent.error_log);
         self.log_not_found.merge(&parent.log_not_found);

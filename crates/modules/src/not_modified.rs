@@ -25,7 +25,8 @@ struct Conditions<'a> {
     none_match: Option<&'a [u8]>,
 }
 
-/// Judges the conditions of a request for a file with this date (seconds since the epoch) and tag.
+/// Judges the conditions of a request for a file with this date (seconds since the epoch) and tag, which is
+/// empty if it has none.
 pub(crate) fn judge(request: &Request<'_>, last_modified: i64, etag: &[u8]) -> Verdict {
     let conditions = Conditions {
         unmodified_since: request.header(Known::IfUnmodifiedSince),
@@ -75,7 +76,7 @@ fn is_listed(list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     if list == b"*" {
         return true;
     }
-    let mut rest = list;
+    let mut rest = if etag.is_empty() { &[] } else { list };
     while !rest.is_empty() {
         if comparison == Comparison::Weak {
             rest = rest.strip_prefix(b"W/").unwrap_or(rest);

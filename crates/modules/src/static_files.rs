@@ -10,7 +10,7 @@ use clearway_base::log::Level as LogLevel;
 use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Chunk, Cost, Exchange, Lossy, Mark, Module, Output, Phase, PhaseHandler, Request, Step, paths,
+    Chunk, Cost, ETags, Exchange, Lossy, Mark, Module, Output, Phase, PhaseHandler, Request, Step, paths,
 };
 use clearway_offload::Blocking;
 use clearway_offload::file::{self, Kind};
@@ -131,7 +131,10 @@ fn redirect_to_directory(mut exchange: Exchange<'_, '_>) -> Step<'static> {
 
 async fn send(exchange: Exchange<'_, '_>, opened: Opened, path: &[u8]) -> Step<'static> {
     let Exchange { request, mut output, .. } = exchange;
-    let etag = format!("\"{:x}-{:x}\"", opened.modified, opened.size);
+    let etag = match *request.location().core.etags {
+        ETags::On => format!("\"{:x}-{:x}\"", opened.modified, opened.size),
+        ETags::Off => String::new(),
+    };
     let mut status = 200;
     if matches!(request.error_status(), None | Some(200)) {
         match not_modified::judge(request, opened.modified, etag.as_bytes()) {
@@ -143,7 +146,7 @@ async fn send(exchange: Exchange<'_, '_>, opened: Opened, path: &[u8]) -> Step<'
     let head = output.head();
     head.status = status;
     head.last_modified = Some(opened.modified);
-    head.etag = Some(Cow::Owned(etag.into_bytes()));
+    head.etag = (!etag.is_empty()).then(|| Cow::Owned(etag.into_bytes()));
     if status == 200 {
         head.content_length = Some(opened.size);
         head.content_type = request.content_type().map(Cow::Borrowed);

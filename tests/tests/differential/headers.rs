@@ -83,6 +83,37 @@ fn headers_are_added_by_level_and_code() {
         .run();
 }
 
+#[test]
+fn what_the_server_says_of_itself_and_where_it_sends_to() {
+    let config = "default_type text/plain; server { listen %%PORT%%; server_name first.test second.test;
+        location /on { server_tokens on; location /on/200 { return 200; } location /on/404 { return 404; } }
+        location /build { server_tokens build; return 404; }
+        location /path { return 301 /to; }
+        location /relative { absolute_redirect off; return 301 /to; }
+        location /named { server_name_in_redirect on; return 301 /to; }
+        location /portless { port_in_redirect off; return 301 /to; }
+        location /both { server_name_in_redirect on; port_in_redirect off; return 301 /to; }
+        location /dir { absolute_redirect off; }
+        location /sent { absolute_redirect off; add_header X-Sent $sent_http_location; return 301 /to; }
+        location /etag { } location /noetag { etag off; }
+        }";
+    let mut case = Case::http(config).file("html/dir/x", "x").file("html/etag", "x").file("html/noetag", "x");
+    for target in ["/on/200", "/on/404", "/build", "/dir", "/dir?a", "/sent"] {
+        case = case.get(target);
+    }
+    for path in ["/path", "/relative", "/named", "/portless", "/both"] {
+        case = case.get_host(path, "second.test").get_host(path, "other.test:81");
+        case = case.ask(format!("GET {path} HTTP/1.0\r\n\r\n"));
+    }
+    for condition in ["", "If-None-Match: *\r\n", "If-None-Match: \"x\"\r\n", "If-Match: \"x\"\r\n"] {
+        for path in ["/etag", "/noetag"] {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{condition}\r\n");
+            case = case.ask(head);
+        }
+    }
+    case.run();
+}
+
 /// Times that pass while the test runs are not compared: `Expires` is left to where it is fixed.
 #[test]
 fn expiry_dates() {
