@@ -48,8 +48,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "client_body_buffer_size SIZE",
         default: "client_body_buffer_size 8k;",
-        doc: "How much of a body is kept in memory. One that is longer by a quarter still is, if its length is \
-              known; all others are written to a file.",
+        doc: "How much of a body is kept in memory. One that is longer by a quarter still is, if its length \
+              is known; all others are written to a file.",
         handler: |scope, directive| set(directive, &mut conf(scope).buffer_bytes, |d| d.size(0)),
     },
     Spec {
@@ -79,9 +79,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1234,
         syntax: "client_body_temp_path DIRECTORY [LEVEL1 [LEVEL2 [LEVEL3]]]",
         default: "client_body_temp_path /var/lib/nginx/body;",
-        doc: "The directory for bodies that are too large for memory, and how many characters the names of its \
-              subdirectories have. It is made when the server starts, and belongs to the user that the worker \
-              process runs as. Where the default one cannot be made, the server starts all the same.",
+        doc: "The directory for bodies that are too large for memory, and how many characters the names of \
+              its subdirectories have. It is made when the server starts, and belongs to the user that the \
+              worker process runs as. Where the default one cannot be made, the server starts all the same.",
         handler: read_temp_path,
     },
     Spec {
@@ -109,8 +109,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "lingering_close off | on | always",
         default: "lingering_close on;",
-        doc: "Whether a connection that is to be closed is read from for a while, so that a client that still \
-              sends gets to read the answer: `on` if it seems to do so.",
+        doc: "Whether a connection that is to be closed is read from for a while, so that a client that \
+              still sends gets to read the answer: `on` if it seems to do so.",
         handler: |scope, directive| {
             set(directive, &mut conf(scope).lingering_close, |d| d.choice(0, &LingeringClose::WORDS))
         },

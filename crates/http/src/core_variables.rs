@@ -8,7 +8,7 @@ use clearway_h1::{Header, Known, name_hash};
 use clearway_net::PeerAddr;
 
 use crate::paths;
-use crate::request::Arrival;
+use crate::request::{Arrival, Request};
 use crate::response::{ResponseHead, absolute, put_decimal};
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
 
@@ -248,6 +248,11 @@ fn request_id(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
 }
 
 impl View<'_, '_> {
+    /// `Content-Type` of the response, as header filters have left it once the head is sent.
+    pub fn sent_content_type(&self) -> Option<&[u8]> {
+        self.output.head.content_type.as_deref()
+    }
+
     /// User name of basic authentication (RFC 7617), whether the password is right or not.
     pub fn remote_user(&self) -> Option<Vec<u8>> {
         let (scheme, encoded) = self.request.header(Known::Authorization)?.split_at_checked(6)?;
@@ -364,8 +369,15 @@ fn sent_other(head: &ResponseHead<'_>, name: &[u8], out: &mut Vec<u8>) -> Presen
     presence
 }
 
+impl Request<'_> {
+    /// The first argument of a name, in any case, that has a `=`; as it was sent.
+    pub fn arg(&self, name: &[u8]) -> Option<&[u8]> {
+        find_arg(self.args(), name)
+    }
+}
+
 fn arg(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
-    Presence::put(find_arg(view.request.args(), name), out)
+    Presence::put(view.request.arg(name), out)
 }
 
 /// The first argument with that name that has a `=`.

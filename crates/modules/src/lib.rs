@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+pub mod autoindex;
 mod cidr;
 pub mod empty_gif;
 pub mod files;
@@ -13,6 +14,7 @@ pub mod index;
 pub mod limit_req;
 pub mod map;
 mod not_modified;
+pub mod random_index;
 pub mod realpath;
 pub mod rewrite;
 pub mod split_clients;

@@ -2,7 +2,9 @@
 //! module is one line here.
 
 use clearway_http::Module;
-use clearway_modules::{access_log, files, index, limit_req, realpath, static_files, try_files};
+use clearway_modules::{
+    access_log, autoindex, files, index, limit_req, random_index, realpath, static_files, try_files,
+};
 use clearway_modules::{empty_gif, geo, headers, map, rewrite, split_clients};
 
 /// All modules that this server is built with.
@@ -21,7 +23,9 @@ pub(crate) const MODULES: &[&Module] = &[
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
     &empty_gif::EMPTY_GIF,
+    &random_index::RANDOM_INDEX,
     &index::INDEX,
+    &autoindex::AUTOINDEX,
     &static_files::STATIC_FILES,
     &access_log::ACCESS_LOG,
 ];
