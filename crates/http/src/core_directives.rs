@@ -212,15 +212,6 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: keepalive_disable,
     },
     Spec {
-        name: "send_timeout",
-        contexts: context::ALL,
-        args: Args::TAKE1,
-        syntax: "send_timeout TIME",
-        default: "send_timeout 60s;",
-        doc: "How long a client may take nothing of a response before its connection is closed.",
-        handler: |scope, directive| set(directive, &mut scope.conf.core_location().send_timeout_ms, msec),
-    },
-    Spec {
         name: "client_header_timeout",
         contexts: HTTP_SERVER,
         args: Args::TAKE1,

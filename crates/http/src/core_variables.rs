@@ -4,12 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use clearway_base::date::http_date;
+use clearway_base::log::Level;
 use clearway_h1::{Header, Known, name_hash};
 use clearway_net::PeerAddr;
 
 use crate::paths;
-use crate::request::{Arrival, Request};
-use crate::response::{ResponseHead, absolute, put_decimal};
+use crate::request::{Arrival, LimitRate, Lossy, Request};
+use crate::response::{Ranges, ResponseHead, absolute, put_decimal};
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
 
 /// The release of nginx whose behaviour this is (`$nginx_version`).
@@ -88,6 +89,16 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(view.request.header(Known::ContentType), out)
     }),
     variable!("host", "Host of the request line, else of `Host`, else the name of the server.", host),
+    VariableSpec {
+        name: "limit_rate",
+        kind: VariableKind::Assigned(set_limit_rate),
+        doc: "Bytes per second that the response may be sent with, 0 for no limit; can be set.",
+        eval: |view, _, out| {
+            let own = view.request.context::<LimitRate>().map(|rate| rate.0);
+            let configured = || view.request.location().core.sending.limit_rate.eval(view);
+            put_number(Some(own.unwrap_or_else(configured)), out)
+        },
+    },
     variable!("hostname", "Name of the machine.", |view, _, out| {
         Presence::put(Some(&view.request.snapshot.hostname), out)
     }),
@@ -208,6 +219,16 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
 
 fn put_text(text: &str, out: &mut Vec<u8>) -> Presence {
     Presence::put(Some(text.as_bytes()), out)
+}
+
+fn set_limit_rate(request: &mut Request<'_>, value: Vec<u8>) {
+    match clearway_base::units::parse_size(&value) {
+        Some(rate) => request.set_lasting_context(LimitRate(rate)),
+        None => {
+            let message = format_args!("invalid $limit_rate \"{}\"", Lossy(&value));
+            request.log(Level::Error, message);
+        }
+    }
 }
 
 /// What a request has no such part of has no value.
@@ -345,6 +366,7 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
             Some(seconds) if is_persistent => put_text(&format!("timeout={seconds}"), out),
             _ => Presence::NotFound,
         },
+        b"accept_ranges" => Presence::put((head.ranges == Ranges::Announced).then_some(b"bytes"), out),
         b"transfer_encoding" => Presence::put(view.output.is_chunked().then_some(b"chunked"), out),
         _ => sent_other(head, name, out),
     }

@@ -26,6 +26,7 @@ use crate::output::HeaderFilter;
 use crate::phases::{self, Enabling, PhaseList};
 use crate::product::{self, Product};
 use crate::regex::Regex;
+use crate::sending::{SENDING, Sending};
 use crate::server_names::ServerName;
 use crate::setting::Setting;
 use crate::snapshot::{CoreLocation, CoreServer, Location, LocationId, Server, ServerId, Snapshot};
@@ -79,7 +80,8 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let modules: Vec<_> = [&CORE, &BODY, &HEAD].into_iter().chain(modules.iter().copied()).collect();
+        let own = [&CORE, &SENDING, &BODY, &HEAD];
+        let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
     }
@@ -262,6 +264,16 @@ impl Load {
 
     pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
         &mut self.locations[self.location].core
+    }
+
+    /// How responses are sent in the location being read.
+    pub(crate) fn sending(&mut self) -> &mut Sending {
+        &mut self.core_location().sending
+    }
+
+    /// The engine's settings of every server and location.
+    pub(crate) fn all_core_locations(&mut self) -> impl Iterator<Item = &mut CoreLocation> {
+        self.locations.iter_mut().map(|draft| &mut draft.core)
     }
 
     /// Makes variables of the named groups of an expression.

@@ -3,21 +3,27 @@
 //!
 //! The first chunk sends the head. `Full` asks the handler to wait with `ready`; nothing else waits.
 //! A response is complete with the chunk that is marked `Last`; what a handler pushes afterwards, or
-//! beyond the announced length, is dropped.
+//! beyond the announced length, is dropped. So is what it pushes after a header filter has refused the
+//! response: the engine then answers with a status instead.
 
 use std::future::poll_fn;
-use std::io;
-use std::task::{Context, Poll};
+use std::num::NonZeroU16;
+use std::task::{Context, Poll, ready};
 
 use clearway_h1::{ConnectionHeader, Framing};
 use clearway_runtime::Timer;
 
 use crate::chunk::{Chunk, Mark, Pushed};
 use crate::connection::Conn;
-use crate::request::Request;
+use crate::pace::Pace;
+use crate::request::{LimitRate, Request};
 use crate::response::{ResponseHead, write_head};
+use crate::sending::Sending;
 use crate::variables::View;
-use crate::wire::Wire;
+use crate::wire::{SendFailure, Wire};
+
+/// What one response may send before others of the loop have their turn, bytes.
+const TURN_BYTES: u64 = 2 << 20;
 
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +33,22 @@ enum Progress {
     Complete,
 }
 
+/// What a body filter wants to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Bytes, to look at or to change.
+    Bytes,
+    /// Whatever comes, parts of files too: it counts and cuts, and looks at nothing.
+    Anything,
+}
+
 /// Changes a body on its way out. One instance serves one response.
 pub trait BodyFilter: Send {
+    /// What it wants to be given.
+    fn input(&self) -> Input {
+        Input::Bytes
+    }
+
     /// Takes a chunk and passes on what is ready; it may hold data back until more comes, but with
     /// `Mark::Flush` it passes on everything, and with `Mark::Last` everything and the mark.
     fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>);
@@ -54,6 +74,16 @@ impl<'c> Filtering<'_, 'c> {
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.output)
     }
+
+    /// Whether the body filters so far take parts of files.
+    pub fn takes_files(&self) -> bool {
+        self.output.takes_files()
+    }
+
+    /// Has the engine answer with a status instead of this response; no other filter sees it.
+    pub fn refuse(&mut self, status: u16) {
+        self.output.refusal = NonZeroU16::new(status);
+    }
 }
 
 /// Where a body filter passes chunks on.
@@ -78,17 +108,31 @@ pub(crate) struct OutputState<'c> {
     connection: ConnectionHeader,
     filters: Vec<Option<Box<dyn BodyFilter + 'c>>>,
     /// Size of the head, bytes.
-    head_bytes: u64,
-    failure: Option<SendFailure>,
+    head_bytes: u32,
+    failure: Option<Box<SendFailure>>,
+    pace: Option<Box<Pace>>,
+    /// The status that a header filter wants to be answered with instead.
+    refusal: Option<NonZeroU16>,
+    urgency: Urgency,
 }
 
-/// Why the rest of a response was not sent.
-#[derive(Debug)]
-pub enum SendFailure {
-    /// The socket took nothing for `send_timeout`.
-    TimedOut,
-    /// The connection broke.
-    Broken(io::Error),
+/// Whether what is there is to leave although it is little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// It may wait for more (`postpone_output`).
+    Postponed,
+    Flushed,
+}
+
+/// What became of an attempt to send.
+enum Step {
+    /// It got somewhere.
+    Sent,
+    /// A pool reads, or the rate is used up.
+    Resting,
+    /// The socket takes no more.
+    Blocked,
+    Failed(SendFailure),
 }
 
 /// The response as its handler sees it.
@@ -112,7 +156,13 @@ impl<'c> Output<'_, 'c> {
     /// Whether the peer is to get a body; known once the head is sent. A handler need not produce one
     /// otherwise.
     pub fn wants_body(&self) -> bool {
-        !self.state.is_bodiless() && self.state.progress != Progress::Complete
+        self.state.progress == Progress::Body && !self.state.is_bodiless()
+    }
+
+    /// Whether the body may have parts of files in it; known once the head is sent. Otherwise there is
+    /// a filter that looks at bytes.
+    pub fn takes_files(&self) -> bool {
+        self.state.takes_files()
     }
 
     /// Sends the head now instead of with the first chunk.
@@ -125,11 +175,15 @@ impl<'c> Output<'_, 'c> {
         self.state.write(request, chunk, mark)
     }
 
-    /// Completes once everything so far has left for the socket.
+    /// Completes once everything so far has left for the socket, or is so little that it may wait for
+    /// more (`postpone_output`).
     ///
     /// # Errors
     /// The rest cannot be sent; the handler should stop. The connection logs and closes.
     pub async fn ready(&mut self, request: &Request<'c>) -> Result<(), Unsent> {
+        if self.state.may_wait(request) {
+            return Ok(());
+        }
         self.conn.send_at_once();
         self.state.flush(self.conn, request).await
     }
@@ -152,6 +206,9 @@ impl<'c> OutputState<'c> {
             filters: Vec::new(),
             head_bytes: 0,
             failure: None,
+            pace: None,
+            refusal: None,
+            urgency: Urgency::Postponed,
         }
     }
 
@@ -177,7 +234,7 @@ impl<'c> OutputState<'c> {
     /// What the socket took besides the head, bytes (`$body_bytes_sent`). As in nginx that counts the
     /// framing of chunks and `100 Continue`.
     pub(crate) fn body_sent_bytes(&self) -> u64 {
-        self.wire.sent_bytes().saturating_sub(self.head_bytes)
+        self.wire.sent_bytes().saturating_sub(u64::from(self.head_bytes))
     }
 
     /// Whether another request may follow on the connection.
@@ -199,7 +256,7 @@ impl<'c> OutputState<'c> {
 
     /// Why the rest could not be sent.
     pub(crate) fn failure(&self) -> Option<&SendFailure> {
-        self.failure.as_ref()
+        self.failure.as_deref()
     }
 
     /// Answers `Expect: 100-continue`, unless the answer itself has begun.
@@ -209,8 +266,26 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    /// The status to answer with instead of the response that was made.
+    pub(crate) fn take_refusal(&mut self) -> Option<u16> {
+        let refusal = self.refusal.take();
+        if refusal.is_some() {
+            self.head.clear_entity();
+        }
+        refusal.map(NonZeroU16::get)
+    }
+
+    fn takes_files(&self) -> bool {
+        self.filters.iter().flatten().all(|filter| filter.input() == Input::Anything)
+    }
+
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
         self.send_head(request);
+        if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
+            debug_assert!(self.takes_files(), "who pushes files asks before");
+            let pool = View::new(request, self).file_pool();
+            self.wire.use_pool(pool);
+        }
         self.push(0, chunk, mark);
         if self.wire.is_full() { Pushed::Full } else { Pushed::Sent }
     }
@@ -222,15 +297,19 @@ impl<'c> OutputState<'c> {
     }
 
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {
-        if self.head_sent() {
+        if self.head_sent() || self.refusal.is_some() {
             return;
         }
-        self.progress = Progress::Body;
         request.amend(&mut self.head);
         for filter in request.location().header_filters() {
             let body_filter = filter(&mut Filtering { request, output: self });
+            if self.refusal.is_some() {
+                self.filters.clear();
+                return;
+            }
             self.filters.extend(body_filter.map(Some));
         }
+        self.progress = Progress::Body;
         if !matches!(self.head.status, 200 | 206 | 304) {
             self.head.last_modified = None;
         }
@@ -251,7 +330,7 @@ impl<'c> OutputState<'c> {
         if request.version().has_response_head() {
             write_head(self.wire.front(), &self.head, request, self.framing, self.connection);
         }
-        self.head_bytes = (self.wire.len() - before) as u64;
+        self.head_bytes = (self.wire.len() - before) as u32;
     }
 
     fn is_bodiless(&self) -> bool {
@@ -260,8 +339,8 @@ impl<'c> OutputState<'c> {
 
     /// Gives a chunk to the filter of a stage, or to the framing behind the last one.
     fn push(&mut self, stage: usize, chunk: Chunk<'c>, mark: Mark) {
-        if self.progress == Progress::Complete || self.is_bodiless() {
-            if mark == Mark::Last {
+        if self.progress != Progress::Body || self.is_bodiless() {
+            if mark == Mark::Last && self.refusal.is_none() {
                 self.progress = Progress::Complete;
             }
             return;
@@ -280,8 +359,8 @@ impl<'c> OutputState<'c> {
         match &mut self.framing {
             Framing::NoBody { .. } => {}
             Framing::Length(left) => {
-                chunk.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= chunk.len() as u64;
+                chunk.truncate(*left);
+                *left -= chunk.len();
                 if mark == Mark::Last && *left > 0 {
                     // The peer cannot tell where the next response begins.
                     self.connection = ConnectionHeader::Close;
@@ -291,15 +370,17 @@ impl<'c> OutputState<'c> {
             Framing::Chunked => self.frame_chunked(chunk, mark),
             Framing::UntilClose => self.wire.push(chunk),
         }
-        if mark == Mark::Last {
-            self.progress = Progress::Complete;
+        match mark {
+            Mark::More => {}
+            Mark::Flush => self.urgency = Urgency::Flushed,
+            Mark::Last => self.progress = Progress::Complete,
         }
     }
 
     fn frame_chunked(&mut self, chunk: Chunk<'c>, mark: Mark) {
         if !chunk.is_empty() {
             let mut size = Vec::with_capacity(20);
-            clearway_h1::push_chunk_size(&mut size, chunk.len() as u64);
+            clearway_h1::push_chunk_size(&mut size, chunk.len());
             self.wire.put(&size);
             self.wire.push(chunk);
             self.wire.put(clearway_h1::CHUNK_END);
@@ -309,43 +390,107 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    /// Whether what there is may wait for more.
+    fn may_wait(&self, request: &Request<'c>) -> bool {
+        self.progress == Progress::Body
+            && self.urgency == Urgency::Postponed
+            && !self.wire.has_files()
+            && (self.wire.len() as u64) < *request.location().core.sending.postpone_output_bytes
+    }
+
     /// Completes once the socket has taken everything.
     pub(crate) fn flush(
         &mut self,
         conn: &Conn,
         request: &Request<'c>,
     ) -> impl Future<Output = Result<(), Unsent>> {
-        let send_timeout_ms = request.location().core.send_timeout_ms();
         let mut timer = None;
-        poll_fn(move |cx| self.poll_flush(conn, send_timeout_ms, &mut timer, cx))
+        self.set_pace(conn, request);
+        poll_fn(move |cx| {
+            let flushed = self.poll_flush(conn, request, &mut timer, cx);
+            if flushed.is_ready() {
+                self.urgency = Urgency::Postponed;
+            }
+            flushed
+        })
+    }
+
+    /// Finds out once how fast this response may be sent.
+    fn set_pace(&mut self, conn: &Conn, request: &Request<'c>) {
+        let sending = &request.location().core.sending;
+        let own = request.context::<LimitRate>();
+        if self.pace.is_some() || (own.is_none() && !sending.limit_rate.is_set()) {
+            return;
+        }
+        let view = View::new(request, self);
+        let rate = own.map_or_else(|| sending.limit_rate.eval(&view), |rate| rate.0);
+        if rate > 0 {
+            let after = sending.limit_rate_after.eval(&view);
+            self.pace = Some(Box::new(Pace::new(conn.home, rate, after, request.started_ms)));
+        }
     }
 
     fn poll_flush(
         &mut self,
         conn: &Conn,
-        send_timeout_ms: u64,
+        request: &Request<'c>,
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
+        let sending = &request.location().core.sending;
+        let start = self.wire.sent_bytes();
         if self.failure.is_some() {
             return Poll::Ready(Err(Unsent));
         }
-        let sent_bytes = self.wire.sent_bytes();
-        let failure = match self.wire.poll_flush(&conn.socket, cx) {
-            Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
-            Poll::Ready(Err(error)) => SendFailure::Broken(error),
-            Poll::Pending => {
-                if timer.is_none() || self.wire.sent_bytes() > sent_bytes {
-                    let timer = timer.get_or_insert_with(|| Timer::new(conn.home));
-                    timer.arm(conn.home.now_ms() + send_timeout_ms);
+        while !self.wire.is_empty() {
+            if self.wire.sent_bytes() - start >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.wire.cork_large_file(&conn.socket, sending);
+            match self.poll_step(conn, sending, cx) {
+                Step::Sent => {}
+                Step::Failed(failure) => return self.fail(failure),
+                Step::Resting => {
+                    *timer = None;
+                    return Poll::Pending;
                 }
-                match timer.as_ref().map(|timer| timer.poll_expired(cx)) {
-                    Some(Poll::Ready(())) => SendFailure::TimedOut,
-                    _ => return Poll::Pending,
+                Step::Blocked => {
+                    if timer.is_none() || self.wire.sent_bytes() > start {
+                        let timer = timer.get_or_insert_with(|| Timer::new(conn.home));
+                        timer.arm(conn.home.now_ms() + *sending.send_timeout_ms);
+                    }
+                    let timer = timer.as_ref().expect("armed at the first wait");
+                    ready!(timer.poll_expired(cx));
+                    return self.fail(SendFailure::TimedOut);
                 }
             }
+        }
+        self.wire.uncork(&conn.socket);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_step(&mut self, conn: &Conn, sending: &Sending, cx: &mut Context<'_>) -> Step {
+        let before = self.wire.sent_bytes();
+        let allowance = match &mut self.pace {
+            Some(pace) => pace.poll_allowance(conn.home, before, cx),
+            None => Poll::Ready(u64::MAX),
         };
-        self.failure = Some(failure);
+        let Poll::Ready(limit) = allowance else { return Step::Resting };
+        let sent = self.wire.poll_send(&conn.socket, sending, limit, cx);
+        if let Some(pace) = &mut self.pace {
+            pace.note_sent(conn.home, before, self.wire.sent_bytes());
+        }
+        match sent {
+            Poll::Ready(Ok(())) => Step::Sent,
+            Poll::Ready(Err(failure)) => Step::Failed(failure),
+            Poll::Pending if self.wire.waits_for_pool() => Step::Resting,
+            Poll::Pending => Step::Blocked,
+        }
+    }
+
+    fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
+        self.failure = Some(Box::new(failure));
         Poll::Ready(Err(Unsent))
     }
 }

@@ -128,6 +128,9 @@ pub(crate) enum RootTest {
     Passed,
 }
 
+/// What `set $limit_rate` has said, bytes per second.
+pub(crate) struct LimitRate(pub(crate) u64);
+
 /// What the client called the server.
 pub(crate) enum Host {
     /// Nothing.

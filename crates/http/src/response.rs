@@ -13,6 +13,18 @@ use crate::status;
 /// A text of a response's head; what the configuration owns is borrowed from it.
 pub type Text<'c> = Cow<'c, [u8]>;
 
+/// Whether parts of a response may be asked for (`Range`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ranges {
+    /// No: its body is made, or changed on its way.
+    #[default]
+    Refused,
+    /// Yes, the body is pushed as it is, in one chunk.
+    Allowed,
+    /// Yes, and the client is told so (`Accept-Ranges`).
+    Announced,
+}
+
 /// The head of a response until it is sent.
 #[derive(Default)]
 pub struct ResponseHead<'c> {
@@ -28,6 +40,8 @@ pub struct ResponseHead<'c> {
     pub location: Option<Text<'c>>,
     /// `ETag` with its quotes.
     pub etag: Option<Text<'c>>,
+    /// Whether it may be sent in parts.
+    pub ranges: Ranges,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
     /// the date above.
     pub headers: Vec<(Text<'c>, Text<'c>)>,
@@ -46,6 +60,7 @@ impl ResponseHead<'_> {
         self.content_length = None;
         self.last_modified = None;
         self.etag = None;
+        self.ranges = Ranges::Refused;
     }
 }
 
@@ -98,6 +113,9 @@ pub(crate) fn write_head(
     }
     for (name, value) in &head.headers {
         writer = writer.header(name, value);
+    }
+    if head.ranges == Ranges::Announced {
+        writer = writer.lines(b"Accept-Ranges: bytes\r\n");
     }
     writer.finish();
 }

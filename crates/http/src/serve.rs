@@ -13,11 +13,12 @@ use clearway_h1::{BodyLength, Fault, HeadProgress, Known};
 use crate::body::{BodyError, BodyState};
 use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
-use crate::output::{OutputState, SendFailure};
+use crate::output::OutputState;
 use crate::parts::Parts;
 use crate::phases::Answer;
 use crate::redirect::Onward;
 use crate::request::{Request, RequestLine};
+use crate::wire::SendFailure;
 use clearway_base::Errno;
 
 /// Longest wait for more of what is read only to be dropped, milliseconds (`lingering_timeout`).
@@ -274,6 +275,7 @@ impl<'c> Active<'c> {
             Some(SendFailure::Broken(error)) => {
                 self.request.log(Level::Info, format_args!("send() failed {}", Errno(error)));
             }
+            Some(SendFailure::File(failure, file)) => failure.log(&self.request, file),
             None => {}
         }
     }

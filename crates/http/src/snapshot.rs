@@ -15,6 +15,7 @@ use crate::mime::{DEFAULT_TYPE, Types};
 use crate::output::HeaderFilter;
 use crate::phases::PhaseList;
 use crate::product::{Product, ServerTokens};
+use crate::sending::Sending;
 use crate::setting::Setting;
 use crate::variables::{Value, Variables};
 
@@ -283,7 +284,8 @@ pub struct CoreLocation {
     pub(crate) keepalive_requests: Setting<u64>,
     pub(crate) keepalive_time_ms: Setting<u64>,
     pub(crate) keepalive_disable: Setting<KeepaliveDisable>,
-    pub(crate) send_timeout_ms: Setting<u64>,
+    /// How responses are sent.
+    pub sending: Sending,
 }
 
 /// Which requests a location is for.
@@ -318,7 +320,7 @@ impl CoreLocation {
             keepalive_requests: Setting::new(1000),
             keepalive_time_ms: Setting::new(3_600_000),
             keepalive_disable: Setting::new(KeepaliveDisable::MSIE6),
-            send_timeout_ms: Setting::new(60_000),
+            sending: Sending::default(),
         }
     }
 
@@ -341,7 +343,7 @@ impl CoreLocation {
         self.keepalive_requests.merge(&parent.keepalive_requests);
         self.keepalive_time_ms.merge(&parent.keepalive_time_ms);
         self.keepalive_disable.merge(&parent.keepalive_disable);
-        self.send_timeout_ms.merge(&parent.send_timeout_ms);
+        self.sending.merge(&parent.sending);
     }
 
     /// The directory where no level has `root`; the same at all levels.
@@ -351,9 +353,5 @@ impl CoreLocation {
 
     pub(crate) fn keepalive_header_s(&self) -> Option<u64> {
         Some(self.keepalive_timeout.header_s).filter(|&seconds| seconds > 0)
-    }
-
-    pub(crate) fn send_timeout_ms(&self) -> u64 {
-        *self.send_timeout_ms
     }
 }

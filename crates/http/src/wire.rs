@@ -1,14 +1,22 @@
-//! The bytes of a response that the socket has not taken yet. Owned by the connection's task, which
-//! alone flushes it. Head and small chunks are gathered in one buffer so that they leave with one
-//! send(2); large chunks are queued as they are and leave with writev(2), uncopied.
+//! The part of a response that the socket has not taken yet. Owned by the connection's task, which
+//! alone sends it. Head and small chunks are gathered in one buffer so that they leave with one send(2),
+//! and so is a small file behind them; large chunks are queued as they are and leave with writev(2) or
+//! sendfile(2), uncopied. What a file is read into is that buffer again.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::task::{Context, Poll};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use clearway_offload::Pool;
+use clearway_offload::files::{Guess, Operation};
 use clearway_runtime::Socket;
 
 use crate::chunk::Chunk;
+use crate::file_part::OpenFile;
+use crate::file_sender::{Cork, Fetched, FileFailure, FileSender, Way};
+use crate::sending::Sending;
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
 const GATHER_MAX_BYTES: usize = 4 * 1024;
@@ -22,11 +30,35 @@ const IOVECS_MAX: usize = 16;
 pub(crate) struct Wire<'c> {
     /// Head and small chunks, before everything in `queue`.
     front: Vec<u8>,
-    /// How much of the very first piece is sent, bytes.
+    /// How much of the very first piece is sent, bytes; none of a file, whose parts shrink instead.
     offset: usize,
     queue: VecDeque<Chunk<'c>>,
+    /// What of the queue is in memory, bytes.
     queued_bytes: usize,
     sent_bytes: u64,
+    /// From the first part of a file on.
+    files: Option<Box<FileSender>>,
+}
+
+/// What comes next of what is to be sent.
+enum Next {
+    /// What is in memory.
+    Memory,
+    /// So many bytes of a file, behind the buffer.
+    Sendfile(usize),
+    /// What a pool has to read, behind the buffer.
+    Cold,
+}
+
+/// Why the rest of a response was not sent.
+#[derive(Debug)]
+pub enum SendFailure {
+    /// The socket took nothing for `send_timeout`.
+    TimedOut,
+    /// The connection broke.
+    Broken(io::Error),
+    /// The body could not be read.
+    File(FileFailure, Arc<OpenFile>),
 }
 
 impl<'c> Wire<'c> {
@@ -47,19 +79,39 @@ impl<'c> Wire<'c> {
         self.sent_bytes
     }
 
-    /// What waits for the socket, bytes.
+    /// What waits in memory for the socket, bytes.
     pub(crate) fn len(&self) -> usize {
         self.front.len() + self.queued_bytes - self.offset
     }
 
     /// Whether a producer should wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.queued_bytes + self.front.len() >= FULL_BYTES
+        self.queued_bytes + self.front.len() >= FULL_BYTES || self.has_files()
+    }
+
+    /// Whether parts of files wait for the socket.
+    pub(crate) fn has_files(&self) -> bool {
+        self.files.is_some() && self.queue.iter().any(|chunk| matches!(chunk, Chunk::File(_)))
     }
 
     /// Whether everything was taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_empty() && self.queue.is_empty()
+    }
+
+    /// Whether a pool is waited for, and not the socket.
+    pub(crate) fn waits_for_pool(&self) -> bool {
+        self.files.as_ref().is_some_and(|files| files.is_waiting())
+    }
+
+    /// Whether there was a part of a file before.
+    pub(crate) fn has_sent_files(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// Says who reads what the loop cannot; before the first part of a file.
+    pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
+        self.files = Some(Box::new(FileSender::new(pool)));
     }
 
     /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.
@@ -85,45 +137,73 @@ impl<'c> Wire<'c> {
 
     /// Adds a chunk, copied if small.
     pub(crate) fn push(&mut self, chunk: Chunk<'c>) {
-        if chunk.len() <= GATHER_MAX_BYTES {
+        if let Chunk::File(part) = &chunk {
+            debug_assert!(self.files.is_some(), "a pool was named before");
+            if !part.is_empty() {
+                self.queue.push_back(chunk);
+            }
+        } else if chunk.bytes().len() <= GATHER_MAX_BYTES {
             self.put(chunk.bytes());
         } else {
-            self.queued_bytes += chunk.len();
+            self.queued_bytes += chunk.bytes().len();
             self.queue.push_back(chunk);
         }
     }
 
-    /// Gives the socket what it takes; ready when nothing is left. Each call that got anywhere
-    /// increases `sent_bytes`.
+    /// Gives the socket some of what there is, `limit` bytes at most. Each call that is ready has increased
+    /// `sent_bytes`, or read what comes next.
     ///
     /// # Errors
-    /// As send(2): the peer is gone.
-    pub(crate) fn poll_flush(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.is_empty() {
-            let result = if self.queue.is_empty() {
-                socket.poll_write(cx, &self.front[self.offset..])
-            } else {
-                self.poll_writev(socket, cx)
-            };
-            match result {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(sent)) => self.advance(sent),
+    /// The rest cannot be sent.
+    pub(crate) fn poll_send(
+        &mut self,
+        socket: &Socket,
+        sending: &Sending,
+        limit: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        debug_assert!(!self.is_empty() && limit > 0);
+        let next = self.find_next(sending)?;
+        let has_front = !self.front.is_empty();
+        let sent = match next {
+            Next::Sendfile(_) if has_front => socket.poll_write_more(cx, cut(&self.front, limit)),
+            Next::Cold if has_front => socket.poll_write(cx, cut(&self.front, limit)),
+            Next::Memory if self.queue.is_empty() => {
+                socket.poll_write(cx, cut(&self.front[self.offset..], limit))
             }
-        }
-        Poll::Ready(Ok(()))
+            Next::Memory => self.poll_writev(socket, limit, cx),
+            Next::Sendfile(count) => return self.poll_sendfile(socket, count, limit, cx),
+            Next::Cold => return self.poll_fetch(sending, socket, cx),
+        };
+        self.note_sent(ready!(sent))
     }
 
-    fn poll_writev(&self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn note_sent(&mut self, sent: io::Result<usize>) -> Poll<Result<(), SendFailure>> {
+        match sent {
+            Ok(0) => Poll::Ready(Err(SendFailure::Broken(io::ErrorKind::WriteZero.into()))),
+            Ok(sent) => {
+                self.advance(sent);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(SendFailure::Broken(error))),
+        }
+    }
+
+    fn poll_writev(&self, socket: &Socket, limit: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
         let front = (!self.front.is_empty()).then_some(&self.front[..]);
-        let pieces = front.into_iter().chain(self.queue.iter().map(Chunk::bytes));
-        let mut count = 0;
+        let in_memory = self.queue.iter().take_while(|chunk| !matches!(chunk, Chunk::File(_)));
+        let pieces = front.into_iter().chain(in_memory.map(Chunk::bytes));
+        let (mut count, mut left) = (0, limit);
         for (slice, piece) in slices.iter_mut().zip(pieces) {
             let sent = if count == 0 { self.offset } else { 0 };
-            *slice = IoSlice::new(&piece[sent..]);
+            let piece = cut(&piece[sent..], left);
+            *slice = IoSlice::new(piece);
             count += 1;
+            left -= piece.len() as u64;
+            if left == 0 {
+                break;
+            }
         }
         socket.poll_write_vectored(cx, &slices[..count])
     }
@@ -138,17 +218,135 @@ impl<'c> Wire<'c> {
         }
         sent -= self.front.len();
         self.front.clear();
-        while let Some(first) = self.queue.front() {
-            if sent < first.len() {
+        while sent > 0
+            && let Some(first) = self.queue.front()
+        {
+            let len = first.bytes().len();
+            if sent < len {
                 self.offset = sent;
                 return;
             }
-            sent -= first.len();
-            self.queued_bytes -= first.len();
+            sent -= len;
+            self.queued_bytes -= len;
             self.queue.pop_front();
         }
         debug_assert_eq!(sent, 0, "the socket took no more than it was given");
     }
+}
+
+/// Files.
+impl Wire<'_> {
+    /// What can be sent next. What is to be read of files at the head of the queue is read behind the
+    /// buffer, unless that has been sent in part.
+    fn find_next(&mut self, sending: &Sending) -> Result<Next, SendFailure> {
+        while let (Some(Chunk::File(part)), 0) = (self.queue.front_mut(), self.offset) {
+            let files = self.files.as_mut().expect("there since before the first file");
+            match files.way(part, &mut self.front, sending) {
+                Err(failure) => return Err(SendFailure::File(failure, Arc::clone(part.file()))),
+                Ok(Way::Sendfile(count)) => return Ok(Next::Sendfile(count)),
+                Ok(Way::Cold) => return Ok(Next::Cold),
+                Ok(Way::Read(read)) => part.advance(read),
+            }
+            if !part.is_empty() {
+                break;
+            }
+            self.drop_sent_file();
+        }
+        Ok(Next::Memory)
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        socket: &Socket,
+        count: usize,
+        limit: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
+        let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
+        let guess = Guess::new(Operation::Read);
+        let sent = ready!(socket.poll_sendfile(cx, file.as_fd(), part.start(), count));
+        drop(guess);
+        let failure = match sent {
+            Ok(0) => FileFailure::Truncated(part.start()),
+            Err(error) => FileFailure::Sendfile(error),
+            Ok(sent) => {
+                self.sent_bytes += sent as u64;
+                part.advance(sent as u64);
+                if part.is_empty() {
+                    self.drop_sent_file();
+                }
+                return Poll::Ready(Ok(()));
+            }
+        };
+        Poll::Ready(Err(SendFailure::File(failure, Arc::clone(part.file()))))
+    }
+
+    fn poll_fetch(
+        &mut self,
+        sending: &Sending,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
+        let files = self.files.as_mut().expect("there since before the first file");
+        match ready!(files.poll_fetch(part, sending, socket.home(), cx)) {
+            Ok(Fetched::Warm) => {}
+            Ok(Fetched::Data(data)) => {
+                debug_assert!(self.front.is_empty());
+                part.advance(data.len() as u64);
+                self.front = data;
+                if part.is_empty() {
+                    self.drop_sent_file();
+                }
+            }
+            Err(failure) => {
+                return Poll::Ready(Err(SendFailure::File(failure, Arc::clone(part.file()))));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Has a file that takes several calls of sendfile(2) leave in full packets (`tcp_nopush`).
+    pub(crate) fn cork_large_file(&mut self, socket: &Socket, sending: &Sending) {
+        if !*sending.tcp_nopush || !*sending.sendfile {
+            return;
+        }
+        let chunk_bytes = *sending.sendfile_max_chunk_bytes;
+        if let (Some(Chunk::File(part)), Some(files)) = (self.queue.front(), &mut self.files)
+            && part.len() > chunk_bytes
+            && files.cork == Cork::Out
+        {
+            files.cork = Cork::In;
+            clearway_os::socket::cork(socket.as_fd());
+        }
+    }
+
+    /// Everything is sent.
+    pub(crate) fn uncork(&mut self, socket: &Socket) {
+        if let Some(files) = &mut self.files
+            && files.cork == Cork::In
+        {
+            files.cork = Cork::Out;
+            clearway_os::socket::uncork(socket.as_fd());
+        }
+    }
+
+    /// The part at the head of the queue is done.
+    fn drop_sent_file(&mut self) {
+        let done = self.queue.pop_front();
+        if let (Some(Chunk::File(done)), Some(files)) = (done, &mut self.files) {
+            match self.queue.iter().find(|chunk| matches!(chunk, Chunk::File(_))) {
+                Some(Chunk::File(next)) if Arc::ptr_eq(next.file(), done.file()) => {}
+                _ => files.forget(),
+            }
+        }
+    }
+}
+
+/// The first `limit` bytes.
+fn cut(bytes: &[u8], limit: u64) -> &[u8] {
+    &bytes[..usize::try_from(limit).unwrap_or(usize::MAX).min(bytes.len())]
 }
 
 #[cfg(test)]

@@ -41,6 +41,15 @@ pub fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
 
+/// send(2) of what something else follows at once, so that the last packet need not leave before that is
+/// there (`MSG_MORE`); a closed peer is EPIPE, never a signal.
+///
+/// # Errors
+/// As send(2).
+pub fn send_more(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE)?)
+}
+
 /// writev(2) on a nonblocking descriptor; SIGPIPE must be ignored.
 ///
 /// # Errors
@@ -92,4 +101,28 @@ pub fn local_address(fd: impl AsFd) -> Option<SocketAddr> {
 pub fn set_nodelay(fd: BorrowedFd<'_>) {
     // A unix socket has no such option and needs none.
     let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
+}
+
+/// Takes TCP_NODELAY back; not an error on other sockets.
+pub fn clear_nodelay(fd: BorrowedFd<'_>) {
+    // As above.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, false);
+}
+
+/// Has only full packets leave (TCP_CORK), until [`uncork`]; not an error on other sockets.
+pub fn cork(fd: BorrowedFd<'_>) {
+    // As above.
+    let _ = rustix::net::sockopt::set_tcp_cork(fd, true);
+}
+
+/// Has the rest leave that [`cork`] holds back; not an error on other sockets.
+pub fn uncork(fd: BorrowedFd<'_>) {
+    // As above.
+    let _ = rustix::net::sockopt::set_tcp_cork(fd, false);
+}
+
+/// Has the connection reset when the socket is closed, and what was not sent by then dropped.
+pub fn reset_on_close(fd: BorrowedFd<'_>) {
+    // Where that cannot be had it is closed as usual.
+    let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
 }

@@ -112,6 +112,14 @@ impl Socket {
         self.poll_writing(cx, || sys::send(self.fd.as_fd(), buf))
     }
 
+    /// send(2) of what something else follows at once, so that the last packet waits for that.
+    ///
+    /// # Errors
+    /// As send(2), or epoll_ctl(2) at the first wait.
+    pub fn poll_write_more(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_writing(cx, || sys::send_more(self.fd.as_fd(), buf))
+    }
+
     /// writev(2).
     ///
     /// # Errors

@@ -162,6 +162,7 @@ fn environment(
         default_port: means.default_port,
         services: Services::default()
             .with(pools.default_pool())
+            .with(pools.by_name())
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
             .with(temp_paths.clone())

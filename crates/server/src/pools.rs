@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use clearway_base::log::Sink;
+use clearway_http::ThreadPools;
 use clearway_offload::{Pool, PoolConfig};
 
 use crate::core_conf::CoreConf;
@@ -53,6 +54,11 @@ impl Pools {
     /// When the system refuses one.
     pub(crate) fn launch(&self) -> io::Result<()> {
         self.0.iter().try_for_each(|pool| pool.launch())
+    }
+
+    /// All of them, for who asks by name.
+    pub(crate) fn by_name(&self) -> ThreadPools {
+        ThreadPools::new(self.0.iter().cloned())
     }
 
     /// The pool of everything that names none.

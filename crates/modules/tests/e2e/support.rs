@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level, Record, Sink};
 use clearway_conf::{Error, Loader, Memory};
 use clearway_http::{
-    Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot,
+    Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot, ThreadPools,
 };
 use clearway_log::{Disk, Writer};
 use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
@@ -195,7 +195,11 @@ pub(crate) fn load(
         error_log: sink.clone(),
         open_error_log: Box::new(move |_| Ok(sink.clone())),
         default_port: 8000,
-        services: Services::default().with(pool()).with(writer.clone()).with(zones.clone()),
+        services: Services::default()
+            .with(pool())
+            .with(ThreadPools::new([pool()]))
+            .with(writer.clone())
+            .with(zones.clone()),
     };
     let mut warnings = Vec::new();
     block.end()?;

@@ -1,0 +1,142 @@
+//! Open files as parts of response bodies. A file is shared by all who send it, a part of it is one
+//! response's. Nothing here reads.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use clearway_offload::Pool;
+use clearway_offload::files::Opened;
+
+use crate::request::Lossy;
+
+/// An open regular file with its name.
+pub struct OpenFile {
+    /// Taken when it is closed.
+    opened: Option<Opened>,
+    path: Box<[u8]>,
+    access: FileAccess,
+    /// Closes what takes long to close.
+    closer: Option<Arc<Pool>>,
+}
+
+/// How the contents of a file are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Through the page cache.
+    Cached,
+    /// Past it (`directio`): whoever reads waits for the disk.
+    Direct {
+        /// What places and sizes are multiples of (`directio_alignment`), bytes; a power of two.
+        alignment: u32,
+    },
+}
+
+impl OpenFile {
+    /// What `path` names.
+    #[must_use]
+    pub fn new(opened: Opened, path: &[u8], access: FileAccess, closer: Option<Arc<Pool>>) -> Self {
+        Self { opened: Some(opened), path: path.into(), access, closer }
+    }
+
+    /// The open file itself.
+    ///
+    /// # Panics
+    /// Never: it is taken in `drop` only.
+    #[inline]
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        self.opened.as_ref().expect("taken when it is closed")
+    }
+
+    /// The name that it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// How it is read.
+    #[must_use]
+    pub fn access(&self) -> FileAccess {
+        self.access
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let Some(opened) = self.opened.take() else { return };
+        if let Some(pool) = &self.closer
+            && opened.is_dear_to_close()
+        {
+            // Where the pool is full it is closed here after all.
+            pool.submit(move |_| drop(opened)).detach();
+        }
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenFile({:?})", Lossy(&self.path).to_string())
+    }
+}
+
+/// A part of an open file.
+#[derive(Clone, Debug)]
+pub struct FilePart {
+    file: Arc<OpenFile>,
+    range: Range<u64>,
+}
+
+impl FilePart {
+    /// The bytes from `range.start` up to `range.end`, which the file should have.
+    #[must_use]
+    pub fn new(file: Arc<OpenFile>, range: Range<u64>) -> Self {
+        debug_assert!(range.start <= range.end);
+        Self { file, range }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Arc<OpenFile> {
+        &self.file
+    }
+
+    /// Where it begins in the file, bytes.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.range.start
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Drops what lies behind the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: u64) {
+        self.range.end = self.range.end.min(self.range.start.saturating_add(len));
+    }
+
+    /// Drops the first `count` bytes, all at most.
+    pub(crate) fn advance(&mut self, count: u64) {
+        debug_assert!(count <= self.len());
+        self.range.start = self.range.end.min(self.range.start + count);
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// If it does not lie within it.
+    pub(crate) fn part(&self, range: Range<u64>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len(), "within the part");
+        let start = self.range.start + range.start;
+        Self { file: Arc::clone(&self.file), range: start..self.range.start + range.end }
+    }
+}
