@@ -80,7 +80,10 @@ pub(crate) enum Order {
     /// Write to these files from now on.
     Reopen(Vec<(PathBuf, OwnedFd)>),
     /// Finish what is under way, and end.
-    Quit,
+    Quit {
+        /// Serial numbers of the sockets that nobody will listen on any more.
+        removed: Vec<u64>,
+    },
     /// End at once.
     Terminate,
 }
@@ -121,7 +124,10 @@ impl Order {
                 frame.tag(Self::REOPEN);
                 frame.list(logs, put_log);
             }
-            Self::Quit => frame.tag(Self::QUIT),
+            Self::Quit { removed } => {
+                frame.tag(Self::QUIT);
+                frame.list(removed, |frame, serial| frame.number(*serial));
+            }
             Self::Terminate => frame.tag(Self::TERMINATE),
         }
         frame.send(to)
@@ -134,7 +140,7 @@ impl Order {
             Self::COMMIT => Self::Commit,
             Self::ABORT => Self::Abort,
             Self::REOPEN => Self::Reopen(content.list(read_log)?),
-            Self::QUIT => Self::Quit,
+            Self::QUIT => Self::Quit { removed: content.list(Content::number)? },
             Self::TERMINATE => Self::Terminate,
             _ => return None,
         })

@@ -190,7 +190,8 @@ impl<'a> Master<'a> {
         }
         if std::mem::take(&mut self.wanted.no_accept) {
             self.no_accepting = true;
-            self.workers.iter_mut().for_each(WorkerProcess::retire);
+            // The sockets stay here: what comes waits for the next worker.
+            self.workers.iter_mut().for_each(|worker| worker.retire(&[]));
         }
         if self.respawn_at.is_some_and(|at| at <= Instant::now()) {
             self.respawn_at = None;
@@ -416,7 +417,8 @@ impl<'a> Master<'a> {
         let old_config = std::mem::replace(&mut self.config, config);
         let old_listening = std::mem::replace(&mut self.listening, listening);
         self.config.announce_events(&self.config.log);
-        let result = self.hand_on(&old_config, &log);
+        let removed = old_listening.removed_in(&self.listening);
+        let result = self.hand_on(&old_config, &removed, &log);
         match result {
             Ok(()) => {
                 if let Some(file) = &mut self.pid_file {
@@ -435,12 +437,12 @@ impl<'a> Master<'a> {
     }
 
     /// Brings a configuration that has been read to a worker.
-    fn hand_on(&mut self, old: &Configuration, log: &DirectLog) -> Result<(), Failed> {
+    fn hand_on(&mut self, old: &Configuration, removed: &[u64], log: &DirectLog) -> Result<(), Failed> {
         let same_process = self.config.core.process_traits() == old.core.process_traits();
         let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
         let Some(at) = serving.filter(|_| same_process) else {
             let worker = self.start_worker(Occasion::Start, log)?;
-            self.workers.iter_mut().for_each(WorkerProcess::retire);
+            self.workers.iter_mut().for_each(|worker| worker.retire(removed));
             self.workers.push(worker);
             self.respawn_at = None;
             return Ok(());
@@ -527,17 +529,26 @@ impl<'a> Master<'a> {
     fn quit(&mut self) {
         if self.ending.is_none() {
             self.ending = Some(Ending::Graceful);
-            self.workers.iter_mut().for_each(WorkerProcess::retire);
+            let removed = match self.has_heir() {
+                true => Vec::new(),
+                false => self.listening.removed_in(&Listening::default()),
+            };
+            self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
             self.close_sockets();
         }
     }
 
+    /// Whether another binary listens on the same sockets.
+    fn has_heir(&self) -> bool {
+        let is_heir = self.descent.inherited && child::parent_id() == self.descent.parent;
+        self.new_binary.is_some() || is_heir
+    }
+
     /// Lets go of the listening sockets, and of the files of unix sockets unless another binary uses them.
     fn close_sockets(&mut self) {
-        let others = self.new_binary.is_some()
-            || (self.descent.inherited && child::parent_id() == self.descent.parent);
+        let shared = self.has_heir();
         let listening = std::mem::take(&mut self.listening);
-        if !others {
+        if !shared {
             listening.unlink_all(&self.config.log);
         }
     }

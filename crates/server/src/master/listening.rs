@@ -102,6 +102,12 @@ impl Listening {
         self.without(next).for_each(|entry| bind::close_unix(&entry.request.address, log));
     }
 
+    /// The serial numbers of sockets that `next` has no more.
+    pub(crate) fn removed_in(&self, next: &Self) -> Vec<u64> {
+        let stays = |entry: &Entry| next.entries.iter().any(|other| other.serial == entry.serial);
+        self.entries.iter().filter(|entry| !stays(entry)).map(|entry| entry.serial).collect()
+    }
+
     /// Removes the files of all unix sockets, at the end.
     pub(crate) fn unlink_all(&self, log: &dyn Sink) {
         self.addresses().iter().for_each(|address| bind::close_unix(address, log));

@@ -98,7 +98,7 @@ impl Single<'_> {
         match signal {
             Signal::QUIT if self.state == State::Serving => {
                 self.state = State::Draining;
-                self.worker.drain();
+                self.worker.drain(|_| true);
             }
             Signal::TERM | Signal::INT => self.state = State::Over,
             Signal::HUP if self.state == State::Serving => {

@@ -115,11 +115,11 @@ impl WorkerProcess {
         let _ = order.send(self.channel.as_fd());
     }
 
-    /// Has it end when its connections have ended.
-    pub(crate) fn retire(&mut self) {
+    /// Has it end when its connections have ended. Sockets that are `removed` nobody else listens on.
+    pub(crate) fn retire(&mut self, removed: &[u64]) {
         if self.state == State::Serving {
             self.state = State::Retiring;
-            self.tell(&Order::Quit);
+            self.tell(&Order::Quit { removed: removed.to_vec() });
         }
     }
 

@@ -259,7 +259,7 @@ impl Worker {
             self.active.push(active);
         }
         for active in before {
-            active.stop.stop();
+            active.stop.remove();
             active.listener.stop();
             self.retired.push(Arc::downgrade(&active.listener));
         }
@@ -282,14 +282,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Stops accepting and has connections end with what they do now. Idle ones end at once.
-    pub(crate) fn drain(&mut self) {
+    /// Stops accepting and has connections end with what they do now. Idle ones end at once. Sockets (by
+    /// serial number) that are `removed` nobody else listens on.
+    pub(crate) fn drain(&mut self, removed: impl Fn(u64) -> bool) {
         self.draining = true;
         if let Some(current) = &self.current {
             self.say(&current.identities, "gracefully shutting down");
         }
         for active in self.active.drain(..) {
-            active.stop.stop();
+            match removed(active.serial) {
+                true => active.stop.remove(),
+                false => active.stop.stop(),
+            }
             active.listener.stop();
             self.retired.push(Arc::downgrade(&active.listener));
         }

@@ -124,7 +124,7 @@ impl Process {
                 self.report(&Report::Gone { identities });
             }
             if !self.connected && self.state == State::Serving {
-                self.drain(&mut worker);
+                self.drain(&mut worker, &[]);
             }
         }
         worker.stop();
@@ -157,7 +157,7 @@ impl Process {
             }
             Order::Abort => self.prepared = None,
             Order::Reopen(files) => self.builder.reopen(files, worker),
-            Order::Quit => self.drain(worker),
+            Order::Quit { removed } => self.drain(worker, &removed),
             Order::Terminate => self.state = State::Over,
         }
     }
@@ -177,17 +177,17 @@ impl Process {
         let message = format_args!("signal {number} ({name}) received{from}{action}");
         worker.lasting_log().log(Level::Notice, message);
         match signal {
-            Signal::QUIT => self.drain(worker),
+            Signal::QUIT => self.drain(worker, &[]),
             Signal::TERM | Signal::INT => self.state = State::Over,
             Signal::USR1 => self.builder.reopen_by_itself(worker),
             _ => {}
         }
     }
 
-    fn drain(&mut self, worker: &mut Worker) {
+    fn drain(&mut self, worker: &mut Worker, removed: &[u64]) {
         if self.state == State::Serving {
             self.state = State::Draining;
-            worker.drain();
+            worker.drain(|serial| removed.contains(&serial));
         }
     }
 
