@@ -17,7 +17,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
-use clearway_runtime::{LoopRef, Socket, Timer};
+use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
@@ -64,7 +64,8 @@ pub fn serve(
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut conn = Conn::new(listener, home, accepted);
-    let (mut served, mut stay_until_ms, mut idle) = (0, conn.start_ms + STOP_GRACE_MS, Idle::Readable);
+    let mut waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
+    let (mut served, mut idle) = (0, Idle::Readable);
     async move {
         loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, served, cx))).await {
@@ -83,7 +84,7 @@ pub fn serve(
                 match Box::into_pin(requests).await {
                     After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
                         let now_ms = conn.home.now_ms();
-                        (served, stay_until_ms) = (so_far, now_ms + min_timeout_ms.max(STOP_GRACE_MS));
+                        (served, waiting) = (so_far, Waiting { since_ms: now_ms, min_timeout_ms });
                         conn.begun_in = conn.serving.number;
                         conn.timer.arm(now_ms + timeout_ms);
                     }
@@ -94,7 +95,7 @@ pub fn serve(
                     After::Close => return,
                 }
             }
-            idle = poll_fn(|cx| conn.poll_idle(stay_until_ms, cx)).await;
+            idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
             match idle {
                 Idle::Readable | Idle::Leaving => {}
                 Idle::TimedOut if served > 0 => return,
@@ -121,8 +122,8 @@ pub(crate) enum After {
         served: u64,
         /// For how long, milliseconds.
         timeout_ms: u64,
-        /// For how long also while the server stops, milliseconds.
-        min_timeout_ms: u64,
+        /// For how long also while the server stops or needs room, milliseconds.
+        min_timeout_ms: u32,
     },
     /// Goes on with the next request in the generation that is published.
     Outdated {
@@ -133,6 +134,26 @@ pub(crate) enum After {
     },
     /// Ends.
     Close,
+}
+
+/// Since when a connection is idle.
+#[derive(Clone, Copy)]
+struct Waiting {
+    since_ms: u64,
+    /// `keepalive_min_timeout`.
+    min_timeout_ms: u32,
+}
+
+impl Waiting {
+    /// From when on it may be closed to make room for others.
+    fn reclaimable_ms(self) -> u64 {
+        self.since_ms + u64::from(self.min_timeout_ms)
+    }
+
+    /// How long it stays when the server stops.
+    fn stays_until_ms(self) -> u64 {
+        self.since_ms + u64::from(self.min_timeout_ms).max(STOP_GRACE_MS)
+    }
 }
 
 /// What an idle connection was sent.
@@ -284,24 +305,43 @@ impl Conn {
         &self.snapshot().server(self.address().default_server).core
     }
 
-    fn poll_idle(&mut self, stay_until_ms: u64, cx: &mut Context<'_>) -> Poll<Idle> {
-        let readable = self.socket.poll_readable(cx);
+    #[inline]
+    fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
+        let woken = self.socket.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
         // What is looked at from here on was changed before who changed it woke who waits, so nothing is
         // missed.
-        self.renew();
-        if readable.is_ready() {
-            return Poll::Ready(Idle::Readable);
+        let idle = match woken {
+            Poll::Ready(Woken::Reclaimed) => return Poll::Ready(Idle::Closed),
+            Poll::Ready(Woken::Readable) => Some(Idle::Readable),
+            Poll::Pending => None,
+        };
+        if !self.listener.is_as_of(self.serving.number) {
+            self.renew();
+            if idle.is_none()
+                && let Some(ending) = self.look_around(waiting)
+            {
+                return Poll::Ready(ending);
+            }
         }
+        match idle {
+            Some(idle) => Poll::Ready(idle),
+            None => self.timer.poll_expired(cx).map(|()| Idle::TimedOut),
+        }
+    }
+
+    /// Whether the listener wants a connection to end that waits.
+    #[cold]
+    fn look_around(&self, waiting: Waiting) -> Option<Idle> {
         if self.listener.closes(self.begun_in) {
-            return Poll::Ready(Idle::Closed);
+            return Some(Idle::Closed);
         }
         if self.is_stopping() {
-            if self.home.now_ms() >= stay_until_ms {
-                return Poll::Ready(Idle::Leaving);
+            if self.home.now_ms() >= waiting.stays_until_ms() {
+                return Some(Idle::Leaving);
             }
-            self.timer.arm(stay_until_ms);
+            self.timer.arm(waiting.stays_until_ms());
         }
-        self.timer.poll_expired(cx).map(|()| Idle::TimedOut)
+        None
     }
 
     fn log_closed(&self, served: u64, result: io::Result<usize>) {
@@ -331,6 +371,29 @@ impl Conn {
         for sink in sinks.filter(|sink| sink.enabled(level)) {
             sink.write(&Record { level, tid: self.identity(), connection: Some(self.serial), message });
         }
+    }
+
+    /// Reads what is only dropped, which the connection can do without when there is no room for others;
+    /// `None` when it is to be closed.
+    pub(crate) fn poll_lingering(
+        &self,
+        buf: &mut Vec<u8>,
+        since_ms: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<usize>>> {
+        match self.socket.poll_readable_or_reclaimed(cx, since_ms) {
+            Poll::Ready(Woken::Reclaimed) => return Poll::Ready(None),
+            Poll::Ready(Woken::Readable) => {
+                if let Poll::Ready(read) = self.socket.poll_read_vec(cx, buf) {
+                    return Poll::Ready(Some(read));
+                }
+            }
+            Poll::Pending => {}
+        }
+        if self.listener.closes(self.serving.number) {
+            return Poll::Ready(None);
+        }
+        self.timer.poll_expired(cx).map(|()| None)
     }
 
     /// Reads behind what is there; `None` when the timer fires first.

@@ -7,7 +7,7 @@
 //! after a swap, let go of it then. It is not freed on a loop: who made it is given its parts back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
@@ -44,7 +44,7 @@ impl Generation {
         parts: GenerationParts,
         ended: impl FnOnce(GenerationParts) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        assert!(parts.number > 0, "the first generation has number 1");
+        assert!((1..CLOSING).contains(&parts.number), "the first generation has number 1");
         Arc::new(Self { parts: Some(parts), ended: Some(Box::new(ended)) })
     }
 
@@ -101,13 +101,18 @@ impl Serving {
 /// soon as they are woken: each change is to be followed by `Runtime::wake_all`.
 pub struct Listener {
     published: ArcSwap<Serving>,
-    /// The number of what is published; written after it.
-    number: AtomicU64,
+    /// The number of what is published, written after it, and [`STOPPING`] and [`CLOSING`]. While it is
+    /// the number of what a connection has, there is nothing to look at.
+    state: AtomicU64,
     /// Connections that began no request in this generation or a later one are closed.
     close_below: AtomicU64,
-    stopping: AtomicBool,
     pub(crate) stock: Stock,
 }
+
+/// Connections are to end with their requests.
+const STOPPING: u64 = 1 << 63;
+/// Older connections are to be closed, or were.
+const CLOSING: u64 = 1 << 62;
 
 impl Listener {
     /// For one of the sockets of the generation's snapshot, by its number in `Snapshot::sockets`.
@@ -117,10 +122,9 @@ impl Listener {
     pub fn new(generation: Arc<Generation>, socket: usize) -> Self {
         let serving = Serving::new(generation, socket);
         Self {
-            number: AtomicU64::new(serving.number),
+            state: AtomicU64::new(serving.number),
             published: ArcSwap::new(serving),
             close_below: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
             stock: Stock::new(),
         }
     }
@@ -134,21 +138,23 @@ impl Listener {
     pub fn publish(&self, generation: Arc<Generation>, socket: usize) {
         let serving = Serving::new(generation, socket);
         let number = serving.number;
-        assert!(number > self.number.load(Ordering::Relaxed), "generations follow each other");
+        let before = self.number();
+        assert!(number > before, "generations follow each other");
         self.published.store(serving);
-        self.number.store(number, Ordering::Release);
+        self.state.fetch_add(number - before, Ordering::Release);
     }
 
     /// From here on responses close their connections, and idle connections end as soon as they are
     /// woken, `keepalive_min_timeout` permitting.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.state.fetch_or(STOPPING, Ordering::Release);
     }
 
     /// Ends all connections that neither were accepted nor began a request since generation `number`
     /// was published, idle or not, without waiting for anything (`worker_shutdown_timeout`).
     pub fn close_older(&self, number: u64) {
-        self.close_below.fetch_max(number, Ordering::AcqRel);
+        self.close_below.fetch_max(number, Ordering::Relaxed);
+        self.state.fetch_or(CLOSING, Ordering::Release);
     }
 
     /// The same for all connections.
@@ -168,18 +174,24 @@ impl Listener {
     }
 
     /// The number of what is published.
-    #[inline]
     pub(crate) fn number(&self) -> u64 {
-        self.number.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & !(STOPPING | CLOSING)
+    }
+
+    /// Whether nothing has happened since generation `number` was published. If not, what has is told by
+    /// the other questions.
+    #[inline]
+    pub(crate) fn is_as_of(&self, number: u64) -> bool {
+        self.state.load(Ordering::Acquire) == number
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & STOPPING != 0
     }
 
     /// Whether connections whose latest request was of generation `number` are to be closed at once.
     pub(crate) fn closes(&self, number: u64) -> bool {
-        number < self.close_below.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & CLOSING != 0 && number < self.close_below.load(Ordering::Relaxed)
     }
 }
 

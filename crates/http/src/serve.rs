@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 
 use clearway_base::log::Level;
@@ -55,8 +55,8 @@ pub(crate) fn serve_requests(
             }
             conn.send_at_once();
             let core = &active.request.location().core;
-            let (timeout_ms, min_timeout_ms) =
-                (core.keepalive_timeout.timeout_ms, *core.keepalive_min_timeout_ms);
+            let timeout_ms = core.keepalive_timeout.timeout_ms;
+            let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
             match rest_start {
                 None => break End::Idle(After::Idle { served, timeout_ms, min_timeout_ms }),
                 Some(at) if conn.is_outdated() => break End::Outdated(at),
@@ -317,14 +317,14 @@ async fn lingering_close(conn: &Conn) {
     if conn.socket.shutdown_write().is_err() {
         return;
     }
-    let give_up_ms = conn.home.now_ms() + LINGERING_TIME_MS;
+    let since_ms = conn.home.now_ms();
+    let give_up_ms = since_ms + LINGERING_TIME_MS;
     let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
     while conn.home.now_ms() < give_up_ms {
         conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
         buf.clear();
-        let read = &mut poll_fn(|cx| conn.poll_read(&mut buf, cx));
-        match poll_fn(|cx| conn.poll_unless_closed(Pin::new(read), cx)).await {
-            Some(Some(Ok(1..))) => {}
+        match poll_fn(|cx| conn.poll_lingering(&mut buf, since_ms, cx)).await {
+            Some(Ok(1..)) => {}
             _ => return,
         }
     }

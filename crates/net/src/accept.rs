@@ -29,6 +29,22 @@ pub const PAUSE_MS: u64 = 500;
 /// let go of.
 pub const BATCH_MAX: u32 = 64;
 
+/// When fewer than one in so many of the `worker_connections` are free, some that wait for a request are
+/// closed.
+pub const RESERVE_SHARE: u32 = 16;
+
+/// How many of those that wait are closed at once: one in so many, but one at least.
+pub const RECLAIM_SHARE: usize = 8;
+
+/// How many at most.
+pub const RECLAIM_MAX: usize = 32;
+
+/// How long a connection waits for them to be closed, in milliseconds.
+pub const RECLAIM_WAIT_MS: u64 = 100;
+
+/// How long nothing more is said about it, in milliseconds.
+const RECLAIM_SAY_MS: u64 = 1000;
+
 /// How long the handshakes that have begun have to be completed before a socket is let go of, in
 /// milliseconds. Meanwhile nobody else can listen on its address.
 pub const DRAIN_MS: u64 = 100;
@@ -70,6 +86,10 @@ pub trait Source {
     /// As epoll_ctl(2).
     fn resume(&self) -> io::Result<()>;
 
+    /// Has some of the loop's connections closed that wait for a request, the longest first; how many. They
+    /// are closed soon, but not yet.
+    fn reclaim(&self) -> usize;
+
     /// Has the kernel begin no more handshakes, but complete those that have begun. `false`: there are none
     /// on such a socket, or it cannot.
     fn refuse_handshakes(&self) -> bool;
@@ -91,6 +111,8 @@ pub struct AcceptPolicy {
     connections: AtomicU32,
     /// On the clock of the loop; 0 when nothing is paused.
     paused_until_ms: AtomicU64,
+    /// When it was last said that connections are closed for others, likewise.
+    reclaim_said_ms: AtomicU64,
 }
 
 impl AcceptPolicy {
@@ -102,6 +124,7 @@ impl AcceptPolicy {
             batch: AtomicU32::new(multi_accept.batch()),
             connections: AtomicU32::new(0),
             paused_until_ms: AtomicU64::new(0),
+            reclaim_said_ms: AtomicU64::new(0),
         })
     }
 
@@ -115,6 +138,12 @@ impl AcceptPolicy {
     #[must_use]
     pub fn connections(&self) -> u32 {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Slots that are free, and how many there are.
+    fn room(&self) -> (u32, u32) {
+        let connections_max = self.connections_max.load(Ordering::Relaxed);
+        (connections_max.saturating_sub(self.connections()), connections_max)
     }
 
     /// Takes the slot of a connection; `None` when all `worker_connections` are in use. Connections to
@@ -244,7 +273,7 @@ impl<S: Source> Acceptor<S> {
         while poll_fn(|cx| self.poll_going_on(cx)).await {
             self.rest().await;
             for _ in 0..self.policy.batch.load(Ordering::Relaxed) {
-                if self.accept_one(&mut serve) != Next::Another {
+                if self.accept_one(&mut serve).await != Next::Another {
                     break;
                 }
             }
@@ -273,7 +302,7 @@ impl<S: Source> Acceptor<S> {
         let mut rests = 0;
         for taken in 1..=DRAIN_CONNECTIONS_MAX {
             let in_time = self.source.now_ms() < end_ms;
-            match self.accept_one(serve) {
+            match self.accept_one(serve).await {
                 Next::Another if taken % BATCH_MAX == 0 => clearway_runtime::yield_now().await,
                 Next::Another => {}
                 Next::Wait if in_time => poll_fn(|cx| self.poll_acceptable_until(cx, end_ms)).await,
@@ -294,22 +323,50 @@ impl<S: Source> Acceptor<S> {
         }
     }
 
-    fn accept_one(&self, serve: &mut impl FnMut(Accepted)) -> Next {
-        match self.source.accept() {
-            Ok((socket, peer)) => {
-                metrics::ACCEPTED.increment();
-                match self.policy.take_slot() {
-                    Some(slot) => serve(Accepted { socket, peer, slot }),
-                    None => {
-                        metrics::REFUSED.increment();
-                        let limit = self.policy.connections_max.load(Ordering::Relaxed);
-                        self.log(Level::Alert, format_args!("{limit} worker_connections are not enough"));
-                    }
-                }
-                Next::Another
+    async fn accept_one(&self, serve: &mut impl FnMut(Accepted)) -> Next {
+        let (socket, peer) = match self.source.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
+            Err(error) => return self.fail(&error),
+        };
+        metrics::ACCEPTED.increment();
+        let (free, limit) = self.policy.room();
+        if free <= limit / RESERVE_SHARE {
+            self.make_room(limit).await;
+        }
+        match self.policy.take_slot() {
+            Some(slot) => serve(Accepted { socket, peer, slot }),
+            None => {
+                metrics::REFUSED.increment();
+                self.log(Level::Alert, format_args!("{limit} worker_connections are not enough"));
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Next::Wait,
-            Err(error) => self.fail(&error),
+        }
+        Next::Another
+    }
+
+    /// Closes some connections that wait for a request, and waits for that if there is no room at all.
+    async fn make_room(&self, limit: u32) {
+        let reclaimed = self.source.reclaim();
+        if reclaimed == 0 {
+            return;
+        }
+        metrics::RECLAIMED.add(reclaimed as u64);
+        let now_ms = self.source.now_ms();
+        let said_ms = &self.policy.reclaim_said_ms;
+        if now_ms.saturating_sub(said_ms.load(Ordering::Relaxed)) >= RECLAIM_SAY_MS {
+            said_ms.store(now_ms, Ordering::Relaxed);
+            let message = format_args!("{limit} worker_connections are not enough, reusing connections");
+            self.log(Level::Warn, message);
+        }
+        let mut turns = 0..;
+        while self.policy.room().0 == 0 && self.source.now_ms() < now_ms + RECLAIM_WAIT_MS {
+            // As a rule they are closed in this turn of the loop or the next.
+            if turns.next() < Some(4) {
+                clearway_runtime::yield_now().await;
+            } else {
+                let soon_ms = self.source.now_ms() + 1;
+                poll_fn(|cx| self.source.poll_deadline(cx, soon_ms)).await;
+            }
         }
     }
 
@@ -390,6 +447,8 @@ mod tests {
         accepts: AtomicU32,
         told: AtomicBool,
         paused: AtomicBool,
+        /// Connections that wait for a request.
+        waiting: AtomicU32,
         has_handshakes: AtomicBool,
         refused: AtomicBool,
     }
@@ -412,6 +471,10 @@ mod tests {
                 Some(Err(code)) => Err(code.into()),
                 None => Err(Code::AGAIN.into()),
             }
+        }
+
+        fn reclaim(&self) -> usize {
+            self.waiting.swap(0, Ordering::Relaxed) as usize
         }
 
         fn refuse_handshakes(&self) -> bool {
@@ -509,6 +572,51 @@ mod tests {
         poll(task.as_mut());
         assert_eq!(taken.lock().unwrap()[1].peer.port(), Some(4));
         assert!(policy.take_slot().is_none());
+    }
+
+    #[test]
+    fn connections_that_wait_make_room_for_others() {
+        let (policy, log) = (AcceptPolicy::new(33, MultiAccept::On), Arc::new(Lines::default()));
+        let script = Script::default();
+        let taken = Mutex::new(VecDeque::new());
+        let serve = |accepted: Accepted| taken.lock().unwrap().push_back(accepted);
+        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut turns = |count| (0..count).for_each(|_| poll(task.as_mut()));
+        let lines = || log.0.lock().unwrap().clone();
+        let (reusing, full) = (
+            "[warn] 33 worker_connections are not enough, reusing connections",
+            "[alert] 33 worker_connections are not enough",
+        );
+        script.now_ms.store(5000, Ordering::Relaxed);
+        script.arrive((1..=30).map(Ok));
+        turns(1);
+        assert_eq!((taken.lock().unwrap().len(), lines().len()), (30, 0));
+        // Two are free: a sixteenth. None has to be closed before the next one is served.
+        script.waiting.store(3, Ordering::Relaxed);
+        script.arrive([Ok(31)]);
+        turns(1);
+        assert_eq!((taken.lock().unwrap().len(), lines()), (31, vec![reusing.to_owned()]));
+        // None is free: who comes waits until one is closed.
+        script.arrive([Ok(32)]);
+        turns(1);
+        script.waiting.store(1, Ordering::Relaxed);
+        script.arrive([Ok(33)]);
+        turns(3);
+        assert_eq!((taken.lock().unwrap().len(), policy.connections()), (32, 33));
+        drop(taken.lock().unwrap().pop_front());
+        turns(1);
+        assert_eq!(taken.lock().unwrap().back().unwrap().peer.port(), Some(33));
+        assert_eq!(lines().len(), 1, "it is said once a second");
+        // None can be closed, or none is.
+        script.now_ms.store(6000, Ordering::Relaxed);
+        for (waiting, wanted) in [(0, vec![reusing, full]), (1, vec![reusing, full, reusing, full])] {
+            script.waiting.store(waiting, Ordering::Relaxed);
+            script.arrive([Ok(34)]);
+            turns(8);
+            script.now_ms.fetch_add(RECLAIM_WAIT_MS, Ordering::Relaxed);
+            turns(2);
+            assert_eq!(lines(), wanted);
+        }
     }
 
     #[test]

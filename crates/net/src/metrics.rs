@@ -14,6 +14,14 @@ pub static REFUSED: Counter = Counter::new(
 );
 
 /// See its text.
+pub static RECLAIMED: Counter = Counter::new(
+    "connections_reclaimed_total",
+    "connections",
+    "Connections closed while they waited for a request, because worker_connections were almost in use: \
+     raise it, or lower keepalive_timeout.",
+);
+
+/// See its text.
 pub static ACCEPT_PAUSES: Counter = Counter::new(
     "accept_pauses_total",
     "pauses",
@@ -22,4 +30,4 @@ pub static ACCEPT_PAUSES: Counter = Counter::new(
 );
 
 /// Everything that is counted here, for the reference and the status API.
-pub static ALL: &[&Counter] = &[&ACCEPTED, &REFUSED, &ACCEPT_PAUSES];
+pub static ALL: &[&Counter] = &[&ACCEPTED, &REFUSED, &RECLAIMED, &ACCEPT_PAUSES];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use clearway_runtime::{Listener, Timer};
 
 use crate::PeerAddr;
-use crate::accept::Source;
+use crate::accept::{RECLAIM_MAX, RECLAIM_SHARE, Source};
 
 /// See the file's head. The timer serves the pause after descriptors ran out.
 pub struct LoopSource {
@@ -40,6 +40,10 @@ impl Source for LoopSource {
 
     fn resume(&self) -> io::Result<()> {
         self.listener.watch()
+    }
+
+    fn reclaim(&self) -> usize {
+        self.listener.home().reclaim(RECLAIM_SHARE, RECLAIM_MAX)
     }
 
     fn refuse_handshakes(&self) -> bool {

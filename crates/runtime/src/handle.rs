@@ -131,6 +131,13 @@ impl LoopRef {
         self.0.unix_ms()
     }
 
+    /// Has those of the loop's sockets closed that their tasks can do without longest: a `share`-th of them,
+    /// but one at least and `most` at most. How many were told so; they are closed soon, unless something
+    /// has just come for them. Looks at every socket of the loop: for when there is no room.
+    pub fn reclaim(self, share: usize, most: usize) -> usize {
+        self.0.slots.reclaim(self.now_ms(), share, most)
+    }
+
     /// Which loop of its runtime this is, from 0.
     #[must_use]
     pub fn index(self) -> usize {

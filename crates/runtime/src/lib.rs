@@ -49,6 +49,6 @@ pub use crate::{
     identities::Identities,
     shared::Config,
     slots::SLOTS_MAX,
-    socket::{Listener, Socket},
+    socket::{Listener, Socket, Woken},
     suspects::Tag,
 };

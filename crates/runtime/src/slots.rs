@@ -7,7 +7,11 @@
 //! 2. Who got WouldBlock clears a bit by one swap of the value it saw before the call: an event that
 //!    came meanwhile moved the tick, and the bit stays.
 //! 3. Releasing a slot moves the generation, empties the wakers and puts it on the free list.
+//! 4. `idle` is written by the task of the socket, but for one change: from a time to [`RECLAIMED`], by who
+//!    then wakes the task. The task may overrule that, since something has come for it.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::task::Waker;
@@ -43,6 +47,20 @@ pub(crate) struct Slot {
     pub(crate) reader: WakerCell,
     pub(crate) writer: WakerCell,
     next_free: AtomicU32,
+    /// Since when the task of the socket can do without it (rule 4), or one of the values below.
+    idle: AtomicU32,
+}
+
+/// A slot's `idle`: it cannot.
+const BUSY: u32 = 0;
+/// A slot's `idle`: it is to close the socket. Times are odd.
+const RECLAIMED: u32 = 2;
+
+/// What became of the offer to do without a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    Standing,
+    Accepted,
 }
 
 /// What epoll carries: index and generation. Never 0, since generations begin at 1.
@@ -73,7 +91,38 @@ impl Slot {
             reader: WakerCell::new(),
             writer: WakerCell::new(),
             next_free: AtomicU32::new(0),
+            idle: AtomicU32::new(BUSY),
         }
+    }
+
+    /// The task, whose waker is registered, can do without the socket from `from_ms` on. An offer stands
+    /// as it was made first.
+    pub(crate) fn offer(&self, from_ms: u64) -> Offer {
+        match self.idle.load(Ordering::Relaxed) {
+            RECLAIMED => return Offer::Accepted,
+            BUSY => self.idle.store(from_ms as u32 | 1, Ordering::Release),
+            _ => {}
+        }
+        Offer::Standing
+    }
+
+    /// The task needs the socket.
+    pub(crate) fn take_back_offer(&self) {
+        self.idle.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// For how long the offer stands; `None` if there is none, or for a later time.
+    fn offered_ms(&self, now_ms: u64) -> Option<u32> {
+        let since = self.idle.load(Ordering::Acquire);
+        // Times are compared as they are stored: they repeat after 49 days.
+        let age = (now_ms as u32 | 1).wrapping_sub(since);
+        (since != BUSY && since != RECLAIMED && age < u32::MAX / 2).then_some(age)
+    }
+
+    /// Rule 4. `false`: the task has taken its offer back.
+    fn reclaim(&self, now_ms: u64, age: u32) -> bool {
+        let since = (now_ms as u32 | 1).wrapping_sub(age);
+        self.idle.compare_exchange(since, RECLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     pub(crate) fn state(&self) -> u64 {
@@ -164,6 +213,7 @@ impl Slots {
             match self.free.compare_exchange(free, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let generation = (slot.state.load(Ordering::Relaxed) >> 32) as u32;
+                    slot.idle.store(BUSY, Ordering::Relaxed);
                     slot.state.store(u64::from(generation) << 32 | WRITE, Ordering::Release);
                     return Some((Token::new(index, generation), slot));
                 }
@@ -211,6 +261,34 @@ impl Slots {
         Some(())
     }
 
+    /// Has the sockets closed that have been offered longest, a `share`-th of all that are offered but one
+    /// at least and `most` at most; how many. Looks at every slot.
+    pub(crate) fn reclaim(&self, now_ms: u64, share: usize, most: usize) -> usize {
+        let mut oldest = BinaryHeap::with_capacity(most + 1);
+        let mut offered = 0;
+        for (page, slots) in self.pages.iter().enumerate().take(self.pages()) {
+            let Some(slots) = slots.get() else { continue };
+            for (place, age) in slots.iter().enumerate().filter_map(|(i, s)| Some((i, s.offered_ms(now_ms)?)))
+            {
+                offered += 1;
+                oldest.push((Reverse(age), page * PAGE + place));
+                if oldest.len() > most {
+                    oldest.pop();
+                }
+            }
+        }
+        let wanted = (offered / share).clamp(1, most);
+        let oldest = oldest.into_sorted_vec();
+        let reclaimed = oldest.into_iter().take(wanted).filter(|&(Reverse(age), index)| {
+            let slot = self.slot(index as u32);
+            slot.filter(|slot| slot.reclaim(now_ms, age))
+                .and_then(|slot| slot.reader.take())
+                .map(Waker::wake)
+                .is_some()
+        });
+        reclaimed.count()
+    }
+
     /// How many pages are in use, about.
     pub(crate) fn pages(&self) -> usize {
         self.grown.load(Ordering::Relaxed) as usize
@@ -253,6 +331,32 @@ mod tests {
         assert_ne!(slot.state() & READ, 0);
         slot.clear(slot.state(), READ);
         assert_eq!(slot.state() & READ, 0);
+    }
+
+    #[test]
+    fn the_oldest_offers_are_accepted() {
+        assert_eq!(size_of::<Slot>(), 64, "a cache line");
+        let slots = Slots::new();
+        let now_ms = u64::from(u32::MAX) + 500;
+        let taken: Vec<_> = (0..40).map(|_| slots.take().unwrap().1).collect();
+        // The first ones are from before the counter began anew, the last five for later times.
+        for (i, slot) in (0..).zip(&taken).skip(1) {
+            let from_ms = now_ms - 1400 + i * 40 + if i < 35 { 0 } else { 400 };
+            slot.reader.register(Waker::noop());
+            assert_eq!(slot.offer(from_ms), Offer::Standing);
+        }
+        let reclaimed = |slot: &&Slot| slot.idle.load(Ordering::Relaxed) == RECLAIMED;
+        taken[1].take_back_offer();
+        assert_eq!(slots.reclaim(now_ms, 8, 32), 4, "an eighth of 33");
+        assert!(taken[2..6].iter().all(reclaimed));
+        assert_eq!(taken.iter().filter(|slot| reclaimed(slot)).count(), 4);
+        assert_eq!(taken[2].offer(now_ms), Offer::Accepted);
+        taken[2].take_back_offer();
+        assert_eq!(slots.reclaim(now_ms, 1, 3), 3);
+        assert!(taken[3..9].iter().all(reclaimed) && !reclaimed(&taken[2]));
+        while slots.reclaim(now_ms, 8, 32) > 0 {}
+        assert!(taken[3..35].iter().all(reclaimed));
+        assert!(!taken[35..].iter().any(reclaimed), "their time has not come");
     }
 
     #[test]

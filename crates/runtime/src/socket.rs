@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::LoopRef;
 use crate::coop;
-use crate::slots::{READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED};
+use crate::slots::{Offer, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED};
 
 const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
@@ -38,6 +38,15 @@ pub struct Socket {
 enum After {
     Exhausted,
     More,
+}
+
+/// Why a socket that its task can do without is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// A read may succeed.
+    Readable,
+    /// It is to be closed.
+    Reclaimed,
 }
 
 impl Socket {
@@ -65,6 +74,26 @@ impl Socket {
             }
         }
         Poll::Ready(())
+    }
+
+    /// The same for a socket that its task can do without, from [`LoopRef::now_ms`] `from_ms` on:
+    /// [`Woken::Reclaimed`] when the loop has no room for another one ([`LoopRef::reclaim`]). It is free
+    /// again when the socket is dropped.
+    pub fn poll_readable_or_reclaimed(&self, cx: &mut Context<'_>, from_ms: u64) -> Poll<Woken> {
+        let Some(slot) = self.slot().or_else(|| self.register().ok()) else {
+            return Poll::Ready(Woken::Readable);
+        };
+        if slot.state() & (READ | READ_CLOSED) == 0 {
+            slot.reader.register(cx.waker());
+            if slot.state() & (READ | READ_CLOSED) == 0 {
+                return match slot.offer(from_ms) {
+                    Offer::Standing => Poll::Pending,
+                    Offer::Accepted => Poll::Ready(Woken::Reclaimed),
+                };
+            }
+        }
+        slot.take_back_offer();
+        Poll::Ready(Woken::Readable)
     }
 
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clearway_os::process;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Connection, End, wait_until};
-use support::{Site, gate, logged, runtime};
+use support::{Site, gate, logged};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 /// A head and the first half of the body.
@@ -53,7 +53,7 @@ fn a_request_under_way_keeps_its_generation_to_its_end() {
     let (mut busy, mut begun) = (site.connect(), site.connect());
     busy.send(HALF.as_bytes());
     begun.send(&GET.as_bytes()[..9]);
-    assert!(wait_until(PATIENCE, || site.connections() == 2 + support::LOOPS as u32));
+    site.wait_connections(2);
     site.wait_read();
     site.publish(&says("two"));
     assert_eq!(ask(&mut site.connect()), "two");
@@ -101,7 +101,7 @@ fn connections_of_a_removed_listener_end_gracefully() {
     assert_eq!(ask(&mut idle), "one");
     assert_eq!(ask(&mut busy), "one");
     busy.send(HALF.as_bytes());
-    assert!(wait_until(PATIENCE, || site.connections() == 3 + support::LOOPS as u32));
+    site.wait_connections(3);
     site.remove();
     expect_closed(idle);
     expect_closed(silent);
@@ -109,7 +109,7 @@ fn connections_of_a_removed_listener_end_gracefully() {
     let answer = busy.response();
     assert_eq!((answer.text().as_str(), answer.keeps_alive()), ("one", false));
     expect_closed(busy);
-    assert!(wait_until(PATIENCE, || site.connections() == 0));
+    assert!(wait_until(PATIENCE, || site.places() == 0));
     assert!(Connection::open(&site.address()).is_err(), "nobody listens");
 }
 
@@ -139,14 +139,14 @@ fn what_is_left_of_an_older_generation_can_be_closed() {
     let silent = site.connect();
     cut.send(HALF.replace("POST / ", "POST /cut ").as_bytes());
     headless.send(&GET.as_bytes()[..9]);
-    assert!(wait_until(PATIENCE, || site.connections() == 5 + support::LOOPS as u32));
+    site.wait_connections(5);
     site.wait_read();
     site.publish(&says("two"));
     let new = site.connect();
-    assert!(wait_until(PATIENCE, || site.connections() == 6 + support::LOOPS as u32));
+    site.wait_connections(6);
     assert_eq!(ask(&mut goes_on), "two");
     site.listener.close_older(2);
-    runtime().wake_all();
+    site.wake_all();
     for client in [idle, silent, cut, headless] {
         expect_closed(client);
     }
@@ -158,7 +158,7 @@ fn what_is_left_of_an_older_generation_can_be_closed() {
     new.send(HALF.as_bytes());
     site.wait_read();
     site.listener.close_all();
-    runtime().wake_all();
+    site.wake_all();
     expect_closed(goes_on);
     expect_closed(new);
 }
@@ -171,7 +171,7 @@ fn a_thousand_idle_connections_hold_nothing_of_fifty_generations() {
     for client in &mut clients[..500] {
         assert_eq!(ask(client), "1");
     }
-    assert!(wait_until(PATIENCE, || site.connections() == 1000 + support::LOOPS as u32));
+    site.wait_connections(1000);
     for number in 2..=50 {
         site.publish(&says(&number.to_string()));
     }
@@ -210,20 +210,55 @@ fn each_generation_has_its_identities() {
     site.wait_ended(1);
     assert!(wait_until(PATIENCE, || !exists(&first)), "its thread has ended");
     drop(client);
-    let closed = "client 127.0.0.1 closed keepalive connection";
-    let line = || site.lines.0.lock().unwrap().iter().find(|(_, line)| line.contains(closed)).cloned();
-    assert!(wait_until(PATIENCE, || line().is_some()));
-    assert_eq!(line().unwrap().0.to_string(), second);
+    let line = site.wait_line("client 127.0.0.1 closed keepalive connection");
+    assert_eq!(line.0.to_string(), second);
 }
 
 #[test]
 fn lines_about_accepting_have_the_identity_and_the_log_of_the_generation() {
-    let site = Site::start_with(&says("$pid"), 1);
-    // The listening sockets have the only places.
+    let site = Site::start_alone(&says("$pid"), 1);
+    // The listening socket has the only place.
     expect_closed(site.connect());
-    let refused = "[alert] 1 worker_connections are not enough";
-    let line = || site.lines.0.lock().unwrap().iter().find(|(_, line)| line == refused).cloned();
-    assert!(wait_until(PATIENCE, || line().is_some()));
-    let id = line().unwrap().0;
+    let (id, _) = site.wait_line("[alert] 1 worker_connections are not enough");
     assert!(std::path::Path::new(&format!("/proc/self/task/{id}")).exists(), "{id}");
+}
+
+/// A connection that has been answered, a millisecond later than the one before.
+fn idle_client(site: &Site) -> Connection {
+    let mut client = site.connect();
+    assert_eq!(ask(&mut client), "one");
+    std::thread::sleep(Duration::from_millis(2));
+    client
+}
+
+/// One place is the listening socket's.
+#[test]
+fn the_longest_idle_connections_make_room_for_others() {
+    let site = Site::start_alone(&says("one"), 12);
+    let mut busy = site.connect();
+    busy.send(HALF.as_bytes());
+    site.wait_read();
+    let mut idle: Vec<_> = (0..10).map(|_| idle_client(&site)).collect();
+    site.wait_connections(11);
+    let mut more: Vec<_> = (0..5).map(|_| idle_client(&site)).collect();
+    for client in idle.drain(..5) {
+        expect_closed(client);
+    }
+    for client in idle.iter_mut().chain(&mut more) {
+        assert_eq!(ask(client), "one");
+    }
+    busy.send(b"cd");
+    assert_eq!(busy.response().text(), "one");
+    site.wait_line("[warn] 12 worker_connections are not enough, reusing connections");
+}
+
+#[test]
+fn keepalive_min_timeout_holds_where_there_is_no_room() {
+    let site = Site::start_alone(&format!("keepalive_min_timeout 60s; {}", says("one")), 4);
+    let mut idle: Vec<_> = (0..3).map(|_| idle_client(&site)).collect();
+    expect_closed(site.connect());
+    for client in &mut idle {
+        assert_eq!(ask(client), "one");
+    }
+    site.wait_line("[alert] 4 worker_connections are not enough");
 }

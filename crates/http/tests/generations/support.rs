@@ -23,20 +23,23 @@ use clearway_runtime::{Config, Runtime, Tag};
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Address, Connection, wait_until};
 
-pub(crate) const LOOPS: usize = 2;
+const LOOPS: usize = 2;
 
-pub(crate) fn runtime() -> Runtime {
+/// What most tests run on.
+fn shared_runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    *RUNTIME.get_or_init(|| {
-        Runtime::start(&Config {
-            loops: LOOPS,
-            handover_after: Some(Duration::from_millis(1)),
-            handover_carriers: 64,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        })
-        .unwrap()
+    *RUNTIME.get_or_init(|| start_runtime(LOOPS))
+}
+
+fn start_runtime(loops: usize) -> Runtime {
+    Runtime::start(&Config {
+        loops,
+        handover_after: Some(Duration::from_millis(1)),
+        handover_carriers: 64,
+        processors: Vec::new(),
+        sink: Arc::new(Discard),
     })
+    .unwrap()
 }
 
 /// Answers with a text, when a gate is open, and after the request body. Requests are written down when
@@ -164,7 +167,7 @@ impl Gate {
 
 /// Lines of the error log, with their identities.
 #[derive(Default)]
-pub(crate) struct Lines(pub(crate) Mutex<Vec<(u32, String)>>);
+struct Lines(Mutex<Vec<(u32, String)>>);
 
 impl Sink for Lines {
     fn enabled(&self, level: LogLevel) -> bool {
@@ -176,38 +179,62 @@ impl Sink for Lines {
     }
 }
 
-/// A listener and its generations.
-pub(crate) struct Site {
-    pub(crate) port: u16,
-    pub(crate) listener: Arc<Listener>,
-    pub(crate) stop: Arc<AcceptStop>,
-    pub(crate) policies: Vec<Arc<AcceptPolicy>>,
-    pub(crate) lines: Arc<Lines>,
+/// The generations of a listener.
+struct Generations {
+    runtime: Runtime,
+    port: u16,
+    lines: Arc<Lines>,
+    /// All so far.
     snapshots: Vec<Weak<Snapshot>>,
-    /// Numbers of generations that nobody uses any more.
+    /// Numbers of those that nobody uses any more.
     ended: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Generations {
+    fn next(&mut self, http: &str) -> Arc<Generation> {
+        let snapshot = Arc::new(load(&http.replace("PORT", &self.port.to_string()), &self.lines));
+        self.snapshots.push(Arc::downgrade(&snapshot));
+        let (number, ended) = (self.snapshots.len() as u64, Arc::clone(&self.ended));
+        let identities = self.runtime.identities().unwrap();
+        Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
+            let number = parts.number;
+            drop(parts);
+            ended.lock().unwrap().push(number);
+        })
+    }
+}
+
+/// A listener that serves.
+pub(crate) struct Site {
+    pub(crate) listener: Arc<Listener>,
+    generations: Generations,
+    stop: Arc<AcceptStop>,
+    policies: Vec<Arc<AcceptPolicy>>,
 }
 
 impl Site {
     /// Serves the content of an `http` block, in which `PORT` stands for the listener's port.
     pub(crate) fn start(http: &str) -> Self {
-        Self::start_with(http, 10_000)
+        Self::start_on(shared_runtime(), http, 10_000)
     }
 
-    /// The same with other `worker_connections`.
-    pub(crate) fn start_with(http: &str, connections_max: u32) -> Self {
+    /// The same with other `worker_connections`, on a loop that does nothing else.
+    pub(crate) fn start_alone(http: &str, connections_max: u32) -> Self {
+        Self::start_on(start_runtime(1), http, connections_max)
+    }
+
+    fn start_on(runtime: Runtime, http: &str, connections_max: u32) -> Self {
         let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         socket.set_nonblocking(true).unwrap();
         let port = socket.local_addr().unwrap().port();
-        let (lines, ended) = (Arc::<Lines>::default(), Arc::default());
-        let mut snapshots = Vec::new();
-        let generation = generation(1, http, port, &lines, &mut snapshots, &ended);
-        let listener = Arc::new(Listener::new(generation, 0));
-        let policies: Vec<_> =
-            (0..LOOPS).map(|_| AcceptPolicy::new(connections_max, MultiAccept::On)).collect();
-        let site = Self { port, listener, stop: AcceptStop::new(), policies, lines, snapshots, ended };
+        let (lines, ended) = (Arc::default(), Arc::default());
+        let mut generations = Generations { runtime, port, lines, snapshots: Vec::new(), ended };
+        let listener = Arc::new(Listener::new(generations.next(http), 0));
+        let policy = |_| AcceptPolicy::new(connections_max, MultiAccept::On);
+        let policies = runtime.loops().map(policy).collect();
+        let site = Self { listener, generations, stop: AcceptStop::new(), policies };
         let socket = Arc::new(socket.into());
-        for home in runtime().loops() {
+        for home in runtime.loops() {
             let listening = clearway_runtime::Listener::new(home, Arc::clone(&socket)).unwrap();
             let acceptor = Acceptor {
                 source: LoopSource::new(listening),
@@ -226,33 +253,38 @@ impl Site {
 
     /// What a reload does to a listener that stays.
     pub(crate) fn publish(&mut self, http: &str) {
-        let number = self.snapshots.len() as u64 + 1;
-        let generation = generation(number, http, self.port, &self.lines, &mut self.snapshots, &self.ended);
-        self.listener.publish(generation, 0);
-        runtime().wake_all();
+        self.listener.publish(self.generations.next(http), 0);
+        self.wake_all();
     }
 
     /// What one does to a listener that goes.
     pub(crate) fn remove(&self) {
         self.stop.remove();
         self.listener.stop();
-        runtime().wake_all();
+        self.wake_all();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.generations.runtime.wake_all();
     }
 
     pub(crate) fn is_alive(&self, number: usize) -> bool {
-        self.snapshots[number - 1].strong_count() > 0
+        self.generations.snapshots[number - 1].strong_count() > 0
     }
 
     /// Waits until nobody uses a generation, and its owner was told so.
     pub(crate) fn wait_ended(&self, number: usize) {
-        let ended = || !self.is_alive(number) && self.ended.lock().unwrap().contains(&(number as u64));
-        assert!(wait_until(PATIENCE, ended), "generation {number} is still in use");
+        let told = || self.generations.ended.lock().unwrap().contains(&(number as u64));
+        assert!(
+            wait_until(PATIENCE, || told() && !self.is_alive(number)),
+            "generation {number} is still in use"
+        );
     }
 
     /// Waits until the server has read what was sent to it: nothing is in the receive queues of its
     /// connections.
     pub(crate) fn wait_read(&self) {
-        let own = format!(":{:04X}", self.port);
+        let own = format!(":{:04X}", self.generations.port);
         let read = || {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             table
@@ -265,37 +297,32 @@ impl Site {
         assert!(wait_until(PATIENCE, read), "something is unread");
     }
 
-    /// Connections that are open, and accept tasks that run.
-    pub(crate) fn connections(&self) -> u32 {
+    /// Waits until so many connections are open while the accept tasks run.
+    pub(crate) fn wait_connections(&self, count: usize) {
+        let wanted = (count + self.policies.len()) as u32;
+        assert!(wait_until(PATIENCE, || self.places() == wanted), "{} is not {wanted}", self.places());
+    }
+
+    /// Connections and accept tasks that are there.
+    pub(crate) fn places(&self) -> u32 {
         self.policies.iter().map(|policy| policy.connections()).sum()
     }
 
+    /// The first line of the error log with this text, and its identity.
+    pub(crate) fn wait_line(&self, text: &str) -> (u32, String) {
+        let find =
+            || self.generations.lines.0.lock().unwrap().iter().find(|(_, line)| line.contains(text)).cloned();
+        assert!(wait_until(PATIENCE, || find().is_some()), "no {text:?}");
+        find().unwrap()
+    }
+
     pub(crate) fn address(&self) -> Address {
-        Address::Tcp(([127, 0, 0, 1], self.port).into())
+        Address::Tcp(([127, 0, 0, 1], self.generations.port).into())
     }
 
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(&self.address()).unwrap()
     }
-}
-
-fn generation(
-    number: u64,
-    http: &str,
-    port: u16,
-    lines: &Arc<Lines>,
-    snapshots: &mut Vec<Weak<Snapshot>>,
-    ended: &Arc<Mutex<Vec<u64>>>,
-) -> Arc<Generation> {
-    let snapshot = Arc::new(load(&http.replace("PORT", &port.to_string()), lines));
-    snapshots.push(Arc::downgrade(&snapshot));
-    let ended = Arc::clone(ended);
-    let identities = runtime().identities().unwrap();
-    Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
-        let number = parts.number;
-        drop(parts);
-        ended.lock().unwrap().push(number);
-    })
 }
 
 fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
