@@ -10,7 +10,7 @@ use clearway_net::PeerAddr;
 
 use crate::paths;
 use crate::request::{Arrival, LimitRate, Lossy, Request};
-use crate::response::{Ranges, ResponseHead, absolute, put_decimal};
+use crate::response::{Ranges, ResponseHead, absolute, put_decimal, with_charset};
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
 
 /// The release of nginx whose behaviour this is (`$nginx_version`).
@@ -269,9 +269,9 @@ fn request_id(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
 }
 
 impl View<'_, '_> {
-    /// `Content-Type` of the response, as header filters have left it once the head is sent.
-    pub fn sent_content_type(&self) -> Option<&[u8]> {
-        self.output.head.content_type.as_deref()
+    /// The charset of the response, as header filters have left it once the head is sent.
+    pub fn sent_charset(&self) -> Option<&[u8]> {
+        self.output.head.charset.as_deref()
     }
 
     /// User name of basic authentication (RFC 7617), whether the password is right or not.
@@ -346,7 +346,11 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
     // In the log phase nginx says that all connections are closed.
     let is_persistent = request.is_persistent() && !request.is_logged();
     match name {
-        b"content_type" => Presence::put(head.content_type.as_deref().filter(|text| !text.is_empty()), out),
+        b"content_type" => match (head.content_type.as_deref(), &head.charset) {
+            (None | Some(b""), _) => Presence::NotFound,
+            (Some(text), None) => Presence::put(Some(text), out),
+            (Some(text), Some(charset)) => Presence::put(Some(&with_charset(text, charset)), out),
+        },
         b"content_length" => match head.content_length {
             Some(bytes) => put_number(Some(bytes), out),
             None => Presence::NotFound,

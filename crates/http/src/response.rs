@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
+use smallvec::SmallVec;
 
 use crate::request::Request;
 use crate::snapshot::RedirectUrl;
@@ -30,8 +31,10 @@ pub enum Ranges {
 pub struct ResponseHead<'c> {
     /// Status code; 0 until a handler has chosen one.
     pub status: u16,
-    /// `Content-Type`, with its charset.
+    /// `Content-Type`.
     pub content_type: Option<Text<'c>>,
+    /// The charset that is sent behind it.
+    pub charset: Option<Text<'c>>,
     /// `Content-Length` in bytes; `None` when it is not known ahead.
     pub content_length: Option<u64>,
     /// `Last-Modified`, seconds since the epoch.
@@ -57,6 +60,7 @@ impl ResponseHead<'_> {
     /// page takes its place.
     pub fn clear_entity(&mut self) {
         self.content_type = None;
+        self.charset = None;
         self.content_length = None;
         self.last_modified = None;
         self.etag = None;
@@ -89,7 +93,10 @@ pub(crate) fn write_head(
     date_line[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
     writer = writer.lines(&date_line);
     if let Some(content_type) = &head.content_type {
-        writer = writer.content_type(content_type);
+        writer = match &head.charset {
+            None => writer.content_type(content_type),
+            Some(charset) => writer.content_type(&with_charset(content_type, charset)),
+        };
     }
     if let Some(bytes) = framing.content_length() {
         writer = writer.content_length(bytes);
@@ -118,6 +125,15 @@ pub(crate) fn write_head(
         writer = writer.lines(b"Accept-Ranges: bytes\r\n");
     }
     writer.finish();
+}
+
+/// The value of `Content-Type` with a charset.
+pub(crate) fn with_charset(content_type: &[u8], charset: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut value = SmallVec::new();
+    for part in [content_type, b"; charset=", charset] {
+        value.extend_from_slice(part);
+    }
+    value
 }
 
 /// The URL that is sent for a `Location` that a handler gave as a path.

@@ -5,6 +5,7 @@
 
 pub mod access_log;
 pub mod autoindex;
+pub mod charset;
 mod cidr;
 pub mod empty_gif;
 pub mod files;
@@ -22,3 +23,4 @@ pub mod static_files;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod try_files;
+mod type_set;

@@ -5,7 +5,7 @@ use clearway_http::Module;
 use clearway_modules::{
     access_log, autoindex, files, index, limit_req, random_index, realpath, static_files, try_files,
 };
-use clearway_modules::{empty_gif, geo, headers, map, rewrite, split_clients};
+use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -17,6 +17,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
     &headers::HEADERS,
+    &charset::CHARSET,
     &limit_req::LIMIT_REQ,
     &try_files::TRY_FILES,
     // Its locations are answered before files are looked for.

@@ -4,6 +4,7 @@
 
 mod access_log;
 mod broken;
+mod charset;
 mod command_line;
 mod configuration;
 mod errors;

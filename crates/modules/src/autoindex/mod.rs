@@ -252,8 +252,7 @@ async fn send(
 /// Whether the page is sent as UTF-8, so that the length of names is counted in characters.
 fn is_utf8(exchange: &Exchange<'_, '_>) -> bool {
     let view = exchange.view();
-    let content_type = view.sent_content_type().unwrap_or_default();
-    content_type.len() > 14 && content_type[content_type.len() - 14..].eq_ignore_ascii_case(b" charset=utf-8")
+    view.sent_charset().is_some_and(|charset| charset.eq_ignore_ascii_case(b"utf-8"))
 }
 
 /// Logs why there is no list, and says with which status to answer.
