@@ -100,13 +100,22 @@ pub const READ_THROUGH_MAX: usize = 4 << 20;
 /// What of it is in a buffer: small enough to stay in a processor's cache.
 const SINK_BYTES: usize = 16 << 10;
 
-/// Reads a range into memory without keeping it: as one large read, so that the disk is asked for much
-/// at once, but into one small buffer over and over. Says how many bytes there were, fewer than asked
-/// for at the end of the file. **Blocks.**
+/// Whether a read waits for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It ends before what is not in memory (`RWF_NOWAIT`).
+    Never,
+    /// It does.
+    Disk,
+}
+
+/// Reads a range without keeping it, so that it is in memory: as one large read, so that the disk is asked
+/// for much at once, but into one small buffer over and over. Says how many bytes there were, fewer than
+/// asked for at the end of the file or of what is in memory. **Blocks**, also to begin to read.
 ///
 /// # Errors
-/// As preadv(2).
-pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+/// As preadv2(2), see [`read_cached`].
+pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize, wait: Wait) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let count = count.min(READ_THROUGH_MAX);
     let mut sink = [std::mem::MaybeUninit::<u8>::uninit(); SINK_BYTES];
@@ -117,8 +126,9 @@ pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Resu
         last.iov_len = count - (used - 1) * SINK_BYTES;
     }
     let vector_count = libc::c_int::try_from(used).expect("a few hundred");
+    let flags = if wait == Wait::Never { libc::RWF_NOWAIT } else { 0 };
     // SAFETY: each vector describes a part of `sink`, which is alive, and which nobody reads.
-    let read = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), vector_count, offset) };
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), vectors.as_ptr(), vector_count, offset, flags) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
@@ -278,9 +288,16 @@ mod tests {
     #[test]
     fn a_range_is_read_through() {
         let file = file("read-through");
-        let read = |offset, count| read_through(file.as_fd(), offset, count).unwrap();
+        let read = |offset, count| read_through(file.as_fd(), offset, count, Wait::Disk).unwrap();
         assert_eq!([read(0, SIZE * 2), read(5, SIZE), read(3, 0)], [SIZE, SIZE - 5, 0]);
         assert_eq!([read(0, 20_000), read(0, 16 << 10), read(SIZE as u64, 9)], [20_000, 16 << 10, 0]);
+        forget(file.as_fd(), 0, SIZE as u64).unwrap();
+        assert!(read_through(file.as_fd(), 0, SIZE, Wait::Never).is_err());
+        read(0, SIZE);
+        match read_through(file.as_fd(), 0, SIZE, Wait::Never) {
+            Ok(size) => assert_eq!(size, SIZE),
+            Err(error) => assert!(is(&error, Errno::OPNOTSUPP), "{error}"),
+        }
     }
 
     #[test]

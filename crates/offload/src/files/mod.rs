@@ -30,7 +30,7 @@ use crate::Blocking;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
-pub use opened::{COLD_READ_BYTES, Learned, Opened, Warmed};
+pub use opened::{COLD_READ_BYTES, Fetched, Learned, Opened, Warmed};
 pub use tally::{Guess, Operation, Tally, tallies};
 use tally::{Outcome, tell};
 

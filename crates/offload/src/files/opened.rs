@@ -9,9 +9,10 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use clearway_os::clock;
-use clearway_os::page_cache;
+use clearway_os::page_cache::{self, Wait};
 use clearway_os::stat::{self, Stat};
 use rustix::io::Errno;
 
@@ -25,20 +26,32 @@ use crate::file::Kind;
 /// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
 /// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
 pub const COLD_READ_BYTES: u64 = 1 << 20;
+/// What is copied for a response at a time at most, bytes.
+pub(super) const COPY_BYTES: usize = 512 << 10;
 /// Each of so many bytes of a range is asked about, and its last.
 const PROBE_BYTES: u64 = 512 << 10;
 /// What a response learned of a range counts for so long, ms: its client may be slow.
 const LEARNED_MS: u32 = 5000;
 /// Needs no asking.
-const SURE: Trust = Trust { read_ms: 500, in_memory_ms: 1000 };
+const SURE: Trust = Trust { read_ms: 0, in_memory_ms: 1000 };
 /// Where nothing can be asked.
 const MUTE: Trust = Trust { read_ms: 2000, in_memory_ms: 10_000 };
+/// The same while others push out what was read.
+const MUTE_BUSY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };
 /// Worth asking while the disk is busy.
-const LIKELY: Trust = Trust { read_ms: 500, in_memory_ms: 30_000 };
-/// A pool thread that reads faster than this found what it read in memory: for each read, ns.
-const FOUND_NS: u64 = 40_000;
+const LIKELY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };
+/// What was read so lately and is there when the next one asks for it is wanted, and not only on its way
+/// out of memory.
+const LATELY: Trust = Trust { read_ms: 3000, in_memory_ms: 10_000 };
+/// Where nothing can be asked, a pool thread that reads faster than this has found what it read in memory,
+/// or on a disk for which a loop could wait as well: for each read, ns.
+const FOUND_NS: u64 = 200_000;
 /// And for each KiB of it, ns.
-const FOUND_NS_PER_KIB: u64 = 150;
+const FOUND_NS_PER_KIB: u64 = 500;
+/// How far a pool thread that found a part of a file in memory looks for more, bytes.
+const LOOK_AHEAD_BYTES: u64 = 16 << 20;
+/// For so long after a read from the disk what the kernel has read ahead may lie in memory, ms.
+const READ_AHEAD_MS: u32 = 5000;
 /// Removed files of this size take long to go when the last descriptor is closed, bytes.
 const DEAR_TO_CLOSE_BYTES: u64 = 1 << 20;
 
@@ -49,6 +62,18 @@ pub struct Opened {
     stat: Stat,
     pub(super) files: Files,
     pub(super) mount: &'static Mount,
+    /// When a pool thread had to wait for its disk last; 0: never.
+    cold_ms: AtomicU32,
+}
+
+/// What a pool thread has done for a response.
+#[derive(Debug)]
+pub enum Fetched {
+    /// A part of the file is in memory: the loop sends or reads it, soon.
+    Warm(Warmed),
+    /// What was there from the wanted place on, fewer than wanted or none at the end of the file. It was
+    /// copied since by the time that it is sent it may be in memory no more.
+    Data(Vec<u8>),
 }
 
 /// What one response has learned about the file that it sends.
@@ -92,7 +117,7 @@ impl Learned {
 
 impl Opened {
     pub(super) fn new(files: Files, fd: OwnedFd, stat: Stat) -> Self {
-        Self { mount: files.policy.mounts.find(&stat), fd, stat, files }
+        Self { mount: files.policy.mounts.find(&stat), fd, stat, files, cold_ms: AtomicU32::new(0) }
     }
 
     /// What it was when it was opened.
@@ -158,6 +183,24 @@ impl Opened {
         }
     }
 
+    /// Reads what a response will send next, some of `count` bytes from `offset`, in the way that leaves a
+    /// loop nothing to wait for. While a disk has more to do than it can, memory is short as well: what
+    /// was read is pushed out by what others read before a loop comes to it. **Blocks.**
+    ///
+    /// # Errors
+    /// As preadv(2).
+    pub fn fetch(&self, blocking: &Blocking, offset: u64, count: u64) -> io::Result<Fetched> {
+        let is_pressed = || self.is_remote() || self.is_busy(now_ms());
+        if !is_pressed() {
+            let warmed = self.warm(blocking, offset, count)?;
+            if !is_pressed() {
+                return Ok(Fetched::Warm(warmed));
+            }
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
+        Ok(Fetched::Data(self.read(blocking, offset, count)?))
+    }
+
     /// Reads what a response will send next into memory: some of `count` bytes from `offset`, the first
     /// of them certainly, and as much around it as a disk does at a time. **Blocks.**
     ///
@@ -167,7 +210,9 @@ impl Opened {
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
         let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
-        let size = self.read_on_pool(start, || page_cache::read_through(self.as_fd(), start, count))?;
+        let size = self.read_on_pool(start, count, |from, wait| {
+            page_cache::read_through(self.as_fd(), from, count - (from - start) as usize, wait)
+        })?;
         Ok(Warmed(start..start + size))
     }
 
@@ -177,7 +222,13 @@ impl Opened {
     /// As pread(2).
     pub fn read(&self, _: &Blocking, offset: u64, count: usize) -> io::Result<Vec<u8>> {
         let mut data = Vec::with_capacity(count);
-        self.read_on_pool(offset, || read_fully(self.as_fd(), &mut data, offset, count))?;
+        self.read_on_pool(offset, count, |from, wait| {
+            let left = count - data.len();
+            match wait {
+                Wait::Never => page_cache::read_cached(self.as_fd(), &mut data, from, left),
+                Wait::Disk => read_fully(self.as_fd(), &mut data, from, left),
+            }
+        })?;
         Ok(data)
     }
 
@@ -270,16 +321,22 @@ impl Opened {
         let outcome = match self.class() {
             Class::Memory => return Outcome::Inline,
             Class::Unknown | Class::Remote => return Outcome::Offloaded,
-            Class::Mute if self.is_trusted(&range, MUTE, now_ms) => Outcome::Inline,
+            Class::Mute if self.is_trusted(&range, self.mute(now_ms), now_ms) => Outcome::Inline,
             Class::Mute => Outcome::Offloaded,
             Class::Telling if self.is_trusted(&range, SURE, now_ms) => Outcome::Inline,
-            Class::Telling if learned.is_cold => Outcome::Offloaded,
+            Class::Telling if learned.is_cold && !self.is_trusted(&range, LIKELY, now_ms) => {
+                Outcome::Offloaded
+            }
             Class::Telling => self.ask(&range, now_ms),
         };
         if outcome == Outcome::Inline {
             learned.know(range, now_ms);
         }
         outcome
+    }
+
+    fn mute(&self, now_ms: u32) -> Trust {
+        if self.is_busy(now_ms) { MUTE_BUSY } else { MUTE }
     }
 
     fn is_busy(&self, now_ms: u32) -> bool {
@@ -342,7 +399,7 @@ impl Opened {
             _ if self.files.mode == Mode::Inline || range.is_empty() => Some(Read::AnyWay),
             Class::Memory => Some(Read::AnyWay),
             Class::Unknown | Class::Remote => None,
-            Class::Mute => self.is_trusted(range, MUTE, now_ms).then_some(Read::AnyWay),
+            Class::Mute => self.is_trusted(range, self.mute(now_ms), now_ms).then_some(Read::AnyWay),
             Class::Telling => {
                 let is_safe = !self.is_busy(now_ms)
                     || self.is_trusted(range, LIKELY, now_ms)
@@ -397,19 +454,74 @@ impl Opened {
     }
 }
 
+/// Where a pool thread found what it read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    InMemory,
+    OnDisk,
+}
+
 /// What is remembered.
 impl Opened {
-    /// Runs a read of a pool thread, and remembers what is in memory after it.
-    fn read_on_pool(&self, offset: u64, read: impl FnOnce() -> io::Result<usize>) -> io::Result<u64> {
+    /// Reads on a pool thread with `read`, and remembers what is in memory after it, and why: a file that
+    /// is asked for again is found out even while the disk is too busy for a loop to ask.
+    fn read_on_pool(
+        &self,
+        offset: u64,
+        count: usize,
+        mut read: impl FnMut(u64, Wait) -> io::Result<usize>,
+    ) -> io::Result<u64> {
         let _reading = self.mount.reading();
         let since_ns = clock::monotonic_ns();
-        let size = read()? as u64;
-        let took_ns = clock::monotonic_ns() - since_ns;
-        // A disk takes longer than this, and copying what is in memory does not.
-        let found_ns = FOUND_NS + size / 1024 * FOUND_NS_PER_KIB;
-        let evidence = if took_ns < found_ns { Evidence::InMemory } else { Evidence::Read };
-        self.remember(&(offset..offset + size), evidence, now_ms());
-        Ok(size)
+        let mut size = match self.class() {
+            Class::Telling => read(offset, Wait::Never).unwrap_or(0),
+            _ => 0,
+        };
+        let was_there = size == count;
+        if !was_there {
+            size += read(offset + size as u64, Wait::Disk)?;
+        }
+        let limit_ns = FOUND_NS + size as u64 / 1024 * FOUND_NS_PER_KIB;
+        let was_fast = self.class() == Class::Mute && clock::monotonic_ns() - since_ns < limit_ns;
+        let found = if was_there || was_fast { Found::InMemory } else { Found::OnDisk };
+        let range = offset..offset + size as u64;
+        let evidence = self.weigh(found, &range, now_ms());
+        self.remember(&range, evidence, now_ms());
+        if was_there && evidence == Evidence::InMemory {
+            self.look_ahead(range.end);
+        }
+        Ok(size as u64)
+    }
+
+    /// What it means that something was in memory, or was not. Behind what had to be read the kernel has
+    /// read ahead: that nobody has asked for it again.
+    fn weigh(&self, found: Found, range: &Range<u64>, now_ms: u32) -> Evidence {
+        if found == Found::OnDisk {
+            self.cold_ms.store(now_ms | 1, Ordering::Relaxed);
+            return Evidence::Read;
+        }
+        let cold_ms = self.cold_ms.load(Ordering::Relaxed);
+        let is_read_ahead = cold_ms != 0 && now_ms.wrapping_sub(cold_ms) < READ_AHEAD_MS;
+        if !is_read_ahead && self.is_trusted(range, LATELY, now_ms) {
+            Evidence::InMemory
+        } else {
+            Evidence::Read
+        }
+    }
+
+    /// Where one part of a file is in memory the next ones often are. Knowing that spares the response a
+    /// way through the pool for each of them, behind all who really wait for the disk.
+    fn look_ahead(&self, offset: u64) {
+        let mut start = offset.next_multiple_of(BLOCK_BYTES);
+        let end = self.within(start, LOOK_AHEAD_BYTES).end;
+        while start < end {
+            let next = (start + BLOCK_BYTES).min(end);
+            if self.probe([start, next - 1]) != Outcome::Inline {
+                return;
+            }
+            self.remember(&(start..next), Evidence::InMemory, now_ms());
+            start = next;
+        }
     }
 
     /// Of blocks that are not covered to their end, or the file's, nothing is known.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::opened::COPY_BYTES;
 use super::*;
 
 /// How long anything may take before a test has failed.
@@ -252,6 +253,21 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     let opening: Vec<_> = (0..4).map(|_| mounts::InFlight::new(&files.policy.opens)).collect();
     assert!(is_cold(&other.read_now(&mut Vec::new(), 0, 9000)));
     drop(opening);
+    let reading: Vec<_> = (0..4).map(|_| other.mount.reading()).collect();
+    let large = open(files, &scratch.file("large", SIZE));
+    let mut learned = Learned::default();
+    assert!(!large.is_warm(0, 1, &mut learned));
+    for _ in 0..2 {
+        assert!(!large.is_warm(1 << 20, 2 << 20, &mut learned));
+        let fetched = large.fetch(&blocking(), 0, SIZE as u64).unwrap();
+        assert!(matches!(fetched, Fetched::Data(data) if data == contents(SIZE)[..COPY_BYTES]));
+    }
+    assert!(
+        large.is_warm(1 << 20, 2 << 20, &mut learned),
+        "wanted twice, and a pool thread has looked further"
+    );
+    drop(reading);
+    assert!(matches!(large.fetch(&blocking(), 1, 1).unwrap(), Fetched::Warm(warmed) if warmed.end() > 1));
     assert!(other.is_warm(0, 9000, &mut Learned::default()));
 }
 
@@ -436,6 +452,8 @@ fn on_a_fresh_disk() {
     assert!(!opened.is_warm(0, SIZE as u64, &mut learned) && learned.is_cold);
     assert!(is_cold(&opened.read_now(&mut Vec::new(), 2 << 20, 100)));
     assert_eq!(opened.read(&blocking(), 0, SIZE).unwrap().len(), SIZE);
-    assert!(opened.is_warm(0, SIZE as u64, &mut learned));
+    assert!(!opened.is_warm(0, SIZE as u64, &mut learned), "it was read once, and may be gone");
+    assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
+    assert!(opened.is_warm(0, SIZE as u64, &mut learned), "somebody has found it");
     assert_eq!(done(opened.read_now(&mut Vec::new(), 2 << 20, 100)), 100);
 }
