@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_offload::files::{Attempt, Learned, Warmed};
+use clearway_offload::files::{self, Attempt, Learned, Warmed};
 use clearway_offload::{Error as Refused, Pool, Task};
 use clearway_runtime::{LoopRef, Timer};
 
@@ -54,8 +54,8 @@ pub(crate) enum Cork {
 
 enum Fetch {
     Nothing,
-    /// Into memory.
-    Warming(Task<io::Result<Warmed>>),
+    /// Into memory, or a buffer where memory is short.
+    Fetching(Task<io::Result<files::Fetched>>),
     /// Into a buffer.
     Reading(Task<io::Result<Vec<u8>>>),
 }
@@ -190,8 +190,8 @@ impl FileSender {
                     self.fetch = self.begin(part, sending)?;
                     continue;
                 }
-                Fetch::Warming(task) => match ready!(Pin::new(task).poll(cx)) {
-                    Ok(warmed) => return Poll::Ready(self.take_warmed(part, warmed)),
+                Fetch::Fetching(task) => match ready!(Pin::new(task).poll(cx)) {
+                    Ok(fetched) => return Poll::Ready(self.take_fetched(part, fetched)),
                     Err(refused) => refused,
                 },
                 Fetch::Reading(task) => match ready!(Pin::new(task).poll(cx)) {
@@ -217,12 +217,12 @@ impl FileSender {
             return Ok(Fetch::Reading(pool.submit(read)));
         }
         // What was read into memory and is gone again is not read there once more.
-        if file.opened().is_remote() || self.warm_end > start {
+        if self.warm_end > start {
             let read = move |blocking: &_| file.opened().read(blocking, start, count as usize);
             return Ok(Fetch::Reading(pool.submit(read)));
         }
         let len = part.len();
-        Ok(Fetch::Warming(pool.submit(move |blocking| file.opened().warm(blocking, start, len))))
+        Ok(Fetch::Fetching(pool.submit(move |blocking| file.opened().fetch(blocking, start, len))))
     }
 
     /// `false` when it has waited long enough.
@@ -238,9 +238,22 @@ impl FileSender {
         now_ms.saturating_sub(retry.since_ms) < timeout_ms
     }
 
-    fn take_warmed(&mut self, part: &FilePart, warmed: io::Result<Warmed>) -> Result<Fetched, FileFailure> {
+    fn take_fetched(
+        &mut self,
+        part: &FilePart,
+        fetched: io::Result<files::Fetched>,
+    ) -> Result<Fetched, FileFailure> {
         (self.fetch, self.retry) = (Fetch::Nothing, None);
-        let warmed = warmed.map_err(FileFailure::Read)?;
+        match fetched.map_err(FileFailure::Read)? {
+            files::Fetched::Warm(warmed) => self.take_warmed(part, warmed),
+            files::Fetched::Data(data) if data.is_empty() => {
+                Err(FileFailure::Short { read: 0, of: part.len() })
+            }
+            files::Fetched::Data(data) => Ok(Fetched::Data(data)),
+        }
+    }
+
+    fn take_warmed(&mut self, part: &FilePart, warmed: Warmed) -> Result<Fetched, FileFailure> {
         self.warm_end = warmed.end();
         if self.warm_end <= part.start() {
             return Err(FileFailure::Truncated(part.start()));

@@ -28,6 +28,8 @@ use crate::file::Kind;
 pub const COLD_READ_BYTES: u64 = 1 << 20;
 /// What is copied for a response at a time at most, bytes.
 pub(super) const COPY_BYTES: usize = 512 << 10;
+/// What is so short that it is copied anyway, rather than read twice, bytes.
+const COPY_ALWAYS_BYTES: u64 = 64 << 10;
 /// Each of so many bytes of a range is asked about, and its last.
 const PROBE_BYTES: u64 = 512 << 10;
 /// What a response learned of a range counts for so long, ms: its client may be slow.
@@ -191,7 +193,7 @@ impl Opened {
     /// As preadv(2).
     pub fn fetch(&self, blocking: &Blocking, offset: u64, count: u64) -> io::Result<Fetched> {
         let is_pressed = || self.is_remote() || self.is_busy(now_ms());
-        if !is_pressed() {
+        if count > COPY_ALWAYS_BYTES && !is_pressed() {
             let warmed = self.warm(blocking, offset, count)?;
             if !is_pressed() {
                 return Ok(Fetched::Warm(warmed));
@@ -201,12 +203,9 @@ impl Opened {
         Ok(Fetched::Data(self.read(blocking, offset, count)?))
     }
 
-    /// Reads what a response will send next into memory: some of `count` bytes from `offset`, the first
-    /// of them certainly, and as much around it as a disk does at a time. **Blocks.**
-    ///
-    /// # Errors
-    /// As preadv(2).
-    pub fn warm(&self, _: &Blocking, offset: u64, count: u64) -> io::Result<Warmed> {
+    /// Reads into memory some of `count` bytes from `offset`, the first of them certainly, and as much
+    /// around it as a disk does at a time.
+    pub(super) fn warm(&self, _: &Blocking, offset: u64, count: u64) -> io::Result<Warmed> {
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
         let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
