@@ -94,6 +94,12 @@ impl Body<'_, '_> {
         self.state.is_done()
     }
 
+    /// Whether the request has one that is not empty, or may be: one in chunks.
+    pub fn is_announced(&self) -> bool {
+        let length = self.state.0.as_ref().map(|body| body.length);
+        !matches!(length, None | Some(BodyLength::Empty | BodyLength::Length(0)))
+    }
+
     /// Whether somebody has begun to drop it, so that nobody can have it any more.
     pub fn is_dropped(&self) -> bool {
         self.state.0.as_ref().is_some_and(|body| body.fate == Fate::Dropped)

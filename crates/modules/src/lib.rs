@@ -7,6 +7,7 @@ pub mod access_log;
 pub mod autoindex;
 pub mod charset;
 mod cidr;
+pub mod dav;
 pub mod empty_gif;
 pub mod files;
 pub mod geo;

@@ -3,7 +3,7 @@
 
 use clearway_http::Module;
 use clearway_modules::{
-    access_log, autoindex, files, index, limit_req, random_index, realpath, static_files, try_files,
+    access_log, autoindex, dav, files, index, limit_req, random_index, realpath, static_files, try_files,
 };
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
 
@@ -27,6 +27,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &random_index::RANDOM_INDEX,
     &index::INDEX,
     &autoindex::AUTOINDEX,
+    &dav::DAV,
     &static_files::STATIC_FILES,
     &access_log::ACCESS_LOG,
 ];
