@@ -1,18 +1,26 @@
 //! Runs the instructions of a level for a request. They are executed in one go; only a question about a
-//! file stops the machine, which goes on when a pool has answered.
+//! file that the loop cannot answer without blocking stops the machine, which goes on when a pool has.
 
 use std::borrow::Cow;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clearway_base::log::Level as LogLevel;
+use clearway_conf::error::printed;
 use clearway_http::{
     Answer, Chunk, Exchange, GivenUp, Lossy, Mark, Request, Rewritten, Step, Target, Text, Value, VariableId,
 };
-use clearway_offload::file;
+use clearway_offload::files::{Attempt, Files};
+use clearway_offload::{Blocking, Pool};
+use clearway_os::open::Links;
+use clearway_os::stat::Stat;
+use rustix::fs::FileType;
 
 use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
 use super::redirect;
-use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool, to_path};
+use crate::files::{ABSENT, Failure, is_any, log_failure, to_path};
 
 /// Executes the code of a level; `is_logged` as `rewrite_log` says.
 pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {
@@ -54,10 +62,11 @@ enum Pause<'c> {
     File(Question<'c>),
 }
 
-/// What a condition wants to know of a file.
+/// What a condition wants to know of a file, and only a pool can say without blocking the loop.
 struct Question<'c> {
-    path: Vec<u8>,
+    path: PathBuf,
     test: FileTest,
+    pool: Option<Arc<Pool>>,
     of: &'c If,
 }
 
@@ -67,11 +76,14 @@ async fn resume<'c>(
     mut question: Question<'c>,
 ) -> Step<'static> {
     loop {
-        let Question { path, test, of } = question;
-        match look(exchange.request, path, test).await {
-            Ok(holds) => machine.decide(&mut exchange, of, holds),
-            Err(status) => return Step::status(status),
-        }
+        let Question { path, test, pool, of } = question;
+        let Some(pool) = pool else { return Step::status(500) };
+        let files = Files::new(exchange.request.location().core.sending.files_mode());
+        let job = move |blocking: &Blocking| (files.stat_blocking(blocking, &path, Links::Follow), path);
+        // An overflow is logged by the pool.
+        let Ok((found, path)) = pool.submit(job).await else { return Step::status(500) };
+        let holds = passes(exchange.request, &path, test, found);
+        machine.decide(&mut exchange, of, holds);
         match machine.run(&mut exchange) {
             Pause::End(step) => return step,
             Pause::File(next) => question = next,
@@ -80,26 +92,26 @@ async fn resume<'c>(
 }
 
 /// Whether a file is what a condition wants it to be.
-async fn look(request: &Request<'_>, path: Vec<u8>, test: FileTest) -> Result<bool, u16> {
-    let looked = {
-        let path = to_path(&path);
-        on_pool(request, move |blocking| file::metadata(blocking, &path)).await?
-    };
-    let has_property = match looked {
-        Ok(metadata) => match test.property {
-            Property::Regular => metadata.is_file(),
-            Property::Directory => metadata.is_dir(),
-            Property::Exists => metadata.is_file() || metadata.is_dir(),
-            Property::Executable => metadata.mode() & 0o100 != 0,
-        },
+fn passes(request: &Request<'_>, path: &Path, test: FileTest, found: io::Result<Stat>) -> bool {
+    let has_property = match found {
+        Ok(stat) => {
+            let kind = FileType::from_raw_mode(stat.mode);
+            match test.property {
+                Property::Regular => kind.is_file(),
+                Property::Directory => kind.is_dir(),
+                Property::Exists => kind.is_file() || kind.is_dir(),
+                Property::Executable => stat.mode & 0o100 != 0,
+            }
+        }
         Err(error) => {
             if !is_any(&error, &ABSENT) {
-                log_failure(request, LogLevel::Crit, Failure { call: "stat()", path: &path, error: &error });
+                let path = path.as_os_str().as_bytes();
+                log_failure(request, LogLevel::Crit, Failure { call: "stat()", path, error: &error });
             }
             false
         }
     };
-    Ok(test.wanted.is(has_property))
+    test.wanted.is(has_property)
 }
 
 impl<'c> Machine<'c> {
@@ -186,8 +198,16 @@ impl<'c> Machine<'c> {
                 Verdict::Holds(wanted.is(self.matches(exchange, regex, &variable(*id))?))
             }
             Condition::File(path, test) => {
-                let path = self.value(exchange, path).into_owned();
-                Verdict::Ask(Question { path, test: *test, of: if_ })
+                // The system takes a NUL for the end of it.
+                let path = to_path(printed(&self.value(exchange, path)));
+                let files = Files::new(exchange.request.location().core.sending.files_mode());
+                match files.stat(&path, Links::Follow) {
+                    Attempt::Done(found) => Verdict::Holds(passes(exchange.request, &path, *test, found)),
+                    Attempt::Cold => {
+                        let pool = exchange.view().file_pool();
+                        Verdict::Ask(Question { path, test: *test, pool, of: if_ })
+                    }
+                }
             }
         })
     }
