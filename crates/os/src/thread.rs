@@ -169,6 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a thread that is thrown away")]
     fn a_thread_is_bound_to_processors_that_are_there() {
         std::thread::spawn(|| {
             let before = Processors::own().unwrap();
