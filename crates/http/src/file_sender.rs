@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_offload::files::{self, Attempt, Learned, Warmed};
+use clearway_offload::files::{self, Attempt, Held, Learned, Warmed};
 use clearway_offload::{Error as Refused, Pool, Task};
 use clearway_runtime::{LoopRef, Timer};
 
@@ -42,6 +42,8 @@ pub(crate) struct FileSender {
     /// Up to where a pool thread has read into memory for this response.
     warm_end: u64,
     retry: Option<Retry>,
+    /// Of the copy that was brought last.
+    held: Option<Held>,
     pub(crate) cork: Cork,
 }
 
@@ -113,6 +115,7 @@ impl FileSender {
             fetch: Fetch::Nothing,
             warm_end: 0,
             retry: None,
+            held: None,
             cork: Cork::Out,
         }
     }
@@ -209,6 +212,8 @@ impl FileSender {
 
     fn begin(&mut self, part: &FilePart, sending: &Sending) -> Result<Fetch, FileFailure> {
         let pool = self.pool.as_ref().ok_or(FileFailure::NoThread)?;
+        // The copy before has been sent, or there is another file.
+        self.held = None;
         let (file, start) = (Arc::clone(part.file()), part.start());
         let count = part.len().min(buffer_bytes(sending));
         if let FileAccess::Direct { alignment } = file.access() {
@@ -246,10 +251,13 @@ impl FileSender {
         (self.fetch, self.retry) = (Fetch::Nothing, None);
         match fetched.map_err(FileFailure::Read)? {
             files::Fetched::Warm(warmed) => self.take_warmed(part, warmed),
-            files::Fetched::Data(data) if data.is_empty() => {
+            files::Fetched::Data(data, _) if data.is_empty() => {
                 Err(FileFailure::Short { read: 0, of: part.len() })
             }
-            files::Fetched::Data(data) => Ok(Fetched::Data(data)),
+            files::Fetched::Data(data, held) => {
+                self.held = Some(held);
+                Ok(Fetched::Data(data))
+            }
         }
     }
 

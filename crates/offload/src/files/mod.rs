@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use clearway_os::clock;
 use clearway_os::open::{self, Access, How, Links, Walk};
@@ -30,7 +30,7 @@ use crate::Blocking;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
-pub use opened::{COLD_READ_BYTES, Fetched, Learned, Opened, Warmed};
+pub use opened::{COLD_READ_BYTES, COPIES_CUT, Fetched, Held, Learned, Opened, Warmed};
 pub use tally::{Guess, Operation, Tally, tallies};
 use tally::{Outcome, tell};
 
@@ -240,6 +240,8 @@ struct Policy {
     no_cached_walk: AtomicBool,
     /// Pool threads that look up names, on whatever mount.
     opens: AtomicU32,
+    /// Copies that responses hold.
+    copied_bytes: AtomicUsize,
     /// Effective user as far as it was asked for.
     euid: AtomicU32,
 }
@@ -258,6 +260,7 @@ impl Policy {
             has_remote: AtomicBool::new(false),
             no_cached_walk: AtomicBool::new(false),
             opens: AtomicU32::new(0),
+            copied_bytes: AtomicUsize::new(0),
             euid: AtomicU32::new(NOBODY_YET),
         }
     }

@@ -9,8 +9,9 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use clearway_metrics::Counter;
 use clearway_os::clock;
 use clearway_os::page_cache::{self, Wait};
 use clearway_os::stat::{self, Stat};
@@ -28,6 +29,10 @@ use crate::file::Kind;
 pub const COLD_READ_BYTES: u64 = 1 << 20;
 /// What is copied for a response at a time at most, bytes.
 pub(super) const COPY_BYTES: usize = 512 << 10;
+/// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.
+const COPY_MIN_BYTES: usize = 64 << 10;
+/// What all copies that are larger than that may take together, bytes: clients may be slow to take them.
+const COPIES_MAX_BYTES: usize = 128 << 20;
 /// What is so short that it is copied anyway, rather than read twice, bytes.
 const COPY_ALWAYS_BYTES: u64 = 64 << 10;
 /// Each of so many bytes of a range is asked about, and its last.
@@ -57,6 +62,14 @@ const READ_AHEAD_MS: u32 = 5000;
 /// Removed files of this size take long to go when the last descriptor is closed, bytes.
 const DEAR_TO_CLOSE_BYTES: u64 = 1 << 20;
 
+/// See its text.
+pub static COPIES_CUT: Counter = Counter::new(
+    "files_copies_cut_total",
+    "reads",
+    "Reads of a busy disk that were kept short because clients were slow to take what had been read for \
+     them before.",
+);
+
 /// An open file or directory.
 #[derive(Debug)]
 pub struct Opened {
@@ -75,7 +88,35 @@ pub enum Fetched {
     Warm(Warmed),
     /// What was there from the wanted place on, fewer than wanted or none at the end of the file. It was
     /// copied since by the time that it is sent it may be in memory no more.
-    Data(Vec<u8>),
+    Data(Vec<u8>, Held),
+}
+
+/// Keep it as long as the copy that came with it: all copies together are bounded.
+#[derive(Debug)]
+#[must_use = "dropping it says that the copy is gone"]
+pub struct Held {
+    bytes: usize,
+    total: &'static AtomicUsize,
+}
+
+impl Held {
+    /// Takes `bytes` of what is left for copies, or as little as each response may have in any case.
+    fn take(total: &'static AtomicUsize, bytes: usize) -> Self {
+        let taken = total.fetch_add(bytes, Ordering::Relaxed);
+        let mut held = Self { bytes, total };
+        if taken + bytes > COPIES_MAX_BYTES && bytes > COPY_MIN_BYTES {
+            COPIES_CUT.increment();
+            total.fetch_sub(bytes - COPY_MIN_BYTES, Ordering::Relaxed);
+            held.bytes = COPY_MIN_BYTES;
+        }
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// What one response has learned about the file that it sends.
@@ -200,7 +241,8 @@ impl Opened {
             }
         }
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
-        Ok(Fetched::Data(self.read(blocking, offset, count)?))
+        let held = Held::take(&self.files.policy.copied_bytes, count);
+        Ok(Fetched::Data(self.read(blocking, offset, held.bytes)?, held))
     }
 
     /// Reads into memory some of `count` bytes from `offset`, the first of them certainly, and as much

@@ -260,17 +260,37 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     for _ in 0..2 {
         assert!(!large.is_warm(1 << 20, 2 << 20, &mut learned));
         let fetched = large.fetch(&blocking(), 0, SIZE as u64).unwrap();
-        assert!(matches!(fetched, Fetched::Data(data) if data == contents(SIZE)[..COPY_BYTES]));
+        assert!(matches!(fetched, Fetched::Data(data, _) if data == contents(SIZE)[..COPY_BYTES]));
     }
     assert!(
         large.is_warm(1 << 20, 2 << 20, &mut learned),
         "wanted twice, and a pool thread has looked further"
     );
     drop(reading);
-    assert!(matches!(large.fetch(&blocking(), 1, 1).unwrap(), Fetched::Data(data) if data == [1]));
+    assert!(matches!(large.fetch(&blocking(), 1, 1).unwrap(), Fetched::Data(data, _) if data == [1]));
     let fetched = large.fetch(&blocking(), 1, 100_000).unwrap();
     assert!(matches!(fetched, Fetched::Warm(warmed) if warmed.end() > 100_000));
     assert!(other.is_warm(0, 9000, &mut Learned::default()));
+}
+
+#[test]
+fn copies_that_nobody_takes_are_bounded() {
+    let Some(scratch) = disk("copies") else { return };
+    let files = Files::apart(Mode::Offload);
+    let opened = open(files, &scratch.file("f", 1 << 20));
+    let _reading: Vec<_> = (0..4).map(|_| opened.mount.reading()).collect();
+    let fetch = || match opened.fetch(&blocking(), 0, 1 << 20).unwrap() {
+        Fetched::Data(data, held) => (data.len(), held),
+        Fetched::Warm(_) => panic!("the disk is busy"),
+    };
+    let cut_before = COPIES_CUT.value();
+    let copies: Vec<_> = (0..300).map(|_| fetch()).collect();
+    assert!(copies[..256].iter().all(|copy| copy.0 == COPY_BYTES));
+    assert!(copies[256..].iter().all(|copy| copy.0 == 64 << 10));
+    assert!(COPIES_CUT.value() >= cut_before + 44);
+    drop(copies);
+    assert_eq!(files.policy.copied_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(fetch().0, COPY_BYTES);
 }
 
 #[test]
@@ -435,6 +455,7 @@ fn on_a_disk_of_another_user_the_page_cache_is_asked() {
         "on_a_fresh_disk",
         "truncate -s 16M $D/image; mkfs.ext4 -q $D/image; mkdir $D/m; mount -o loop $D/image $D/m
          mkdir -p $D/m/a/b; head -c 3145728 /dev/zero > $D/m/a/b/f; chmod -R go+rX $D/m
+         cp $D/m/a/b/f $D/m/a/b/own; chown 65534 $D/m/a/b/own
          umount $D/m; mount -o loop,noatime $D/image $D/m",
     );
 }
@@ -457,5 +478,25 @@ fn on_a_fresh_disk() {
     assert!(!opened.is_warm(0, SIZE as u64, &mut learned), "it was read once, and may be gone");
     assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
     assert!(opened.is_warm(0, SIZE as u64, &mut learned), "somebody has found it");
+    what_is_ones_own_is_counted(&open(files, &path.with_file_name("own")));
     assert_eq!(done(opened.read_now(&mut Vec::new(), 2 << 20, 100)), 100);
+}
+
+/// Of files of one's own each page is known, also while the disk is busy, and nothing is started.
+fn what_is_ones_own_is_counted(own: &Opened) {
+    let _reading: Vec<_> = (0..4).map(|_| own.mount.reading()).collect();
+    let count = || clearway_os::page_cache::count_cached(own.as_fd(), 0, SIZE as u64);
+    match count() {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => {
+            eprintln!("skipped: no cachestat");
+            return;
+        }
+        cached => assert_eq!(cached.unwrap(), 0),
+    }
+    assert!(!own.is_warm(0, SIZE as u64, &mut Learned::default()));
+    assert_eq!(count().unwrap(), 0, "asking has read nothing");
+    assert!(is_cold(&own.read_now(&mut Vec::new(), 0, 9000)));
+    fs::read(directory_of_run().join("m/a/b/own")).unwrap();
+    assert!(own.is_warm(0, SIZE as u64, &mut Learned::default()));
+    assert_eq!(done(own.read_now(&mut Vec::new(), 0, 9000)), 9000);
 }
