@@ -1,5 +1,5 @@
-//! Asking and filling the page cache. [`read_cached`] and [`count_cached`] never wait for a disk;
-//! whatever else says **Blocks**.
+//! Asking and filling the page cache. What does not say **Blocks** waits for a disk only where its queue
+//! is full, and [`count_cached`] never.
 #![expect(unsafe_code, reason = "calls that rustix does not wrap, or not for uninitialised memory")]
 
 use std::io;
@@ -11,20 +11,44 @@ use rustix::io::Errno;
 /// `cachestat` has this number everywhere but on Alpha (Linux 6.5).
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// pread(2) of what is in memory, appended to `buf`, `count` bytes at most (`RWF_NOWAIT`): 0 is the end
-/// of the file, fewer than asked for the end of the file or of what is in memory.
+/// Whether a read waits for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It ends before what is not in memory (`RWF_NOWAIT`).
+    Never,
+    /// It does.
+    Disk,
+}
+
+impl Wait {
+    fn flags(self) -> libc::c_int {
+        match self {
+            Self::Never => libc::RWF_NOWAIT,
+            Self::Disk => 0,
+        }
+    }
+}
+
+/// pread(2), appended to `buf`, `count` bytes at most: 0 is the end of the file, fewer than asked for the
+/// end of the file or, with [`Wait::Never`], of what is in memory. **Blocks** with [`Wait::Disk`].
 ///
 /// # Errors
-/// As preadv2(2). EAGAIN: nothing is in memory at `offset`, and a small read-ahead was started there,
-/// which itself waits if the queue of the disk is full. EOPNOTSUPP: the file system cannot tell.
-/// ENOSYS: the kernel cannot.
-pub fn read_cached(file: BorrowedFd<'_>, buf: &mut Vec<u8>, offset: u64, count: usize) -> io::Result<usize> {
+/// As preadv2(2). With [`Wait::Never`] EAGAIN: nothing is in memory at `offset`, and a read-ahead was
+/// started there, which itself waits if the queue of the disk is full. EOPNOTSUPP: the file system cannot
+/// tell. ENOSYS: the kernel cannot.
+pub fn read_into(
+    file: BorrowedFd<'_>,
+    buf: &mut Vec<u8>,
+    offset: u64,
+    count: usize,
+    wait: Wait,
+) -> io::Result<usize> {
     buf.reserve(count);
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let room = &mut buf.spare_capacity_mut()[..count];
     let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     // SAFETY: the one vector describes memory that is ours to write to until the call returns.
-    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) };
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, wait.flags()) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has written `read` bytes, no more than `count`, behind the old length.
     unsafe { buf.set_len(buf.len() + read) };
@@ -34,7 +58,7 @@ pub fn read_cached(file: BorrowedFd<'_>, buf: &mut Vec<u8>, offset: u64, count: 
 /// Whether the byte at `offset` is in memory; a file that ends before it has nothing to wait for.
 ///
 /// # Errors
-/// As [`read_cached`], EAGAIN excepted.
+/// As [`read_into`] with [`Wait::Never`], EAGAIN excepted.
 pub fn is_cached(file: BorrowedFd<'_>, offset: u64) -> io::Result<bool> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut byte = 0_u8;
@@ -100,21 +124,12 @@ pub const READ_THROUGH_MAX: usize = 4 << 20;
 /// What of it is in a buffer: small enough to stay in a processor's cache.
 const SINK_BYTES: usize = 16 << 10;
 
-/// Whether a read waits for a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It ends before what is not in memory (`RWF_NOWAIT`).
-    Never,
-    /// It does.
-    Disk,
-}
-
 /// Reads a range without keeping it, so that it is in memory: as one large read, so that the disk is asked
 /// for much at once, but into one small buffer over and over. Says how many bytes there were, fewer than
 /// asked for at the end of the file or of what is in memory. **Blocks**, also to begin to read.
 ///
 /// # Errors
-/// As preadv2(2), see [`read_cached`].
+/// As preadv2(2), see [`read_into`].
 pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize, wait: Wait) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let count = count.min(READ_THROUGH_MAX);
@@ -126,9 +141,9 @@ pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize, wait: Wait)
         last.iov_len = count - (used - 1) * SINK_BYTES;
     }
     let vector_count = libc::c_int::try_from(used).expect("a few hundred");
-    let flags = if wait == Wait::Never { libc::RWF_NOWAIT } else { 0 };
     // SAFETY: each vector describes a part of `sink`, which is alive, and which nobody reads.
-    let read = unsafe { libc::preadv2(file.as_raw_fd(), vectors.as_ptr(), vector_count, offset, flags) };
+    let read =
+        unsafe { libc::preadv2(file.as_raw_fd(), vectors.as_ptr(), vector_count, offset, wait.flags()) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
@@ -248,7 +263,7 @@ mod tests {
     fn what_is_in_memory_is_read_and_the_rest_is_not() {
         let file = file("read-cached");
         let mut buf = vec![1];
-        match read_cached(file.as_fd(), &mut buf, SIZE as u64 - 3, 10) {
+        match read_into(file.as_fd(), &mut buf, SIZE as u64 - 3, 10, Wait::Never) {
             Err(error) if is(&error, Errno::OPNOTSUPP) => {
                 eprintln!("skipped: this file system cannot tell what is in memory");
                 return;
@@ -256,15 +271,17 @@ mod tests {
             result => assert_eq!(result.unwrap(), 3, "to the end of the file"),
         }
         assert_eq!(buf, [1, 7, 7, 7]);
-        assert_eq!(read_cached(file.as_fd(), &mut buf, SIZE as u64, 10).unwrap(), 0);
+        assert_eq!(read_into(file.as_fd(), &mut buf, SIZE as u64, 10, Wait::Never).unwrap(), 0);
         assert!(is_cached(file.as_fd(), 0).unwrap());
         assert!(is_cached(file.as_fd(), SIZE as u64 + 5).unwrap());
         forget(file.as_fd(), 0, SIZE as u64).unwrap();
         assert!(!is_cached(file.as_fd(), SIZE as u64 / 2).unwrap());
         forget(file.as_fd(), 0, SIZE as u64).unwrap();
-        let error = read_cached(file.as_fd(), &mut buf, 0, 10).unwrap_err();
+        let error = read_into(file.as_fd(), &mut buf, 0, 10, Wait::Never).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(buf.len(), 4);
+        buf.reserve(100);
+        assert_eq!(read_into(file.as_fd(), &mut buf, 0, 10, Wait::Disk).unwrap(), 10, "however much room");
     }
 
     #[test]

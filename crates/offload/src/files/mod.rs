@@ -7,6 +7,7 @@
 //!
 //! The knowledge is of the process, without locks, and of fixed size. It outlives configurations.
 
+mod fetch;
 mod mounts;
 mod opened;
 mod recent;
@@ -14,6 +15,7 @@ mod tally;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
+mod warmth;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,9 +32,11 @@ use crate::Blocking;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
-pub use opened::{COLD_READ_BYTES, COPIES_CUT, Fetched, Held, Learned, Opened, Warmed};
+pub use fetch::{COLD_READ_BYTES, COPIES_CUT, Fetched, Held, Warmed};
+pub use opened::Opened;
 pub use tally::{Guess, Operation, Tally, tallies};
 use tally::{Outcome, tell};
+pub use warmth::Learned;
 
 /// A name that was found this lately is found again without a disk, ms.
 const NAME_FRESH_MS: u32 = 1000;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::opened::COPY_BYTES;
+use super::fetch::COPY_BYTES;
 use super::*;
 
 /// How long anything may take before a test has failed.
@@ -271,6 +271,22 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     let fetched = large.fetch(&blocking(), 1, 100_000).unwrap();
     assert!(matches!(fetched, Fetched::Warm(warmed) if warmed.end() > 100_000));
     assert!(other.is_warm(0, 9000, &mut Learned::default()));
+}
+
+#[test]
+fn the_end_of_a_file_that_is_in_memory_is_found_there() {
+    let Some(scratch) = disk("end") else { return };
+    let opened = open(Files::apart(Mode::Offload), &scratch.file("f", 300_000));
+    for _ in 0..2 {
+        assert_eq!(opened.warm(&blocking(), 280_000, 1 << 20).unwrap().end(), 300_000);
+    }
+    assert_eq!(opened.cold_ms.load(Ordering::Relaxed), 0);
+    let sure = recent::Trust { read_ms: 0, in_memory_ms: u32::MAX };
+    assert!(opened.is_trusted(&(280_000..300_000), sure, now_ms()));
+    forget(&opened);
+    opened.warm(&blocking(), 280_000, 1).unwrap();
+    assert_ne!(opened.cold_ms.load(Ordering::Relaxed), 0);
+    assert!(!opened.is_trusted(&(280_000..300_000), sure, now_ms()));
 }
 
 #[test]

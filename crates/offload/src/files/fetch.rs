@@ -1,0 +1,216 @@
+//! Reading on a pool thread what a loop would have to wait for, in the way that leaves it nothing to wait
+//! for, and remembering what is in memory then.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clearway_metrics::Counter;
+use clearway_os::clock;
+use clearway_os::page_cache::{self, Wait};
+
+use super::mounts::Class;
+use super::recent::{BLOCK_BYTES, Evidence, Trust};
+use super::tally::Outcome;
+use super::{Opened, now_ms};
+use crate::Blocking;
+
+/// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
+/// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
+pub const COLD_READ_BYTES: u64 = 1 << 20;
+/// What is copied for a response at a time at most, bytes.
+pub(super) const COPY_BYTES: usize = 512 << 10;
+/// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.
+const COPY_MIN_BYTES: usize = 64 << 10;
+/// What all copies that are larger than that may take together, bytes: clients may be slow to take them.
+const COPIES_MAX_BYTES: usize = 128 << 20;
+/// What is so short that it is copied anyway, rather than read twice, bytes.
+const COPY_ALWAYS_BYTES: u64 = 64 << 10;
+/// What was read so lately and is there when the next one asks for it is wanted, and not only on its way
+/// out of memory.
+const LATELY: Trust = Trust { read_ms: 3000, in_memory_ms: 10_000 };
+/// Where nothing can be asked, a pool thread that reads faster than this has found what it read in memory,
+/// or on a disk for which a loop could wait as well: for each read, ns.
+const FOUND_NS: u64 = 200_000;
+/// And for each KiB of it, ns.
+const FOUND_NS_PER_KIB: u64 = 500;
+/// How far a pool thread that found a part of a file in memory looks for more, bytes.
+const LOOK_AHEAD_BYTES: u64 = 16 << 20;
+/// For so long after a read from the disk what the kernel has read ahead may lie in memory, ms.
+const READ_AHEAD_MS: u32 = 5000;
+
+/// See its text.
+pub static COPIES_CUT: Counter = Counter::new(
+    "files_copies_cut_total",
+    "reads",
+    "Reads of a busy disk that were kept short because clients were slow to take what had been read for \
+     them before.",
+);
+
+/// What a pool thread has done for a response.
+#[derive(Debug)]
+pub enum Fetched {
+    /// A part of the file is in memory: the loop sends or reads it, soon.
+    Warm(Warmed),
+    /// What was there from the wanted place on, fewer than wanted or none at the end of the file. It was
+    /// copied since by the time that it is sent it may be in memory no more.
+    Data(Vec<u8>, Held),
+}
+
+/// Keep it as long as the copy that came with it: all copies together are bounded.
+#[derive(Debug)]
+#[must_use = "dropping it says that the copy is gone"]
+pub struct Held {
+    bytes: usize,
+    total: &'static AtomicUsize,
+}
+
+impl Held {
+    /// Takes `bytes` of what is left for copies, or as little as each response may have in any case.
+    fn take(total: &'static AtomicUsize, bytes: usize) -> Self {
+        let taken = total.fetch_add(bytes, Ordering::Relaxed);
+        let mut held = Self { bytes, total };
+        if taken + bytes > COPIES_MAX_BYTES && bytes > COPY_MIN_BYTES {
+            COPIES_CUT.increment();
+            total.fetch_sub(bytes - COPY_MIN_BYTES, Ordering::Relaxed);
+            held.bytes = COPY_MIN_BYTES;
+        }
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A part of a file that a pool thread has read into memory.
+#[derive(Clone, Debug)]
+pub struct Warmed(pub(super) Range<u64>);
+
+impl Warmed {
+    /// Up to where the file is in memory now, bytes; not beyond where it was to begin: it ends there.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.0.end
+    }
+}
+
+impl Opened {
+    /// Reads what a response will send next, some of `count` bytes from `offset`, in the way that leaves a
+    /// loop nothing to wait for. While a disk has more to do than it can, memory is short as well: what
+    /// was read is pushed out by what others read before a loop comes to it. **Blocks.**
+    ///
+    /// # Errors
+    /// As preadv(2).
+    pub fn fetch(&self, blocking: &Blocking, offset: u64, count: u64) -> io::Result<Fetched> {
+        let is_pressed = || self.is_remote() || self.is_busy(now_ms());
+        if count > COPY_ALWAYS_BYTES && !is_pressed() {
+            let warmed = self.warm(blocking, offset, count)?;
+            if !is_pressed() {
+                return Ok(Fetched::Warm(warmed));
+            }
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
+        let held = Held::take(&self.files.policy.copied_bytes, count);
+        Ok(Fetched::Data(self.read(blocking, offset, held.bytes)?, held))
+    }
+
+    /// Reads into memory some of `count` bytes from `offset`, the first of them certainly, and as much
+    /// around it as a disk does at a time.
+    pub(super) fn warm(&self, _: &Blocking, offset: u64, count: u64) -> io::Result<Warmed> {
+        let start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
+        let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
+        let size = self.read_on_pool(start, count, |from, wait| {
+            page_cache::read_through(self.as_fd(), from, count - (from - start) as usize, wait)
+        })?;
+        Ok(Warmed(start..start + size))
+    }
+
+    /// Reads up to `count` bytes from `offset`: fewer only at the end of the file. **Blocks.**
+    ///
+    /// # Errors
+    /// As pread(2).
+    pub fn read(&self, _: &Blocking, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        let mut data = Vec::with_capacity(count);
+        self.read_on_pool(offset, count, |from, wait| {
+            let left = count - data.len();
+            match wait {
+                Wait::Never => page_cache::read_into(self.as_fd(), &mut data, from, left, wait),
+                Wait::Disk => self.read_fully(&mut data, from, left),
+            }
+        })?;
+        Ok(data)
+    }
+
+    /// Reads on a pool thread with `read`, and remembers what is in memory after it, and why: a file that
+    /// is asked for again is found out even while the disk is too busy for a loop to ask.
+    fn read_on_pool(
+        &self,
+        offset: u64,
+        count: usize,
+        mut read: impl FnMut(u64, Wait) -> io::Result<usize>,
+    ) -> io::Result<u64> {
+        let _reading = self.mount.reading();
+        let since_ns = clock::monotonic_ns();
+        let mut size = match self.class() {
+            Class::Telling => read(offset, Wait::Never).unwrap_or(0),
+            _ => 0,
+        };
+        let was_there = size == count || (size > 0 && offset + size as u64 >= self.stat.size);
+        if !was_there {
+            size += read(offset + size as u64, Wait::Disk)?;
+        }
+        let limit_ns = FOUND_NS + size as u64 / 1024 * FOUND_NS_PER_KIB;
+        let was_fast = self.class() == Class::Mute && clock::monotonic_ns() - since_ns < limit_ns;
+        let found = if was_there || was_fast { Found::InMemory } else { Found::OnDisk };
+        let range = offset..offset + size as u64;
+        let evidence = self.weigh(found, &range, now_ms());
+        self.remember(&range, evidence, now_ms());
+        if was_there && evidence == Evidence::InMemory {
+            self.look_ahead(range.end);
+        }
+        Ok(size as u64)
+    }
+
+    /// What it means that something was in memory, or was not. Behind what had to be read the kernel has
+    /// read ahead: that nobody has asked for it again.
+    fn weigh(&self, found: Found, range: &Range<u64>, now_ms: u32) -> Evidence {
+        if found == Found::OnDisk {
+            self.cold_ms.store(now_ms | 1, Ordering::Relaxed);
+            return Evidence::Read;
+        }
+        let cold_ms = self.cold_ms.load(Ordering::Relaxed);
+        let is_read_ahead = cold_ms != 0 && now_ms.wrapping_sub(cold_ms) < READ_AHEAD_MS;
+        if !is_read_ahead && self.is_trusted(range, LATELY, now_ms) {
+            Evidence::InMemory
+        } else {
+            Evidence::Read
+        }
+    }
+
+    /// Where one part of a file is in memory the next ones often are. Knowing that spares the response a
+    /// way through the pool for each of them, behind all who really wait for the disk.
+    fn look_ahead(&self, offset: u64) {
+        let mut start = offset.next_multiple_of(BLOCK_BYTES);
+        let end = self.within(start, LOOK_AHEAD_BYTES).end;
+        while start < end {
+            let next = (start + BLOCK_BYTES).min(end);
+            if self.probe([start, next - 1]) != Outcome::Inline {
+                return;
+            }
+            self.remember(&(start..next), Evidence::InMemory, now_ms());
+            start = next;
+        }
+    }
+}
+
+/// Where a pool thread found what it read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    InMemory,
+    OnDisk,
+}
