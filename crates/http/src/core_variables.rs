@@ -10,7 +10,7 @@ use clearway_net::PeerAddr;
 
 use crate::paths;
 use crate::request::{Arrival, LimitRate, Lossy, Request};
-use crate::response::{Ranges, ResponseHead, absolute, put_decimal, with_charset};
+use crate::response::{Ranges, Text, absolute, put_decimal, with_charset};
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
 
 /// The release of nginx whose behaviour this is (`$nginx_version`).
@@ -81,6 +81,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         kind: VariableKind::Prefix,
         doc: "A header of the response, by its name in lower case with `_` for `-`.",
         eval: sent_header,
+    },
+    VariableSpec {
+        name: "sent_trailer_",
+        kind: VariableKind::Prefix,
+        doc: "A trailer of the response, by its name in lower case with `_` for `-`.",
+        eval: |view, name, out| sent_line(view.output.trailers(), name, out),
     },
     variable!("content_length", "`Content-Length` of the request.", |view, _, out| {
         Presence::put(view.request.header(Known::ContentLength), out)
@@ -372,12 +378,12 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
         },
         b"accept_ranges" => Presence::put((head.ranges == Ranges::Announced).then_some(b"bytes"), out),
         b"transfer_encoding" => Presence::put(view.output.is_chunked().then_some(b"chunked"), out),
-        _ => sent_other(head, name, out),
+        _ => sent_line(&head.headers, name, out),
     }
 }
 
-/// The values of all lines with that header.
-fn sent_other(head: &ResponseHead<'_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
+/// The values of all lines with that name.
+fn sent_line(lines: &[(Text<'_>, Text<'_>)], name: &[u8], out: &mut Vec<u8>) -> Presence {
     let same = |header: &[u8]| {
         header.len() == name.len()
             && header.iter().zip(name).all(|(byte, wanted)| match byte {
@@ -386,7 +392,7 @@ fn sent_other(head: &ResponseHead<'_>, name: &[u8], out: &mut Vec<u8>) -> Presen
             })
     };
     let mut presence = Presence::NotFound;
-    for (_, value) in head.headers.iter().filter(|(header, _)| same(header)) {
+    for (_, value) in lines.iter().filter(|(header, _)| same(header)) {
         if presence == Presence::Found {
             out.extend_from_slice(b", ");
         }

@@ -63,7 +63,7 @@ pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 pub use listen::{LocalAddress, Socket};
 pub use load::{Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Services};
 pub use module::{FilterSpec, Module, context};
-pub use output::{BodyFilter, Filtering, HeaderFilter, Input, Next, Output, Unsent};
+pub use output::{BodyFilter, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::{Answer, Cost, Enabling, Exchange, Handler, Phase, PhaseHandler, Redirect, Step, Wait};
 pub use redirect::Rewritten;
 pub use request::{GivenUp, Lossy, Origin, Request};

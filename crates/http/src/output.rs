@@ -10,14 +10,14 @@ use std::future::poll_fn;
 use std::num::NonZeroU16;
 use std::task::{Context, Poll, ready};
 
-use clearway_h1::{ConnectionHeader, Framing};
+use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing, Version};
 use clearway_runtime::Timer;
 
 use crate::chunk::{Chunk, Mark, Pushed};
 use crate::connection::Conn;
 use crate::pace::Pace;
 use crate::request::{LimitRate, Request};
-use crate::response::{ResponseHead, write_head};
+use crate::response::{ResponseHead, Text, write_head};
 use crate::sending::Sending;
 use crate::variables::View;
 use crate::wire::{SendFailure, Wire};
@@ -57,6 +57,10 @@ pub trait BodyFilter: Send {
 /// Looks at a response before its head is sent, may change the head, and may add a body filter.
 pub type HeaderFilter = for<'c> fn(&mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>>;
 
+/// Names and values of what follows a body that is sent in chunks, as a module works them out when the
+/// body has come to its end.
+pub type Trailers = for<'c> fn(&View<'_, 'c>) -> Vec<(Text<'c>, Text<'c>)>;
+
 /// A response in the hands of a header filter.
 pub struct Filtering<'a, 'c> {
     /// The request.
@@ -78,6 +82,12 @@ impl<'c> Filtering<'_, 'c> {
     /// Whether the body filters so far take parts of files.
     pub fn takes_files(&self) -> bool {
         self.output.takes_files()
+    }
+
+    /// Has trailers sent behind the body, which is sent in chunks for that where the client understands
+    /// them.
+    pub fn expect_trailers(&mut self, trailers: Trailers) {
+        self.output.trailers = Some(Box::new(TrailerState { trailers, lines: Vec::new() }));
     }
 
     /// Has the engine answer with a status instead of this response; no other filter sees it.
@@ -114,6 +124,14 @@ pub(crate) struct OutputState<'c> {
     /// The status that a header filter wants to be answered with instead.
     refusal: Option<NonZeroU16>,
     urgency: Urgency,
+    trailers: Option<Box<TrailerState<'c>>>,
+}
+
+/// What follows the body.
+struct TrailerState<'c> {
+    trailers: Trailers,
+    /// What they have come to, once the body has been made.
+    lines: Vec<(Text<'c>, Text<'c>)>,
 }
 
 /// Whether what is there is to leave although it is little.
@@ -209,6 +227,7 @@ impl<'c> OutputState<'c> {
             pace: None,
             refusal: None,
             urgency: Urgency::Postponed,
+            trailers: None,
         }
     }
 
@@ -286,6 +305,9 @@ impl<'c> OutputState<'c> {
             let pool = View::new(request, self).file_pool();
             self.wire.use_pool(pool);
         }
+        if mark == Mark::Last {
+            self.make_trailers(request);
+        }
         self.push(0, chunk, mark);
         if self.wire.is_full() { Pushed::Full } else { Pushed::Sent }
     }
@@ -293,7 +315,25 @@ impl<'c> OutputState<'c> {
     /// Marks the response as complete if its handler has not.
     pub(crate) fn finish(&mut self, request: &Request<'c>) {
         self.send_head(request);
+        self.make_trailers(request);
         self.push(0, Chunk::EMPTY, Mark::Last);
+    }
+
+    /// Works trailers out, unless that has been done.
+    fn make_trailers(&mut self, request: &Request<'c>) {
+        if self.progress != Progress::Body || self.is_bodiless() {
+            return;
+        }
+        let Some(trailers) = self.trailers.as_ref().map(|state| state.trailers) else { return };
+        let lines = trailers(&View::new(request, self));
+        if let Some(state) = &mut self.trailers {
+            state.lines = lines;
+        }
+    }
+
+    /// The trailers of the response.
+    pub(crate) fn trailers(&self) -> &[(Text<'c>, Text<'c>)] {
+        self.trailers.as_ref().map_or(&[], |state| &state.lines)
     }
 
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {
@@ -316,12 +356,17 @@ impl<'c> OutputState<'c> {
         if self.head.status == 204 {
             self.head.clear_entity();
         }
+        let encoding = *request.location().core.chunked_encoding;
+        let is_chunkable = encoding == ChunkedEncoding::On && request.version() >= Version::HTTP_11;
+        if self.trailers.is_some() && is_chunkable && !request.is_head() {
+            self.head.content_length = None;
+        }
         self.framing = Framing::choose(
             request.method(),
             request.version(),
             self.head.status,
             self.head.content_length,
-            *request.location().core.chunked_encoding,
+            encoding,
         );
         if request.is_persistent() && self.framing.is_delimited() {
             self.connection = ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s());
@@ -385,8 +430,13 @@ impl<'c> OutputState<'c> {
             self.wire.push(chunk);
             self.wire.put(clearway_h1::CHUNK_END);
         }
-        if mark == Mark::Last {
+        if mark == Mark::Last && self.trailers().is_empty() {
             self.wire.put(clearway_h1::LAST_CHUNK);
+        } else if mark == Mark::Last {
+            let mut end = Vec::new();
+            let lines = self.trailers().iter().map(|(name, value)| (&**name, &**value));
+            clearway_h1::push_last_chunk(&mut end, lines);
+            self.wire.put(&end);
         }
     }
 

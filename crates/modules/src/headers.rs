@@ -1,5 +1,5 @@
-//! `add_header` and `expires`: what is added to the head of a response on its way out. A header filter;
-//! microseconds on the loop of the request.
+//! `add_header`, `add_trailer` and `expires`: what is added to the head of a response on its way out, and
+//! behind its body. A header filter; microseconds on the loop of the request.
 
 mod expires;
 
@@ -12,7 +12,7 @@ use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
     BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, Level, Load, Module, ResponseHead, Setting,
-    Text, Value, context, set,
+    Text, Value, View, context, set,
 };
 
 use expires::Expires;
@@ -39,7 +39,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
               with `always` to all. The value may have variables in it; an empty one adds nothing. \
               `Last-Modified` and `ETag` are replaced, or with an empty value removed. A level that has the \
               directive inherits none of it, unless `add_header_inherit` says so.",
-        handler: add_header,
+        handler: |scope, directive| {
+            let header = read_header(scope.conf, directive)?;
+            scope.conf.location(&HEADERS_CONF).headers.add(header);
+            Ok(())
+        },
     },
     Spec {
         name: "add_header_inherit",
@@ -49,12 +53,30 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "add_header_inherit on;",
         doc: "What becomes of `add_header` of the enclosing level: it holds where the level has none of its own \
               (`on`), it does not (`off`), or it holds as well (`merge`).",
+        handler: |scope, directive| scope.conf.location(&HEADERS_CONF).headers.read_inherit(directive),
+    },
+    Spec {
+        name: "add_trailer",
+        contexts: ANYWHERE,
+        args: Args::TAKE23,
+        syntax: "add_trailer NAME VALUE [always]",
+        default: "",
+        doc: "Adds a header behind the body, which is sent in chunks for that; for the codes that `add_header` \
+              is for, and inherited likewise. The value is worked out when the body has been made.",
         handler: |scope, directive| {
-            const WORDS: [(&str, Inherit); 3] =
-                [("off", Inherit::Off), ("on", Inherit::On), ("merge", Inherit::Merge)];
-            let inherit = &mut scope.conf.location(&HEADERS_CONF).inherit;
-            set(directive, inherit, |directive| directive.choice(0, &WORDS))
+            let trailer = read_header(scope.conf, directive)?;
+            scope.conf.location(&HEADERS_CONF).trailers.add(trailer);
+            Ok(())
         },
+    },
+    Spec {
+        name: "add_trailer_inherit",
+        contexts: ANYWHERE,
+        args: Args::TAKE1,
+        syntax: "add_trailer_inherit on | off | merge",
+        default: "add_trailer_inherit on;",
+        doc: "`add_header_inherit` for `add_trailer`.",
+        handler: |scope, directive| scope.conf.location(&HEADERS_CONF).trailers.read_inherit(directive),
     },
     Spec {
         name: "expires",
@@ -71,11 +93,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static HEADERS_CONF: ConfKey<HeadersConf> = ConfKey::new(Level::Location);
 
+#[derive(Default)]
 struct HeadersConf {
-    /// Shared by the levels that inherit them.
-    headers: Arc<Vec<Header>>,
-    inherit: Setting<Inherit>,
+    headers: Additions,
+    trailers: Additions,
     expires: Setting<Option<Arc<Expires>>>,
+}
+
+/// What is added at a level.
+struct Additions {
+    /// Shared by the levels that inherit them.
+    lines: Arc<Vec<Header>>,
+    inherit: Setting<Inherit>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,31 +134,59 @@ enum Effect {
 /// For which responses a header is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Those with a code of success or redirection.
+    /// Those whose code is one of success or redirection.
     Safe,
     Always,
 }
 
-impl Default for HeadersConf {
+impl Default for Additions {
     fn default() -> Self {
-        Self { headers: Arc::default(), inherit: Setting::new(Inherit::On), expires: Setting::new(None) }
+        Self { lines: Arc::default(), inherit: Setting::new(Inherit::On) }
     }
 }
 
 impl Conf for HeadersConf {
     fn merge(&mut self, parent: &Self) {
         self.expires.merge(&parent.expires);
-        self.inherit.merge(&parent.inherit);
-        match *self.inherit {
-            Inherit::Off => {}
-            _ if self.headers.is_empty() => self.headers = parent.headers.clone(),
-            Inherit::On => {}
-            Inherit::Merge => Arc::make_mut(&mut self.headers).extend_from_slice(&parent.headers),
-        }
+        self.headers.merge(&parent.headers);
+        self.trailers.merge(&parent.trailers);
     }
 }
 
-fn add_header(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+impl Additions {
+    fn merge(&mut self, parent: &Self) {
+        self.inherit.merge(&parent.inherit);
+        match *self.inherit {
+            Inherit::Off => {}
+            _ if self.lines.is_empty() => self.lines = parent.lines.clone(),
+            Inherit::On => {}
+            Inherit::Merge => Arc::make_mut(&mut self.lines).extend_from_slice(&parent.lines),
+        }
+    }
+
+    fn add(&mut self, line: Header) {
+        Arc::make_mut(&mut self.lines).push(line);
+    }
+
+    fn read_inherit(&mut self, directive: &Directive) -> Result<(), Error> {
+        const WORDS: [(&str, Inherit); 3] =
+            [("off", Inherit::Off), ("on", Inherit::On), ("merge", Inherit::Merge)];
+        set(directive, &mut self.inherit, |directive| directive.choice(0, &WORDS))
+    }
+
+    /// Those for responses with a status.
+    fn of(&self, status: u16) -> impl Iterator<Item = &Header> {
+        let is_safe = is_safe(status);
+        self.lines.iter().filter(move |line| is_safe || line.when == When::Always)
+    }
+}
+
+/// Codes of success and redirection.
+fn is_safe(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+fn read_header(load: &mut Load, directive: &Directive) -> Result<Header, Error> {
     let [name, value, rest @ ..] = &directive.args[..] else {
         unreachable!("the table asks for two arguments")
     };
@@ -140,15 +197,13 @@ fn add_header(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     } else {
         Effect::Add
     };
-    let value = scope.conf.variables.compile(value, &directive.pos)?;
+    let value = load.variables.compile(value, &directive.pos)?;
     let when = match rest {
         [] => When::Safe,
         [always] if printed(always) == b"always" => When::Always,
         [other, ..] => return Err(directive.error(message(&[&"invalid parameter \"", other, &"\""]))),
     };
-    let header = Header { name: name.clone(), value, effect, when };
-    Arc::make_mut(&mut scope.conf.location(&HEADERS_CONF).headers).push(header);
-    Ok(())
+    Ok(Header { name: name.clone(), value, effect, when })
 }
 
 fn read_expires(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
@@ -162,21 +217,31 @@ fn read_expires(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
 
 fn is_enabled(enabling: &Enabling<'_>) -> bool {
     let conf = enabling.confs.of(&HEADERS_CONF);
-    !conf.headers.is_empty() || conf.expires.is_some()
+    !conf.headers.lines.is_empty() || !conf.trailers.lines.is_empty() || conf.expires.is_some()
 }
 
 fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let conf = filtering.request.conf(&HEADERS_CONF);
-    let is_safe =
-        matches!(filtering.head().status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
-    if is_safe && let Some(expires) = &*conf.expires {
+    let status = filtering.head().status;
+    if is_safe(status)
+        && let Some(expires) = &*conf.expires
+    {
         expires.apply(filtering);
     }
-    for header in conf.headers.iter().filter(|header| is_safe || header.when == When::Always) {
+    for header in conf.headers.of(status) {
         let value = header.value.eval(&filtering.view());
         apply(filtering.head(), header, value);
     }
+    if conf.trailers.of(status).next().is_some() {
+        filtering.expect_trailers(trailers);
+    }
     None
+}
+
+fn trailers<'c>(view: &View<'_, 'c>) -> Vec<(Text<'c>, Text<'c>)> {
+    let trailers = view.request.conf(&HEADERS_CONF).trailers.of(view.status());
+    let lines = trailers.map(|line| (Cow::Borrowed(&line.name[..]), line.value.eval(view)));
+    lines.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 fn apply<'c>(head: &mut ResponseHead<'c>, header: &'c Header, value: Text<'c>) {

@@ -84,6 +84,27 @@ fn headers_are_added_by_level_and_code() {
 }
 
 #[test]
+fn trailers_follow_bodies_in_chunks() {
+    let config = "default_type text/plain; add_trailer X-Http http; server { listen %%PORT%%;
+        location / { }
+        location /own { add_trailer X-Size $sent_http_content_length; add_trailer X-Status $status;
+            add_trailer X-Empty ''; add_trailer X-Twice a; add_trailer X-Twice b; return 200 body; }
+        location /off { chunked_transfer_encoding off; return 200 body; }
+        location /error { add_trailer X-Safe s; add_trailer X-Always a always; return 404; }
+        location /unsafe { add_trailer X-Safe s; return 404; }
+        location /nothing { return 204; } location /empty { return 200; } location /moved { return 301 /x; }
+        }";
+    let mut case = Case::http(config).file("html/f", "x".repeat(100)).file("html/large", "y".repeat(300_000));
+    for target in ["/f", "/large", "/own", "/off", "/error", "/unsafe", "/nothing", "/empty", "/moved"] {
+        case = case
+            .get(target)
+            .ask(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .ask(format!("GET {target} HTTP/1.0\r\n\r\n"));
+    }
+    case.ask("GET /f HTTP/1.1\r\nHost: a\r\nIf-None-Match: *\r\n\r\n").run();
+}
+
+#[test]
 fn what_the_server_says_of_itself_and_where_it_sends_to() {
     let config = "default_type text/plain; server { listen %%PORT%%; server_name first.test second.test;
         location /on { server_tokens on; location /on/200 { return 200; } location /on/404 { return 404; } }

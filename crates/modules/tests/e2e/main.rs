@@ -7,5 +7,7 @@ mod engine;
 mod files;
 #[cfg(feature = "testing")]
 mod handover;
+mod headers;
 mod limit_req;
+mod rewrite;
 mod support;
