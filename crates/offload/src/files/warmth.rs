@@ -138,9 +138,8 @@ impl Opened {
         let outcome = match counted {
             Some(false) => Outcome::Cold,
             None if self.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => Outcome::Offloaded,
-            // Pages that are still being read were counted too; the last one is read last.
-            Some(true) => self.probe([range.end - 1]),
-            None => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
+            // Pages that are still being read were counted too.
+            _ => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
         };
         match outcome {
             Outcome::Inline => self.remember(range, Evidence::InMemory, now_ms),
