@@ -1,6 +1,6 @@
 //! Broken configurations, each with one mistake: what `-t` prints, where it prints it, and its exit code
 //! are those of Debian's nginx, but for the cases that say what changed in nginx since (`broken.cases`
-//! explains the form). Skipped, with a message, where nginx is not installed.
+//! explains the form, `broken_modules.cases` has more). Skipped, with a message, where nginx is not installed.
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
@@ -46,7 +46,7 @@ pub(crate) struct Outcome {
 fn refused_in_the_same_words() {
     let Some(oracle) = oracle() else { return };
     let only = std::env::var(ONLY).unwrap_or_default();
-    let cases = cases(include_str!("broken.cases"));
+    let cases = all_cases();
     assert!(cases.len() >= 60, "{} cases", cases.len());
     let failures: Vec<String> = cases
         .iter()
@@ -59,9 +59,14 @@ fn refused_in_the_same_words() {
 #[test]
 fn names_of_cases_are_theirs_alone() {
     let mut names = BTreeMap::new();
-    for case in cases(include_str!("broken.cases")) {
+    for case in all_cases() {
         assert_eq!(names.insert(case.name.clone(), ()), None, "{}", case.name);
     }
+}
+
+fn all_cases() -> Vec<Case> {
+    let texts = [include_str!("broken.cases"), include_str!("broken_modules.cases")];
+    texts.into_iter().flat_map(cases).collect()
 }
 
 /// Debian's nginx, if it is here.

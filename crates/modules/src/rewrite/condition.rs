@@ -12,7 +12,7 @@ use super::code::{Condition, FileTest, Property, Wanted};
 /// What the arguments of an `if` come to.
 pub(super) fn read(load: &mut Load, directive: &Directive) -> Result<Condition, Error> {
     let invalid = |word: &Bytes| directive.error(message(&[&"invalid condition \"", word, &"\""]));
-    let words = words(&directive.args).map_err(invalid)?;
+    let words = words(&directive.args).map_err(|word| invalid(&word))?;
     let [first, rest @ ..] = &words[..] else { unreachable!("there is a word, or it is invalid") };
     if first.len() > 1 && first[0] == b'$' {
         let variable = load.variables.id(&first[1..]);
@@ -39,23 +39,26 @@ pub(super) fn read(load: &mut Load, directive: &Directive) -> Result<Condition, 
     Ok(Condition::File(path, FileTest { property, wanted }))
 }
 
-/// The words without the parentheses around them; or the word that has none or is nothing but one.
-fn words(args: &[Bytes]) -> Result<Vec<Bytes>, &Bytes> {
+/// The words without the parentheses around them. Else the word that has none or is nothing but one, as
+/// far as nginx has taken it apart by then.
+fn words(args: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
     let mut words = args.to_vec();
-    if !words[0].starts_with(b"(") {
-        return Err(&args[0]);
+    let mut start = 0;
+    match &words[0][..] {
+        b"(" => start = 1,
+        [b'(', ..] => words[0] = words[0].slice(1..),
+        _ => return Err(words.swap_remove(0)),
     }
-    words[0] = words[0].slice(1..);
-    let start = usize::from(words[0].is_empty());
     let last = words.len() - 1;
-    let Some(inner) = words[last].strip_suffix(b")") else { return Err(&args[last]) };
-    words[last] = words[last].slice_ref(inner);
-    let end = if words[last].is_empty() { last } else { last + 1 };
+    let Some(inner) = words[last].strip_suffix(b")") else { return Err(words.swap_remove(last)) };
+    let end = if inner.is_empty() { last } else { last + 1 };
     // Between them there is nothing: nginx takes the closing one for the condition.
-    if start >= end { Err(&CLOSING) } else { Ok(words[start..end].to_vec()) }
+    if start >= end {
+        return Err(words.swap_remove(last));
+    }
+    words[last] = words[last].slice_ref(inner);
+    Ok(words[start..end].to_vec())
 }
-
-static CLOSING: Bytes = Bytes::from_static(b")");
 
 fn compare(
     load: &mut Load,
@@ -98,9 +101,16 @@ mod tests {
             assert_eq!(words(text).as_deref(), Ok("$a = b"));
         }
         assert_eq!(words("($a = (b))").as_deref(), Ok("$a = (b)"));
-        for (text, word) in
-            [("$a)", "$a)"), ("($a", "($a"), ("(", "("), ("()", ")"), ("( )", ")"), ("x", "x")]
-        {
+        for (text, word) in [
+            ("$a)", "$a)"),
+            ("($a", "$a"),
+            ("( $a", "$a"),
+            ("($a b", "b"),
+            ("(", "("),
+            ("()", ")"),
+            ("( )", ")"),
+            ("x", "x"),
+        ] {
             assert_eq!(words(text), Err(word.to_owned()), "{text}");
         }
     }
