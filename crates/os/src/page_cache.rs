@@ -46,9 +46,16 @@ pub fn read_into(
     buf.reserve(count);
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let room = &mut buf.spare_capacity_mut()[..count];
-    let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-    // SAFETY: the one vector describes memory that is ours to write to until the call returns.
-    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, wait.flags()) };
+    let (fd, base) = (file.as_raw_fd(), room.as_mut_ptr());
+    let read = match wait {
+        // SAFETY: `room` is ours to write to until the call returns.
+        Wait::Disk => unsafe { libc::pread(fd, base.cast(), room.len(), offset) },
+        Wait::Never => {
+            let vector = libc::iovec { iov_base: base.cast(), iov_len: room.len() };
+            // SAFETY: the one vector describes `room`, as above.
+            unsafe { libc::preadv2(fd, &raw const vector, 1, offset, libc::RWF_NOWAIT) }
+        }
+    };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has written `read` bytes, no more than `count`, behind the old length.
     unsafe { buf.set_len(buf.len() + read) };

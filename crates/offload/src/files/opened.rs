@@ -144,17 +144,17 @@ impl Opened {
 
     /// Reads until `count` bytes are there or the file ends.
     pub(super) fn read_fully(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> io::Result<usize> {
-        let old = buf.len();
-        loop {
-            let read = buf.len() - old;
+        let mut read = 0;
+        while read < count {
             let at = offset.saturating_add(read as u64);
             match page_cache::read_into(self.as_fd(), buf, at, count - read, Wait::Disk) {
-                Ok(0) => return Ok(read),
-                Ok(_) => {}
+                Ok(0) => break,
+                Ok(size) => read += size,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(read)
     }
 
     /// Of blocks that are not covered to their end, or the file's, nothing is known.
