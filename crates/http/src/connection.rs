@@ -22,7 +22,7 @@ use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
 use crate::parts::Parts;
-use crate::serve::serve_requests;
+use crate::serve::{lingering_close, serve_requests};
 use crate::snapshot::{CoreServer, Snapshot};
 
 /// What the error log says of a client that sent nothing for too long.
@@ -78,22 +78,36 @@ pub fn serve(
             if begun.is_none() && served == 0 {
                 conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
             }
-            while let Some(parts) = begun.take() {
-                // Made after its memory, so that nothing but its arguments is written there.
-                let requests = Box::write(Box::new_uninit(), serve_requests(&conn, served, parts));
-                match Box::into_pin(requests).await {
+            while let Some(parts) = begun {
+                let after = {
+                    let conn = &conn;
+                    // Made after its memory, so that nothing but its arguments is written there.
+                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, served, parts));
+                    let mut requests = Box::into_pin(requests);
+                    poll_fn(move |cx| conn.poll_unless_closed(&mut requests, cx)).await
+                };
+                begun = match after {
                     After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
                         let now_ms = conn.home.now_ms();
                         (served, waiting) = (so_far, Waiting { since_ms: now_ms, min_timeout_ms });
                         conn.begun_in = conn.serving.number;
                         conn.timer.arm(now_ms + timeout_ms);
+                        None
                     }
                     After::Outdated { served: so_far, parts } => {
-                        (served, begun) = (so_far, Some(parts));
+                        served = so_far;
                         conn.renew();
+                        Some(parts)
+                    }
+                    After::Linger => {
+                        idle = Idle::Lingering;
+                        None
                     }
                     After::Close => return,
-                }
+                };
+            }
+            if idle == Idle::Lingering {
+                return Box::pin(lingering_close(&conn)).await;
             }
             idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
             match idle {
@@ -102,7 +116,7 @@ pub fn serve(
                 Idle::TimedOut => {
                     return conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
                 }
-                Idle::Closed => return,
+                Idle::Lingering | Idle::Closed => return,
             }
         }
     }
@@ -132,6 +146,8 @@ pub(crate) enum After {
         /// What was received of the next one.
         parts: Box<Parts>,
     },
+    /// Ends, once the client has done so.
+    Linger,
     /// Ends.
     Close,
 }
@@ -173,6 +189,8 @@ enum Idle {
     /// It ends gracefully, unless a request has come already.
     Leaving,
     TimedOut,
+    /// It ends when the client has read its last answer.
+    Lingering,
     /// It ends whatever has come.
     Closed,
 }
@@ -250,16 +268,16 @@ impl Conn {
         self.address = find_address(&self.serving, &self.socket);
     }
 
-    /// Polls a part of a request, unless the connection is to be closed at once: `None`.
-    pub(crate) fn poll_unless_closed<F: Future>(
+    /// Polls its requests, unless it is to be closed at once.
+    #[inline]
+    fn poll_unless_closed<F: Future<Output = After>>(
         &self,
-        future: Pin<&mut F>,
+        requests: &mut Pin<Box<F>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<F::Output>> {
-        match future.poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.listener.closes(self.serving.number) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+    ) -> Poll<After> {
+        match requests.as_mut().poll(cx) {
+            Poll::Pending if self.listener.closes(self.serving.number) => Poll::Ready(After::Close),
+            after => after,
         }
     }
 

@@ -128,6 +128,15 @@ pub(crate) enum RootTest {
     Passed,
 }
 
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is read and answered.
+    Open,
+    /// It is in its log phase, or behind it.
+    Logged,
+}
+
 /// What `set $limit_rate` has said, bytes per second.
 pub(crate) struct LimitRate(pub(crate) u64);
 
@@ -180,6 +189,7 @@ pub struct Request<'c> {
     pub(crate) line: RequestLine,
     pub(crate) arrival: Arrival,
     pub(crate) root_test: RootTest,
+    stage: Stage,
     /// What handlers have read of the body as it was sent, bytes.
     pub(crate) body_bytes: u64,
     contexts: Vec<ModuleContext>,
@@ -220,6 +230,7 @@ impl<'c> Request<'c> {
             line: RequestLine::Parsed,
             arrival: if start > 0 { Arrival::Pipelined } else { Arrival::Alone },
             root_test: RootTest::Pending,
+            stage: Stage::Open,
             body_bytes: 0,
             contexts: Vec::new(),
         }
@@ -426,13 +437,14 @@ impl<'c> Request<'c> {
 
     /// The log phase begins.
     pub(crate) fn begin_logging(&mut self, body_bytes: u64) {
+        self.stage = Stage::Logged;
         self.action = LOGGING;
         self.body_bytes = body_bytes;
     }
 
-    /// Whether it is in the log phase.
+    /// Whether it is in the log phase, or behind it.
     pub(crate) fn is_logged(&self) -> bool {
-        self.action == LOGGING
+        self.stage == Stage::Logged
     }
 
     /// Says what is being done, for the error log: `while …`.

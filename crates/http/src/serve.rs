@@ -4,7 +4,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::task::Poll;
 
 use clearway_base::log::Level;
@@ -41,45 +40,38 @@ pub(crate) fn serve_requests(
             served += 1;
             // Lives and ends in place: it is large.
             let mut active = Active::new(conn, &mut parts, start, served);
-            let ended = {
-                let mut serving = pin!(active.serve(conn));
-                poll_fn(|cx| conn.poll_unless_closed(serving.as_mut(), cx)).await
-            };
-            let (outcome, linger) = ended.unwrap_or((Outcome::Close, Linger::No));
+            let (outcome, linger) = active.serve(conn).await;
             if active.request.parts.head.is_started() {
                 active.log(conn);
             }
             let rest_start = active.end();
             if outcome == Outcome::Close {
-                break End::Close(linger);
+                break if linger == Linger::Yes {
+                    End::Known(After::Linger)
+                } else {
+                    End::Known(After::Close)
+                };
             }
             conn.send_at_once();
             let core = &active.request.location().core;
             let timeout_ms = core.keepalive_timeout.timeout_ms;
             let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
             match rest_start {
-                None => break End::Idle(After::Idle { served, timeout_ms, min_timeout_ms }),
+                None => break End::Known(After::Idle { served, timeout_ms, min_timeout_ms }),
                 Some(at) if conn.is_outdated() => break End::Outdated(at),
                 Some(at) => start = at,
             }
             active.request.parts.head.clear();
         };
         match end {
-            End::Idle(idle) => {
+            End::Known(after) => {
                 conn.put_back(parts);
-                idle
+                after
             }
             End::Outdated(at) => {
                 parts.head.clear();
                 parts.input.drain(..at);
                 After::Outdated { served, parts }
-            }
-            End::Close(linger) => {
-                conn.put_back(parts);
-                if linger == Linger::Yes {
-                    lingering_close(conn).await;
-                }
-                After::Close
             }
         }
     }
@@ -87,8 +79,7 @@ pub(crate) fn serve_requests(
 
 /// What follows a connection's requests.
 enum End {
-    Idle(After),
-    Close(Linger),
+    Known(After),
     /// What was received of the next one, from this byte on, is for another generation.
     Outdated(usize),
 }
@@ -114,6 +105,16 @@ enum Unheaded {
     TimedOut,
     Closed,
     Broken(io::Error),
+}
+
+impl Drop for Active<'_> {
+    /// One that is cut short (its connection is closed at once, or a handler has panicked) is logged like
+    /// others.
+    fn drop(&mut self) {
+        if !self.request.is_logged() && self.request.parts.head.is_started() && !std::thread::panicking() {
+            self.log(self.request.conn);
+        }
+    }
 }
 
 impl<'c> Active<'c> {
@@ -313,7 +314,7 @@ impl Request<'_> {
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.
-async fn lingering_close(conn: &Conn) {
+pub(crate) async fn lingering_close(conn: &Conn) {
     if conn.socket.shutdown_write().is_err() {
         return;
     }
