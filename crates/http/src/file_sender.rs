@@ -2,8 +2,9 @@
 //! of a pool thread that brings in what is not. Owned by the task of the response.
 //!
 //! A part that is known to be in memory is sent or read by the loop. Any other is read by a pool thread
-//! first, in steps as large as disks like them. A queue that has no room is asked again, less and less
-//! often, for as long as a client would be waited for.
+//! first, in steps as large as disks like them. A queue that has no room for a response of which nothing
+//! was sent is the end of that; once it is under way the queue is asked again, less and less often, for as
+//! long as a client would be waited for.
 
 use std::future::Future;
 use std::io;
@@ -67,6 +68,23 @@ struct Retry {
     timer: Timer,
     since_ms: u64,
     delay_ms: u64,
+}
+
+/// What there is of a response already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Nothing was sent, so that another answer can be given.
+    No,
+    Yes,
+}
+
+/// What a fetch is for.
+pub(crate) struct Fetching<'a> {
+    /// What comes next.
+    pub(crate) part: &'a FilePart,
+    pub(crate) sending: &'a Sending,
+    pub(crate) home: LoopRef,
+    pub(crate) begun: Begun,
 }
 
 /// How a loop can go on with a file.
@@ -179,11 +197,10 @@ impl FileSender {
     /// The part cannot be read to its end.
     pub(crate) fn poll_fetch(
         &mut self,
-        part: &FilePart,
-        sending: &Sending,
-        home: LoopRef,
+        wanted: &Fetching<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Fetched, FileFailure>> {
+        let Fetching { part, sending, home, begun } = *wanted;
         loop {
             if let Some(retry) = &self.retry {
                 ready!(retry.timer.poll_expired(cx));
@@ -203,7 +220,8 @@ impl FileSender {
                 },
             };
             self.fetch = Fetch::Nothing;
-            if refused != Refused::Overflow || !self.wait_for_room(home, *sending.send_timeout_ms) {
+            let may_wait = refused == Refused::Overflow && begun == Begun::Yes;
+            if !may_wait || !self.wait_for_room(home, *sending.send_timeout_ms) {
                 self.retry = None;
                 return Poll::Ready(Err(FileFailure::NoThread));
             }
@@ -290,6 +308,15 @@ fn buffer_bytes(sending: &Sending) -> u64 {
 }
 
 impl FileFailure {
+    /// What to answer with if nothing was sent; `None`: nothing can be, the file is not what it was.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::NoThread => Some(503),
+            Self::Read(_) | Self::Sendfile(_) => Some(500),
+            Self::Truncated(_) | Self::Short { .. } => None,
+        }
+    }
+
     /// Says in nginx's words what is wrong.
     pub(crate) fn log(&self, request: &Request<'_>, file: &OpenFile) {
         let path = Lossy(file.path());

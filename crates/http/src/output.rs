@@ -7,7 +7,6 @@
 //! response: the engine then answers with a status instead.
 
 use std::future::poll_fn;
-use std::num::NonZeroU16;
 use std::task::{Context, Poll, ready};
 
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing, Version};
@@ -92,7 +91,7 @@ impl<'c> Filtering<'_, 'c> {
 
     /// Has the engine answer with a status instead of this response; no other filter sees it.
     pub fn refuse(&mut self, status: u16) {
-        self.output.refusal = NonZeroU16::new(status);
+        self.output.unusual().refusal = Some(status);
     }
 }
 
@@ -115,14 +114,11 @@ pub(crate) struct OutputState<'c> {
     wire: Wire<'c>,
     progress: Progress,
     framing: Framing,
-    connection: ConnectionHeader,
+    connection: Connection,
     filters: Vec<Option<Box<dyn BodyFilter + 'c>>>,
     /// Size of the head, bytes.
     head_bytes: u32,
-    failure: Option<Box<SendFailure>>,
-    pace: Option<Box<Pace>>,
-    /// The status that a header filter wants to be answered with instead.
-    refusal: Option<NonZeroU16>,
+    unusual: Option<Box<Unusual>>,
     urgency: Urgency,
     trailers: Option<Box<TrailerState<'c>>>,
 }
@@ -132,6 +128,22 @@ struct TrailerState<'c> {
     trailers: Trailers,
     /// What they have come to, once the body has been made.
     lines: Vec<(Text<'c>, Text<'c>)>,
+}
+
+/// What most responses have nothing of.
+#[derive(Default)]
+struct Unusual {
+    failure: Option<SendFailure>,
+    pace: Option<Pace>,
+    /// The status that a header filter wants to be answered with instead.
+    refusal: Option<u16>,
+}
+
+/// Whether another request may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Close,
+    KeepAlive,
 }
 
 /// Whether what is there is to leave although it is little.
@@ -220,12 +232,10 @@ impl<'c> OutputState<'c> {
             wire: Wire::new(buffer),
             progress: Progress::HeadOpen,
             framing: Framing::NoBody { content_length: None },
-            connection: ConnectionHeader::Close,
+            connection: Connection::Close,
             filters: Vec::new(),
             head_bytes: 0,
-            failure: None,
-            pace: None,
-            refusal: None,
+            unusual: None,
             urgency: Urgency::Postponed,
             trailers: None,
         }
@@ -258,9 +268,9 @@ impl<'c> OutputState<'c> {
 
     /// Whether another request may follow on the connection.
     pub(crate) fn is_persistent(&self) -> bool {
-        self.connection != ConnectionHeader::Close
+        self.connection == Connection::KeepAlive
             && self.progress == Progress::Complete
-            && self.failure.is_none()
+            && self.failure().is_none()
     }
 
     /// Whether the body is sent in chunks.
@@ -270,12 +280,12 @@ impl<'c> OutputState<'c> {
 
     /// Whether the response was made to its end, and taken by the socket.
     pub(crate) fn is_completed(&self) -> bool {
-        self.progress == Progress::Complete && self.failure.is_none()
+        self.progress == Progress::Complete && self.failure().is_none()
     }
 
     /// Why the rest could not be sent.
     pub(crate) fn failure(&self) -> Option<&SendFailure> {
-        self.failure.as_deref()
+        self.unusual.as_ref()?.failure.as_ref()
     }
 
     /// Answers `Expect: 100-continue`, unless the answer itself has begun.
@@ -287,11 +297,27 @@ impl<'c> OutputState<'c> {
 
     /// The status to answer with instead of the response that was made.
     pub(crate) fn take_refusal(&mut self) -> Option<u16> {
-        let refusal = self.refusal.take();
-        if refusal.is_some() {
-            self.head.clear_entity();
-        }
-        refusal.map(NonZeroU16::get)
+        let refusal = self.unusual.as_mut()?.refusal.take()?;
+        self.head.clear_entity();
+        Some(refusal)
+    }
+
+    fn is_refused(&self) -> bool {
+        self.unusual.as_ref().is_some_and(|unusual| unusual.refusal.is_some())
+    }
+
+    fn unusual(&mut self) -> &mut Unusual {
+        self.unusual.get_or_insert_default()
+    }
+
+    /// After a failure before anything was sent: forgets the response. The status to answer with.
+    pub(crate) fn start_over(&mut self) -> Option<u16> {
+        let Some(SendFailure::File(failure, _)) = self.failure() else { return None };
+        let status = failure.status().filter(|_| self.wire.sent_bytes() == 0)?;
+        self.wire.clear();
+        let buffer = self.wire.take_buffer();
+        *self = Self::new(buffer);
+        Some(status)
     }
 
     fn takes_files(&self) -> bool {
@@ -302,8 +328,7 @@ impl<'c> OutputState<'c> {
         self.send_head(request);
         if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
-            let pool = View::new(request, self).file_pool();
-            self.wire.use_pool(pool);
+            self.wire.use_pool(request.file_pool());
         }
         if mark == Mark::Last {
             self.make_trailers(request);
@@ -337,13 +362,13 @@ impl<'c> OutputState<'c> {
     }
 
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {
-        if self.head_sent() || self.refusal.is_some() {
+        if self.head_sent() || self.is_refused() {
             return;
         }
         request.amend(&mut self.head);
         for filter in request.location().header_filters() {
             let body_filter = filter(&mut Filtering { request, output: self });
-            if self.refusal.is_some() {
+            if self.is_refused() {
                 self.filters.clear();
                 return;
             }
@@ -369,11 +394,17 @@ impl<'c> OutputState<'c> {
             encoding,
         );
         if request.is_persistent() && self.framing.is_delimited() {
-            self.connection = ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s());
+            self.connection = Connection::KeepAlive;
         }
         let before = self.wire.len();
         if request.version().has_response_head() {
-            write_head(self.wire.front(), &self.head, request, self.framing, self.connection);
+            let connection = match self.connection {
+                Connection::Close => ConnectionHeader::Close,
+                Connection::KeepAlive => {
+                    ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s())
+                }
+            };
+            write_head(self.wire.front(), &self.head, request, self.framing, connection);
         }
         self.head_bytes = (self.wire.len() - before) as u32;
     }
@@ -385,7 +416,7 @@ impl<'c> OutputState<'c> {
     /// Gives a chunk to the filter of a stage, or to the framing behind the last one.
     fn push(&mut self, stage: usize, chunk: Chunk<'c>, mark: Mark) {
         if self.progress != Progress::Body || self.is_bodiless() {
-            if mark == Mark::Last && self.refusal.is_none() {
+            if mark == Mark::Last && !self.is_refused() {
                 self.progress = Progress::Complete;
             }
             return;
@@ -408,7 +439,7 @@ impl<'c> OutputState<'c> {
                 *left -= chunk.len();
                 if mark == Mark::Last && *left > 0 {
                     // The peer cannot tell where the next response begins.
-                    self.connection = ConnectionHeader::Close;
+                    self.connection = Connection::Close;
                 }
                 self.wire.push(chunk);
             }
@@ -469,14 +500,15 @@ impl<'c> OutputState<'c> {
     fn set_pace(&mut self, conn: &Conn, request: &Request<'c>) {
         let sending = &request.location().core.sending;
         let own = request.context::<LimitRate>();
-        if self.pace.is_some() || (own.is_none() && !sending.limit_rate.is_set()) {
+        let is_set = self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some());
+        if is_set || (own.is_none() && !sending.limit_rate.is_set()) {
             return;
         }
         let view = View::new(request, self);
         let rate = own.map_or_else(|| sending.limit_rate.eval(&view), |rate| rate.0);
         if rate > 0 {
             let after = sending.limit_rate_after.eval(&view);
-            self.pace = Some(Box::new(Pace::new(conn.home, rate, after, request.started_ms)));
+            self.unusual().pace = Some(Pace::new(conn.home, rate, after, request.started_ms));
         }
     }
 
@@ -489,7 +521,7 @@ impl<'c> OutputState<'c> {
     ) -> Poll<Result<(), Unsent>> {
         let sending = &request.location().core.sending;
         let start = self.wire.sent_bytes();
-        if self.failure.is_some() {
+        if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
         }
         while !self.wire.is_empty() {
@@ -522,14 +554,15 @@ impl<'c> OutputState<'c> {
 
     fn poll_step(&mut self, conn: &Conn, sending: &Sending, cx: &mut Context<'_>) -> Step {
         let before = self.wire.sent_bytes();
-        let allowance = match &mut self.pace {
+        let allowance = match self.pace() {
             Some(pace) => pace.poll_allowance(conn.home, before, cx),
             None => Poll::Ready(u64::MAX),
         };
         let Poll::Ready(limit) = allowance else { return Step::Resting };
         let sent = self.wire.poll_send(&conn.socket, sending, limit, cx);
-        if let Some(pace) = &mut self.pace {
-            pace.note_sent(conn.home, before, self.wire.sent_bytes());
+        let sent_bytes = self.wire.sent_bytes();
+        if let Some(pace) = self.pace() {
+            pace.note_sent(conn.home, before, sent_bytes);
         }
         match sent {
             Poll::Ready(Ok(())) => Step::Sent,
@@ -539,8 +572,12 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    fn pace(&mut self) -> Option<&mut Pace> {
+        self.unusual.as_mut()?.pace.as_mut()
+    }
+
     fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
-        self.failure = Some(Box::new(failure));
+        self.unusual().failure = Some(failure);
         Poll::Ready(Err(Unsent))
     }
 }

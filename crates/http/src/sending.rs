@@ -13,7 +13,8 @@ use clearway_offload::files::Mode;
 use crate::core_directives::{msec, set};
 use crate::load::Load;
 use crate::module::{Module, context};
-use crate::request::Lossy;
+use crate::output::OutputState;
+use crate::request::{Lossy, Request};
 use crate::setting::Setting;
 use crate::variables::{Value, View};
 
@@ -218,21 +219,23 @@ impl Sending {
     }
 }
 
-impl View<'_, '_> {
+impl Request<'_> {
     /// The pool for work on files that would block the loop (`aio`). If it cannot be had, that is logged.
     #[must_use]
     pub fn file_pool(&self) -> Option<Arc<Pool>> {
-        let sending = &self.request.location().core.sending;
-        let Aio::Evaluated(name) = &*sending.aio else {
+        let sending = &self.location().core.sending;
+        let Aio::Evaluated(parts) = &*sending.aio else {
             if sending.pool.is_none() {
-                self.request.log(Level::Alert, format_args!("no thread pool for files"));
+                self.log(Level::Alert, format_args!("no thread pool for files"));
             }
             return sending.pool.clone();
         };
-        let name = name.eval(self);
+        // There may be a response already, but a pool does not depend on it.
+        let (no_response, mut name) = (OutputState::new(Vec::new()), Vec::new());
+        parts.append(&View::new(self, &no_response), &mut name);
         let pool = sending.pools.find(&name).cloned();
         if pool.is_none() {
-            self.request.log(Level::Error, format_args!("thread pool \"{}\" not found", Lossy(&name)));
+            self.log(Level::Error, format_args!("thread pool \"{}\" not found", Lossy(&name)));
         }
         pool
     }

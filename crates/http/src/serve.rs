@@ -236,9 +236,13 @@ impl<'c> Active<'c> {
     /// Sends the rest of the response, and drops the rest of the body.
     async fn conclude(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
         self.output.finish(&self.request);
-        if self.output.flush(conn, &self.request).await.is_err() {
+        while self.output.flush(conn, &self.request).await.is_err() {
             self.log_send_failure();
-            return (Outcome::Close, Linger::No);
+            let answer = self.output.start_over().map(Answer::Status);
+            if answer.is_none() || self.follow(conn, answer).await == Onward::Close {
+                return (Outcome::Close, Linger::No);
+            }
+            self.output.finish(&self.request);
         }
         if !self.output.is_persistent() {
             let unread = !self.body.is_done() || self.has_rest();

@@ -15,7 +15,7 @@ use clearway_runtime::Socket;
 
 use crate::chunk::Chunk;
 use crate::file_part::OpenFile;
-use crate::file_sender::{Cork, Fetched, FileFailure, FileSender, Way};
+use crate::file_sender::{Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Way};
 use crate::sending::Sending;
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
@@ -67,6 +67,14 @@ impl<'c> Wire<'c> {
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
         debug_assert!(buffer.is_empty());
         Self { front: buffer, ..Self::default() }
+    }
+
+    /// Drops everything, of which nothing was sent.
+    pub(crate) fn clear(&mut self) {
+        debug_assert_eq!(self.sent_bytes, 0, "what is sent cannot be taken back");
+        let mut front = std::mem::take(&mut self.front);
+        front.clear();
+        *self = Self::new(front);
     }
 
     /// The buffer that it was given, once there is no more to send.
@@ -167,7 +175,8 @@ impl<'c> Wire<'c> {
         let has_front = !self.front.is_empty();
         let sent = match next {
             Next::Sendfile(_) if has_front => socket.poll_write_more(cx, cut(&self.front, limit)),
-            Next::Cold if has_front => socket.poll_write(cx, cut(&self.front, limit)),
+            // A head waits for its file: there may have to be another one.
+            Next::Cold if has_front && self.sent_bytes > 0 => socket.poll_write(cx, cut(&self.front, limit)),
             Next::Memory if self.queue.is_empty() => {
                 socket.poll_write(cx, cut(&self.front[self.offset..], limit))
             }
@@ -290,12 +299,16 @@ impl Wire<'_> {
     ) -> Poll<Result<(), SendFailure>> {
         let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
         let files = self.files.as_mut().expect("there since before the first file");
-        match ready!(files.poll_fetch(part, sending, socket.home(), cx)) {
+        let begun = if self.sent_bytes > 0 { Begun::Yes } else { Begun::No };
+        match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
             Ok(Fetched::Warm) => {}
             Ok(Fetched::Data(data)) => {
-                debug_assert!(self.front.is_empty());
                 part.advance(data.len() as u64);
-                self.front = data;
+                if self.front.is_empty() {
+                    self.front = data;
+                } else {
+                    self.front.extend_from_slice(&data);
+                }
                 if part.is_empty() {
                     self.drop_sent_file();
                 }

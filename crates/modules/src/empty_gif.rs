@@ -8,8 +8,6 @@ use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
 
-use crate::not_modified::{self, Verdict};
-
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
 pub static EMPTY_GIF: Module = Module {
     name: "empty_gif",
@@ -75,22 +73,11 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer);
     }
-    let request = &*exchange.request;
-    let mut status = 200;
-    if matches!(request.error_status(), None | Some(200)) {
-        match not_modified::judge(request, LAST_MODIFIED, b"") {
-            Verdict::Send => {}
-            Verdict::NotModified => status = 304,
-            Verdict::Failed => return Step::status(412),
-        }
-    }
     let head = exchange.output.head();
-    head.status = status;
+    head.status = 200;
     head.last_modified = Some(LAST_MODIFIED);
-    if status == 200 {
-        head.content_length = Some(picture.len() as u64);
-        head.content_type = Some(Cow::Borrowed(b"image/gif"));
-    }
+    head.content_length = Some(picture.len() as u64);
+    head.content_type = Some(Cow::Borrowed(b"image/gif"));
     // It is all there is, so that nothing has to wait for room.
     let _ = exchange.output.write(exchange.request, Chunk::Borrowed(picture), Mark::Last);
     Step::Done

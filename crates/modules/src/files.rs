@@ -1,55 +1,71 @@
-//! What modules that look at files share: the pool that does it, and what its errors mean to a client.
-//! Every call on a file runs on a thread of the pool, never on a loop.
+//! What modules that look at files share: the pool that does what may block, what errors mean to a
+//! client, and how much memory copies of small files may take.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
-use clearway_conf::Error;
-use clearway_http::{Conf, ConfKey, Level, Load, Lossy, Module, Request};
-use clearway_offload::{Blocking, Pool};
+use clearway_conf::{Args, Spec};
+use clearway_http::{Conf, ConfKey, Level, Load, Lossy, Module, Request, Setting, context, set};
+use clearway_offload::{Blocking, Error as Refused};
 use rustix::io::Errno as Code;
 
-/// Gives the other modules the pool that the environment has among its services, as `Arc<Pool>`.
+/// The module.
 pub static FILES: Module =
-    Module { name: "files", confs: &[&FILES_CONF], finish: Some(find_pool), ..Module::EMPTY };
+    Module { name: "files", directives: DIRECTIVES, confs: &[&FILES_CONF], ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "file_copies",
+    contexts: context::HTTP,
+    args: Args::TAKE1,
+    syntax: "file_copies SIZE | off",
+    default: "file_copies 64m;",
+    doc: "How much memory copies of small files (up to 64 KiB) may take, for all loops together. A copy is \
+          used only if the file, asked after the request has come, is still the same. Clearway's own.",
+    handler: |scope, directive| {
+        set(directive, &mut scope.conf.main(&FILES_CONF).copies_bytes, |directive| {
+            if &directive.args[0][..] == b"off" { Ok(0) } else { directive.offset(0) }
+        })
+    },
+}];
 
 static FILES_CONF: ConfKey<FilesConf> = ConfKey::new(Level::Main);
 
-#[derive(Default)]
 struct FilesConf {
-    pool: Option<Arc<Pool>>,
+    /// 0: there are none.
+    copies_bytes: Setting<u64>,
+}
+
+impl Default for FilesConf {
+    fn default() -> Self {
+        Self { copies_bytes: Setting::new(64 << 20) }
+    }
 }
 
 impl Conf for FilesConf {
     fn merge(&mut self, _: &Self) {}
 }
 
-fn find_pool(load: &mut Load) -> Result<(), Error> {
-    let pool = load.environment().services.find::<Arc<Pool>>().cloned();
-    load.main(&FILES_CONF).pool = pool;
-    Ok(())
+/// How much memory copies of small files may take, bytes.
+pub(crate) fn copies_limit(request: &Request<'_>) -> usize {
+    usize::try_from(*request.main_conf(&FILES_CONF).copies_bytes).unwrap_or(usize::MAX)
 }
 
-/// Runs a job that may block on the pool.
+/// Runs a job that may block on the pool of the location.
 ///
 /// # Errors
-/// The answer to give: the job was not taken, or it panicked.
+/// The answer to give: the job was not taken (503), or it panicked.
 pub(crate) async fn on_pool<T: Send + 'static>(
     request: &Request<'_>,
     job: impl FnOnce(&Blocking) -> T + Send + 'static,
 ) -> Result<T, u16> {
-    let Some(pool) = &request.main_conf(&FILES_CONF).pool else {
-        request.log(LogLevel::Alert, format_args!("no thread pool for files"));
-        return Err(500);
-    };
-    // An overflow is logged by the pool.
-    pool.submit(job).await.map_err(|_| 500)
+    let pool = request.file_pool().ok_or(500_u16)?;
+    // The pool logs it.
+    pool.submit(job).await.map_err(|error| if error == Refused::Overflow { 503 } else { 500 })
 }
 
 /// The bytes of a path as a path.

@@ -1,5 +1,6 @@
-//! `index`: which file answers for a directory. The candidates are looked for on the pool in one hop;
-//! the first one that is there is reached by an internal redirect, as its location may be another one.
+//! `index`: which file answers for a directory. The candidates are looked for on the loop, or where that
+//! might wait on a pool in one hop; the first one that is there is reached by an internal redirect, as its
+//! location may be another one.
 
 use std::io;
 
@@ -9,12 +10,15 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::Method;
 use clearway_http::{
     Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Redirect,
-    Request, Setting, Step, Value, context, paths,
+    Request, Setting, Step, Value, View, context, paths,
 };
-use clearway_offload::{Blocking, file};
+use clearway_offload::file::Kind;
+use clearway_offload::files::Attempt;
+use clearway_os::stat::Stat;
 use rustix::io::Errno as Code;
 
-use crate::files::{Failure, is_any, log_failure, on_pool, to_path};
+use crate::files::{Failure, is_any, log_failure, on_pool};
+use crate::lookup::{Failed, Lookup};
 
 /// The module.
 pub static INDEX: Module =
@@ -87,7 +91,11 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     if candidates.names.is_empty() {
         return candidates.finish(request);
     }
-    Step::Wait(Box::pin(search(exchange, candidates)))
+    let lookups = candidates.lookups(&view);
+    match candidates.look(|lookup, path| lookup.stat(path), &lookups) {
+        Attempt::Done(outcome) => candidates.act(request, outcome),
+        Attempt::Cold => Step::Wait(Box::pin(search(exchange, candidates, lookups))),
+    }
 }
 
 /// What may answer for a directory.
@@ -111,43 +119,30 @@ impl Candidates {
     }
 }
 
+/// How the names are looked up, and at last the directory.
+type Lookups = Vec<Lookup>;
+
 /// What looking for the candidates came to.
 enum Outcome {
     Found(usize),
     None,
     /// The candidate with this number could not be looked at.
-    Failed(usize, io::Error),
+    Failed(usize, Failed),
     /// There is no such directory.
-    NoDirectory(usize, io::Error),
+    NoDirectory(io::Error),
     NotADirectory,
-    DirectoryFailed(io::Error),
+    DirectoryFailed(Failed),
 }
 
-async fn search(exchange: Exchange<'_, '_>, candidates: Candidates) -> Step<'static> {
-    let request = exchange.request;
-    let looked = on_pool(request, move |blocking| (candidates.look(blocking), candidates)).await;
-    let (outcome, candidates) = match looked {
-        Ok(looked) => looked,
-        Err(status) => return Step::status(status),
+async fn search(exchange: Exchange<'_, '_>, candidates: Candidates, lookups: Lookups) -> Step<'static> {
+    let job = move |blocking: &_| {
+        let look = |lookup: Lookup, path: &[u8]| Attempt::Done(lookup.stat_blocking(blocking, path));
+        (candidates.look(look, &lookups), candidates)
     };
-    match outcome {
-        Outcome::None => candidates.finish(request),
-        Outcome::Found(at) => {
-            let path = [request.path(), &candidates.names[at]].concat();
-            redirect(request, path)
-        }
-        Outcome::Failed(at, error) => Step::status(refuse(request, &candidates.file(at), &error)),
-        Outcome::NoDirectory(at, error) => Step::status(refuse(request, &candidates.file(at), &error)),
-        Outcome::NotADirectory => {
-            let message = format_args!("\"{}\" is not a directory", Lossy(&candidates.directory));
-            request.log(LogLevel::Alert, message);
-            Step::status(500)
-        }
-        Outcome::DirectoryFailed(error) => {
-            let failure = Failure { call: "open()", path: &candidates.directory, error: &error };
-            log_failure(request, LogLevel::Crit, failure);
-            Step::status(500)
-        }
+    match on_pool(exchange.request, job).await {
+        Ok((Attempt::Done(outcome), candidates)) => candidates.act(exchange.request, outcome),
+        Ok((Attempt::Cold, _)) => unreachable!("a pool thread waits"),
+        Err(status) => Step::status(status),
     }
 }
 
@@ -156,41 +151,105 @@ fn redirect(request: &Request<'_>, path: Vec<u8>) -> Step<'static> {
     Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
 }
 
-impl Candidates {
-    fn look(&self, blocking: &Blocking) -> Outcome {
-        for at in 0..self.names.len() {
-            let error = match file::metadata(blocking, &to_path(&self.file(at))) {
-                Ok(_) => return Outcome::Found(at),
-                Err(error) => error,
-            };
-            if !is_any(&error, &[Code::NOENT]) {
-                return Outcome::Failed(at, error);
-            }
-            if at == 0
-                && let Some(problem) = self.look_at_directory(blocking)
-            {
-                return problem;
-            }
+/// What was found, or the same again on a pool.
+macro_rules! done {
+    ($attempt:expr) => {
+        match $attempt {
+            Attempt::Done(result) => result,
+            Attempt::Cold => return Attempt::Cold,
         }
-        Outcome::None
+    };
+}
+
+impl Candidates {
+    fn lookups(&self, view: &View<'_, '_>) -> Lookups {
+        let names = (0..self.names.len()).map(|at| Lookup::of(view, &self.file(at)));
+        names.chain([Lookup::of(view, self.directory_name())]).collect()
     }
 
-    /// Why the first name was not there, if it is the directory's fault.
-    fn look_at_directory(&self, blocking: &Blocking) -> Option<Outcome> {
-        match file::metadata(blocking, &to_path(&self.directory)) {
-            Ok(metadata) if metadata.is_dir() => None,
-            Ok(_) => Some(Outcome::NotADirectory),
-            Err(error) if is_any(&error, &[Code::NOENT]) => Some(Outcome::NoDirectory(0, error)),
-            // Names in it could be looked up, so that it is there.
-            Err(error) if is_any(&error, &[Code::ACCESS]) => None,
-            Err(error) => Some(Outcome::DirectoryFailed(error)),
+    /// Without the slash at its end, but for the root.
+    fn directory_name(&self) -> &[u8] {
+        match self.directory.strip_suffix(b"/") {
+            Some(name) if !name.is_empty() => name,
+            _ => &self.directory,
+        }
+    }
+
+    fn look(
+        &self,
+        mut stat: impl FnMut(Lookup, &[u8]) -> Attempt<Result<Stat, Failed>>,
+        lookups: &Lookups,
+    ) -> Attempt<Outcome> {
+        let mut directory_seen = false;
+        for at in 0..self.names.len() {
+            let failed = match done!(stat(lookups[at], &self.file(at))) {
+                Ok(_) => return Attempt::Done(Outcome::Found(at)),
+                Err(failed) => failed,
+            };
+            if is_any(&failed.error, DIRECT_ANSWERS) {
+                return Attempt::Done(Outcome::Failed(at, failed));
+            }
+            if !std::mem::replace(&mut directory_seen, true) {
+                let found = done!(stat(lookups[self.names.len()], self.directory_name()));
+                if let Some(problem) = judge_directory(found) {
+                    return Attempt::Done(problem);
+                }
+            }
+            if !is_any(&failed.error, &[Code::NOENT]) {
+                return Attempt::Done(Outcome::Failed(at, failed));
+            }
+        }
+        Attempt::Done(Outcome::None)
+    }
+
+    fn act(self, request: &Request<'_>, outcome: Outcome) -> Step<'static> {
+        match outcome {
+            Outcome::None => self.finish(request),
+            Outcome::Found(at) => {
+                let path = [request.path(), &self.names[at]].concat();
+                redirect(request, path)
+            }
+            Outcome::Failed(at, Failed { call, error }) => {
+                Step::status(refuse(request, call, &self.file(at), &error))
+            }
+            Outcome::NoDirectory(error) => Step::status(refuse(request, "", &self.file(0), &error)),
+            Outcome::NotADirectory => {
+                let message = format_args!("\"{}\" is not a directory", Lossy(self.directory_name()));
+                request.log(LogLevel::Alert, message);
+                Step::status(500)
+            }
+            Outcome::DirectoryFailed(Failed { call, error }) if is_any(&error, LINKS) => {
+                Step::status(refuse(request, call, self.directory_name(), &error))
+            }
+            Outcome::DirectoryFailed(Failed { call, error }) => {
+                let failure = Failure { call, path: self.directory_name(), error: &error };
+                log_failure(request, LogLevel::Crit, failure);
+                Step::status(500)
+            }
         }
     }
 }
 
+/// Links where there may be none.
+const LINKS: &[Code] = &[Code::MLINK, Code::LOOP];
+/// What is said of a candidate without a look at its directory.
+const DIRECT_ANSWERS: &[Code] = &[Code::MLINK, Code::LOOP, Code::NOTDIR, Code::NAMETOOLONG, Code::ACCESS];
+
+/// Why the first name was not there, if it is the directory's fault.
+fn judge_directory(found: Result<Stat, Failed>) -> Option<Outcome> {
+    match found {
+        Ok(stat) if Kind::of_mode(stat.mode) == Kind::Directory => None,
+        Ok(_) => Some(Outcome::NotADirectory),
+        Err(Failed { error, .. }) if is_any(&error, &[Code::NOENT]) => Some(Outcome::NoDirectory(error)),
+        // Names in it could be looked up, so that it is there.
+        Err(Failed { error, .. }) if is_any(&error, &[Code::ACCESS]) => None,
+        Err(failed) => Some(Outcome::DirectoryFailed(failed)),
+    }
+}
+
 /// Logs a candidate that could not be looked at, and says with which status to answer.
-fn refuse(request: &Request<'_>, path: &[u8], error: &io::Error) -> u16 {
-    if is_any(error, &[Code::MLINK, Code::LOOP]) {
+fn refuse(request: &Request<'_>, call: &str, path: &[u8], error: &io::Error) -> u16 {
+    if is_any(error, LINKS) {
         return 403;
     }
     let (path_shown, errno) = (Lossy(path), Errno(error));
@@ -202,6 +261,6 @@ fn refuse(request: &Request<'_>, path: &[u8], error: &io::Error) -> u16 {
         request.log_not_found(format_args!("\"{path_shown}\" is not found {errno}"));
         return 404;
     }
-    log_failure(request, LogLevel::Crit, Failure { call: "stat()", path, error });
+    log_failure(request, LogLevel::Crit, Failure { call, path, error });
     500
 }

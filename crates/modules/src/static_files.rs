@@ -1,22 +1,25 @@
-//! Files under `root` or `alias`. Opening and reading happen on the pool: one hop for a small file, one
-//! per chunk beyond that, each asked for when the client has taken what came before it.
+//! Files under `root` or `alias`. What is in memory is done on the loop of the request: a copy of a small
+//! file, or opening and handing over the open file to be sent. A pool thread opens what is not.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Chunk, Cost, ETags, Exchange, Lossy, Mark, Module, Output, Phase, PhaseHandler, Request, Step, paths,
+    Answer, Chunk, Cost, Directio, ETags, Exchange, FileAccess, FilePart, Lossy, Mark, Module, OpenFile,
+    Phase, PhaseHandler, Ranges, Request, Step, paths,
 };
-use clearway_offload::Blocking;
-use clearway_offload::file::{self, Kind};
+use clearway_offload::file::Kind;
+use clearway_offload::files::{Attempt, Opened};
+use clearway_os::stat::Stat;
 
-use crate::files::{on_pool, refuse, to_path};
-use crate::not_modified::{self, Verdict};
+use crate::copies::{COPIES, COPY_MAX_BYTES, FileCopy, Now};
+use crate::files::{Failure, copies_limit, log_failure, on_pool, refuse};
+use crate::lookup::{Failed, Lookup};
+use crate::not_modified;
 
 /// The module. It answers what no other module has answered, so it comes last.
 pub static STATIC_FILES: Module = Module { name: "static", phases: PHASES, ..Module::EMPTY };
@@ -24,12 +27,12 @@ pub static STATIC_FILES: Module = Module { name: "static", phases: PHASES, ..Mod
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler }];
 
-/// What is read together with opening a file, bytes.
-const FIRST_BYTES: usize = 64 * 1024;
-/// What is read at once later, bytes.
-const CHUNK_BYTES: usize = 128 * 1024;
+/// What a file is read by where a filter wants to see its bytes, bytes.
+const STEP_BYTES: u64 = 64 * 1024;
+/// From this size on the kernel is told of `read_ahead`, bytes.
+const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;
 
-fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     let request = &exchange.request;
     if !matches!(request.method(), Method::Get | Method::Head | Method::Post) {
         return Step::status(405);
@@ -37,7 +40,48 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     if request.path().ends_with(b"/") {
         return refuse_directory(&exchange);
     }
-    Step::Wait(Box::pin(answer(exchange)))
+    let view = exchange.view();
+    let path = paths::file_path(&view);
+    let lookup = Lookup::of(&view, &path);
+    match find_copy(request, lookup, &path) {
+        Attempt::Done(Some(copy)) => {
+            let answered = answer(&mut exchange, &path, Found::Copy(copy));
+            debug_assert!(!matches!(answered, Answered::Unread(_)), "a copy is in memory");
+            return answered.step();
+        }
+        Attempt::Done(None) => {}
+        Attempt::Cold => return Step::Wait(Box::pin(open_on_pool(exchange, lookup, path))),
+    }
+    let Attempt::Done(opened) = lookup.open(&path) else {
+        return Step::Wait(Box::pin(open_on_pool(exchange, lookup, path)));
+    };
+    match answer_opened(&mut exchange, &path, opened) {
+        Answered::Unread(file) => Step::Wait(Box::pin(send_bytes(exchange, file))),
+        answered => answered.step(),
+    }
+}
+
+/// How far a response has come.
+enum Answered {
+    /// There is nothing left to do but this.
+    With(Step<'static>),
+    /// Its head is sent, and a filter looks at the bytes of its body.
+    Unread(Arc<OpenFile>),
+}
+
+impl Answered {
+    fn step(self) -> Step<'static> {
+        match self {
+            Self::With(step) => step,
+            Self::Unread(_) => Step::Done,
+        }
+    }
+}
+
+impl From<Step<'static>> for Answered {
+    fn from(step: Step<'static>) -> Self {
+        Self::With(step)
+    }
 }
 
 /// A directory that no index and no listing was found for.
@@ -49,76 +93,77 @@ fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
     Step::status(403)
 }
 
-/// What a path turned out to be.
+/// A file to be sent.
 enum Found {
+    /// It is what it was when it was copied.
+    Copy(Arc<FileCopy>),
     File(Opened),
-    Directory,
-    Other,
 }
 
-/// A file and the beginning of it.
-struct Opened {
-    file: File,
-    size: u64,
-    /// Seconds since the epoch.
-    modified: i64,
-    first: Vec<u8>,
-}
-
-/// What a client gets to see of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Body,
-    HeadOnly,
-}
-
-async fn answer(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let path = paths::file_path(&exchange.view());
-    let wanted = if exchange.request.method() == Method::Get { Wanted::Body } else { Wanted::HeadOnly };
-    let name = to_path(&path);
-    let found = on_pool(exchange.request, move |blocking| open(blocking, &name, wanted)).await;
-    let opened = match found {
-        Err(status) => return Step::status(status),
-        Ok(Err(error)) => return Step::status(refuse(exchange.request, "open()", &path, &error)),
-        Ok(Ok(Found::Directory)) => return redirect_to_directory(exchange),
-        Ok(Ok(Found::Other)) => {
-            let message = format_args!("\"{}\" is not a regular file", Lossy(&path));
-            exchange.request.log(LogLevel::Crit, message);
-            return Step::status(404);
+/// The copy of what is behind a path now, if there is one.
+fn find_copy(request: &Request<'_>, lookup: Lookup, path: &[u8]) -> Attempt<Option<Arc<FileCopy>>> {
+    if copies_limit(request) == 0 || !lookup.follows_links() {
+        return Attempt::Done(None);
+    }
+    let Some(copy) = COPIES.find(path, now(request)) else { return Attempt::Done(None) };
+    match lookup.stat(path) {
+        Attempt::Cold => Attempt::Cold,
+        Attempt::Done(Ok(stat)) if copy.is_of(&stat) && !is_direct(request, &stat) => {
+            Attempt::Done(Some(copy))
         }
-        Ok(Ok(Found::File(opened))) => opened,
-    };
-    if exchange.request.error_status().is_none() {
-        exchange.request.mark_root_tested();
+        Attempt::Done(_) => {
+            COPIES.drop_outdated(&copy);
+            Attempt::Done(None)
+        }
     }
-    if exchange.request.method() == Method::Post {
-        return Step::status(405);
-    }
-    if let Err(answer) = exchange.discard_body() {
-        return Step::Respond(answer);
-    }
-    send(exchange, opened, &path).await
 }
 
-fn open(blocking: &Blocking, path: &std::path::Path, wanted: Wanted) -> io::Result<Found> {
-    let opened = file::open(blocking, path)?;
-    match opened.kind {
-        Kind::Directory => return Ok(Found::Directory),
-        Kind::Other => return Ok(Found::Other),
-        Kind::Regular => {}
+fn now(request: &Request<'_>) -> Now {
+    Now { monotonic_ms: request.now_ms(), unix_ms: request.now_unix_ms() }
+}
+
+fn is_direct(request: &Request<'_>, stat: &Stat) -> bool {
+    match *request.location().core.sending.directio {
+        Directio::Off => false,
+        Directio::From(bytes) => stat.size >= bytes,
     }
-    let size = opened.metadata.len();
-    let count = usize::try_from(size).unwrap_or(usize::MAX).min(FIRST_BYTES);
-    let first = match wanted {
-        Wanted::Body => file::read(blocking, &opened.file, 0, count)?,
-        Wanted::HeadOnly => Vec::new(),
+}
+
+async fn open_on_pool(mut exchange: Exchange<'_, '_>, lookup: Lookup, path: Vec<u8>) -> Step<'static> {
+    let name = path.clone();
+    let opened = on_pool(exchange.request, move |blocking| lookup.open_blocking(blocking, &name)).await;
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(status) => return Step::status(status),
     };
-    Ok(Found::File(Opened { file: opened.file, size, modified: opened.metadata.mtime(), first }))
+    match answer_opened(&mut exchange, &path, opened) {
+        Answered::Unread(file) => send_bytes(exchange, file).await,
+        answered => answered.step(),
+    }
+}
+
+fn answer_opened(exchange: &mut Exchange<'_, '_>, path: &[u8], opened: Result<Opened, Failed>) -> Answered {
+    let request = &exchange.request;
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(Failed { call, error }) => return Step::status(refuse(request, call, path, &error)).into(),
+    };
+    match opened.kind() {
+        Kind::Regular => answer(exchange, path, Found::File(opened)),
+        Kind::Directory => redirect_to_directory(exchange).into(),
+        Kind::Other => {
+            request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Lossy(path)));
+            Step::status(404).into()
+        }
+    }
 }
 
 /// The same path with a slash behind it.
-fn redirect_to_directory(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let request = &exchange.request;
+fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
+    let request = &mut exchange.request;
+    if request.error_status().is_none() {
+        request.mark_root_tested();
+    }
     let mut location = uri::escape_uri(request.path(), Escape::Uri).into_owned();
     location.push(b'/');
     if !request.args().is_empty() {
@@ -129,66 +174,204 @@ fn redirect_to_directory(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     Step::status(301)
 }
 
-async fn send(exchange: Exchange<'_, '_>, opened: Opened, path: &[u8]) -> Step<'static> {
-    let Exchange { request, mut output, .. } = exchange;
-    let etag = match *request.location().core.etags {
-        ETags::On => format!("\"{:x}-{:x}\"", opened.modified, opened.size),
-        ETags::Off => String::new(),
-    };
-    let mut status = 200;
-    if matches!(request.error_status(), None | Some(200)) {
-        match not_modified::judge(request, opened.modified, etag.as_bytes()) {
-            Verdict::Send => {}
-            Verdict::NotModified => status = 304,
-            Verdict::Failed => return Step::status(412),
+impl Found {
+    fn stat(&self) -> &Stat {
+        match self {
+            Self::Copy(copy) => copy.stat(),
+            Self::File(opened) => opened.stat(),
         }
     }
-    let head = output.head();
-    head.status = status;
-    head.last_modified = Some(opened.modified);
-    head.etag = (!etag.is_empty()).then(|| Cow::Owned(etag.into_bytes()));
-    if status == 200 {
-        head.content_length = Some(opened.size);
-        head.content_type = request.content_type().map(Cow::Borrowed);
-    }
-    request.set_action("sending response to client");
-    output.send_head(request);
-    if output.wants_body() {
-        stream(request, &mut output, opened, path).await;
-    }
-    Step::Done
 }
 
-/// Sends the body, chunk by chunk. What goes wrong can no longer be answered: the response is cut.
-async fn stream<'c>(request: &Request<'c>, output: &mut Output<'_, 'c>, opened: Opened, path: &[u8]) {
-    let Opened { mut file, size, first, .. } = opened;
-    let mut sent = first.len() as u64;
-    if sent >= size {
-        let _ = output.write(request, Chunk::Owned(first), Mark::Last);
-        return;
+fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Found) -> Answered {
+    if exchange.request.error_status().is_none() {
+        exchange.request.mark_root_tested();
     }
-    let mut chunk = first;
-    loop {
-        if chunk.is_empty() {
-            let message = format_args!("pread() read only {sent} of {size} from \"{}\"", Lossy(path));
-            request.log(LogLevel::Alert, message);
-            return;
-        }
-        let mark = if sent >= size { Mark::Last } else { Mark::More };
-        let _ = output.write(request, Chunk::Owned(chunk), mark);
-        if mark == Mark::Last || output.ready(request).await.is_err() {
-            return;
-        }
-        let count = usize::try_from(size - sent).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-        let read = on_pool(request, move |blocking| (file::read(blocking, &file, sent, count), file)).await;
-        match read {
-            Ok((Ok(data), same)) => (chunk, file) = (data, same),
-            Ok((Err(error), _)) => {
-                refuse(request, "pread()", path, &error);
-                return;
+    if exchange.request.method() == Method::Post {
+        return Step::status(405).into();
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer).into();
+    }
+    let stat = *found.stat();
+    exchange.request.set_action("sending response to client");
+    let modified = stat.modified.seconds;
+    let etag = (*exchange.request.location().core.etags == ETags::On).then(|| etag(modified, stat.size));
+    let body = match found {
+        Found::Copy(copy) => Body::Memory(copy.data().clone()),
+        Found::File(opened) => match prepare(exchange.request, path, opened, etag.as_deref()) {
+            Ok(body) => body,
+            Err(answer) => return Step::Respond(answer).into(),
+        },
+    };
+    let content_type = exchange.request.content_type().map(Cow::Borrowed);
+    let head = exchange.output.head();
+    head.status = 200;
+    head.content_length = Some(stat.size);
+    head.last_modified = Some(modified);
+    head.etag = etag.map(Cow::Owned);
+    head.content_type = content_type;
+    head.ranges = Ranges::Allowed;
+    send(exchange, body, stat.size)
+}
+
+/// Date and size, as nginx makes it.
+fn etag(modified: i64, size: u64) -> Vec<u8> {
+    let mut text = Vec::with_capacity(36);
+    text.push(b'"');
+    put_hex(modified as u64, &mut text);
+    text.push(b'-');
+    put_hex(size, &mut text);
+    text.push(b'"');
+    text
+}
+
+fn put_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|at| b"0123456789abcdef"[(number >> (4 * at)) as usize & 15]));
+}
+
+/// What is sent.
+enum Body {
+    /// All of it.
+    Memory(Bytes),
+    File(Arc<OpenFile>),
+}
+
+/// Reads a small file, so that it may be copied; a large one is read while it is sent.
+fn prepare(request: &Request<'_>, path: &[u8], opened: Opened, etag: Option<&[u8]>) -> Result<Body, Answer> {
+    let stat = *opened.stat();
+    let mut access = FileAccess::Cached;
+    if is_direct(request, &stat) {
+        access = set_direct(request, path, &opened);
+    }
+    if stat.size > READ_AHEAD_MIN_BYTES
+        && *request.location().core.sending.read_ahead_bytes > 0
+        && let Err(error) = opened.expect_sequential()
+    {
+        let failure = Failure { call: "posix_fadvise(POSIX_FADV_SEQUENTIAL)", path, error: &error };
+        log_failure(request, LogLevel::Alert, failure);
+    }
+    let is_small = stat.size <= COPY_MAX_BYTES && access == FileAccess::Cached;
+    if is_small
+        && request.method() == Method::Get
+        && not_modified::is_sent(request, stat.modified.seconds, etag)
+    {
+        let mut data = Vec::new();
+        match opened.read_now(&mut data, 0, stat.size as usize) {
+            Attempt::Cold => {}
+            Attempt::Done(Ok(read)) if read as u64 == stat.size => {
+                return Ok(Body::Memory(keep(request, path, &opened, data.into())));
             }
-            Err(_) => return,
+            Attempt::Done(Ok(read)) => {
+                let path = Lossy(path);
+                let message = format_args!("pread() read only {read} of {} from \"{path}\"", stat.size);
+                request.log(LogLevel::Alert, message);
+                return Err(Answer::Abandon(200));
+            }
+            Attempt::Done(Err(error)) => {
+                let failure = Failure { call: "pread()", path, error: &error };
+                log_failure(request, LogLevel::Crit, failure);
+                return Err(Answer::Status(500));
+            }
         }
-        sent += chunk.len() as u64;
     }
+    Ok(Body::File(Arc::new(OpenFile::new(opened, path, access, request.file_pool()))))
+}
+
+fn set_direct(request: &Request<'_>, path: &[u8], opened: &Opened) -> FileAccess {
+    match opened.set_direct() {
+        Ok(()) => {
+            let alignment = (*request.location().core.sending.directio_alignment).clamp(1, 1 << 20);
+            FileAccess::Direct { alignment: (alignment as u32).next_power_of_two() }
+        }
+        Err(error) => {
+            let failure = Failure { call: "fcntl(O_DIRECT)", path, error: &error };
+            log_failure(request, LogLevel::Alert, failure);
+            FileAccess::Cached
+        }
+    }
+}
+
+/// Makes a copy of a file that was just read, if it is worth one and sure to be what it seems.
+fn keep(request: &Request<'_>, path: &[u8], opened: &Opened, data: Bytes) -> Bytes {
+    let (limit, now) = (copies_limit(request), now(request));
+    if limit > 0
+        && opened.is_local()
+        && COPIES.wants(path, opened.stat(), now)
+        && opened.stat_again().is_ok_and(|stat| stat == *opened.stat())
+    {
+        COPIES.keep(path, *opened.stat(), data.clone(), now, limit);
+    }
+    data
+}
+
+fn send(exchange: &mut Exchange<'_, '_>, body: Body, size: u64) -> Answered {
+    let Exchange { request, output, .. } = exchange;
+    match body {
+        Body::Memory(data) => {
+            let _ = output.write(request, Chunk::Shared(data), Mark::Last);
+        }
+        Body::File(file) => {
+            output.send_head(request);
+            if output.wants_body() && !output.takes_files() {
+                return Answered::Unread(file);
+            }
+            let part = FilePart::new(file, 0..size);
+            let _ = output.write(request, Chunk::File(part), Mark::Last);
+        }
+    }
+    Step::Done.into()
+}
+
+/// Sends a file through filters that look at its bytes. What goes wrong can no longer be answered: the
+/// response is cut.
+async fn send_bytes(exchange: Exchange<'_, '_>, file: Arc<OpenFile>) -> Step<'static> {
+    let Exchange { request, mut output, .. } = exchange;
+    let (size, mut sent) = (file.opened().stat().size, 0);
+    loop {
+        let count = (size - sent).min(STEP_BYTES);
+        let Some(data) = read(request, &file, sent, count).await else { return Step::Done };
+        sent += count;
+        let mark = if sent == size { Mark::Last } else { Mark::More };
+        let _ = output.write(request, Chunk::Owned(data), mark);
+        if mark == Mark::Last || output.ready(request).await.is_err() {
+            return Step::Done;
+        }
+    }
+}
+
+/// Reads a part of a file; what goes wrong is logged.
+async fn read(request: &Request<'_>, file: &Arc<OpenFile>, offset: u64, count: u64) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    let attempt = match file.access() {
+        FileAccess::Cached => file.opened().read_now(&mut data, offset, count as usize),
+        FileAccess::Direct { .. } => Attempt::Cold,
+    };
+    let read = match attempt {
+        Attempt::Done(read) => read.map(|_| data),
+        Attempt::Cold => {
+            let file = Arc::clone(file);
+            let job = move |blocking: &_| match file.access() {
+                FileAccess::Cached => file.opened().read(blocking, offset, count as usize),
+                FileAccess::Direct { alignment } => {
+                    file.opened().read_direct(blocking, offset, count as usize, alignment)
+                }
+            };
+            on_pool(request, job).await.ok()?
+        }
+    };
+    match read {
+        Ok(data) if data.len() as u64 == count => return Some(data),
+        Ok(data) => {
+            let (read, path) = (data.len(), Lossy(file.path()));
+            let message = format_args!("pread() read only {read} of {count} from \"{path}\"");
+            request.log(LogLevel::Alert, message);
+        }
+        Err(error) => {
+            let failure = Failure { call: "pread()", path: file.path(), error: &error };
+            log_failure(request, LogLevel::Crit, failure);
+        }
+    }
+    None
 }

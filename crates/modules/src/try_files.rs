@@ -1,7 +1,6 @@
 //! `try_files`: the first of several files or directories that is there answers, or else another path,
-//! a named location or a status. All are looked for on the pool in one hop.
-
-use std::io;
+//! a named location or a status. All are looked for on the loop, or where that might wait on a pool in one
+//! hop.
 
 use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
@@ -11,9 +10,12 @@ use clearway_http::{
     Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
     RootKind, Step, Value, context, paths,
 };
-use clearway_offload::{Blocking, file};
+use clearway_offload::file::Kind;
+use clearway_offload::files::Attempt;
+use clearway_os::stat::Stat;
 
-use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool, to_path};
+use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool};
+use crate::lookup::{Failed, Lookup};
 
 /// The module.
 pub static TRY_FILES: Module = Module {
@@ -110,14 +112,18 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let root = paths::document_root(&view);
     let candidates = tries.files.iter().map(|file| {
         let name = relative_name(exchange.request, file.name.eval(&view).into_owned(), &file.name);
-        Candidate { path: [&root[..], &name].concat(), name, wanted: file.kind }
+        let path = [&root[..], &name].concat();
+        Candidate { lookup: Lookup::of(&view, &path), path, name, wanted: file.kind }
     });
-    let candidates = candidates.collect();
+    let candidates: Vec<_> = candidates.collect();
     let last = match &tries.last {
         Last::Code(code) => Answer::Status(*code),
         Last::Path(path) => redirect(relative_name(exchange.request, path.eval(&view).into_owned(), path)),
     };
-    Step::Wait(Box::pin(search(exchange, candidates, last)))
+    match look(&candidates, |candidate| candidate.lookup.stat(&candidate.path)) {
+        Attempt::Done(looked) => act(exchange.request, &candidates, looked, last),
+        Attempt::Cold => Step::Wait(Box::pin(search(exchange, candidates, last))),
+    }
 }
 
 /// Under `alias`, a name made of the path of the request loses the name of the location.
@@ -147,28 +153,35 @@ struct Candidate {
     name: Vec<u8>,
     /// Where it is looked for.
     path: Vec<u8>,
+    lookup: Lookup,
     wanted: Wanted,
 }
 
 /// The candidate that is there, and what could not be looked at before it.
 struct Looked {
-    candidates: Vec<Candidate>,
     found: Option<usize>,
-    failures: Vec<(usize, io::Error)>,
+    failures: Vec<(usize, Failed)>,
 }
 
 async fn search(exchange: Exchange<'_, '_>, candidates: Vec<Candidate>, last: Answer) -> Step<'static> {
-    let request = exchange.request;
-    let looked = match on_pool(request, |blocking| look(blocking, candidates)).await {
-        Ok(looked) => looked,
-        Err(status) => return Step::status(status),
+    let job = move |blocking: &_| {
+        let stat = |one: &Candidate| Attempt::Done(one.lookup.stat_blocking(blocking, &one.path));
+        (look(&candidates, stat), candidates)
     };
-    for (at, error) in &looked.failures {
-        let failure = Failure { call: "stat()", path: &looked.candidates[*at].path, error };
+    match on_pool(exchange.request, job).await {
+        Ok((Attempt::Done(looked), candidates)) => act(exchange.request, &candidates, looked, last),
+        Ok((Attempt::Cold, _)) => unreachable!("a pool thread waits"),
+        Err(status) => Step::status(status),
+    }
+}
+
+fn act(request: &mut Request<'_>, candidates: &[Candidate], looked: Looked, last: Answer) -> Step<'static> {
+    for (at, Failed { call, error }) in &looked.failures {
+        let failure = Failure { call, path: &candidates[*at].path, error };
         log_failure(request, LogLevel::Crit, failure);
     }
     let Some(found) = looked.found else { return Step::Respond(last) };
-    let Candidate { name, wanted, .. } = &looked.candidates[found];
+    let Candidate { name, wanted, .. } = &candidates[found];
     match request.location().core.root.kind {
         RootKind::Root => request.set_path(name.clone()),
         RootKind::Alias(len) => request.set_path([prefix(request, len), name].concat()),
@@ -178,19 +191,24 @@ async fn search(exchange: Exchange<'_, '_>, candidates: Vec<Candidate>, last: An
     Step::Declined
 }
 
-fn look(blocking: &Blocking, candidates: Vec<Candidate>) -> Looked {
-    let mut failures = Vec::new();
-    let mut found = None;
+fn look(
+    candidates: &[Candidate],
+    mut stat: impl FnMut(&Candidate) -> Attempt<Result<Stat, Failed>>,
+) -> Attempt<Looked> {
+    let mut looked = Looked { found: None, failures: Vec::new() };
     for (at, candidate) in candidates.iter().enumerate() {
-        match file::metadata(blocking, &to_path(&candidate.path)) {
-            Ok(metadata) if metadata.is_dir() == (candidate.wanted == Wanted::Directory) => {
-                found = Some(at);
-                break;
+        match stat(candidate) {
+            Attempt::Cold => return Attempt::Cold,
+            Attempt::Done(Ok(stat)) => {
+                let is_directory = Kind::of_mode(stat.mode) == Kind::Directory;
+                if is_directory == (candidate.wanted == Wanted::Directory) {
+                    looked.found = Some(at);
+                    break;
+                }
             }
-            Ok(_) => {}
-            Err(error) if is_any(&error, &ABSENT) => {}
-            Err(error) => failures.push((at, error)),
+            Attempt::Done(Err(failed)) if is_any(&failed.error, &ABSENT) => {}
+            Attempt::Done(Err(failed)) => looked.failures.push((at, failed)),
         }
     }
-    Looked { candidates, found, failures }
+    Attempt::Done(looked)
 }

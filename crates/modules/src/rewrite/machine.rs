@@ -204,7 +204,7 @@ impl<'c> Machine<'c> {
                 match files.stat(&path, Links::Follow) {
                     Attempt::Done(found) => Verdict::Holds(passes(exchange.request, &path, *test, found)),
                     Attempt::Cold => {
-                        let pool = exchange.view().file_pool();
+                        let pool = exchange.request.file_pool();
                         Verdict::Ask(Question { path, test: *test, pool, of: if_ })
                     }
                 }

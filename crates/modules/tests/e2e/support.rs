@@ -17,6 +17,7 @@ use clearway_http::{
 };
 use clearway_log::{Disk, Writer};
 use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
+use clearway_modules::{disable_symlinks, not_modified, range_filter};
 use clearway_net::accept::{AcceptPolicy, Accepted, MultiAccept};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
@@ -211,6 +212,8 @@ pub(crate) fn load(
 fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
     let mut all: Vec<&'static Module> = vec![
         &files::FILES,
+        &disable_symlinks::DISABLE_SYMLINKS,
+        &not_modified::NOT_MODIFIED,
         &realpath::REALPATH,
         &rewrite::REWRITE,
         &try_files::TRY_FILES,
@@ -220,6 +223,7 @@ fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
     all.push(&clearway_modules::testing::TESTING);
     all.extend(extra);
     all.extend([&index::INDEX, &static_files::STATIC_FILES, &access_log::ACCESS_LOG]);
+    all.push(&range_filter::RANGE_FILTER);
     all
 }
 
