@@ -51,6 +51,8 @@ pub(crate) struct Conn {
     pub(crate) peer: PeerAddr,
     pub(crate) serial: u64,
     pub(crate) start_ms: u64,
+    /// Requests so far; written by its task.
+    served: AtomicU64,
     /// Whether small writes leave at once (TCP_NODELAY).
     sends_at_once: AtomicBool,
     /// Its place among the `worker_connections`.
@@ -65,37 +67,36 @@ pub fn serve(
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut conn = Conn::new(listener, home, accepted);
     let mut waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
-    let (mut served, mut idle) = (0, Idle::Readable);
+    let mut idle = Idle::Readable;
     async move {
         loop {
-            let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, served, cx))).await {
+            let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, cx))).await {
                 Received::Begun(parts) => Some(parts),
                 Received::Nothing if idle == Idle::Leaving => return,
                 Received::Nothing => None,
                 Received::End => return,
             };
             // A request that is there when the connection is needs no timer.
-            if begun.is_none() && served == 0 {
+            if begun.is_none() && conn.served() == 0 {
                 conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
             }
             while let Some(parts) = begun {
                 let after = {
                     let conn = &conn;
                     // Made after its memory, so that nothing but its arguments is written there.
-                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, served, parts));
+                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts)));
                     let mut requests = Box::into_pin(requests);
                     poll_fn(move |cx| conn.poll_unless_closed(&mut requests, cx)).await
                 };
                 begun = match after {
-                    After::Idle { served: so_far, timeout_ms, min_timeout_ms } => {
+                    After::Idle { timeout_ms, min_timeout_ms } => {
                         let now_ms = conn.home.now_ms();
-                        (served, waiting) = (so_far, Waiting { since_ms: now_ms, min_timeout_ms });
+                        waiting = Waiting { since_ms: now_ms, min_timeout_ms };
                         conn.begun_in = conn.serving.number;
                         conn.timer.arm(now_ms + timeout_ms);
                         None
                     }
-                    After::Outdated { served: so_far, parts } => {
-                        served = so_far;
+                    After::Outdated(parts) => {
                         conn.renew();
                         Some(parts)
                     }
@@ -112,7 +113,7 @@ pub fn serve(
             idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
             match idle {
                 Idle::Readable | Idle::Leaving => {}
-                Idle::TimedOut if served > 0 => return,
+                Idle::TimedOut if conn.served() > 0 => return,
                 Idle::TimedOut => {
                     return conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
                 }
@@ -132,20 +133,13 @@ fn find_address(serving: &Serving, socket: impl AsFd) -> u32 {
 pub(crate) enum After {
     /// Waits for the next request.
     Idle {
-        /// Requests so far.
-        served: u64,
         /// For how long, milliseconds.
         timeout_ms: u64,
         /// For how long also while the server stops or needs room, milliseconds.
         min_timeout_ms: u32,
     },
-    /// Goes on with the next request in the generation that is published.
-    Outdated {
-        /// Requests so far.
-        served: u64,
-        /// What was received of the next one.
-        parts: Box<Parts>,
-    },
+    /// Goes on with what was received of the next request, in the generation that is published.
+    Outdated(Box<Parts>),
     /// Ends, once the client has done so.
     Linger,
     /// Ends.
@@ -210,13 +204,14 @@ impl Conn {
             _slot: slot,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
+            served: AtomicU64::new(0),
             sends_at_once: AtomicBool::new(false),
             listener,
         }
     }
 
     /// Reads what an idle connection was sent.
-    fn receive(&self, idle: Idle, served: u64, cx: &mut Context<'_>) -> Received {
+    fn receive(&self, idle: Idle, cx: &mut Context<'_>) -> Received {
         let mut parts = self.take_parts();
         let read = match idle {
             // What has come may not have been told yet.
@@ -233,7 +228,7 @@ impl Conn {
         match read {
             Poll::Pending => Received::Nothing,
             Poll::Ready(result) => {
-                self.log_closed(served, result);
+                self.log_closed(result);
                 Received::End
             }
         }
@@ -246,6 +241,17 @@ impl Conn {
     /// The id that stands for its loop (`$pid`).
     pub(crate) fn identity(&self) -> u32 {
         self.serving.identity(self.home)
+    }
+
+    fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// The number of the request that begins, from 1.
+    pub(crate) fn count_request(&self) -> u64 {
+        let number = self.served() + 1;
+        self.served.store(number, Ordering::Relaxed);
+        number
     }
 
     /// Whether another generation than its own is published.
@@ -362,7 +368,8 @@ impl Conn {
         None
     }
 
-    fn log_closed(&self, served: u64, result: io::Result<usize>) {
+    fn log_closed(&self, result: io::Result<usize>) {
+        let served = self.served();
         let waiting = "waiting for request";
         match result {
             Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}

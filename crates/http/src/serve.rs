@@ -27,19 +27,19 @@ const LINGERING_TIME_MS: u64 = 30_000;
 /// What is read at once while a closed connection lingers, bytes.
 const LINGERING_READ_BYTES: usize = 4 * 1024;
 
-/// Serves what has arrived: `parts` has the first bytes. `served` requests came before on this connection.
+/// Serves what has arrived: `parts`, which are there, have the first bytes.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
 pub(crate) fn serve_requests(
     conn: &Conn,
-    mut served: u64,
-    mut parts: Box<Parts>,
+    mut parts: Option<Box<Parts>>,
 ) -> impl Future<Output = After> + Send {
     async move {
         let mut start = 0;
         let end = loop {
-            served += 1;
+            // Stays where it is, so that nothing has to remember whether it was moved.
+            let parts = parts.as_mut().expect("they are given and not taken yet");
             // Lives and ends in place: it is large.
-            let mut active = Active::new(conn, &mut parts, start, served);
+            let mut active = Active::new(conn, parts, start, conn.count_request());
             let (outcome, linger) = active.serve(conn).await;
             if active.request.parts.head.is_started() {
                 active.log(conn);
@@ -57,12 +57,13 @@ pub(crate) fn serve_requests(
             let timeout_ms = core.keepalive_timeout.timeout_ms;
             let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
             match rest_start {
-                None => break End::Known(After::Idle { served, timeout_ms, min_timeout_ms }),
+                None => break End::Known(After::Idle { timeout_ms, min_timeout_ms }),
                 Some(at) if conn.is_outdated() => break End::Outdated(at),
                 Some(at) => start = at,
             }
             active.request.parts.head.clear();
         };
+        let mut parts = parts.take().expect("they are given and not taken yet");
         match end {
             End::Known(after) => {
                 conn.put_back(parts);
@@ -71,7 +72,7 @@ pub(crate) fn serve_requests(
             End::Outdated(at) => {
                 parts.head.clear();
                 parts.input.drain(..at);
-                After::Outdated { served, parts }
+                After::Outdated(parts)
             }
         }
     }
@@ -125,38 +126,48 @@ impl<'c> Active<'c> {
     }
 
     /// Reads and answers one request, up to its last byte on the way out and in.
-    async fn serve(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
-        let onward = match self.read_head(conn).await {
-            Ok(()) => {
-                self.begin_body();
-                self.run(conn).await
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    fn serve(&mut self, conn: &'c Conn) -> impl Future<Output = (Outcome, Linger)> + Send {
+        async move {
+            let headed = match self.read_head(conn).await {
+                Ok(()) => Ok(()),
+                Err(unheaded) => Err(self.refusal(unheaded)),
+            };
+            match headed {
+                Ok(()) => {
+                    self.begin_body();
+                    match self.run(conn).await {
+                        Onward::Close => (Outcome::Close, Linger::No),
+                        _ => self.conclude(conn).await,
+                    }
+                }
+                Err(Some(fault)) => {
+                    self.refuse(fault, conn).await;
+                    (Outcome::Close, self.lingers_after(fault))
+                }
+                Err(None) => (Outcome::Close, Linger::No),
             }
-            Err(Unheaded::Refused(fault)) => {
-                self.refuse(fault, conn).await;
-                // A full buffer says that there was more to read.
-                let buf = &self.request.parts.input;
-                let unread = self.request.received().len() > self.request.parts.head.len()
-                    || buf.len() == buf.capacity();
-                let linger = if fault.lingers() || unread { Linger::Yes } else { Linger::No };
-                return (Outcome::Close, linger);
-            }
-            Err(Unheaded::TimedOut) => {
-                self.give_up(408, format_args!("{TIMED_OUT}"));
-                return (Outcome::Close, Linger::No);
-            }
-            Err(Unheaded::Closed) => {
-                self.give_up(400, format_args!("client prematurely closed connection"));
-                return (Outcome::Close, Linger::No);
-            }
-            Err(Unheaded::Broken(error)) => {
-                self.give_up(400, format_args!("recv() failed {}", Errno(&error)));
-                return (Outcome::Close, Linger::No);
-            }
-        };
-        if onward == Onward::Close {
-            return (Outcome::Close, Linger::No);
         }
-        self.conclude(conn).await
+    }
+
+    /// What is to be told to a client whose request has no complete head; nothing as a rule.
+    fn refusal(&mut self, unheaded: Unheaded) -> Option<Fault> {
+        match unheaded {
+            Unheaded::Refused(fault) => return Some(fault),
+            Unheaded::TimedOut => self.give_up(408, format_args!("{TIMED_OUT}")),
+            Unheaded::Closed => self.give_up(400, format_args!("client prematurely closed connection")),
+            Unheaded::Broken(error) => self.give_up(400, format_args!("recv() failed {}", Errno(&error))),
+        }
+        None
+    }
+
+    /// Whether a refused client may still be sending.
+    fn lingers_after(&self, fault: Fault) -> Linger {
+        // A full buffer says that there was more to read.
+        let buf = &self.request.parts.input;
+        let unread =
+            self.request.received().len() > self.request.parts.head.len() || buf.len() == buf.capacity();
+        if fault.lingers() || unread { Linger::Yes } else { Linger::No }
     }
 
     /// Reads until the head is complete. The first bytes are there already.
@@ -339,7 +350,7 @@ pub(crate) async fn lingering_close(conn: &Conn) {
 mod tests {
     use super::*;
 
-    fn future_bytes<F>(_: fn(&'static Conn, u64, Box<Parts>) -> F) -> usize {
+    fn future_bytes<F>(_: fn(&'static Conn, Option<Box<Parts>>) -> F) -> usize {
         size_of::<F>()
     }
 
