@@ -109,8 +109,8 @@ enum Unheaded {
 }
 
 impl Drop for Active<'_> {
-    /// One that is cut short (its connection is closed at once, or a handler has panicked) is logged like
-    /// others.
+    /// One that is cut short, since its connection is closed at once, is logged like others. After a panic
+    /// nothing more is done with it.
     fn drop(&mut self) {
         if !self.request.is_logged() && self.request.parts.head.is_started() && !std::thread::panicking() {
             self.log(self.request.conn);
