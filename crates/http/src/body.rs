@@ -127,6 +127,12 @@ impl BodyState {
         self.0.as_ref().is_none_or(|body| body.decoder.is_done())
     }
 
+    /// Whether there is one that somebody has read, or may read still.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let is_wanted = |body: &Receiving| body.length != BodyLength::Empty && body.fate == Fate::Wanted;
+        self.0.as_deref().is_some_and(is_wanted)
+    }
+
     /// Refuses a body beyond `client_max_body_size`, of which 0 is none, unless it is dropped anyway. The
     /// error is the length that was announced, or that of what has come of one in chunks.
     fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
@@ -139,13 +145,16 @@ impl BodyState {
         body.decoder.limit(max_bytes).map_err(|_| received + remaining)
     }
 
-    /// Refuses a body beyond the limit of the location.
+    /// Refuses a body beyond the limit of the location, and begins to drop it.
     ///
     /// # Errors
     /// The answer to give instead; the reason is logged.
     pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
         self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
             request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
+            self.take_expectation();
+            // The connection is closed in any case.
+            let _ = self.discard_received();
             Answer::Status(413)
         })
     }
@@ -262,8 +271,11 @@ impl Receiving {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Ready(Ok(size)) => {
-                let decoded = self.decode_in_place(data, from);
-                Poll::Ready(decoded.map(|()| size as u64).map_err(BodyError::Refused))
+                let decoded = self.decode_in_place(data, from).map(|()| size as u64);
+                Poll::Ready(decoded.map_err(|fault| {
+                    self.taken_bytes += size as u64;
+                    BodyError::Refused(fault)
+                }))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
         }

@@ -312,13 +312,15 @@ fn read_early<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if !is_wanted {
         return Step::Declined;
     }
+    exchange.request.set_action("reading client request headers");
     if let Err(answer) = exchange.body.state.check_size(exchange.request) {
         return Step::Respond(answer);
     }
     Step::Wait(Box::pin(async move {
-        match exchange.read_body(Store::AsConfigured).await {
-            Ok(_) => Step::Declined,
-            Err(answer) => Step::Respond(answer),
+        if let Err(answer) = exchange.read_body(Store::Early).await {
+            return Step::Respond(answer);
         }
+        exchange.request.set_action("");
+        Step::Declined
     }))
 }

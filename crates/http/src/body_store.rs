@@ -42,6 +42,8 @@ pub enum Store {
     /// In a file, also if it is empty, of which nothing is said in the log. The file has a name and is
     /// removed with the request, unless it is disowned.
     InFile,
+    /// Before there is a location to say how, and without a word in the log.
+    Early,
 }
 
 /// A body that was read to its end.
@@ -189,6 +191,7 @@ impl Plan {
     fn new(store: Store, conf: &BodyConf) -> Self {
         let (to_file, fate, level) = match (store, *conf.in_file_only) {
             (Store::InFile, _) => (true, Fate::Clean, None),
+            (Store::Early, _) => (false, Fate::Brief, None),
             (_, InFileOnly::Off) => (false, Fate::Brief, Some(Level::Warn)),
             (_, InFileOnly::On) => (true, Fate::Stays, Some(Level::Notice)),
             (_, InFileOnly::Clean) => (true, Fate::Clean, Some(Level::Notice)),

@@ -22,7 +22,7 @@ use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
 use crate::parts::Parts;
-use crate::serve::{lingering_close, serve_requests};
+use crate::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::snapshot::{CoreServer, Snapshot};
 
 /// What the error log says of a client that sent nothing for too long.
@@ -69,7 +69,7 @@ pub fn serve(
     let mut waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
     let mut idle = Idle::Readable;
     async move {
-        loop {
+        let limits = 'serving: loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, cx))).await {
                 Received::Begun(parts) => Some(parts),
                 Received::Nothing if idle == Idle::Leaving => return,
@@ -100,15 +100,9 @@ pub fn serve(
                         conn.renew();
                         Some(parts)
                     }
-                    After::Linger => {
-                        idle = Idle::Lingering;
-                        None
-                    }
+                    After::Linger(limits) => break 'serving limits,
                     After::Close => return,
                 };
-            }
-            if idle == Idle::Lingering {
-                return Box::pin(lingering_close(&conn)).await;
             }
             idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
             match idle {
@@ -117,9 +111,10 @@ pub fn serve(
                 Idle::TimedOut => {
                     return conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
                 }
-                Idle::Lingering | Idle::Closed => return,
+                Idle::Closed => return,
             }
-        }
+        };
+        Box::pin(lingering_close(&conn, limits)).await;
     }
 }
 
@@ -141,7 +136,7 @@ pub(crate) enum After {
     /// Goes on with what was received of the next request, in the generation that is published.
     Outdated(Box<Parts>),
     /// Ends, once the client has done so.
-    Linger,
+    Linger(LingeringLimits),
     /// Ends.
     Close,
 }
@@ -183,8 +178,6 @@ enum Idle {
     /// It ends gracefully, unless a request has come already.
     Leaving,
     TimedOut,
-    /// It ends when the client has read its last answer.
-    Lingering,
     /// It ends whatever has come.
     Closed,
 }

@@ -10,7 +10,7 @@ use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
 use crate::phases::{Answer, Exchange, Handler, Part, PhaseEntry, Step, Wait};
-use crate::redirect::{Onward, Wanted};
+use crate::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{LocationAccess, LocationId};
@@ -62,14 +62,17 @@ impl<'c> Active<'c> {
         }
     }
 
-    /// Answers without a handler: an error, or where a handler redirects to.
+    /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
+    /// the body; a page of our own never waits for it.
     fn answer(&mut self, answer: Answer) -> Onward {
-        // An answer that is no response of a handler never waits for the body.
-        self.body.take_expectation();
-        if self.body.discard_received().is_err() {
-            self.request.keep_alive = KeepAlive::No;
-        }
-        self.request.answer(&mut self.output, answer)
+        self.request.answer(&mut self.output, answer).unwrap_or_else(|BuiltIn(code)| {
+            self.body.take_expectation();
+            if self.body.discard_received().is_err() {
+                self.request.keep_alive = KeepAlive::No;
+            }
+            self.request.answer_builtin(&mut self.output, code);
+            Onward::Answered
+        })
     }
 
     /// Finds the server, and takes the target apart.

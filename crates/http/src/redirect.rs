@@ -29,6 +29,10 @@ pub(crate) enum Onward {
     Close,
 }
 
+/// The built-in page for a code is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BuiltIn(pub(crate) u16);
+
 /// What the path of a request has to be looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -169,25 +173,26 @@ impl<'c> Request<'c> {
         Err(500)
     }
 
-    /// Acts on what a handler answered.
-    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Onward {
+    /// Acts on what a handler answered. The error is for the caller to answer with, once it has seen to
+    /// the body of the request.
+    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Result<Onward, BuiltIn> {
         let onward = match answer {
-            Answer::Close => return close(output, 444),
-            Answer::Abandon(code) => return close(output, code),
+            Answer::Close => return Ok(close(output, 444)),
+            Answer::Abandon(code) => return Ok(close(output, code)),
             // Whoever is not there any more is not answered, even if `return` asks for it.
-            Answer::Status(code @ (408 | 499)) => return close(output, code),
+            Answer::Status(code @ (408 | 499)) => return Ok(close(output, code)),
             Answer::Status(code) => return self.answer_status(output, code),
             Answer::Redirect(redirect) => self.redirect(*redirect),
             Answer::Named(name) => self.redirect_named(&name),
         };
-        onward.unwrap_or_else(|code| self.answer_status(output, code))
+        onward.or_else(|code| self.answer_status(output, code))
     }
 
     /// Answers with the page for a code: a configured one, else the built-in one.
-    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Onward {
+    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Result<Onward, BuiltIn> {
         if output.head_sent() {
             // Too late for a page: the client sees that the response is cut.
-            return Onward::Close;
+            return Ok(Onward::Close);
         }
         self.error_status = Some(code);
         if clearway_h1::closes_connection(code) {
@@ -201,10 +206,10 @@ impl<'c> Request<'c> {
                 return self.answer_page(output, page);
             }
         }
-        self.answer_builtin(output, code)
+        Err(BuiltIn(code))
     }
 
-    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Onward {
+    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Result<Onward, BuiltIn> {
         match page.overwrite {
             Overwrite::Keep => {}
             Overwrite::FromPage => self.error_status = None,
@@ -220,12 +225,12 @@ impl<'c> Request<'c> {
                 self.redirect(Redirect { path: path.to_vec(), args: args.to_vec() })
             }
             Some(b'@') => self.redirect_named(&uri),
-            _ => return self.answer_elsewhere(output, page.overwrite, uri),
+            _ => return Err(self.answer_elsewhere(output, page.overwrite, uri)),
         };
-        onward.unwrap_or_else(|code| {
+        onward.map_err(|code| {
             self.error_status = Some(code);
             self.keep_alive = KeepAlive::No;
-            self.answer_builtin(output, code)
+            BuiltIn(code)
         })
     }
 
@@ -234,18 +239,18 @@ impl<'c> Request<'c> {
         output: &mut OutputState<'c>,
         overwrite: Overwrite,
         url: HeadText<'c>,
-    ) -> Onward {
+    ) -> BuiltIn {
         let code = match overwrite {
             Overwrite::With(code @ (301 | 302 | 303 | 307 | 308)) => code,
             _ => 302,
         };
         self.error_status = Some(code);
         output.head.location = Some(url);
-        self.answer_builtin(output, code)
+        BuiltIn(code)
     }
 
     /// Answers with the built-in page for a code.
-    fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) -> Onward {
+    pub(crate) fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) {
         self.error_status = Some(status::sent_status(code));
         let tokens = *self.location().core.server_tokens;
         let page = self.snapshot.product.signature(tokens).pages.find(code, self.padding());
@@ -259,7 +264,6 @@ impl<'c> Request<'c> {
         let chunk = page.map_or(Chunk::EMPTY, |page| Chunk::Borrowed(page));
         // A page fits in any buffer.
         let _ = output.write(self, chunk, Mark::Last);
-        Onward::Answered
     }
 
     fn padding(&self) -> Padding {

@@ -10,6 +10,7 @@ use clearway_base::log::Level;
 use clearway_h1::{BodyLength, Fault, HeadProgress, Known};
 
 use crate::body::{BodyError, BodyState};
+use crate::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
 use crate::output::OutputState;
@@ -20,10 +21,6 @@ use crate::request::{Request, RequestLine};
 use crate::wire::SendFailure;
 use clearway_base::Errno;
 
-/// Longest wait for more of what is read only to be dropped, milliseconds (`lingering_timeout`).
-const LINGERING_TIMEOUT_MS: u64 = 5_000;
-/// Longest time altogether that a connection is kept for that, milliseconds (`lingering_time`).
-const LINGERING_TIME_MS: u64 = 30_000;
 /// What is read at once while a closed connection lingers, bytes.
 const LINGERING_READ_BYTES: usize = 4 * 1024;
 
@@ -46,11 +43,10 @@ pub(crate) fn serve_requests(
             }
             let rest_start = active.end();
             if outcome == Outcome::Close {
-                break if linger == Linger::Yes {
-                    End::Known(After::Linger)
-                } else {
-                    End::Known(After::Close)
-                };
+                break End::Known(match linger {
+                    Linger::Yes => After::Linger(active.lingering_limits()),
+                    Linger::No => After::Close,
+                });
             }
             conn.send_at_once();
             let core = &active.request.location().core;
@@ -98,6 +94,22 @@ enum Outcome {
 enum Linger {
     Yes,
     No,
+}
+
+/// For how long what nobody wants is read, milliseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct LingeringLimits {
+    /// Altogether (`lingering_time`).
+    time_ms: u64,
+    /// For more of it (`lingering_timeout`).
+    timeout_ms: u64,
+}
+
+/// Whether the client seems to be sending still.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    Something,
+    Nothing,
 }
 
 /// Why there is no complete head.
@@ -165,9 +177,9 @@ impl<'c> Active<'c> {
     fn lingers_after(&self, fault: Fault) -> Linger {
         // A full buffer says that there was more to read.
         let buf = &self.request.parts.input;
-        let unread =
+        let has_more =
             self.request.received().len() > self.request.parts.head.len() || buf.len() == buf.capacity();
-        if fault.lingers() || unread { Linger::Yes } else { Linger::No }
+        self.linger(if fault.lingers() || has_more { Unread::Something } else { Unread::Nothing })
     }
 
     /// Reads until the head is complete. The first bytes are there already.
@@ -256,26 +268,46 @@ impl<'c> Active<'c> {
             self.output.finish(&self.request);
         }
         if !self.output.is_persistent() {
-            let unread = !self.body.is_done() || self.has_rest();
-            return (Outcome::Close, if unread { Linger::Yes } else { Linger::No });
+            // Who has sent a body that was wanted may have sent more: nginx does not look.
+            let has_more = !self.body.is_done() || self.body.is_wanted() || self.has_rest();
+            let unread = if has_more { Unread::Something } else { Unread::Nothing };
+            return (Outcome::Close, self.linger(unread));
         }
         if self.body.is_done() {
             return (Outcome::KeepAlive, Linger::No);
         }
         match self.discard_rest(conn).await {
             Ok(()) => (Outcome::KeepAlive, Linger::No),
-            Err(_) => (Outcome::Close, Linger::No),
+            Err(error) => {
+                if let BodyError::Broken(error) = error {
+                    self.request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+                }
+                (Outcome::Close, Linger::No)
+            }
         }
     }
 
+    /// Whether the connection lingers (`lingering_close`).
+    fn linger(&self, unread: Unread) -> Linger {
+        match (*self.request.conf(&BODY_CONF).lingering_close, unread) {
+            (LingeringClose::Off, _) | (LingeringClose::On, Unread::Nothing) => Linger::No,
+            (LingeringClose::On, Unread::Something) | (LingeringClose::Always, _) => Linger::Yes,
+        }
+    }
+
+    fn lingering_limits(&self) -> LingeringLimits {
+        let conf = self.request.conf(&BODY_CONF);
+        LingeringLimits { time_ms: *conf.lingering_time_ms, timeout_ms: *conf.lingering_timeout_ms }
+    }
+
     async fn discard_rest(&mut self, conn: &'c Conn) -> Result<(), BodyError> {
-        let give_up_ms = conn.home.now_ms() + LINGERING_TIME_MS;
+        let give_up_ms = conn.home.now_ms() + self.lingering_limits().time_ms;
         loop {
             self.body.discard_received().map_err(BodyError::Refused)?;
             if self.body.is_done() {
                 return Ok(());
             }
-            conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
+            conn.timer.arm(give_up_ms.min(conn.home.now_ms() + self.lingering_limits().timeout_ms));
             poll_fn(|cx| match self.body.poll_input(conn, cx) {
                 Poll::Ready(result) => Poll::Ready(result),
                 Poll::Pending => conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut)),
@@ -329,15 +361,15 @@ impl Request<'_> {
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.
-pub(crate) async fn lingering_close(conn: &Conn) {
+pub(crate) async fn lingering_close(conn: &Conn, limits: LingeringLimits) {
     if conn.socket.shutdown_write().is_err() {
         return;
     }
     let since_ms = conn.home.now_ms();
-    let give_up_ms = since_ms + LINGERING_TIME_MS;
+    let give_up_ms = since_ms + limits.time_ms;
     let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
     while conn.home.now_ms() < give_up_ms {
-        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + LINGERING_TIMEOUT_MS));
+        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + limits.timeout_ms));
         buf.clear();
         match poll_fn(|cx| conn.poll_lingering(&mut buf, since_ms, cx)).await {
             Some(Ok(1..)) => {}
