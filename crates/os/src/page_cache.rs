@@ -2,11 +2,11 @@
 //! is full, and [`count_cached`] never.
 #![expect(unsafe_code, reason = "calls that rustix does not wrap, or not for uninitialised memory")]
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{Advice, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// `cachestat` has this number everywhere but on Alpha (Linux 6.5).
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -36,6 +36,7 @@ impl Wait {
 /// As preadv2(2). With [`Wait::Never`] EAGAIN: nothing is in memory at `offset`, and a read-ahead was
 /// started there, which itself waits if the queue of the disk is full. EOPNOTSUPP: the file system cannot
 /// tell. ENOSYS: the kernel cannot.
+#[inline]
 pub fn read_into(
     file: BorrowedFd<'_>,
     buf: &mut Vec<u8>,
@@ -44,19 +45,20 @@ pub fn read_into(
     wait: Wait,
 ) -> io::Result<usize> {
     buf.reserve(count);
-    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let room = &mut buf.spare_capacity_mut()[..count];
-    let (fd, base) = (file.as_raw_fd(), room.as_mut_ptr());
     let read = match wait {
-        // SAFETY: `room` is ours to write to until the call returns.
-        Wait::Disk => unsafe { libc::pread(fd, base.cast(), room.len(), offset) },
+        Wait::Disk => rustix::io::pread(file, room, offset)?.0.len(),
         Wait::Never => {
-            let vector = libc::iovec { iov_base: base.cast(), iov_len: room.len() };
-            // SAFETY: the one vector describes `room`, as above.
-            unsafe { libc::preadv2(fd, &raw const vector, 1, offset, libc::RWF_NOWAIT) }
+            let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+            let (fd, no_wait) = (file.as_raw_fd(), libc::RWF_NOWAIT);
+            // SAFETY: the one vector describes `room`, which is ours to write to until the call returns. The
+            // offset is one word (the other of the two is not looked at where words have 64 bits).
+            let read = unsafe {
+                libc::syscall(libc::SYS_preadv2, fd, &raw const vector, 1_usize, offset, 0_usize, no_wait)
+            };
+            usize::try_from(read).map_err(|_| io::Error::last_os_error())?
         }
     };
-    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has written `read` bytes, no more than `count`, behind the old length.
     unsafe { buf.set_len(buf.len() + read) };
     Ok(read)
@@ -66,17 +68,14 @@ pub fn read_into(
 ///
 /// # Errors
 /// As [`read_into`] with [`Wait::Never`], EAGAIN excepted.
+#[inline]
 pub fn is_cached(file: BorrowedFd<'_>, offset: u64) -> io::Result<bool> {
-    let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut byte = 0_u8;
-    let vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: the one vector describes `byte`, which outlives the call.
-    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) };
-    if read >= 0 {
-        return Ok(true);
+    let mut byte = [0];
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
     }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
 /// `struct cachestat_range`.
@@ -103,6 +102,7 @@ struct Counts {
 /// # Errors
 /// EPERM for a file that is another's and may not be written, EOPNOTSUPP on hugetlbfs, ENOSYS before
 /// Linux 6.5.
+#[inline]
 pub fn count_cached(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     if length == 0 {
         // For the kernel this would be the rest of the file.
@@ -227,6 +227,7 @@ pub fn read_direct(file: BorrowedFd<'_>, offset: u64, count: usize, alignment: u
 ///
 /// # Errors
 /// As sendfile(2): EAGAIN when the socket takes no more, EINVAL for a file that cannot be mapped.
+#[inline]
 pub fn send(to: BorrowedFd<'_>, file: BorrowedFd<'_>, mut offset: u64, count: usize) -> io::Result<usize> {
     Ok(rustix::fs::sendfile(to, file, Some(&mut offset), count)?)
 }

@@ -50,6 +50,7 @@ pub struct Stat {
 ///
 /// # Errors
 /// As statx(2).
+#[inline]
 pub fn of(file: BorrowedFd<'_>) -> io::Result<Stat> {
     match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, mask()) {
         Ok(found) => Ok(found.into()),
@@ -63,6 +64,7 @@ pub fn of(file: BorrowedFd<'_>) -> io::Result<Stat> {
 ///
 /// # Errors
 /// As statx(2); EINVAL for a path with a NUL.
+#[inline]
 pub fn of_path(at: Option<BorrowedFd<'_>>, path: &Path, links: Links) -> io::Result<Stat> {
     let at = at.unwrap_or(CWD);
     let flags = if links == Links::Follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };

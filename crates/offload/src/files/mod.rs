@@ -94,6 +94,7 @@ impl Files {
     ///
     /// # Errors
     /// As openat2(2) and statx(2), EINVAL for a path with a NUL.
+    #[inline]
     pub fn open(self, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
         self.attempt(None, path, how)
     }
@@ -132,6 +133,7 @@ impl Files {
     ///
     /// # Errors
     /// As statx(2), EINVAL for a path with a NUL.
+    #[inline]
     pub fn stat(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
         if self.mode == Mode::Inline {
             tell(Operation::Stat, Outcome::Inline);
@@ -172,6 +174,7 @@ impl Files {
         Ok(found)
     }
 
+    #[inline]
     fn attempt(self, at: Option<&Opened>, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
         let operation = if how.access == Access::Path { Operation::Stat } else { Operation::Open };
         let walk = match self.mode {
@@ -221,6 +224,7 @@ impl Files {
         Ok(opened)
     }
 
+    #[inline]
     fn look(self, fd: OwnedFd) -> io::Result<Opened> {
         let stat = stat::of(fd.as_fd())?;
         Ok(Opened::new(self, fd, stat))

@@ -68,6 +68,7 @@ impl Opened {
     ///
     /// # Errors
     /// As statx(2).
+    #[inline]
     pub fn stat_again(&self) -> io::Result<Stat> {
         stat::of(self.as_fd())
     }
@@ -143,6 +144,7 @@ impl Opened {
     }
 
     /// Reads until `count` bytes are there or the file ends.
+    #[inline]
     pub(super) fn read_fully(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> io::Result<usize> {
         let mut read = 0;
         while read < count {

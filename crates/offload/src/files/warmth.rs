@@ -74,6 +74,7 @@ impl Opened {
     ///
     /// # Errors
     /// As preadv2(2).
+    #[inline]
     pub fn read_now(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> Attempt<io::Result<usize>> {
         let (old, range) = (buf.len(), self.within(offset, count as u64));
         let result = match self.how_to_read(&range) {
@@ -166,6 +167,7 @@ impl Opened {
         }
     }
 
+    #[inline]
     pub(super) fn probe(&self, offsets: impl IntoIterator<Item = u64>) -> Outcome {
         for offset in offsets {
             match page_cache::is_cached(self.as_fd(), offset) {
@@ -198,6 +200,7 @@ impl Opened {
         }
     }
 
+    #[inline]
     fn read_cached(
         &self,
         buf: &mut Vec<u8>,
