@@ -4,12 +4,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[must_use]
+#[inline]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
 /// Milliseconds of `CLOCK_MONOTONIC`.
 #[must_use]
+#[inline]
 pub fn monotonic_ms() -> u64 {
     monotonic_ns() / 1_000_000
 }
@@ -17,12 +19,14 @@ pub fn monotonic_ms() -> u64 {
 /// Milliseconds of `CLOCK_MONOTONIC` as of the last tick of the kernel, up to 10 ms ago: a fifth of the
 /// price.
 #[must_use]
+#[inline]
 pub fn coarse_ms() -> u64 {
     nanoseconds(clock_gettime(ClockId::MonotonicCoarse)) / 1_000_000
 }
 
 /// Milliseconds since the epoch (`CLOCK_REALTIME`).
 #[must_use]
+#[inline]
 pub fn unix_ms() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime)) / 1_000_000
 }

@@ -24,6 +24,7 @@ impl Epoll {
     ///
     /// # Errors
     /// As epoll_ctl(2).
+    #[inline]
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), flags)?)
     }
@@ -32,6 +33,7 @@ impl Epoll {
     ///
     /// # Errors
     /// As epoll_ctl(2).
+    #[inline]
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), flags)?)
     }
@@ -51,6 +53,7 @@ impl Epoll {
     ///
     /// # Errors
     /// As epoll_wait(2), except EINTR.
+    #[inline]
     pub fn wait(&self, events: &mut Vec<Event>, timeout_ms: Option<u64>) -> io::Result<()> {
         events.clear();
         let limit = timeout_ms.map(|ms| Timespec {

@@ -19,6 +19,7 @@ pub enum Peer {
 ///
 /// # Errors
 /// As recv(2).
+#[inline]
 pub fn recv_into(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
     debug_assert!(!buf.spare_capacity_mut().is_empty(), "no room would look like the end of the stream");
     let (size, _) = rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), RecvFlags::DONTWAIT)?;
@@ -29,6 +30,7 @@ pub fn recv_into(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
 ///
 /// # Errors
 /// As recv(2).
+#[inline]
 pub fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
 }
@@ -37,6 +39,7 @@ pub fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
 ///
 /// # Errors
 /// As send(2).
+#[inline]
 pub fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
@@ -46,6 +49,7 @@ pub fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 ///
 /// # Errors
 /// As send(2).
+#[inline]
 pub fn send_more(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE)?)
 }
@@ -54,6 +58,7 @@ pub fn send_more(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 ///
 /// # Errors
 /// As writev(2).
+#[inline]
 pub fn writev(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(rustix::io::writev(fd, bufs)?)
 }
@@ -78,6 +83,7 @@ pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// # Errors
 /// As accept4(2).
+#[inline]
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (fd, address) = rustix::net::acceptfrom_with(listener, flags)?;
@@ -110,12 +116,14 @@ pub fn clear_nodelay(fd: BorrowedFd<'_>) {
 }
 
 /// Has only full packets leave (TCP_CORK), until [`uncork`]; not an error on other sockets.
+#[inline]
 pub fn cork(fd: BorrowedFd<'_>) {
     // As above.
     let _ = rustix::net::sockopt::set_tcp_cork(fd, true);
 }
 
 /// Has the rest leave that [`cork`] holds back; not an error on other sockets.
+#[inline]
 pub fn uncork(fd: BorrowedFd<'_>) {
     // As above.
     let _ = rustix::net::sockopt::set_tcp_cork(fd, false);
