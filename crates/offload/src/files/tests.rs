@@ -75,6 +75,11 @@ fn range(warmed: Warmed) -> std::ops::Range<u64> {
     warmed.0
 }
 
+/// As many pool threads read as make a disk busy.
+fn busy(opened: &Opened) -> Vec<mounts::InFlight<'static>> {
+    (0..BUSY_READS).map(|_| opened.mount.reading()).collect()
+}
+
 fn forget(opened: &Opened) {
     fs::File::from(opened.as_fd().try_clone_to_owned().unwrap()).sync_all().unwrap();
     clearway_os::page_cache::forget(opened.as_fd(), 0, opened.stat().size).unwrap();
@@ -187,8 +192,10 @@ fn after_one_cold_part_a_response_does_not_ask_again() {
     // Read behind its back, so only asking would tell.
     fs::read(scratch.0.join("f")).unwrap();
     assert!(!opened.is_warm(2 << 20, 1 << 20, &mut learned));
-    assert!(opened.is_warm(2 << 20, 1 << 20, &mut Learned::default()));
-    assert!(opened.is_warm(2 << 20, 1 << 20, &mut learned), "others have seen it");
+    wait_until("others have seen it", || {
+        assert!(opened.is_warm(2 << 20, 1 << 20, &mut Learned::default()));
+        opened.is_warm(2 << 20, 1 << 20, &mut learned)
+    });
 }
 
 #[test]
@@ -241,48 +248,48 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     let Some(scratch) = disk("busy") else { return };
     let files = Files::apart(Mode::Offload);
     let (hot, other) = (open(files, &scratch.file("hot", 9000)), open(files, &scratch.file("other", 9000)));
-    done(hot.read_now(&mut Vec::new(), 0, 9000));
     // As a user to whom cachestat says nothing.
     files.policy.euid.store(NOBODY_YET - 1, Ordering::Relaxed);
-    let reading: Vec<_> = (0..4).map(|_| other.mount.reading()).collect();
-    assert!(is_cold(&other.read_now(&mut Vec::new(), 0, 9000)));
-    assert!(!other.is_warm(0, 9000, &mut Learned::default()));
-    done(hot.read_now(&mut Vec::new(), 0, 9000));
-    assert!(hot.is_warm(0, 9000, &mut Learned::default()));
-    drop(reading);
+    let read = |file: &Opened| !is_cold(&file.read_now(&mut Vec::new(), 0, 9000));
+    let is_warm = |file: &Opened| file.is_warm(0, 9000, &mut Learned::default());
+    wait_until("what was there a moment ago is asked about", || {
+        assert!(read(&hot), "nobody else reads");
+        let _reading = busy(&other);
+        assert!(!read(&other) && !is_warm(&other));
+        read(&hot) && is_warm(&hot)
+    });
     let opening: Vec<_> = (0..4).map(|_| mounts::InFlight::new(&files.policy.opens)).collect();
-    assert!(is_cold(&other.read_now(&mut Vec::new(), 0, 9000)));
+    assert!(!read(&other));
     drop(opening);
-    let reading: Vec<_> = (0..4).map(|_| other.mount.reading()).collect();
     let large = open(files, &scratch.file("large", SIZE));
+    let reading = busy(&large);
+    let expected = contents(COPY_BYTES);
     let mut learned = Learned::default();
-    assert!(!large.is_warm(0, 1, &mut learned));
-    for _ in 0..2 {
-        assert!(!large.is_warm(1 << 20, 2 << 20, &mut learned));
-        let fetched = large.fetch(&blocking(), 0, SIZE as u64).unwrap();
-        assert!(matches!(fetched, Fetched::Data(data, _) if data == contents(SIZE)[..COPY_BYTES]));
-    }
-    assert!(
-        large.is_warm(1 << 20, 2 << 20, &mut learned),
-        "wanted twice, and a pool thread has looked further"
-    );
+    assert!(!large.is_warm(1 << 20, 2 << 20, &mut learned));
+    wait_until("wanted twice, and a pool thread has looked further", || {
+        for _ in 0..2 {
+            let fetched = large.fetch(&blocking(), 0, SIZE as u64).unwrap();
+            assert!(matches!(fetched, Fetched::Data(data, _) if data == expected));
+        }
+        large.is_warm(1 << 20, 2 << 20, &mut learned)
+    });
     drop(reading);
     assert!(matches!(large.fetch(&blocking(), 1, 1).unwrap(), Fetched::Data(data, _) if data == [1]));
     let fetched = large.fetch(&blocking(), 1, 100_000).unwrap();
     assert!(matches!(fetched, Fetched::Warm(warmed) if warmed.end() > 100_000));
-    assert!(other.is_warm(0, 9000, &mut Learned::default()));
+    assert!(is_warm(&other));
 }
 
 #[test]
 fn the_end_of_a_file_that_is_in_memory_is_found_there() {
     let Some(scratch) = disk("end") else { return };
     let opened = open(Files::apart(Mode::Offload), &scratch.file("f", 300_000));
-    for _ in 0..2 {
-        assert_eq!(opened.warm(&blocking(), 280_000, 1 << 20).unwrap().end(), 300_000);
-    }
-    assert_eq!(opened.cold_ms.load(Ordering::Relaxed), 0);
     let sure = recent::Trust { read_ms: 0, in_memory_ms: u32::MAX };
-    assert!(opened.is_trusted(&(280_000..300_000), sure, now_ms()));
+    wait_until("found twice soon enough", || {
+        assert_eq!(opened.warm(&blocking(), 280_000, 1 << 20).unwrap().end(), 300_000);
+        assert_eq!(opened.cold_ms.load(Ordering::Relaxed), 0);
+        opened.is_trusted(&(280_000..300_000), sure, now_ms())
+    });
     forget(&opened);
     opened.warm(&blocking(), 280_000, 1).unwrap();
     assert_ne!(opened.cold_ms.load(Ordering::Relaxed), 0);
@@ -294,7 +301,7 @@ fn copies_that_nobody_takes_are_bounded() {
     let Some(scratch) = disk("copies") else { return };
     let files = Files::apart(Mode::Offload);
     let opened = open(files, &scratch.file("f", 1 << 20));
-    let _reading: Vec<_> = (0..4).map(|_| opened.mount.reading()).collect();
+    let _reading = busy(&opened);
     let fetch = || match opened.fetch(&blocking(), 0, 1 << 20).unwrap() {
         Fetched::Data(data, held) => (data.len(), held),
         Fetched::Warm(_) => panic!("the disk is busy"),
@@ -492,15 +499,17 @@ fn on_a_fresh_disk() {
     assert!(is_cold(&opened.read_now(&mut Vec::new(), 2 << 20, 100)));
     assert_eq!(opened.read(&blocking(), 0, SIZE).unwrap().len(), SIZE);
     assert!(!opened.is_warm(0, SIZE as u64, &mut learned), "it was read once, and may be gone");
-    assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
-    assert!(opened.is_warm(0, SIZE as u64, &mut learned), "somebody has found it");
+    wait_until("somebody has found it", || {
+        assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
+        opened.is_warm(0, SIZE as u64, &mut learned)
+    });
     what_is_ones_own_is_counted(&open(files, &path.with_file_name("own")));
     assert_eq!(done(opened.read_now(&mut Vec::new(), 2 << 20, 100)), 100);
 }
 
 /// Of files of one's own each page is known, also while the disk is busy, and nothing is started.
 fn what_is_ones_own_is_counted(own: &Opened) {
-    let _reading: Vec<_> = (0..4).map(|_| own.mount.reading()).collect();
+    let _reading = busy(own);
     let count = || clearway_os::page_cache::count_cached(own.as_fd(), 0, SIZE as u64);
     match count() {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => {
