@@ -426,6 +426,7 @@ impl<'a> Master<'a> {
                     let _ = file.move_to(self.config.core.pid_file(), &self.config.log);
                 }
                 old_listening.unlink_dropped(&self.listening, &self.config.log);
+                old_listening.give_way(&mut self.listening);
             }
             Err(_) => {
                 self.config = old_config;

@@ -7,10 +7,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
+use clearway_net::accept::DRAIN_MS;
 use clearway_net::bind::{self, Request, Sockets};
 use clearway_net::listen::ListenAddr;
 use clearway_net::reuse;
@@ -32,7 +33,12 @@ struct Entry {
 pub(crate) struct Listening {
     entries: Vec<Entry>,
     next_serial: u64,
+    /// When the addresses are free that were let go of before.
+    settled_at: Option<Instant>,
 }
+
+/// For how long workers hold on to sockets that are removed, and a little more.
+const SETTLE: Duration = Duration::from_millis(DRAIN_MS + 50);
 
 impl Listening {
     /// Sockets that another binary has opened.
@@ -63,7 +69,8 @@ impl Listening {
         let mut pause: fn(Duration) = std::thread::sleep;
         let bound = bind::bind_all(&missing, loops, log, &mut pause).map_err(|_| Failed)?;
         let mut bound = bound.into_iter();
-        let mut all = Self { entries: Vec::new(), next_serial: self.next_serial };
+        self.settle(requests);
+        let mut all = Self { entries: Vec::new(), next_serial: self.next_serial, settled_at: None };
         for request in requests {
             let entry = match self.find(&request.address) {
                 Some(old) => all.adapt(old, request, loops, log),
@@ -102,10 +109,29 @@ impl Listening {
         self.without(next).for_each(|entry| bind::close_unix(&entry.request.address, log));
     }
 
-    /// The serial numbers of sockets that `next` has no more.
+    /// The serial numbers of sockets whose address `next` does not have. Where the address stays, so does
+    /// a socket.
     pub(crate) fn removed_in(&self, next: &Self) -> Vec<u64> {
-        let stays = |entry: &Entry| next.entries.iter().any(|other| other.serial == entry.serial);
-        self.entries.iter().filter(|entry| !stays(entry)).map(|entry| entry.serial).collect()
+        self.without(next).map(|entry| entry.serial).collect()
+    }
+
+    /// Waits until addresses that were let go of are free, if one of them is wanted again: workers take
+    /// a moment to see those in who have begun to connect.
+    fn settle(&self, requests: &[Request]) {
+        let Some(left) = self.settled_at.map(|at| at.saturating_duration_since(Instant::now())) else {
+            return;
+        };
+        if requests.iter().any(|request| self.find(&request.address).is_none()) {
+            #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
+            std::thread::sleep(left);
+        }
+    }
+
+    /// Notes that `next` takes the place of this.
+    pub(crate) fn give_way(&self, next: &mut Self) {
+        if self.without(next).next().is_some() {
+            next.settled_at = Some(Instant::now() + SETTLE);
+        }
     }
 
     /// Removes the files of all unix sockets, at the end.

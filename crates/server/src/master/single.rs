@@ -129,7 +129,7 @@ impl Single<'_> {
                            \"master_process\" is off";
             log.log(Level::Warn, format_args!("{message}"));
         }
-        let listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;
+        let mut listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;
         config.announce_events(&*log);
         let prepared = match self.prepare(&config, &listening) {
             Ok(prepared) => prepared,
@@ -142,6 +142,7 @@ impl Single<'_> {
         // The server runs on with its old file; the reason has been logged.
         let _ = self.pid_file.move_to(config.core.pid_file(), &*log);
         self.parts.listening.unlink_dropped(&listening, &*log);
+        self.parts.listening.give_way(&mut listening);
         (self.parts.config, self.parts.listening) = (config, listening);
         Ok(())
     }
