@@ -103,8 +103,8 @@ mod tests {
     }
 
     /// A directory with a file `f`, a link `l` to it and a link `d` to the directory.
-    fn scratch() -> (std::path::PathBuf, OwnedFd) {
-        let path = std::env::temp_dir().join(format!("clearway-os-open-{}", std::process::id()));
+    fn scratch(name: &str) -> (std::path::PathBuf, OwnedFd) {
+        let path = std::env::temp_dir().join(format!("clearway-os-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         rustix::fs::mkdir(&path, Mode::RWXU).unwrap();
         let how = How { access: Access::Directory, ..How::default() };
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn links_and_kinds_are_judged_with_and_without_waiting() {
-        let (path, dir) = scratch();
+        let (path, dir) = scratch("links");
         let at = Some(dir.as_fd());
         for walk in [Walk::Full, Walk::Cached] {
             let open =
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_asked_for_is_not_known_without_waiting() {
-        let (path, dir) = scratch();
+        let (path, dir) = scratch("missing");
         let missing = || open(Some(dir.as_fd()), Path::new("missing"), How::default(), Walk::Cached);
         let first = code(missing());
         if first != Some(Errno::NOSYS) {
