@@ -326,7 +326,7 @@ impl<'c> OutputState<'c> {
 
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
         self.send_head(request);
-        if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
+        if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() && !self.wire.has_sent_files() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
             self.wire.use_pool(request.file_pool());
         }

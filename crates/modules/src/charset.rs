@@ -41,8 +41,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "charset CHARSET | off",
         default: "charset off;",
-        doc: "Adds the charset to `Content-Type` of texts. Where `source_charset` is another one, the body is \
-              converted, for which there must be a `charset_map`. May be a variable.",
+        doc: "Adds the charset to `Content-Type` of texts. Where `source_charset` is another one, the body \
+              is converted, for which there must be a `charset_map`. May be a variable.",
         handler: |scope, directive| {
             if scope.conf.location(&CHARSET_CONF).charset.is_here() {
                 return Err(directive.reject("is duplicate"));

@@ -35,8 +35,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE23,
         syntax: "add_header NAME VALUE [always]",
         default: "",
-        doc: "Adds a header to responses with the codes 200, 201, 204, 206, 301, 302, 303, 304, 307 and 308, or \
-              with `always` to all. The value may have variables in it; an empty one adds nothing. \
+        doc: "Adds a header to responses with the codes 200, 201, 204, 206, 301, 302, 303, 304, 307 and \
+              308, or with `always` to all. The value may have variables in it; an empty one adds nothing. \
               `Last-Modified` and `ETag` are replaced, or with an empty value removed. A level that has the \
               directive inherits none of it, unless `add_header_inherit` says so.",
         handler: |scope, directive| {
@@ -51,8 +51,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "add_header_inherit on | off | merge",
         default: "add_header_inherit on;",
-        doc: "What becomes of `add_header` of the enclosing level: it holds where the level has none of its own \
-              (`on`), it does not (`off`), or it holds as well (`merge`).",
+        doc: "What becomes of `add_header` of the enclosing level: it holds where the level has none of its \
+              own (`on`), it does not (`off`), or it holds as well (`merge`).",
         handler: |scope, directive| scope.conf.location(&HEADERS_CONF).headers.read_inherit(directive),
     },
     Spec {
@@ -61,8 +61,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE23,
         syntax: "add_trailer NAME VALUE [always]",
         default: "",
-        doc: "Adds a header behind the body, which is sent in chunks for that; for the codes that `add_header` \
-              is for, and inherited likewise. The value is worked out when the body has been made.",
+        doc: "Adds a header behind the body, which is sent in chunks for that; for the codes that \
+              `add_header` is for, and inherited likewise. The value is worked out when the body has been \
+              made.",
         handler: |scope, directive| {
             let trailer = read_header(scope.conf, directive)?;
             scope.conf.location(&HEADERS_CONF).trailers.add(trailer);
@@ -84,9 +85,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE12,
         syntax: "expires [modified] TIME\nexpires @TIME\nexpires epoch | max | off",
         default: "expires off;",
-        doc: "Adds `Expires` and `Cache-Control` to responses with the codes that `add_header` is for: a time \
-              from now on, or with `modified` from when the file was changed; a negative one says `no-cache`. \
-              `@TIME` is a time of the day. `epoch` is long ago, `max` in 2037. May have variables in it.",
+        doc: "Adds `Expires` and `Cache-Control` to responses with the codes that `add_header` is for: a \
+              time from now on, or with `modified` from when the file was changed; a negative one says \
+              `no-cache`. `@TIME` is a time of the day. `epoch` is long ago, `max` in 2037. May have \
+              variables in it.",
         handler: read_expires,
     },
 ];

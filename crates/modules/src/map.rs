@@ -53,8 +53,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "map_hash_bucket_size NUMBER",
         default: "map_hash_bucket_size 64;",
-        doc: "How much of nginx's tables of `map` one look-up reads. Checked for form only: here they need no \
-              tuning.",
+        doc: "How much of nginx's tables of `map` one look-up reads. Checked for form only: here they need \
+              no tuning.",
         handler: |scope, directive| {
             set(directive, &mut scope.conf.main(&SIZES).bucket_size, |directive| directive.number(0))
         },

@@ -20,9 +20,9 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     args: Args::BLOCK.or(Args::TAKE2),
     syntax: "split_clients VALUE $VARIABLE { … }",
     default: "",
-    doc: "Makes a variable that has one of several values, each for a part of all requests: `10% value;`, and \
-          `* value;` for what is left. Which part a request belongs to depends on the hash (MurmurHash2) of a \
-          value, so that the same client is always in the same part.",
+    doc: "Makes a variable that has one of several values, each for a part of all requests: `10% value;`, \
+          and `* value;` for what is left. Which part a request belongs to depends on the hash \
+          (MurmurHash2) of a value, so that the same client is always in the same part.",
     handler: read_split_clients,
 }];
 

@@ -1,6 +1,7 @@
 //! Broken configurations, each with one mistake: what `-t` prints, where it prints it, and its exit code
 //! are those of Debian's nginx, but for the cases that say what changed in nginx since (`broken.cases`
-//! explains the form, `broken_modules.cases` has more). Skipped, with a message, where nginx is not installed.
+//! explains the form, `broken_modules.cases` has more). Skipped, with a message, where nginx is not
+//! installed.
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 

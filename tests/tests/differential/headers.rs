@@ -6,9 +6,8 @@ fn gets(case: Case, targets: &[&str]) -> Case {
     targets.iter().fold(case, |case, target| case.get(target))
 }
 
-#[test]
-fn headers_are_added_by_level_and_code() {
-    let config = "default_type text/plain; add_header X-Http http; map $args $mapped { default m$args; none ''; }
+const ADDED: &str = "default_type text/plain; add_header X-Http http; map $args $mapped { default m$args;
+        none ''; }
         server { listen %%PORT%%;
         location / { return 200 root; }
         location /own { add_header X-Own own; return 200 own; }
@@ -22,9 +21,11 @@ fn headers_are_added_by_level_and_code() {
             location /codes/302 { return 302 /x; } location /codes/303 { return 303 /x; }
             location /codes/307 { return 307 /x; } location /codes/308 { return 308 /x; }
             location /codes/304 { return 304; } location /codes/400 { return 400; }
-            location /codes/403 { return 403 x; } location /codes/404 { } location /codes/500 { return 500; } }
+            location /codes/403 { return 403 x; } location /codes/404 { } location /codes/500 { return 500;
+                } }
         location /values { add_header X-Args $args; add_header X-Two \"$uri $mapped\"; add_header X-Empty '';
-            add_header X-Twice a; add_header X-Twice b; add_header x-lower c; add_header Cache-Control private;
+            add_header X-Twice a; add_header X-Twice b; add_header x-lower c;
+                add_header Cache-Control private;
             add_header X-Sent $sent_http_content_type; add_header X-Status $status; return 200 x; }
         location /mapped { add_header X-Mapped $mapped; add_header X-Again $mapped always; return 200 x; }
         location /file { add_header X-Length $sent_http_content_length; add_header X-Etag $sent_http_etag; }
@@ -36,7 +37,10 @@ fn headers_are_added_by_level_and_code() {
         location /errors { add_header X-A a always; error_page 404 /page; return 404; }
         location /page { add_header X-Page page; add_header X-Pages page always; return 200 page; }
         }";
-    let mut case = Case::http(config);
+
+#[test]
+fn headers_are_added_by_level_and_code() {
+    let mut case = Case::http(ADDED);
     for name in ["file", "etag", "noetag", "modified", "odd"] {
         case = case.file(&format!("html/{name}"), name);
     }

@@ -108,27 +108,31 @@ fn hostnames_and_wildcards() {
     targets.iter().fold(Case::http(config), |case, target| case.get(target)).run();
 }
 
-#[test]
-fn addresses() {
-    let config = "default_type text/plain;
+const ADDRESSES: &str = "default_type text/plain;
         geo $client { 127.0.0.0/8 loopback; 192.0.2.0/24 test; 0.0.0.0/0 world; }
         geo $deleted { 127.0.0.0/8 loopback; 127.0.0.1/32 me; 0.0.0.0/0 world; delete 127.0.0.1/32; }
         geo $included { include geo.conf; 127.0.0.0/8 loopback; }
-        geo $arg_ip $net { default default; 10.0.0.0/8 ten; 10.1.0.0/16 ten-one; 10.1.2.3 one; 10.1.2.4/32 two;
+        geo $arg_ip $net { default default; 10.0.0.0/8 ten; 10.1.0.0/16 ten-one; 10.1.2.3 one;
+            10.1.2.4/32 two;
             255.255.255.255 none; 2001:db8::/32 doc; 2001:db8:1::/48 doc-one; ::1 six; 010.9.0.0/16 zeros; }
         geo $arg_ip $nodefault { 10.0.0.0/8 ten; 2001:db8::/32 doc; }
         geo $arg_ip $ranges { ranges; default default; 10.0.0.0-10.0.0.99 first; 10.0.0.10-10.0.0.19 inner;
-            10.0.0.0-10.0.0.4 front; 10.0.0.90-10.0.0.99 back; 10.2.0.0-10.5.1.2 wide; 10.10.0.1-10.10.0.1 one;
+            10.0.0.0-10.0.0.4 front; 10.0.0.90-10.0.0.99 back; 10.2.0.0-10.5.1.2 wide;
+                10.10.0.1-10.10.0.1 one;
             delete 10.0.0.10-10.0.0.19; 255.255.0.0-255.255.255.254 last; }
         geo $arg_ip $nothing { }
         geo $proxied { default default; proxy 127.0.0.1; proxy 10.0.0.0/8; 127.0.0.0/8 loopback;
             10.0.0.0/8 ten; 192.0.2.0/24 test; 2001:db8::/32 doc; }
-        geo $recursive { proxy_recursive; default default; proxy 127.0.0.1; proxy 10.0.0.0/8; 127.0.0.0/8 loopback;
+        geo $recursive { proxy_recursive; default default; proxy 127.0.0.1; proxy 10.0.0.0/8;
+            127.0.0.0/8 loopback;
             10.0.0.0/8 ten; 192.0.2.0/24 test; 2001:db8::/32 doc; }
         geo $quoted { default \"a b\"; 127.0.0.1 'c;d'; }
         server { listen %%PORT%%; listen unix:%%PREFIX%%/sock;
         location / { return 200 \"$client|$deleted|$included|$net|$nodefault|$ranges|$nothing|$quoted\"; }
         location /proxied { return 200 \"$proxied|$recursive\"; } }";
+
+#[test]
+fn addresses() {
     let addresses = [
         "",
         "10.1.2.3",
@@ -169,7 +173,7 @@ fn addresses() {
         "10.01.002.3",
         "unix:",
     ];
-    let mut case = Case::http(config).file("geo.conf", "127.0.0.1 from-file;\n");
+    let mut case = Case::http(ADDRESSES).file("geo.conf", "127.0.0.1 from-file;\n");
     for address in addresses {
         case = case.get(&format!("/?ip={address}"));
     }
@@ -210,7 +214,8 @@ fn parts_of_clients() {
 fn pictures_of_one_pixel() {
     let date = "Mon, 28 Sep 1970 06:00:00 GMT";
     let mut case = Case::http(
-        "server { listen %%PORT%%; location / { empty_gif; } location /in/ { if ($arg_x) { set $x y; } empty_gif; } }",
+        "server { listen %%PORT%%; location / { empty_gif; } location /in/ { if ($arg_x) { set $x y; }
+            empty_gif; } }",
     );
     for target in ["/", "/dir/", "/a.txt?b", "/in/a", "/in/a?x=1"] {
         case = case.get(target).ask(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));

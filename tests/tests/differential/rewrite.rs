@@ -12,10 +12,7 @@ fn gets(case: Case, targets: &[&str]) -> Case {
     targets.iter().fold(case, |case, target| case.get(target))
 }
 
-#[test]
-fn replacements_and_what_follows_them() {
-    let config = show(
-        "default_type text/plain; server { listen %%PORT%%;
+const REPLACED: &str = "default_type text/plain; server { listen %%PORT%%;
         location /next { rewrite ^/next/(.*)$ /other/$1; SHOW }
         location /next2 { rewrite ^/next2/(.*)$ /a/$1; rewrite ^/a/(.*)$ /b/$1?x=$1; SHOW }
         location /last { rewrite ^/last/(.*)$ /other/$1 last; return 200 unreached; }
@@ -44,8 +41,11 @@ fn replacements_and_what_follows_them() {
         location /private { internal; return 200 private; }
         location /public { rewrite ^ /private last; }
         } server { listen %%PORT2%%; rewrite ^/s/(.*)$ /t/$1; rewrite ^/l/(.*)$ /u/$1 last;
-        rewrite ^/b/(.*)$ /v/$1 break; set $seen server; return 202 \"here $uri\"; }",
-    );
+        rewrite ^/b/(.*)$ /v/$1 break; set $seen server; return 202 \"here $uri\"; }";
+
+#[test]
+fn replacements_and_what_follows_them() {
+    let config = show(REPLACED);
     let case =
         Case::http(&config).file("html/files/f.txt", "the file").file("html/other/f.txt", "other file");
     let targets = [
@@ -203,7 +203,7 @@ fn conditions() {
 #[test]
 fn an_if_is_a_location_of_its_own() {
     let config = "default_type text/plain; error_page 404 /missing; server { listen %%PORT%%;
-        location /root { root %%PREFIX%%/one; if ($arg_c) { root %%PREFIX%%/two; } }
+        location /place { root %%PREFIX%%/one; if ($arg_c) { root %%PREFIX%%/two; } }
         location /inherits { root %%PREFIX%%/one; if ($arg_c) { set $x y; } }
         location /page { error_page 404 /first; if ($arg_c) { error_page 404 /second; } }
         location /pages { error_page 404 /first; if ($arg_c) { set $x y; } }
@@ -219,16 +219,16 @@ fn an_if_is_a_location_of_its_own() {
         location /named { try_files /nothing @named; }
         location /first { return 200 first; } location /second { return 200 second; }
         location /missing { return 200 missing; }
-        location /alias { alias %%PREFIX%%/one/root; if ($arg_c) { set $x y; } }
+        location /alias { alias %%PREFIX%%/one/place; if ($arg_c) { set $x y; } }
         location /gone { alias %%PREFIX%%/one/; rewrite ^ /gone/b break; }
         } server { listen %%PORT2%%; if ($arg_a) { set $v a; } if ($arg_b) { return 403; }
         if ($http_x ~* ^(.)) { rewrite ^ /$1; } location / { return 200 \"$v $uri\"; } }";
     let mut case = Case::http(config)
-        .file("one/root/f", "one")
-        .file("two/root/f", "two")
+        .file("one/place/f", "one")
+        .file("two/place/f", "two")
         .file("one/inherits/f", "one")
         .file("html/a.txt", "a");
-    for path in ["/root/f", "/inherits/f", "/page", "/pages", "/tries", "/named", "/alias/f"] {
+    for path in ["/place/f", "/inherits/f", "/page", "/pages", "/tries", "/named", "/alias/f"] {
         case = case.get(path).get(&format!("{path}?c=1"));
     }
     let targets = [

@@ -20,7 +20,8 @@ fn trailers_are_worked_out_at_the_end_and_sent_in_chunks() {
         "log_format sizes '$uri $sent_trailer_x_body $sent_trailer_x_twice'; access_log ROOT/log sizes;
          add_trailer X-Http http;
          server { listen PORT; default_type text/plain;
-             location /own { add_trailer X-Body $body_bytes_sent; add_trailer X-Empty ''; add_trailer X-Twice a;
+             location /own { add_trailer X-Body $body_bytes_sent; add_trailer X-Empty '';
+                 add_trailer X-Twice a;
                  add_trailer X-Twice $status; return 200 body; }
              location /merged { add_trailer_inherit merge; add_trailer X-Own own; return 200 body; }
              location /inherited { return 200 body; }
@@ -45,7 +46,8 @@ fn trailers_are_worked_out_at_the_end_and_sent_in_chunks() {
 fn headers_of_the_level_and_of_those_around_it() {
     let site = site(
         "add_header X-Http http; server { listen PORT; add_header_inherit merge; add_header X-Server server;
-             location /in { add_header X-In in; return 200; location /in/off { add_header_inherit off; return 200; }
+             location /in { add_header X-In in; return 200; location /in/off { add_header_inherit off;
+                 return 200; }
                  location /in/on { add_header_inherit on; add_header X-On on; return 200; } }
          }",
     );
