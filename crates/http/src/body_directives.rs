@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
-use clearway_offload::Pool;
 
 use crate::body_store::Store;
 use crate::core_directives::{msec, set};
@@ -219,11 +218,9 @@ impl Conf for BodyConf {
     }
 }
 
-/// The settings of `http`, and what bodies need of the crates above.
+/// What holds for all of `http`.
 #[derive(Default)]
 pub(crate) struct BodyMain {
-    /// Writes and reads the files of bodies.
-    pub(crate) pool: Option<Arc<Pool>>,
     /// Where it is logged that a file could not be removed: the request is over by then.
     pub(crate) log: Option<Arc<dyn Sink>>,
 }
@@ -286,10 +283,9 @@ fn read_early_read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result
 
 /// Every location has a directory for bodies, if only the default one.
 fn finish(load: &mut Load) -> Result<(), Error> {
-    let services = &load.environment().services;
-    let (pool, paths) = (services.find::<Arc<Pool>>().cloned(), services.find::<TempPaths>().cloned());
+    let paths = load.environment().services.find::<TempPaths>().cloned();
     let log = load.environment().error_log.clone();
-    *load.main(&BODY_MAIN) = BodyMain { pool, log: Some(log) };
+    load.main(&BODY_MAIN).log = Some(log);
     let default = Arc::new(TempPath::default_at(Path::new(CLIENT_BODY_TEMP_DEFAULT)));
     let mut is_used = false;
     for conf in load.all_locations(&BODY_CONF) {

@@ -153,8 +153,8 @@ impl Exchange<'_, '_> {
 enum Failure {
     Unread(BodyError),
     Unwritten(Unwritten),
-    /// There is no pool, or no directory.
-    NowhereToWrite,
+    /// There is no pool to write with, which is logged.
+    NoPool,
     /// A buffer of so many bytes was refused.
     NoMemory(u64),
 }
@@ -303,11 +303,10 @@ impl<'a, 'c> Gathering<'a, 'c> {
     }
 
     async fn create(&self) -> Result<Writer, Failure> {
-        let main = self.request.main_conf(&BODY_MAIN);
-        let (Some(pool), Some(place)) = (main.pool.clone(), (*self.conf.temp_path).clone()) else {
-            return Err(Failure::NowhereToWrite);
-        };
-        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log: main.log.clone() });
+        let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
+        let place = (*self.conf.temp_path).clone().expect("every location has one");
+        let log = self.request.main_conf(&BODY_MAIN).log.clone();
+        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log });
         let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
         Ok(Writer::create(keeper, making).await?)
     }
@@ -346,11 +345,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
             }
             // The pool has logged it.
             Failure::Unwritten(Unwritten::NotTaken(PoolError::Overflow)) => Answer::Status(503),
-            Failure::Unwritten(Unwritten::NotTaken(_)) => Answer::Status(500),
-            Failure::NowhereToWrite => {
-                request.log(Level::Alert, format_args!("no thread pool for files"));
-                Answer::Status(500)
-            }
+            Failure::Unwritten(Unwritten::NotTaken(_)) | Failure::NoPool => Answer::Status(500),
             Failure::NoMemory(bytes) => {
                 request.log(Level::Emerg, format_args!("malloc({bytes}) failed"));
                 Answer::Status(500)

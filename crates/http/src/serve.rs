@@ -270,8 +270,12 @@ impl<'c> Active<'c> {
         if !self.output.is_persistent() {
             // Who has sent a body that was wanted may have sent more: nginx does not look.
             let has_more = !self.body.is_done() || self.body.is_wanted() || self.has_rest();
-            let unread = if has_more { Unread::Something } else { Unread::Nothing };
-            return (Outcome::Close, self.linger(unread));
+            let linger = self.linger(if has_more { Unread::Something } else { Unread::Nothing });
+            if linger == Linger::No && !self.body.is_done() {
+                // Dropping a body is not lingering: it goes on even where that is off.
+                let _ = self.discard_rest(conn).await;
+            }
+            return (Outcome::Close, linger);
         }
         if self.body.is_done() {
             return (Outcome::KeepAlive, Linger::No);

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod access_log;
+mod autoindex;
+mod bodies;
+mod dav;
 mod engine;
 mod files;
 #[cfg(feature = "testing")]

@@ -143,6 +143,20 @@ impl Client {
         all
     }
 
+    /// So many bytes.
+    pub(crate) fn read_exact(&mut self, count: usize) -> String {
+        let ready = self.received.len().min(count);
+        let mut all: Vec<u8> = self.received.drain(..ready).collect();
+        all.resize(count, 0);
+        self.stream.read_exact(&mut all[ready..]).unwrap();
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    /// Ends the direction to the server.
+    pub(crate) fn end_sending(&mut self) {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
     /// Whether nothing has come so far.
     pub(crate) fn has_nothing(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
