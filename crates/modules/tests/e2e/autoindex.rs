@@ -50,14 +50,7 @@ fn what_is_in_a_directory() {
     symlink("nowhere", site.root.join("dir/broken")).unwrap();
     let page = body(&site.get("/dir/"));
     let names: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("<a href=\"")).collect();
-    let expected = [
-        "../\">../</a>",
-        "link/\">link/</a>",
-        "sub/\">sub/</a>",
-        "%3Ca%3E\">&lt;a&gt;</a>",
-        "b.txt\"",
-        "broken\"",
-    ];
+    let expected = ["link/\">link/</a>", "sub/\">sub/</a>", "%3Ca%3E\">&lt;a&gt;</a>", "b.txt\"", "broken\""];
     assert_eq!(names.len(), expected.len(), "{page}");
     for (name, start) in names.iter().zip(expected) {
         assert!(name.starts_with(start), "{name} is not {start}");
