@@ -154,21 +154,16 @@ pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize, wait: Wait)
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// Starts reading a range into memory without waiting for it, though for room in the disk's queue:
-/// **blocks**.
-///
-/// # Errors
-/// As posix_fadvise(2).
-pub fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
-    advise(file, offset, length, Advice::WillNeed)
-}
-
 /// Drops what is clean in memory of a range of the file: for tests and measurements. **Blocks.**
 ///
 /// # Errors
 /// As posix_fadvise(2).
 pub fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
-    advise(file, offset, length, Advice::DontNeed)
+    match std::num::NonZero::new(length) {
+        Some(length) => Ok(rustix::fs::fadvise(file, offset, Some(length), Advice::DontNeed)?),
+        // For the kernel this would be the rest of the file.
+        None => Ok(()),
+    }
 }
 
 /// Tells the kernel that the file will be read from its beginning to its end, so that it reads further
@@ -230,14 +225,6 @@ pub fn read_direct(file: BorrowedFd<'_>, offset: u64, count: usize, alignment: u
 #[inline]
 pub fn send(to: BorrowedFd<'_>, file: BorrowedFd<'_>, mut offset: u64, count: usize) -> io::Result<usize> {
     Ok(rustix::fs::sendfile(to, file, Some(&mut offset), count)?)
-}
-
-fn advise(file: BorrowedFd<'_>, offset: u64, length: u64, advice: Advice) -> io::Result<()> {
-    match std::num::NonZero::new(length) {
-        Some(length) => Ok(rustix::fs::fadvise(file, offset, Some(length), advice)?),
-        // For the kernel this would be the rest of the file.
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -306,8 +293,6 @@ mod tests {
         assert_eq!(count_cached(file.as_fd(), 5, 0).unwrap(), 0);
         forget(file.as_fd(), 0, SIZE as u64).unwrap();
         assert!(count_cached(file.as_fd(), 0, SIZE as u64).unwrap() < all);
-        read_ahead(file.as_fd(), 0, 4096).unwrap();
-        assert!(count_cached(file.as_fd(), 0, 4096).unwrap() > 0, "counted while it is being read");
     }
 
     #[test]

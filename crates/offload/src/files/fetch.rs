@@ -18,7 +18,7 @@ use crate::Blocking;
 
 /// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
 /// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
-pub const COLD_READ_BYTES: u64 = 1 << 20;
+pub(super) const COLD_READ_BYTES: u64 = 1 << 20;
 /// What is copied for a response at a time at most, bytes.
 pub(super) const COPY_BYTES: usize = 512 << 10;
 /// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.

@@ -32,7 +32,7 @@ use crate::Blocking;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
-pub use fetch::{COLD_READ_BYTES, COPIES_CUT, Fetched, Held, Warmed};
+pub use fetch::{COPIES_CUT, Fetched, Held, Warmed};
 pub use opened::Opened;
 pub use tally::{Guess, Operation, Tally, tallies};
 use tally::{Outcome, tell};

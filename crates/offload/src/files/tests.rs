@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::fetch::COPY_BYTES;
+use super::fetch::{COLD_READ_BYTES, COPY_BYTES};
 use super::*;
 
 /// How long anything may take before a test has failed.
@@ -153,6 +153,17 @@ fn names_are_resolved_from_a_directory_and_through_links() {
     let link = files.stat_blocking(&blocking(), &scratch.0.join("l"), Links::NotLast).unwrap();
     assert_eq!(done(files.stat(&scratch.0.join("l"), Links::NotLast)), link);
     assert_ne!(done(files.stat(&path, Links::NotLast)).inode, link.inode);
+}
+
+#[test]
+fn a_fifo_holds_nobody() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "fifo");
+    let fifo = scratch.0.join("fifo");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let files = Files::apart(Mode::Offload);
+    assert_eq!(open(files, &fifo).kind(), crate::file::Kind::Other);
+    assert_eq!(done(files.open(&fifo, READ)).kind(), crate::file::Kind::Other);
 }
 
 #[test]
