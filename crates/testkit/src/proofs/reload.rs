@@ -1,6 +1,9 @@
 //! Reloads under load, alternating two configurations that differ in a listener, a pool, a log and what
 //! they answer.
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::process::Signal;
 
 use super::{deployed, lines_with};
@@ -10,6 +13,9 @@ use crate::{Binary, Server, Setup, wait_until};
 
 /// Answers between two reloads, at least.
 const ANSWERS_BETWEEN: u64 = 20;
+/// The time between two reloads, at least. The socket of a listener that is gone is held for a while, so
+/// that nobody in its queue is lost; a listener that is back earlier has to try twice to bind.
+const BETWEEN: Duration = Duration::from_millis(120);
 
 /// The size of the proof.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +68,7 @@ impl Reload {
             server.configure(&configs[side]);
             server.signal(Signal::HUP);
             wait_for_body(&server, ["one", "two"][side], round);
+            thread::sleep(BETWEEN);
             staying.wait_answers(ANSWERS_BETWEEN);
             if round == self.rounds.div_ceil(5) {
                 rss_early = settled_rss(&server);
