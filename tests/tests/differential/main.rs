@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod autoindex;
 mod broken;
 mod charset;
 mod command_line;
 mod configuration;
+mod dav;
 mod errors;
 mod files;
 mod headers;
