@@ -18,7 +18,8 @@ use clearway_os::stat::Stat;
 use rustix::io::Errno as Code;
 
 use crate::files::{Failure, is_any, log_failure, on_pool};
-use crate::lookup::{Failed, Lookup};
+use crate::lookup::Failed;
+use crate::names::Names;
 
 /// The module.
 pub static INDEX: Module =
@@ -120,7 +121,7 @@ impl Candidates {
 }
 
 /// How the names are looked up, and at last the directory.
-type Lookups = Vec<Lookup>;
+type Lookups = Vec<Names>;
 
 /// What looking for the candidates came to.
 enum Outcome {
@@ -136,7 +137,7 @@ enum Outcome {
 
 async fn search(exchange: Exchange<'_, '_>, candidates: Candidates, lookups: Lookups) -> Step<'static> {
     let job = move |blocking: &_| {
-        let look = |lookup: Lookup, path: &[u8]| Attempt::Done(lookup.stat_blocking(blocking, path));
+        let look = |lookup: &Names, path: &[u8]| Attempt::Done(lookup.stat_blocking(blocking, path));
         (candidates.look(look, &lookups), candidates)
     };
     match on_pool(exchange.request, job).await {
@@ -163,8 +164,8 @@ macro_rules! done {
 
 impl Candidates {
     fn lookups(&self, view: &View<'_, '_>) -> Lookups {
-        let names = (0..self.names.len()).map(|at| Lookup::of(view, &self.file(at)));
-        names.chain([Lookup::of(view, self.directory_name())]).collect()
+        let names = (0..self.names.len()).map(|at| Names::of(view, &self.file(at)));
+        names.chain([Names::of(view, self.directory_name())]).collect()
     }
 
     /// Without the slash at its end, but for the root.
@@ -177,12 +178,12 @@ impl Candidates {
 
     fn look(
         &self,
-        mut stat: impl FnMut(Lookup, &[u8]) -> Attempt<Result<Stat, Failed>>,
+        mut stat: impl FnMut(&Names, &[u8]) -> Attempt<Result<Stat, Failed>>,
         lookups: &Lookups,
     ) -> Attempt<Outcome> {
         let mut directory_seen = false;
         for at in 0..self.names.len() {
-            let failed = match done!(stat(lookups[at], &self.file(at))) {
+            let failed = match done!(stat(&lookups[at], &self.file(at))) {
                 Ok(_) => return Attempt::Done(Outcome::Found(at)),
                 Err(failed) => failed,
             };
@@ -190,7 +191,7 @@ impl Candidates {
                 return Attempt::Done(Outcome::Failed(at, failed));
             }
             if !std::mem::replace(&mut directory_seen, true) {
-                let found = done!(stat(lookups[self.names.len()], self.directory_name()));
+                let found = done!(stat(&lookups[self.names.len()], self.directory_name()));
                 if let Some(problem) = judge_directory(found) {
                     return Attempt::Done(problem);
                 }

@@ -44,6 +44,11 @@ impl Lookup {
         Self { files, links: rule(view, path) }
     }
 
+    /// What is done with symbolic links.
+    pub(crate) fn rule(self) -> LinkRule {
+        self.links
+    }
+
     /// Whether symbolic links are followed, so that nothing but the name decides what is found.
     pub(crate) fn follows_links(self) -> bool {
         matches!(self.links, LinkRule::Follow)

@@ -9,16 +9,16 @@ use clearway_base::log::Level as LogLevel;
 use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Answer, Chunk, Cost, Directio, ETags, Exchange, FileAccess, FilePart, Lossy, Mark, Module, OpenFile,
-    Phase, PhaseHandler, Ranges, Request, Step, paths,
+    Answer, Chunk, Cost, ETags, Exchange, FileAccess, FilePart, Lossy, Mark, Module, OpenFile, Phase,
+    PhaseHandler, Ranges, Request, Step, paths,
 };
-use clearway_offload::file::Kind;
 use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
 
 use crate::copies::{COPIES, COPY_MAX_BYTES, FileCopy, Now};
 use crate::files::{Failure, copies_limit, log_failure, on_pool, refuse};
-use crate::lookup::{Failed, Lookup};
+use crate::lookup::Failed;
+use crate::names::{Found, Names, Question, Search, is_direct};
 use crate::not_modified;
 
 /// The module. It answers what no other module has answered, so it comes last.
@@ -29,8 +29,6 @@ static PHASES: &[PhaseHandler] =
 
 /// What a file is read by where a filter wants to see its bytes, bytes.
 const STEP_BYTES: u64 = 64 * 1024;
-/// From this size on the kernel is told of `read_ahead`, bytes.
-const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     let request = &exchange.request;
@@ -42,21 +40,66 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     }
     let view = exchange.view();
     let path = paths::file_path(&view);
-    let lookup = Lookup::of(&view, &path);
-    match find_copy(request, lookup, &path) {
-        Attempt::Done(Some(copy)) => {
-            let answered = answer(&mut exchange, &path, Found::Copy(copy));
-            debug_assert!(!matches!(answered, Answered::Unread(_)), "a copy is in memory");
-            return answered.step();
-        }
-        Attempt::Done(None) => {}
-        Attempt::Cold => return Step::Wait(Box::pin(open_on_pool(exchange, lookup, path))),
+    let names = Names::of(&view, &path);
+    if names.are_plain()
+        && let Some(copy) = find_copy(request, &names, &path)
+    {
+        return answer(&mut exchange, &path, Source::Copy(copy)).step();
     }
-    let Attempt::Done(opened) = lookup.open(&path) else {
-        return Step::Wait(Box::pin(open_on_pool(exchange, lookup, path)));
+    let found = match names.open(&path) {
+        Search::Known(found) => found,
+        Search::Asked(reply) => names.settle(request, &path, reply),
+        Search::Cold(question) => return Step::Wait(Box::pin(open_on_pool(exchange, names, path, question))),
     };
-    match answer_opened(&mut exchange, &path, opened) {
+    match answer_found(&mut exchange, &path, found) {
         Answered::Unread(file) => Step::Wait(Box::pin(send_bytes(exchange, file))),
+        answered => answered.step(),
+    }
+}
+
+/// A directory that no index and no listing was found for.
+fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
+    let path = paths::file_path(&exchange.view());
+    exchange
+        .request
+        .log(LogLevel::Error, format_args!("directory index of \"{}\" is forbidden", Lossy(&path)));
+    Step::status(403)
+}
+
+/// The copy of what is behind a path now, if there is one and that can be found out at once.
+fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Option<Arc<FileCopy>> {
+    if copies_limit(request) == 0 {
+        return None;
+    }
+    let copy = COPIES.find(path, now(request))?;
+    match names.stat(path) {
+        Attempt::Cold => None,
+        Attempt::Done(Ok(stat)) if copy.is_of(&stat) => Some(copy).filter(|_| !is_direct(request, stat.size)),
+        Attempt::Done(_) => {
+            COPIES.drop_outdated(&copy);
+            None
+        }
+    }
+}
+
+fn now(request: &Request<'_>) -> Now {
+    Now { monotonic_ms: request.now_ms(), unix_ms: request.now_unix_ms() }
+}
+
+async fn open_on_pool(
+    mut exchange: Exchange<'_, '_>,
+    names: Names,
+    path: Vec<u8>,
+    question: Question,
+) -> Step<'static> {
+    let name = path.clone();
+    let reply = match on_pool(exchange.request, move |blocking| question.ask(blocking, &name)).await {
+        Ok(reply) => reply,
+        Err(status) => return Step::status(status),
+    };
+    let found = names.settle(exchange.request, &path, reply);
+    match answer_found(&mut exchange, &path, found) {
+        Answered::Unread(file) => send_bytes(exchange, file).await,
         answered => answered.step(),
     }
 }
@@ -84,77 +127,17 @@ impl From<Step<'static>> for Answered {
     }
 }
 
-/// A directory that no index and no listing was found for.
-fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
-    let path = paths::file_path(&exchange.view());
-    exchange
-        .request
-        .log(LogLevel::Error, format_args!("directory index of \"{}\" is forbidden", Lossy(&path)));
-    Step::status(403)
-}
-
-/// A file to be sent.
-enum Found {
-    /// It is what it was when it was copied.
-    Copy(Arc<FileCopy>),
-    File(Opened),
-}
-
-/// The copy of what is behind a path now, if there is one.
-fn find_copy(request: &Request<'_>, lookup: Lookup, path: &[u8]) -> Attempt<Option<Arc<FileCopy>>> {
-    if copies_limit(request) == 0 || !lookup.follows_links() {
-        return Attempt::Done(None);
-    }
-    let Some(copy) = COPIES.find(path, now(request)) else { return Attempt::Done(None) };
-    match lookup.stat(path) {
-        Attempt::Cold => Attempt::Cold,
-        Attempt::Done(Ok(stat)) if copy.is_of(&stat) && !is_direct(request, &stat) => {
-            Attempt::Done(Some(copy))
-        }
-        Attempt::Done(_) => {
-            COPIES.drop_outdated(&copy);
-            Attempt::Done(None)
-        }
-    }
-}
-
-fn now(request: &Request<'_>) -> Now {
-    Now { monotonic_ms: request.now_ms(), unix_ms: request.now_unix_ms() }
-}
-
-fn is_direct(request: &Request<'_>, stat: &Stat) -> bool {
-    match *request.location().core.sending.directio {
-        Directio::Off => false,
-        Directio::From(bytes) => stat.size >= bytes,
-    }
-}
-
-async fn open_on_pool(mut exchange: Exchange<'_, '_>, lookup: Lookup, path: Vec<u8>) -> Step<'static> {
-    let name = path.clone();
-    let opened = on_pool(exchange.request, move |blocking| lookup.open_blocking(blocking, &name)).await;
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(status) => return Step::status(status),
-    };
-    match answer_opened(&mut exchange, &path, opened) {
-        Answered::Unread(file) => send_bytes(exchange, file).await,
-        answered => answered.step(),
-    }
-}
-
-fn answer_opened(exchange: &mut Exchange<'_, '_>, path: &[u8], opened: Result<Opened, Failed>) -> Answered {
+fn answer_found(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Result<Found, Failed>) -> Answered {
     let request = &exchange.request;
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(Failed { call, error }) => return Step::status(refuse(request, call, path, &error)).into(),
-    };
-    match opened.kind() {
-        Kind::Regular => answer(exchange, path, Found::File(opened)),
-        Kind::Directory => redirect_to_directory(exchange).into(),
-        Kind::Other => {
+    match found {
+        Ok(Found::Opened(opened, access)) => answer(exchange, path, Source::Opened(opened, access)),
+        Ok(Found::Shared(file)) => answer(exchange, path, Source::Shared(file)),
+        Ok(Found::Directory) => redirect_to_directory(exchange).into(),
+        Ok(Found::Other) => {
             request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Lossy(path)));
             Step::status(404).into()
         }
+        Err(Failed { call, error }) => Step::status(refuse(request, call, path, &error)).into(),
     }
 }
 
@@ -174,16 +157,26 @@ fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
     Step::status(301)
 }
 
-impl Found {
+/// A file to be sent.
+enum Source {
+    /// It is what it was when it was copied.
+    Copy(Arc<FileCopy>),
+    Opened(Opened, FileAccess),
+    /// Of the cache of open files.
+    Shared(Arc<OpenFile>),
+}
+
+impl Source {
     fn stat(&self) -> &Stat {
         match self {
             Self::Copy(copy) => copy.stat(),
-            Self::File(opened) => opened.stat(),
+            Self::Opened(opened, _) => opened.stat(),
+            Self::Shared(file) => file.opened().stat(),
         }
     }
 }
 
-fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Found) -> Answered {
+fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
     if exchange.request.error_status().is_none() {
         exchange.request.mark_root_tested();
     }
@@ -193,16 +186,13 @@ fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Found) -> Answere
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer).into();
     }
-    let stat = *found.stat();
+    let stat = *source.stat();
     exchange.request.set_action("sending response to client");
     let modified = stat.modified.seconds;
     let etag = (*exchange.request.location().core.etags == ETags::On).then(|| etag(modified, stat.size));
-    let body = match found {
-        Found::Copy(copy) => Body::Memory(copy.data().clone()),
-        Found::File(opened) => match prepare(exchange.request, path, opened, etag.as_deref()) {
-            Ok(body) => body,
-            Err(answer) => return Step::Respond(answer).into(),
-        },
+    let body = match body(exchange.request, path, source, etag.as_deref()) {
+        Ok(body) => body,
+        Err(answer) => return Step::Respond(answer).into(),
     };
     let content_type = exchange.request.content_type().map(Cow::Borrowed);
     let head = exchange.output.head();
@@ -238,57 +228,51 @@ enum Body {
     File(Arc<OpenFile>),
 }
 
-/// Reads a small file, so that it may be copied; a large one is read while it is sent.
-fn prepare(request: &Request<'_>, path: &[u8], opened: Opened, etag: Option<&[u8]>) -> Result<Body, Answer> {
-    let stat = *opened.stat();
-    let mut access = FileAccess::Cached;
-    if is_direct(request, &stat) {
-        access = set_direct(request, path, &opened);
-    }
-    if stat.size > READ_AHEAD_MIN_BYTES
-        && *request.location().core.sending.read_ahead_bytes > 0
-        && let Err(error) = opened.expect_sequential()
-    {
-        let failure = Failure { call: "posix_fadvise(POSIX_FADV_SEQUENTIAL)", path, error: &error };
-        log_failure(request, LogLevel::Alert, failure);
-    }
+/// Takes a small file into memory; a large one is read while it is sent.
+fn body(request: &Request<'_>, path: &[u8], source: Source, etag: Option<&[u8]>) -> Result<Body, Answer> {
+    let (opened, access) = match &source {
+        Source::Copy(copy) => return Ok(Body::Memory(copy.data().clone())),
+        Source::Opened(opened, access) => (opened, *access),
+        Source::Shared(file) => (file.opened(), file.access()),
+    };
+    let stat = opened.stat();
     let is_small = stat.size <= COPY_MAX_BYTES && access == FileAccess::Cached;
     if is_small
         && request.method() == Method::Get
         && not_modified::is_sent(request, stat.modified.seconds, etag)
+        && let Some(data) = read_small(request, path, opened)?
     {
-        let mut data = Vec::new();
-        match opened.read_now(&mut data, 0, stat.size as usize) {
-            Attempt::Cold => {}
-            Attempt::Done(Ok(read)) if read as u64 == stat.size => {
-                return Ok(Body::Memory(keep(request, path, &opened, data.into())));
-            }
-            Attempt::Done(Ok(read)) => {
-                let path = Lossy(path);
-                let message = format_args!("pread() read only {read} of {} from \"{path}\"", stat.size);
-                request.log(LogLevel::Alert, message);
-                return Err(Answer::Abandon(200));
-            }
-            Attempt::Done(Err(error)) => {
-                let failure = Failure { call: "pread()", path, error: &error };
-                log_failure(request, LogLevel::Crit, failure);
-                return Err(Answer::Status(500));
-            }
-        }
+        return Ok(Body::Memory(data));
     }
-    Ok(Body::File(Arc::new(OpenFile::new(opened, path, access, request.file_pool()))))
+    Ok(Body::File(match source {
+        Source::Opened(opened, access) => Arc::new(OpenFile::new(opened, path, access, request.file_pool())),
+        Source::Shared(file) => file,
+        Source::Copy(_) => unreachable!("it is in memory"),
+    }))
 }
 
-fn set_direct(request: &Request<'_>, path: &[u8], opened: &Opened) -> FileAccess {
-    match opened.set_direct() {
-        Ok(()) => {
-            let alignment = (*request.location().core.sending.directio_alignment).clamp(1, 1 << 20);
-            FileAccess::Direct { alignment: (alignment as u32).next_power_of_two() }
+/// The contents of a small file: a copy, or what is in memory of it.
+fn read_small(request: &Request<'_>, path: &[u8], opened: &Opened) -> Result<Option<Bytes>, Answer> {
+    let size = opened.stat().size;
+    let limit = copies_limit(request);
+    if limit > 0
+        && let Some(copy) = COPIES.find(path, now(request))
+        && opened.stat_again().is_ok_and(|stat| copy.is_of(&stat) && stat.size == size)
+    {
+        return Ok(Some(copy.data().clone()));
+    }
+    let mut data = Vec::new();
+    match opened.read_now(&mut data, 0, size as usize) {
+        Attempt::Cold => Ok(None),
+        Attempt::Done(Ok(read)) if read as u64 == size => Ok(Some(keep(request, path, opened, data.into()))),
+        Attempt::Done(Ok(read)) => {
+            let path = Lossy(path);
+            request.log(LogLevel::Alert, format_args!("pread() read only {read} of {size} from \"{path}\""));
+            Err(Answer::Abandon(200))
         }
-        Err(error) => {
-            let failure = Failure { call: "fcntl(O_DIRECT)", path, error: &error };
-            log_failure(request, LogLevel::Alert, failure);
-            FileAccess::Cached
+        Attempt::Done(Err(error)) => {
+            log_failure(request, LogLevel::Crit, Failure { call: "pread()", path, error: &error });
+            Err(Answer::Status(500))
         }
     }
 }

@@ -15,7 +15,8 @@ use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
 
 use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool};
-use crate::lookup::{Failed, Lookup};
+use crate::lookup::Failed;
+use crate::names::Names;
 
 /// The module.
 pub static TRY_FILES: Module = Module {
@@ -113,7 +114,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let candidates = tries.files.iter().map(|file| {
         let name = relative_name(exchange.request, file.name.eval(&view).into_owned(), &file.name);
         let path = [&root[..], &name].concat();
-        Candidate { lookup: Lookup::of(&view, &path), path, name, wanted: file.kind }
+        Candidate { lookup: Names::of(&view, &path), path, name, wanted: file.kind }
     });
     let candidates: Vec<_> = candidates.collect();
     let last = match &tries.last {
@@ -153,7 +154,7 @@ struct Candidate {
     name: Vec<u8>,
     /// Where it is looked for.
     path: Vec<u8>,
-    lookup: Lookup,
+    lookup: Names,
     wanted: Wanted,
 }
 

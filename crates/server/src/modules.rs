@@ -6,12 +6,13 @@ use clearway_modules::{
     access_log, autoindex, dav, files, index, limit_req, random_index, realpath, static_files, try_files,
 };
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
-use clearway_modules::{disable_symlinks, not_modified, range_filter};
+use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
     &files::FILES,
     &disable_symlinks::DISABLE_SYMLINKS,
+    &open_file_cache::OPEN_FILE_CACHE,
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
     // Finds what variables may ask for, so it comes before all that evaluate them.

@@ -17,7 +17,7 @@ use clearway_http::{
 };
 use clearway_log::{Disk, Writer};
 use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
-use clearway_modules::{disable_symlinks, not_modified, range_filter};
+use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
 use clearway_net::accept::{AcceptPolicy, Accepted, MultiAccept};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};
@@ -227,6 +227,7 @@ fn modules(extra: &[&'static Module]) -> Vec<&'static Module> {
     let mut all: Vec<&'static Module> = vec![
         &files::FILES,
         &disable_symlinks::DISABLE_SYMLINKS,
+        &open_file_cache::OPEN_FILE_CACHE,
         &not_modified::NOT_MODIFIED,
         &realpath::REALPATH,
         &rewrite::REWRITE,
