@@ -2,25 +2,21 @@
 //! file that the loop cannot answer without blocking stops the machine, which goes on when a pool has.
 
 use std::borrow::Cow;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::printed;
 use clearway_http::{
     Answer, Chunk, Exchange, GivenUp, Lossy, Mark, Request, Rewritten, Step, Target, Text, Value, VariableId,
 };
-use clearway_offload::files::{Attempt, Files};
-use clearway_offload::{Blocking, Pool};
-use clearway_os::open::Links;
+use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
 use rustix::fs::FileType;
 
 use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
 use super::redirect;
-use crate::files::{ABSENT, Failure, is_any, log_failure, to_path};
+use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool};
+use crate::lookup::Failed;
+use crate::names::Names;
 
 /// Executes the code of a level; `is_logged` as `rewrite_log` says.
 pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {
@@ -64,9 +60,9 @@ enum Pause<'c> {
 
 /// What a condition wants to know of a file, and only a pool can say without blocking the loop.
 struct Question<'c> {
-    path: PathBuf,
+    path: Vec<u8>,
+    names: Names,
     test: FileTest,
-    pool: Option<Arc<Pool>>,
     of: &'c If,
 }
 
@@ -76,12 +72,12 @@ async fn resume<'c>(
     mut question: Question<'c>,
 ) -> Step<'static> {
     loop {
-        let Question { path, test, pool, of } = question;
-        let Some(pool) = pool else { return Step::status(500) };
-        let files = Files::new(exchange.request.location().core.sending.files_mode());
-        let job = move |blocking: &Blocking| (files.stat_blocking(blocking, &path, Links::Follow), path);
-        // An overflow is logged by the pool.
-        let Ok((found, path)) = pool.submit(job).await else { return Step::status(500) };
+        let Question { path, names, test, of } = question;
+        let job = move |blocking: &_| (names.stat_blocking(blocking, &path), path);
+        let (found, path) = match on_pool(exchange.request, job).await {
+            Ok(found) => found,
+            Err(status) => return Step::status(status),
+        };
         let holds = passes(exchange.request, &path, test, found);
         machine.decide(&mut exchange, of, holds);
         match machine.run(&mut exchange) {
@@ -92,7 +88,7 @@ async fn resume<'c>(
 }
 
 /// Whether a file is what a condition wants it to be.
-fn passes(request: &Request<'_>, path: &Path, test: FileTest, found: io::Result<Stat>) -> bool {
+fn passes(request: &Request<'_>, path: &[u8], test: FileTest, found: Result<Stat, Failed>) -> bool {
     let has_property = match found {
         Ok(stat) => {
             let kind = FileType::from_raw_mode(stat.mode);
@@ -103,10 +99,9 @@ fn passes(request: &Request<'_>, path: &Path, test: FileTest, found: io::Result<
                 Property::Executable => stat.mode & 0o100 != 0,
             }
         }
-        Err(error) => {
+        Err(Failed { call, error }) => {
             if !is_any(&error, &ABSENT) {
-                let path = path.as_os_str().as_bytes();
-                log_failure(request, LogLevel::Crit, Failure { call: "stat()", path, error: &error });
+                log_failure(request, LogLevel::Crit, Failure { call, path, error: &error });
             }
             false
         }
@@ -199,14 +194,11 @@ impl<'c> Machine<'c> {
             }
             Condition::File(path, test) => {
                 // The system takes a NUL for the end of it.
-                let path = to_path(printed(&self.value(exchange, path)));
-                let files = Files::new(exchange.request.location().core.sending.files_mode());
-                match files.stat(&path, Links::Follow) {
+                let path = printed(&self.value(exchange, path)).to_vec();
+                let names = Names::of(&exchange.view(), &path);
+                match names.stat(&path) {
                     Attempt::Done(found) => Verdict::Holds(passes(exchange.request, &path, *test, found)),
-                    Attempt::Cold => {
-                        let pool = exchange.request.file_pool();
-                        Verdict::Ask(Question { path, test: *test, pool, of: if_ })
-                    }
+                    Attempt::Cold => Verdict::Ask(Question { path, names, test: *test, of: if_ }),
                 }
             }
         })
