@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,10 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use clearway_offload::temp_file::{self, Failure, Naming};
 use clearway_offload::{Blocking, Error, Pool, Task, file};
+use clearway_os::page_cache::{self, Wait};
 use clearway_runtime::{LoopRef, Tag, Timer};
 
+use crate::generation::Serving;
 use crate::request::Lossy;
 use crate::temp_paths::TempPath;
 
@@ -38,6 +41,8 @@ pub(crate) struct Keeper {
     pub(crate) pool: Arc<Pool>,
     pub(crate) home: LoopRef,
     pub(crate) log: Option<Arc<dyn Sink>>,
+    /// A server that stops waits until files are removed that are not to stay.
+    pub(crate) _serving: Arc<Serving>,
 }
 
 /// A file that the server has made for itself.
@@ -67,11 +72,18 @@ impl TempFile {
         self.is_owned.store(false, Ordering::Relaxed);
     }
 
-    /// Reads up to `count` bytes from `offset`: fewer only at the end of the file.
+    /// Reads up to `count` bytes from `offset`: fewer only at the end of the file. What is in memory, as it
+    /// is as a rule after it was written, is read at once, the rest by the pool.
     ///
     /// # Errors
     /// As pread(2); [`io::ErrorKind::ResourceBusy`] where the pool is full.
     pub async fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        let mut data = Vec::new();
+        match page_cache::read_into(self.file.as_fd(), &mut data, offset, count, Wait::Never) {
+            Ok(size) if size == count => return Ok(data),
+            // The pool will say what is wrong, if anything is.
+            _ => {}
+        }
         let file = Arc::clone(&self.file);
         let read = self.keeper.pool.submit(move |blocking| file::read(blocking, &file, offset, count)).await;
         read.map_err(|error| match error {

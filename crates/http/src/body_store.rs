@@ -93,10 +93,12 @@ impl StoredBody {
     /// # Errors
     /// As [`TempFile::read`].
     pub async fn read(&self, offset: u64, count: usize) -> io::Result<Bytes> {
+        let left = self.len.saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
         match &self.place {
             Place::Memory(bytes) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                Ok(bytes.slice(start..start.saturating_add(count).min(bytes.len())))
+                let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
+                Ok(bytes.slice(start..start + count))
             }
             Place::File(file) => file.read(offset, count).await.map(Bytes::from),
         }
@@ -306,7 +308,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
         let place = (*self.conf.temp_path).clone().expect("every location has one");
         let log = self.request.main_conf(&BODY_MAIN).log.clone();
-        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log });
+        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log, _serving: self.conn.serving() });
         let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
         Ok(Writer::create(keeper, making).await?)
     }

@@ -227,6 +227,11 @@ impl Conn {
         }
     }
 
+    /// The generation that it has, which is not over as long as the result is there.
+    pub(crate) fn serving(&self) -> Arc<Serving> {
+        Arc::clone(&self.serving)
+    }
+
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.serving.snapshot
     }

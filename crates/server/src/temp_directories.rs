@@ -17,19 +17,35 @@ use crate::master::Failed;
 /// Access rights: the owner alone.
 const MODE: u32 = 0o700;
 
+/// Access rights of directories above: everybody gets through.
+const PARENT_MODE: u32 = 0o755;
+
 /// Makes those that are not there, and gives them to `user` if the process may. One that the configuration
 /// does not name is made if it can be: who needs it will say so.
 ///
 /// # Errors
 /// After the reason has been logged.
 pub(crate) fn make(paths: &TempPaths, user: Option<&User>, log: &dyn Sink) -> Result<(), Failed> {
-    paths.list().iter().try_for_each(|path| match make_one(&path.directory, user) {
-        Err(refused) if !path.is_default() => {
-            log.log(Level::Emerg, format_args!("{refused}"));
-            Err(Failed)
+    paths.list().iter().try_for_each(|path| {
+        if path.is_default() {
+            make_parents(&path.directory);
         }
-        _ => Ok(()),
+        match make_one(&path.directory, user) {
+            Err(refused) if !path.is_default() => {
+                log.log(Level::Emerg, format_args!("{refused}"));
+                Err(Failed)
+            }
+            _ => Ok(()),
+        }
     })
+}
+
+/// Packages of nginx bring these directories along.
+fn make_parents(path: &Path) {
+    if let Some(parent) = path.parent() {
+        // Making what is in it will say what is wrong.
+        let _ = DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
+    }
 }
 
 fn make_one(path: &Path, user: Option<&User>) -> Result<(), Refused> {
