@@ -45,6 +45,8 @@ pub(crate) struct FileSender {
     retry: Option<Retry>,
     /// Of the copy that was brought last.
     held: Option<Held>,
+    /// Whether something of a file was brought.
+    pub(crate) begun: Begun,
     pub(crate) cork: Cork,
 }
 
@@ -73,7 +75,7 @@ struct Retry {
 /// What there is of a response already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// Nothing was sent, so that another answer can be given.
+    /// Nothing was sent, nor brought to be sent, so that another answer can be given.
     No,
     Yes,
 }
@@ -134,6 +136,7 @@ impl FileSender {
             warm_end: 0,
             retry: None,
             held: None,
+            begun: Begun::No,
             cork: Cork::Out,
         }
     }
@@ -302,7 +305,7 @@ impl FileSender {
 }
 
 /// What is read at once: all of `output_buffers`.
-fn buffer_bytes(sending: &Sending) -> u64 {
+pub(crate) fn buffer_bytes(sending: &Sending) -> u64 {
     let (number, size) = *sending.output_buffers;
     number.saturating_mul(size).clamp(1, BUFFER_MAX_BYTES)
 }

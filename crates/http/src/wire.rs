@@ -15,7 +15,7 @@ use clearway_runtime::Socket;
 
 use crate::chunk::Chunk;
 use crate::file_part::OpenFile;
-use crate::file_sender::{Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Way};
+use crate::file_sender::{Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Way, buffer_bytes};
 use crate::sending::Sending;
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
@@ -175,8 +175,10 @@ impl<'c> Wire<'c> {
         let has_front = !self.front.is_empty();
         let sent = match next {
             Next::Sendfile(_) if has_front => socket.poll_write_more(cx, cut(&self.front, limit)),
-            // A head waits for its file: there may have to be another one.
-            Next::Cold if has_front && self.sent_bytes > 0 => socket.poll_write(cx, cut(&self.front, limit)),
+            // A head waits for the first of its file: there may have to be another one.
+            Next::Cold if has_front && self.begun() == Begun::Yes => {
+                socket.poll_write(cx, cut(&self.front, limit))
+            }
             Next::Memory if self.queue.is_empty() => {
                 socket.poll_write(cx, cut(&self.front[self.offset..], limit))
             }
@@ -185,6 +187,13 @@ impl<'c> Wire<'c> {
             Next::Cold => return self.poll_fetch(sending, socket, cx),
         };
         self.note_sent(ready!(sent))
+    }
+
+    fn begun(&self) -> Begun {
+        match &self.files {
+            Some(files) if self.sent_bytes == 0 => files.begun,
+            _ => Begun::Yes,
+        }
     }
 
     fn note_sent(&mut self, sent: io::Result<usize>) -> Poll<Result<(), SendFailure>> {
@@ -248,6 +257,9 @@ impl Wire<'_> {
     /// What can be sent next. What is to be read of files at the head of the queue is read behind the
     /// buffer, unless that has been sent in part.
     fn find_next(&mut self, sending: &Sending) -> Result<Next, SendFailure> {
+        if self.front.len() as u64 >= buffer_bytes(sending) {
+            return Ok(Next::Memory);
+        }
         while let (Some(Chunk::File(part)), 0) = (self.queue.front_mut(), self.offset) {
             let files = self.files.as_mut().expect("there since before the first file");
             match files.way(part, &mut self.front, sending) {
@@ -297,12 +309,13 @@ impl Wire<'_> {
         socket: &Socket,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
+        let begun = self.begun();
         let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
         let files = self.files.as_mut().expect("there since before the first file");
-        let begun = if self.sent_bytes > 0 { Begun::Yes } else { Begun::No };
         match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
             Ok(Fetched::Warm) => {}
             Ok(Fetched::Data(data)) => {
+                files.begun = Begun::Yes;
                 part.advance(data.len() as u64);
                 if self.front.is_empty() {
                     self.front = data;
