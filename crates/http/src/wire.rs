@@ -309,6 +309,10 @@ impl Wire<'_> {
         socket: &Socket,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
+        if self.front.is_empty() {
+            // What was brought before is sent; the next comes with memory of its own.
+            self.front = Vec::new();
+        }
         let begun = self.begun();
         let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
         let files = self.files.as_mut().expect("there since before the first file");
