@@ -8,7 +8,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_base::Errno;
@@ -47,18 +46,18 @@ pub(crate) struct Keeper {
 
 /// A file that the server has made for itself.
 pub struct TempFile {
-    file: Arc<File>,
+    /// Until it is given away.
+    file: Mutex<Option<Arc<File>>>,
     path: PathBuf,
-    /// Whether the name is to be removed at the end.
-    is_owned: AtomicBool,
+    fate: Fate,
     keeper: Arc<Keeper>,
 }
 
 impl TempFile {
-    /// The file, open for reading and writing.
+    /// The file, open for reading and writing; `None` once it was given away.
     #[must_use]
-    pub fn file(&self) -> &Arc<File> {
-        &self.file
+    pub fn file(&self) -> Option<Arc<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its name, absolute. It may be gone already.
@@ -67,9 +66,10 @@ impl TempFile {
         &self.path
     }
 
-    /// Leaves the name to who has moved the file elsewhere.
-    pub fn disown(&self) {
-        self.is_owned.store(false, Ordering::Relaxed);
+    /// Leaves the file to who has moved it elsewhere. **Blocks** to close it.
+    pub fn give_away(&self, _: &Blocking) {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(file);
     }
 
     /// Reads up to `count` bytes from `offset`: fewer only at the end of the file. What is in memory, as it
@@ -78,13 +78,13 @@ impl TempFile {
     /// # Errors
     /// As pread(2); [`io::ErrorKind::ResourceBusy`] where the pool is full.
     pub async fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         let mut data = Vec::new();
-        match page_cache::read_into(self.file.as_fd(), &mut data, offset, count, Wait::Never) {
+        match page_cache::read_into(file.as_fd(), &mut data, offset, count, Wait::Never) {
             Ok(size) if size == count => return Ok(data),
             // The pool will say what is wrong, if anything is.
             _ => {}
         }
-        let file = Arc::clone(&self.file);
         let read = self.keeper.pool.submit(move |blocking| file::read(blocking, &file, offset, count)).await;
         read.map_err(|error| match error {
             Error::Overflow => io::ErrorKind::ResourceBusy.into(),
@@ -96,8 +96,10 @@ impl TempFile {
 /// The file is closed, and its name removed, by the pool.
 impl Drop for TempFile {
     fn drop(&mut self) {
-        let path = self.is_owned.load(Ordering::Relaxed).then(|| std::mem::take(&mut self.path));
-        let rest = Rest { _file: Arc::clone(&self.file), path, log: self.keeper.log.clone() };
+        let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(file) = file else { return };
+        let path = (self.fate == Fate::Clean).then(|| std::mem::take(&mut self.path));
+        let rest = Rest { _file: file, path, log: self.keeper.log.clone() };
         let rest = Arc::new(Mutex::new(Some(rest)));
         let keeper = Arc::clone(&self.keeper);
         keeper.home.spawn(Tag::NONE, clean_up(Arc::clone(&keeper), rest));
@@ -171,24 +173,37 @@ pub(crate) enum Unwritten {
     NotTaken(Error),
 }
 
+/// A file that was made, with its first bytes or not.
+struct Made {
+    file: TempFile,
+    written: Result<Vec<u8>, Failure>,
+}
+
 impl Writer {
-    /// Makes a file.
-    pub(crate) async fn create(keeper: Arc<Keeper>, making: Making) -> Result<Self, Unwritten> {
-        let owner = Arc::clone(&keeper);
+    /// Makes a file and writes its first bytes, which come to the result as an empty buffer. The pool may
+    /// fail at the one or the other: `tell` learns of a file that was made.
+    pub(crate) async fn create(
+        keeper: Arc<Keeper>,
+        making: Making,
+        first: Vec<u8>,
+        tell: impl FnOnce(&Path),
+    ) -> Result<(Self, Vec<u8>), Unwritten> {
+        let (owner, offset) = (Arc::clone(&keeper), first.len() as u64);
         let job = move |blocking: &Blocking| {
             let naming = if making.fate == Fate::Brief { Naming::Brief } else { Naming::Lasting };
             let TempPath { directory, levels, .. } = &*making.place;
             let (file, path) = temp_file::create(blocking, directory, levels, making.mode, naming)?;
-            let is_owned = AtomicBool::new(making.fate == Fate::Clean);
-            Ok(TempFile { file: Arc::new(file), path, is_owned, keeper: owner })
+            let file = Mutex::new(Some(Arc::new(file)));
+            let file = TempFile { file, path, fate: making.fate, keeper: owner };
+            let written = write(blocking, &file, first, 0);
+            Ok(Made { file, written })
         };
-        let made: Result<TempFile, Failure> = keeper.pool.submit(job).await.map_err(Unwritten::NotTaken)?;
-        let file = Arc::new(made.map_err(Unwritten::Failed)?);
-        Ok(Self { keeper, file, offset: 0, under_way: None })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.file.path()
+        let made: Result<Made, Failure> = keeper.pool.submit(job).await.map_err(Unwritten::NotTaken)?;
+        let Made { file, written } = made.map_err(Unwritten::Failed)?;
+        tell(file.path());
+        let mut buffer = written.map_err(Unwritten::Failed)?;
+        buffer.clear();
+        Ok((Self { keeper, file: Arc::new(file), offset, under_way: None }, buffer))
     }
 
     /// Gives bytes to the pool once it is done with those before, and an empty buffer back.
@@ -215,6 +230,7 @@ impl Writer {
 
 fn write(_: &Blocking, file: &TempFile, data: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
     let failed = |error| Failure { call: "pwrite()", path: file.path.clone(), error };
-    file.file.write_all_at(&data, offset).map_err(failed)?;
+    let open = file.file().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    open.write_all_at(&data, offset).map_err(failed)?;
     Ok(data)
 }

@@ -8,6 +8,8 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -40,7 +42,7 @@ pub enum Store {
     /// As the configuration says.
     AsConfigured,
     /// In a file, also if it is empty, of which nothing is said in the log. The file has a name and is
-    /// removed with the request, unless it is disowned.
+    /// removed with the request, unless it is given away.
     InFile,
     /// Before there is a location to say how, and without a word in the log.
     Early,
@@ -277,46 +279,43 @@ impl<'a, 'c> Gathering<'a, 'c> {
 
     /// Writes what is in memory to the file, which is made when there is none yet.
     async fn write(&mut self) -> Result<(), Failure> {
-        if self.writer.is_none() {
-            let writer = self.create().await?;
-            if let Some(level) = self.plan.level {
-                self.log_file(level, &writer);
+        let data = std::mem::take(&mut self.data);
+        self.data = match &mut self.writer {
+            Some(writer) => writer.write(data).await?,
+            None => {
+                let (writer, buffer) = self.create(data).await?;
+                self.writer = Some(writer);
+                buffer
             }
-            self.writer = Some(writer);
-        }
-        if let Some(writer) = &mut self.writer {
-            let data = std::mem::take(&mut self.data);
-            self.data = writer.write(data).await?;
-        }
+        };
         Ok(())
     }
 
     async fn finish_file(&mut self) -> Result<StoredBody, Failure> {
-        if !self.data.is_empty() {
+        if !self.data.is_empty() || self.writer.is_none() {
             self.write().await?;
         }
-        let writer = match self.writer.take() {
-            Some(writer) => writer,
-            // It is empty, of which nginx does not tell.
-            None => self.create().await?,
-        };
+        let writer = self.writer.take().expect("a write makes one");
         let len = writer.offset;
         Ok(StoredBody { len, place: Place::File(writer.finish().await?) })
     }
 
-    async fn create(&self) -> Result<Writer, Failure> {
+    async fn create(&self, first: Vec<u8>) -> Result<(Writer, Vec<u8>), Failure> {
         let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
         let place = (*self.conf.temp_path).clone().expect("every location has one");
         let log = self.request.main_conf(&BODY_MAIN).log.clone();
         let keeper = Arc::new(Keeper { pool, home: self.conn.home, log, _serving: self.conn.serving() });
         let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
-        Ok(Writer::create(keeper, making).await?)
-    }
-
-    fn log_file(&self, level: Level, writer: &Writer) {
-        use std::os::unix::ffi::OsStrExt;
-        let path = Lossy(writer.path().as_os_str().as_bytes());
-        self.request.log(level, format_args!("a client request body is buffered to a temporary file {path}"));
+        // nginx does not tell of an empty file.
+        let level = self.plan.level.filter(|_| !first.is_empty());
+        let tell = |path: &Path| {
+            if let Some(level) = level {
+                let path = Lossy(path.as_os_str().as_bytes());
+                let message = format_args!("a client request body is buffered to a temporary file {path}");
+                self.request.log(level, message);
+            }
+        };
+        Ok(Writer::create(keeper, making, first, tell).await?)
     }
 
     /// Logs why there is no body, and says what to answer.

@@ -321,11 +321,10 @@ impl Putting<'_> {
             }
         };
         let file = self.stored.file().expect("it was stored in a file");
-        let prepared =
-            tree::set_mode(blocking, file.file(), file.path(), self.access, journal).and_then(|()| {
-                self.modified
-                    .map_or(Ok(()), |at| tree::set_time(blocking, file.file(), file.path(), at, journal))
-            });
+        let open = file.file().expect("nobody else gives it away");
+        let prepared = tree::set_mode(blocking, &open, file.path(), self.access, journal).and_then(|()| {
+            self.modified.map_or(Ok(()), |at| tree::set_time(blocking, &open, file.path(), at, journal))
+        });
         let rights = PathRights {
             directories: match self.full_path {
                 FullPath::Made => Some(directory_mode(self.access)),
@@ -337,7 +336,7 @@ impl Putting<'_> {
         let moved = prepared.and_then(|()| tree::rename(blocking, file.path(), path, &rights, journal));
         match moved {
             Ok(()) => {
-                file.disown();
+                file.give_away(blocking);
                 status
             }
             Err(tree::Failed) => 500,
