@@ -297,7 +297,11 @@ impl<S: Source> Acceptor<S> {
     /// Takes the connections that the kernel has accepted already, and where the socket is removed those
     /// whose handshake has begun.
     async fn drain(&self, serve: &mut impl FnMut(Accepted)) {
-        let waits = self.stop.is_removed() && self.source.refuse_handshakes();
+        let waits = self.stop.is_removed();
+        if waits {
+            // Where that is not allowed, who owns the sockets has done it.
+            self.source.refuse_handshakes();
+        }
         let end_ms = self.source.now_ms() + if waits { DRAIN_MS } else { 0 };
         let mut rests = 0;
         for taken in 1..=DRAIN_CONNECTIONS_MAX {

@@ -417,8 +417,7 @@ impl<'a> Master<'a> {
         let old_config = std::mem::replace(&mut self.config, config);
         let old_listening = std::mem::replace(&mut self.listening, listening);
         self.config.announce_events(&self.config.log);
-        let removed = old_listening.removed_in(&self.listening);
-        let result = self.hand_on(&old_config, &removed, &log);
+        let result = self.hand_on(&old_config, &old_listening, &log);
         match result {
             Ok(()) => {
                 if let Some(file) = &mut self.pid_file {
@@ -438,12 +437,19 @@ impl<'a> Master<'a> {
     }
 
     /// Brings a configuration that has been read to a worker.
-    fn hand_on(&mut self, old: &Configuration, removed: &[u64], log: &DirectLog) -> Result<(), Failed> {
+    fn hand_on(
+        &mut self,
+        old: &Configuration,
+        old_listening: &Listening,
+        log: &DirectLog,
+    ) -> Result<(), Failed> {
         let same_process = self.config.core.process_traits() == old.core.process_traits();
         let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
         let Some(at) = serving.filter(|_| same_process) else {
             let worker = self.start_worker(Occasion::Start, log)?;
-            self.workers.iter_mut().for_each(|worker| worker.retire(removed));
+            self.refuse_removed(old_listening);
+            let removed = old_listening.removed_in(&self.listening);
+            self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
             self.workers.push(worker);
             self.respawn_at = None;
             return Ok(());
@@ -455,6 +461,7 @@ impl<'a> Master<'a> {
         let answer = self.ask(&mut worker, Order::Load(Box::new(handover)), log);
         let result = match answer {
             Ok(identities) => {
+                self.refuse_removed(old_listening);
                 worker.commit(identities, Occasion::Start, &self.config.log);
                 Ok(())
             }
@@ -465,6 +472,14 @@ impl<'a> Master<'a> {
         };
         self.workers.push(worker);
         result
+    }
+
+    /// Has the kernel begin no more connections to sockets that this configuration has no more. It takes
+    /// the rights of the master; the worker takes those that have begun.
+    fn refuse_removed(&self, old: &Listening) {
+        if !self.has_heir() {
+            old.refuse_removed_in(&self.listening);
+        }
     }
 
     /// Where standard error of a daemon's processes goes; `None`: it stays.
@@ -534,6 +549,9 @@ impl<'a> Master<'a> {
                 true => Vec::new(),
                 false => self.listening.removed_in(&Listening::default()),
             };
+            if !self.has_heir() {
+                self.listening.refuse_removed_in(&Listening::default());
+            }
             self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
             self.close_sockets();
         }

@@ -109,6 +109,14 @@ impl Listening {
         self.without(next).for_each(|entry| bind::close_unix(&entry.request.address, log));
     }
 
+    /// Has the kernel begin no more connections to sockets whose address `next` does not have.
+    pub(crate) fn refuse_removed_in(&self, next: &Self) {
+        for fd in self.without(next).flat_map(|entry| &entry.fds) {
+            // Where that cannot be done a connection may be lost in the moment of the last close(2).
+            drop(clearway_os::filter::refuse_handshakes(fd));
+        }
+    }
+
     /// The serial numbers of sockets whose address `next` does not have. Where the address stays, so does
     /// a socket.
     pub(crate) fn removed_in(&self, next: &Self) -> Vec<u64> {
