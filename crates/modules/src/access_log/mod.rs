@@ -68,6 +68,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: directives::read_access_log,
     },
     Spec {
+        name: "log_subrequest",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "log_subrequest on | off",
+        default: "log_subrequest off",
+        doc: "Whether subrequests are written to access logs as well.",
+        handler: |scope, d| {
+            let setting = &mut scope.conf.location(&LOG_CONF).subrequests;
+            if setting.is_here() {
+                return Err(d.reject("is duplicate"));
+            }
+            setting.set(d.flag(0)?);
+            Ok(())
+        },
+    },
+    Spec {
         name: "open_log_file_cache",
         contexts: context::ALL,
         args: Args::TAKE1234,
@@ -119,6 +135,7 @@ impl Conf for Known {
 struct LogConf {
     logs: Setting<Logs>,
     cache: Setting<Option<Arc<FileCacheConfig>>>,
+    subrequests: Setting<bool>,
     /// Where logs with variables in their paths are written through.
     named: Option<NamedLog>,
 }
@@ -158,6 +175,7 @@ impl Conf for LogConf {
     fn merge(&mut self, parent: &Self) {
         self.logs.merge(&parent.logs);
         self.cache.merge(&parent.cache);
+        self.subrequests.merge(&parent.subrequests);
     }
 }
 
