@@ -1,6 +1,6 @@
 //! Broken configurations, each with one mistake: what `-t` prints, where it prints it, and its exit code
 //! are those of Debian's nginx, but for the cases that say what changed in nginx since (`broken.cases`
-//! explains the form, `broken_modules.cases` has more). Skipped, with a message, where nginx is not
+//! explains the form, the other files have more). Skipped, with a message, where nginx is not
 //! installed.
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
@@ -66,7 +66,11 @@ fn names_of_cases_are_theirs_alone() {
 }
 
 fn all_cases() -> Vec<Case> {
-    let texts = [include_str!("broken.cases"), include_str!("broken_modules.cases")];
+    let texts = [
+        include_str!("broken.cases"),
+        include_str!("broken_bodies.cases"),
+        include_str!("broken_modules.cases"),
+    ];
     texts.into_iter().flat_map(cases).collect()
 }
 
