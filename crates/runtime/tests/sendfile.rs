@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ const SIZE: usize = 8 << 20;
 
 /// A file without a name, whose contents are the same from no two offsets nearby.
 fn file() -> (File, Vec<u8>) {
-    let path = std::env::temp_dir().join(format!("clearway-sendfile-{}", std::process::id()));
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("clearway-sendfile-{}-{number}", std::process::id()));
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let contents: Vec<u8> = (0..SIZE as u32).map(|i| (i % 251) as u8).collect();
