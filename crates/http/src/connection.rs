@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::Errno;
@@ -23,7 +23,7 @@ use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
 use crate::parts::Parts;
 use crate::serve::{LingeringLimits, lingering_close, serve_requests};
-use crate::snapshot::{CoreServer, Snapshot};
+use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
 
 /// What the error log says of a client that sent nothing for too long.
 pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
@@ -32,6 +32,11 @@ pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)
 /// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
 /// closes the connection then.
 const STOP_GRACE_MS: u64 = 1_000;
+
+/// It was asked for that small writes leave at once.
+const NODELAY_ON: u8 = 1;
+/// It was asked for that they do not.
+const NODELAY_OFF: u8 = 2;
 
 /// Serial numbers of connections (`$connection`), over the whole process.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -54,7 +59,7 @@ pub(crate) struct Conn {
     /// Requests so far; written by its task.
     served: AtomicU64,
     /// Whether small writes leave at once (TCP_NODELAY).
-    sends_at_once: AtomicBool,
+    nodelay: AtomicU8,
     /// Its place among the `worker_connections`.
     _slot: ConnectionSlot,
 }
@@ -198,7 +203,7 @@ impl Conn {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
             served: AtomicU64::new(0),
-            sends_at_once: AtomicBool::new(false),
+            nodelay: AtomicU8::new(0),
             listener,
         }
     }
@@ -299,12 +304,21 @@ impl Conn {
         LocalAddress::new(clearway_os::socket::local_address(&self.socket), address)
     }
 
-    /// Makes small writes leave at once, without waiting for what went before to be acknowledged. Asked
-    /// for where a second write follows a first one; connections of one response are spared the call.
-    pub(crate) fn send_at_once(&self) {
-        if !self.sends_at_once.load(Ordering::Relaxed) {
-            self.sends_at_once.store(true, Ordering::Relaxed);
+    /// Makes small writes leave at once, without waiting for what went before to be acknowledged, unless
+    /// the location does not want that (`tcp_nodelay`). Asked for where a second write follows a first one;
+    /// connections of one response are spared the call.
+    pub(crate) fn send_at_once(&self, core: &CoreLocation) {
+        if *core.sending.tcp_nodelay && self.nodelay.load(Ordering::Relaxed) != NODELAY_ON {
+            self.nodelay.store(NODELAY_ON, Ordering::Relaxed);
             clearway_os::socket::set_nodelay(self.socket.as_fd());
+        }
+    }
+
+    /// Takes back what connections have of their listening socket, where a location does not want it.
+    pub(crate) fn begin_response(&self, core: &CoreLocation) {
+        if !*core.sending.tcp_nodelay && self.nodelay.load(Ordering::Relaxed) != NODELAY_OFF {
+            self.nodelay.store(NODELAY_OFF, Ordering::Relaxed);
+            clearway_os::socket::clear_nodelay(self.socket.as_fd());
         }
     }
 

@@ -214,7 +214,7 @@ impl<'c> Output<'_, 'c> {
         if self.state.may_wait(request) {
             return Ok(());
         }
-        self.conn.send_at_once();
+        self.conn.send_at_once(&request.location().core);
         self.state.flush(self.conn, request).await
     }
 }
@@ -486,6 +486,7 @@ impl<'c> OutputState<'c> {
         request: &Request<'c>,
     ) -> impl Future<Output = Result<(), Unsent>> {
         let mut timer = None;
+        conn.begin_response(&request.location().core);
         self.set_pace(conn, request);
         poll_fn(move |cx| {
             let flushed = self.poll_flush(conn, request, &mut timer, cx);

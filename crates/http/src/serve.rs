@@ -4,6 +4,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::task::Poll;
 
 use clearway_base::log::Level;
@@ -43,13 +44,14 @@ pub(crate) fn serve_requests(
             }
             let rest_start = active.end();
             if outcome == Outcome::Close {
+                active.reset_if_timed_out(conn);
                 break End::Known(match linger {
                     Linger::Yes => After::Linger(active.lingering_limits()),
                     Linger::No => After::Close,
                 });
             }
-            conn.send_at_once();
             let core = &active.request.location().core;
+            conn.send_at_once(core);
             let timeout_ms = core.keepalive_timeout.timeout_ms;
             let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
             match rest_start {
@@ -317,6 +319,16 @@ impl<'c> Active<'c> {
                 Poll::Pending => conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut)),
             })
             .await?;
+        }
+    }
+
+    /// Has the kernel keep nothing of a connection that timed out, or that is closed without an answer, where
+    /// the location wants that (`reset_timedout_connection`).
+    fn reset_if_timed_out(&self, conn: &Conn) {
+        let is_unanswered = !self.output.head_sent() && matches!(self.output.status(), 408 | 444);
+        let is_timed_out = is_unanswered || matches!(self.output.failure(), Some(SendFailure::TimedOut));
+        if is_timed_out && *self.request.location().core.sending.reset_timedout_connection {
+            clearway_os::socket::reset_on_close(conn.socket.as_fd());
         }
     }
 

@@ -18,9 +18,6 @@ const QUIET: Duration = Duration::from_millis(25);
 /// Which exchange of a case to play, by number: set by the replay command that a failure prints.
 const ONLY: &str = "CLEARWAY_ONLY";
 
-/// Headers that say what a server can do, where Clearway can less so far: there are no ranges yet.
-const NOT_COMPARED: [&str; 1] = ["Accept-Ranges"];
-
 /// What is sent over one connection and what is to come back.
 #[derive(Clone, Debug)]
 pub struct Exchange {
@@ -123,6 +120,7 @@ impl Exchange {
 pub struct Case {
     config: Config,
     files: Vec<(String, Vec<u8>)>,
+    prepare: Option<fn(&std::path::Path)>,
     ready: Vec<String>,
     exchanges: Vec<Exchange>,
     logs: Logs,
@@ -151,13 +149,27 @@ impl Case {
     }
 
     fn with(config: Config) -> Self {
-        Self { config, files: Vec::new(), ready: Vec::new(), exchanges: Vec::new(), logs: Logs::Ignored }
+        Self {
+            config,
+            files: Vec::new(),
+            prepare: None,
+            ready: Vec::new(),
+            exchanges: Vec::new(),
+            logs: Logs::Ignored,
+        }
     }
 
     /// Adds a file, relative to the prefix, the same for both servers.
     #[must_use]
     pub fn file(mut self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         self.files.push((path.to_owned(), content.into()));
+        self
+    }
+
+    /// See [`Setup::prepared`].
+    #[must_use]
+    pub fn prepared(mut self, prepare: fn(&std::path::Path)) -> Self {
+        self.prepare = Some(prepare);
         self
     }
 
@@ -245,6 +257,9 @@ impl Case {
         };
         for (path, content) in &self.files {
             setup = setup.file(path, content.clone());
+        }
+        if let Some(prepare) = self.prepare {
+            setup = setup.prepared(prepare);
         }
         self.ready.iter().fold(setup, |setup, listen| setup.ready_at(listen))
     }
@@ -341,7 +356,6 @@ fn canonical(response: &Response, answer: Answer, server: &Server) -> String {
     let mut headers: Vec<String> = response
         .headers
         .iter()
-        .filter(|(name, _)| !NOT_COMPARED.contains(&name.as_str()))
         .map(|(name, value)| {
             let value = match name.to_ascii_lowercase().as_str() {
                 "date" if is_date(value) => "(now)".to_owned(),
@@ -363,13 +377,29 @@ fn canonical(response: &Response, answer: Answer, server: &Server) -> String {
     format!("{} {} {}\n{}\n{body}\n", response.version, response.status, response.reason, headers.concat())
 }
 
-/// Takes out what differs from server to server: name and version, ports, directory.
+/// Takes out what differs from server to server: name and version, ports, directory, and the boundary
+/// between parts.
 fn neutral(text: &str, server: &Server) -> String {
     let mut out = server.with_keys(text);
+    if let Some(boundary) = boundary(&out).map(str::to_owned) {
+        out = out.replace(&boundary, "BOUNDARY");
+    }
     while let Some((at, length)) = product(&out) {
         out.replace_range(at..at + length, "PRODUCT");
     }
     out
+}
+
+/// The twenty digits that nginx separates parts with.
+fn boundary(text: &str) -> Option<&str> {
+    const DIGITS: usize = 20;
+    let digits = |at: &usize| {
+        text.as_bytes().get(*at..at + DIGITS).is_some_and(|part| part.iter().all(u8::is_ascii_digit))
+    };
+    let at = ["--", "boundary="]
+        .iter()
+        .find_map(|before| text.match_indices(before).map(|(at, before)| at + before.len()).find(digits))?;
+    Some(&text[at..at + DIGITS])
 }
 
 fn product_length(text: &str) -> usize {
@@ -456,6 +486,14 @@ mod tests {
         let early = "nginx: [emerg] unknown directive \"x\" in F:1";
         let late = "2025/11/21 14:00:00 [emerg] 12#12: unknown directive \"x\" in F:1";
         assert_eq!(strip_time(early), strip_time(late));
+    }
+
+    #[test]
+    fn boundaries_are_found() {
+        let digits = "01234567890123456789";
+        assert_eq!(boundary(&format!("multipart/byteranges; boundary={digits}")), Some(digits));
+        assert_eq!(boundary(&format!("--x\r\n--{digits}--")), Some(digits));
+        assert_eq!(boundary("--0123456789"), None);
     }
 
     #[test]

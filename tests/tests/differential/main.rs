@@ -20,3 +20,4 @@ mod map;
 mod returns;
 mod rewrite;
 mod server_name;
+mod static_files;
