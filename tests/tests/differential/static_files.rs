@@ -29,7 +29,8 @@ const SITE: &str = "
         location /one/ { alias %%PREFIX%%/site/; max_ranges 1; }
         location /three/ { alias %%PREFIX%%/site/; max_ranges 3; }
         location /untyped/ { alias %%PREFIX%%/site/; types { } default_type \"\"; }
-        location /added/ { alias %%PREFIX%%/site/; add_header X-Once once; add_header X-Always always always; }
+        location /added/ { alias %%PREFIX%%/site/; add_header X-Once once;
+            add_header X-Always always always; }
         location /page/ { alias %%PREFIX%%/site/; error_page 412 416 /error.html; }
         location /named/ { alias %%PREFIX%%/site/; error_page 412 416 =200 /error.html; }
         location /before/ { alias %%PREFIX%%/site/; if_modified_since before; }
