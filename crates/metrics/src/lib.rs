@@ -1,54 +1,16 @@
-//! Counters declared as documents: name, unit and prose stand where the counter is defined, and the
-//! status API and the generated reference read them from there. Any thread may count.
+//! What is counted, declared as documents: name, unit and prose stand where the number is defined; the
+//! `status` handler and the generated reference read them from there. Any thread may count and read.
+//!
+//! Counting takes no lock and reads no clock. Numbers that loops count all the time lie apart for each
+//! loop ([`PerLoop`]), so that no two processors write the same cache line.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counter;
+mod family;
+mod histogram;
+mod per_loop;
 
-/// A number that only grows, for events that are rare enough to share one cache line.
-#[derive(Debug)]
-pub struct Counter {
-    /// The metric's name, in Prometheus form without prefix, such as `handovers_total`.
-    pub name: &'static str,
-    /// What one step of the value is, such as `hand-overs` or `bytes`.
-    pub unit: &'static str,
-    /// What it means when this grows, in one or two sentences for an operator.
-    pub help: &'static str,
-    value: AtomicU64,
-}
-
-impl Counter {
-    /// Declares a counter; use it for a `static`.
-    #[must_use]
-    pub const fn new(name: &'static str, unit: &'static str, help: &'static str) -> Self {
-        Self { name, unit, help, value: AtomicU64::new(0) }
-    }
-
-    /// Counts one event.
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Counts several at once.
-    pub fn add(&self, n: u64) {
-        self.value.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// What has been counted since the process started.
-    #[must_use]
-    pub fn value(&self) -> u64 {
-        self.value.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts() {
-        static SEEN: Counter = Counter::new("seen_total", "things", "Things that were seen.");
-        SEEN.increment();
-        SEEN.add(2);
-        assert_eq!(SEEN.value(), 3);
-    }
-}
+pub use counter::{Counter, count_alone};
+pub use family::{Family, Kind, Label, Labels, Next, Put, Value};
+pub use histogram::{BUCKETS, Durations, Histogram, bound_us};
+pub use per_loop::{LOOPS_MAX, PerLoop};

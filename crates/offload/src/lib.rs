@@ -9,6 +9,7 @@ mod bell;
 mod cell;
 pub mod file;
 pub mod files;
+pub mod metrics;
 #[cfg(all(test, loom))]
 mod models;
 mod pool;
@@ -17,7 +18,6 @@ mod service;
 mod sync;
 mod task;
 pub mod temp_file;
-mod times;
 
 use std::marker::PhantomData;
 
@@ -27,7 +27,6 @@ pub use pool::{OVERFLOWS, PANICS, START_FAILURES};
 pub use ring::Ring;
 pub use service::{Service, Stop};
 pub use task::{Error, Task};
-pub use times::{BUCKETS, Histogram};
 
 /// Proof that the code runs on a thread that may block. Lent to jobs and services, which cannot take
 /// it to another thread.

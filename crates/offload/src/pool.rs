@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Sink};
-use clearway_metrics::Counter;
+use clearway_metrics::{Counter, Durations, Histogram};
 use clearway_os::clock;
 
 use crate::Blocking;
@@ -26,7 +26,6 @@ use crate::bell::Bell;
 use crate::ring::Ring;
 use crate::sync::{AtomicBool, AtomicUsize, Futex, Ordering, fence};
 use crate::task::{self, Error, Ran, Run, Task};
-use crate::times::{Histogram, Times};
 
 /// Threads of a pool that does not say (`thread_pool default`).
 pub const THREADS_DEFAULT: u32 = 32;
@@ -85,9 +84,9 @@ impl PoolConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// How long jobs waited for a thread, those included that nobody wanted any more.
-    pub queue_wait: Histogram,
+    pub queue_wait: Durations,
     /// How long jobs took that were run.
-    pub service: Histogram,
+    pub service: Durations,
     /// Jobs that were refused because `max_queue` tasks were waiting.
     pub overflows: u64,
     /// Jobs that wait or run, now.
@@ -196,8 +195,8 @@ pub(crate) struct Shared {
     /// Rule 5.
     pending: AtomicUsize,
     pending_max: usize,
-    queue_wait: Times,
-    service: Times,
+    queue_wait: Histogram,
+    service: Histogram,
     overflows: AtomicU64,
     closed: AtomicBool,
     /// Threads started and not ended.
@@ -224,8 +223,8 @@ impl Shared {
             queue: Ring::new(pending_max),
             pending: AtomicUsize::new(0),
             pending_max,
-            queue_wait: Times::new(),
-            service: Times::new(),
+            queue_wait: Histogram::new(),
+            service: Histogram::new(),
             overflows: AtomicU64::new(0),
             bell: Bell::new(),
             closed: AtomicBool::new(false),

@@ -34,8 +34,9 @@ use recent::{Hasher, Names, Ranges};
 
 pub use fetch::{COPIES_CUT, Fetched, Held, Warmed};
 pub use opened::Opened;
-pub use tally::{Guess, Operation, Tally, tallies};
+pub use tally::{Guess, OPERATIONS_TOTAL, Operation, WRONG_GUESSES_TOTAL};
 use tally::{Outcome, tell};
+pub use tally::{put_operations, put_wrong_guesses};
 pub use warmth::Learned;
 
 /// A name that was found this lately is found again without a disk, ms.

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clearway_metrics::{Family, Kind, Label, Put, Value};
 use clearway_os::clock;
 
 /// Processors that count apart; more of them share.
@@ -36,49 +37,39 @@ pub(super) enum Outcome {
     WrongGuess,
 }
 
-/// A counter with its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally {
-    /// The metric's name, as of [`clearway_metrics::Counter`].
-    pub name: &'static str,
-    /// What one step of the value is.
-    pub unit: &'static str,
-    /// What it means when this grows.
-    pub help: &'static str,
-    /// What has been counted since the process started.
-    pub value: u64,
-}
+const OPERATION: Label = Label {
+    name: "operation",
+    help: "`open` and `stat` of a name, `read` of a part of a file (which may be to send it).",
+};
 
-/// Names in the order of [`Operation`] and [`Outcome`].
-const NAMES: [[&str; OUTCOMES]; OPERATIONS] = [
-    [
-        "files_open_inline_total",
-        "files_open_cold_total",
-        "files_open_offloaded_total",
-        "files_open_wrong_guesses_total",
-    ],
-    [
-        "files_stat_inline_total",
-        "files_stat_cold_total",
-        "files_stat_offloaded_total",
-        "files_stat_wrong_guesses_total",
-    ],
-    [
-        "files_read_inline_total",
-        "files_read_cold_total",
-        "files_read_offloaded_total",
-        "files_read_wrong_guesses_total",
-    ],
-];
-const UNITS: [&str; OPERATIONS] = ["files", "names", "reads"];
-const HELPS: [&str; OUTCOMES] = [
-    "Done on the loop, since it was in memory.",
-    "Not in memory: the loop asked the kernel and gave it to a thread pool.",
-    "Given to a thread pool without asking: the file system cannot tell, is slow by nature, has many \
-     reads under way, or the same response was cold before.",
-    "Done on the loop where it may have waited: a file turned out to be on a slow file system, or what \
-     should have been in memory took 10 ms or more (also because the processor was busy with others).",
-];
+/// What was done with files.
+pub static OPERATIONS_TOTAL: Family = Family::new(
+    Kind::Counter,
+    "file_operations_total",
+    "operations",
+    "What requests wanted of files. What is `cold` or `offloaded` waited for a thread pool.",
+)
+.by(&[
+    OPERATION,
+    Label {
+        name: "outcome",
+        help: "`inline`: done on the loop, since it was in memory. `cold`: not in memory; the loop asked the \
+               kernel and gave it to a thread pool. `offloaded`: given to a thread pool without asking, as \
+               the file system cannot tell, is slow by nature, has many reads under way, or the same \
+               response was cold before.",
+    },
+]);
+
+/// What was done on loops and should not have been.
+pub static WRONG_GUESSES_TOTAL: Family = Family::new(
+    Kind::Counter,
+    "file_wrong_guesses_total",
+    "operations",
+    "Operations that were done on a loop where they may have waited: a file turned out to be on a slow file \
+     system, or what should have been in memory took 10 ms or more (also because the processor was busy \
+     with others).",
+)
+.by(&[OPERATION]);
 
 #[repr(align(128))]
 struct Shard([[AtomicU64; OUTCOMES]; OPERATIONS]);
@@ -86,23 +77,47 @@ struct Shard([[AtomicU64; OUTCOMES]; OPERATIONS]);
 static SHARED: [Shard; SHARDS] =
     [const { Shard([const { [const { AtomicU64::new(0) }; OUTCOMES] }; OPERATIONS]) }; SHARDS];
 
+impl Operation {
+    const ALL: [Self; OPERATIONS] = [Self::Open, Self::Stat, Self::Read];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Stat => "stat",
+            Self::Read => "read",
+        }
+    }
+}
+
 /// Counts one operation.
 pub(super) fn tell(operation: Operation, outcome: Outcome) {
     let shard = &SHARED[rustix::thread::sched_getcpu() % SHARDS];
     shard.0[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// All that is counted here.
-pub fn tallies() -> impl Iterator<Item = Tally> {
-    (0..OPERATIONS * OUTCOMES).map(|at| {
-        let (operation, outcome) = (at / OUTCOMES, at % OUTCOMES);
-        Tally {
-            name: NAMES[operation][outcome],
-            unit: UNITS[operation],
-            help: HELPS[outcome],
-            value: SHARED.iter().map(|shard| shard.0[operation][outcome].load(Ordering::Relaxed)).sum(),
+/// Gives the values of [`OPERATIONS_TOTAL`].
+pub fn put_operations(put: &mut Put<'_>) {
+    let outcomes = [(Outcome::Inline, "inline"), (Outcome::Cold, "cold"), (Outcome::Offloaded, "offloaded")];
+    for operation in Operation::ALL {
+        for (outcome, name) in outcomes {
+            let labels = [("operation", operation.as_str()), ("outcome", name)];
+            put(&labels, Value::Number(value(operation, outcome)));
         }
-    })
+    }
+}
+
+/// Gives the values of [`WRONG_GUESSES_TOTAL`].
+pub fn put_wrong_guesses(put: &mut Put<'_>) {
+    for operation in Operation::ALL {
+        let labels = [("operation", operation.as_str())];
+        put(&labels, Value::Number(value(operation, Outcome::WrongGuess)));
+    }
+}
+
+/// What has been counted since the process started.
+pub(super) fn value(operation: Operation, outcome: Outcome) -> u64 {
+    let count = |shard: &Shard| shard.0[operation as usize][outcome as usize].load(Ordering::Relaxed);
+    SHARED.iter().map(count).sum()
 }
 
 /// Counts a wrong guess if something that should not wait takes long, from here to the end of the
@@ -140,22 +155,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operation_and_outcome_has_a_counter() {
-        let value = || tallies().find(|tally| tally.name == "files_stat_cold_total").unwrap().value;
-        let before = value();
+    fn each_operation_and_outcome_has_a_value() {
+        let before = value(Operation::Stat, Outcome::Cold);
         tell(Operation::Stat, Outcome::Cold);
-        assert!(value() > before);
-        let names: std::collections::BTreeSet<_> = tallies().map(|tally| tally.name).collect();
+        assert!(value(Operation::Stat, Outcome::Cold) > before);
+        let mut names = std::collections::BTreeSet::new();
+        put_operations(&mut |labels, _| {
+            names.insert(format!("{labels:?}"));
+        });
+        put_wrong_guesses(&mut |labels, _| {
+            names.insert(format!("{labels:?}"));
+        });
         assert_eq!(names.len(), OPERATIONS * OUTCOMES);
     }
 
     #[test]
     fn what_takes_long_was_a_wrong_guess() {
-        let value = || tallies().find(|tally| tally.name == "files_read_wrong_guesses_total").unwrap().value;
-        let before = value();
+        let before = value(Operation::Read, Outcome::WrongGuess);
         let guess = Guess::new(Operation::Read);
         while !is_late(guess.since_ms) {}
         drop(guess);
-        assert!(value() > before);
+        assert!(value(Operation::Read, Outcome::WrongGuess) > before);
     }
 }

@@ -1,0 +1,90 @@
+//! What a metric is, and how its values are handed to who shows them.
+
+use crate::histogram::Durations;
+
+/// How a metric's values behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows, from 0 at the start of the process; its name ends in `_total`.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// Durations in the buckets of [`crate::Histogram`]; its name ends in `_seconds`.
+    Histogram,
+}
+
+impl Kind {
+    /// As Prometheus calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What tells the values of a metric apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Such as `loop`.
+    pub name: &'static str,
+    /// What its values are.
+    pub help: &'static str,
+}
+
+/// A metric as it is declared. Always in a `static`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// How its values behave.
+    pub kind: Kind,
+    /// Its name in Prometheus form without prefix, such as `handovers_total`.
+    pub name: &'static str,
+    /// What one step of the value is, such as `hand-overs` or `seconds`.
+    pub unit: &'static str,
+    /// What it means, in one or two sentences for an operator.
+    pub help: &'static str,
+    /// What tells its values apart; none where there is one value.
+    pub labels: &'static [Label],
+}
+
+impl Family {
+    /// A metric of one value.
+    #[must_use]
+    pub const fn new(kind: Kind, name: &'static str, unit: &'static str, help: &'static str) -> Self {
+        Self { kind, name, unit, help, labels: &[] }
+    }
+
+    /// The same with a value for each combination of these labels.
+    #[must_use]
+    pub const fn by(self, labels: &'static [Label]) -> Self {
+        Self { labels, ..self }
+    }
+}
+
+/// A value of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Of a counter or gauge, in its unit.
+    Number(u64),
+    /// Of a gauge in seconds.
+    Milliseconds(u64),
+    /// Of a histogram.
+    Durations(&'a Durations),
+}
+
+/// Names and values of labels, in the order of the declaration.
+pub type Labels<'a> = [(&'a str, &'a str)];
+
+/// Takes the values of a metric.
+pub type Put<'a> = dyn FnMut(&Labels<'_>, Value<'_>) + 'a;
+
+/// Whether a metric has more values than those that were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask for the next part.
+    More,
+    /// That was all.
+    Over,
+}
