@@ -17,6 +17,7 @@ pub mod open;
 pub mod page_cache;
 pub mod poll;
 pub mod process;
+pub mod sampling;
 pub mod shared_memory;
 pub mod signal;
 pub mod socket;

@@ -7,7 +7,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use clearway_base::log::Level;
-use clearway_os::{futex, signal, thread};
+use clearway_os::{futex, sampling, signal, thread};
 
 use crate::event_loop::Exit;
 use crate::metrics;
@@ -37,12 +37,18 @@ pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<(
     }
     spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
     if let Some(period) = shared.handover_after {
-        spawn("watchdog", SMALL_STACK, move || {
-            shared.raise(thread::current());
-            watchdog::run(shared, period);
-        })?;
+        start_watchdog(shared, period)?;
     }
     Ok(())
+}
+
+/// # Errors
+/// When the thread is refused.
+pub(crate) fn start_watchdog(shared: &'static Shared, period: Duration) -> io::Result<()> {
+    spawn("watchdog", SMALL_STACK, move || {
+        shared.raise(thread::current());
+        watchdog::run(shared, period);
+    })
 }
 
 /// How priorities can be lowered *and* restored: tried out on a thread that is thrown away.
@@ -87,6 +93,9 @@ fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
 fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     let carrier = &shared.carriers[me];
     let tid = thread::current();
+    // The address of a local: what lies beyond it on the stack is the start of a thread.
+    carrier.away.stands_on((&raw const tid).addr());
+    sampling::allow();
     shared.raise(tid);
     carrier.tid.store(tid, Ordering::Relaxed);
     if birth == Birth::Spare {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
+use crate::observer::{Lender, Sight};
 use crate::ready::Ring;
 use crate::remote::Remote;
 use crate::shared::{Lent, Shared, Waiting};
@@ -212,7 +213,8 @@ impl Loop {
                 return self.postpone(unsafe { Queued::new(task) }, lease);
             }
         } else if chaos {
-            shared.lend(&self.remote, *lease, shared.kept);
+            let sight = Sight::now(shared.carriers[me].tid.load(Ordering::Relaxed));
+            shared.lend(&self.remote, *lease, shared.kept, (Lender::Itself, sight));
         }
         // SAFETY: the reference is handed on.
         let outcome = unsafe { task::poll(task) };

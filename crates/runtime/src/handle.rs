@@ -10,10 +10,12 @@ use std::time::Duration;
 use crate::carriers;
 use crate::event_loop::Loop;
 use crate::identities::Identities;
+use crate::observer::{self, Account, Observer};
 use crate::shared::{Config, Shared};
 use crate::suspects::Tag;
 use crate::task;
 use crate::timer::Handle;
+use crate::watchdog;
 use crate::word::CARRIERS_MAX;
 
 /// How long the loops have for the tasks of one page that were woken together.
@@ -86,6 +88,18 @@ impl Runtime {
         Identities::start(self.len()).map(Arc::new)
     }
 
+    /// Shows the polls that do not come back to `observer`, from now on and for good; the first one stays.
+    ///
+    /// # Errors
+    /// Where loops are not handed over the watchdog starts here: when its thread is refused.
+    pub fn observe(self, observer: Arc<dyn Observer>) -> io::Result<()> {
+        let is_first = self.0.observer.set(observer).is_ok();
+        if is_first && self.0.handover_after.is_none() {
+            return carriers::start_watchdog(self.0, watchdog::PERIOD_WITHOUT_HANDOVER);
+        }
+        Ok(())
+    }
+
     /// Wakes every task that waits for a socket or listener, so that it looks at what was changed before
     /// this call. A task that is about to wait and looks after it has registered misses nothing.
     ///
@@ -117,6 +131,17 @@ impl LoopRef {
     /// Starts a task; this loop is its home for life. `tag` is what its first poll does.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
         task::spawn(&self.0.remote, tag.0, future);
+    }
+
+    /// Has the poll that calls this give an account of itself if it was seen stuck and an observer asks.
+    /// Otherwise this is one load. To be called by tasks of this loop behind what may have held it, while
+    /// they still know what they did.
+    #[inline]
+    pub fn account(self, describe: impl FnOnce() -> Account) {
+        let shared = self.0.remote.shared;
+        if shared.asked.load(Ordering::Relaxed) != 0 {
+            observer::give_account(shared, describe);
+        }
     }
 
     /// Milliseconds of the monotonic clock, read once per turn of the loop.

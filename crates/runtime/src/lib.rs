@@ -32,6 +32,8 @@ mod handle;
 #[cfg(not(loom))]
 mod identities;
 #[cfg(not(loom))]
+mod observer;
+#[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
 mod slots;
@@ -47,6 +49,7 @@ pub use crate::{
     coop::{enter, poll_enter, yield_now},
     handle::{LoopRef, Runtime, TASK_OVERHEAD, Timer},
     identities::Identities,
+    observer::{Account, Observer, PollId, StuckPoll, Wish},
     shared::Config,
     slots::SLOTS_MAX,
     socket::{Listener, Socket, Woken},

@@ -14,6 +14,7 @@ use crossbeam_queue::SegQueue;
 use crate::demotion::Demotion;
 use crate::event_loop::Loop;
 use crate::metrics;
+use crate::observer::{Away, Lender, Observer, Sight};
 use crate::remote::Remote;
 use crate::spares::Spares;
 use crate::suspects::{Manner, Suspects, Tag};
@@ -55,10 +56,15 @@ pub(crate) struct Carrier {
     pub(crate) demotion: Demotion,
     /// Its CPU clock when the watchdog first saw it detached; the watchdog only. 0: not seen yet.
     pub(crate) cpu_seen_ns: AtomicU64,
+    /// What an observer is shown of it.
+    pub(crate) away: Away,
     /// When it gave its loop away itself, and for which tag; the carrier only. 0: it did not.
     detached_ns: AtomicU64,
     detached_tag: AtomicU32,
 }
+
+/// Who lends a loop, and when the poll that holds it was seen first.
+pub(crate) type By = (Lender, Sight);
 
 /// What waits for a spare that suspects may have.
 pub(crate) enum Waiting {
@@ -76,6 +82,9 @@ pub(crate) struct Shared {
     pub(crate) loops: OnceLock<Box<[&'static Loop]>>,
     pub(crate) handover_after: Option<Duration>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) observer: OnceLock<Arc<dyn Observer>>,
+    /// Stuck polls whose accounts are asked for, about (observer.rs).
+    pub(crate) asked: AtomicU32,
     /// Carriers started so far.
     pub(crate) started: AtomicU32,
     /// Detached carriers at the moment, about.
@@ -176,6 +185,7 @@ impl Carrier {
             tag: AtomicU32::new(0),
             demotion: Demotion::new(),
             cpu_seen_ns: AtomicU64::new(0),
+            away: Away::new(),
             detached_ns: AtomicU64::new(0),
             detached_tag: AtomicU32::new(0),
         }
@@ -214,6 +224,8 @@ impl Shared {
             loops: OnceLock::new(),
             handover_after: config.handover_after,
             sink: Arc::clone(&config.sink),
+            observer: OnceLock::new(),
+            asked: AtomicU32::new(0),
             started: AtomicU32::new(0),
             detached: AtomicU32::new(0),
             kept: (config.handover_carriers / 4).min(config.loops.max(2)),
@@ -250,9 +262,10 @@ impl Shared {
 
     /// Rule 4 of word.rs: gives the loop, seen in POLL, to a spare if more than `keep` are there.
     /// `from` is the carrier that polls. `false`: no spare, or the loop has moved on.
-    pub(crate) fn lend(&self, remote: &Remote, seen: Lease, keep: usize) -> Lent {
+    pub(crate) fn lend(&self, remote: &Remote, seen: Lease, keep: usize, (lender, sight): By) -> Lent {
         let Some(spare) = self.spares.pop(keep) else { return Lent::NoSpare };
         let from = &self.carriers[seen.carrier()];
+        from.away.leave(seen, remote.index, sight, lender);
         from.cpu_seen_ns.store(0, Ordering::Relaxed);
         from.demotion.stuck();
         self.detached.fetch_add(1, Ordering::Relaxed);
@@ -265,6 +278,7 @@ impl Shared {
                 Lent::Done
             }
             None => {
+                from.away.stay(seen, lender);
                 from.demotion.attached();
                 self.detached.fetch_sub(1, Ordering::Relaxed);
                 self.spares.push(spare);
@@ -276,7 +290,8 @@ impl Shared {
     /// The polling carrier gives its own loop away before it runs the suspect `tag`.
     pub(crate) fn lend_own(&self, remote: &Remote, lease: Lease, tag: Tag, manner: Manner) -> Lent {
         let me = &self.carriers[lease.carrier()];
-        let lent = self.lend(remote, lease, self.kept);
+        let sight = Sight::now(me.tid.load(Ordering::Relaxed));
+        let lent = self.lend(remote, lease, self.kept, (Lender::Itself, sight));
         if lent == Lent::Done {
             metrics::SUSPECTS_DETACHED.increment();
             me.detached_tag.store(tag.0, Ordering::Relaxed);
@@ -317,6 +332,7 @@ impl Shared {
         let carrier = &self.carriers[me];
         let tid = carrier.tid.load(Ordering::Relaxed);
         carrier.demotion.come_back(|| self.raise(tid));
+        carrier.away.come_back();
         self.detached.fetch_sub(1, Ordering::Relaxed);
         let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };

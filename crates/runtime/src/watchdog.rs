@@ -10,6 +10,7 @@ use clearway_os::{clock, futex, thread};
 
 use crate::event_loop::Loop;
 use crate::metrics;
+use crate::observer::{self, Lender, Sight};
 use crate::shared::{Carrier, Lent, Shared};
 use crate::suspects::{Manner, Tag};
 use crate::word::{Lease, Phase};
@@ -27,6 +28,9 @@ const ALERT_PERIODS: u32 = 20;
 /// How often it looks where the kernel has no membarrier(2), so that it cannot sleep for good.
 const QUIET_SLEEP: Duration = Duration::from_millis(20);
 
+/// How often it looks where loops are not handed over, and only an observer wants to know.
+pub(crate) const PERIOD_WITHOUT_HANDOVER: Duration = Duration::from_millis(5);
+
 /// What was seen of a loop.
 struct Watched {
     /// The word in POLL that was there the last time, if it was.
@@ -38,8 +42,10 @@ struct Watched {
 #[derive(Clone, Copy)]
 struct Seen {
     word: Lease,
-    /// The polling carrier's CPU clock at the first sight of this word.
-    first_cpu_ns: u64,
+    /// When it was seen first, and the polling carrier's CPU clock then.
+    sight: Sight,
+    /// Whether it was there at two looks.
+    is_old: bool,
     /// The clock at which the carrier was found to wait for a processor. As long as it stands
     /// still the carrier still does, since it would have to run to get anywhere else.
     waiting_cpu_ns: u64,
@@ -52,17 +58,25 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
     let mut watched: Vec<Watched> =
         shared.loops().iter().map(|_| Watched { seen: None, state: None }).collect();
     let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
+    let mut look_ns = clock::monotonic_ns();
     while !shared.stopping() {
         let polling = watched.iter().any(|watched| watched.seen.is_some());
         let periods = pace.next(polling);
         futex::wait(&shared.watchdog, 0, Some(period * periods));
         let handovers = metrics::HANDOVERS.value();
         let mut busy = false;
+        let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
         for (l, watched) in shared.loops().iter().zip(&mut watched) {
             let word = l.remote.word.load();
             busy |= word.phase() != Phase::Wait;
-            watched.seen = examine(shared, l, word, watched, period);
+            watched.seen = examine(shared, l, word, watched, (period, last_ns));
         }
+        observer::show(
+            shared,
+            watched.iter().enumerate().filter_map(|(index, watched)| {
+                watched.seen.filter(|seen| seen.is_old).map(|seen| (index, seen.word, seen.sight))
+            }),
+        );
         let detached = shared.detached.load(Ordering::Relaxed) > 0;
         demote_burners(shared, period);
         if pace.after(periods, busy || detached, detached || metrics::HANDOVERS.value() != handovers) {
@@ -100,24 +114,39 @@ impl Pace {
     }
 }
 
-/// Looks at one loop; lends it if its poll has been under way since the last look and really blocks.
-fn examine(shared: &Shared, l: &Loop, word: Lease, watched: &mut Watched, period: Duration) -> Option<Seen> {
+/// Looks at one loop; lends it if its poll has been under way since the last look, which was at `last_ns`,
+/// and really blocks.
+fn examine(
+    shared: &Shared,
+    l: &Loop,
+    word: Lease,
+    watched: &mut Watched,
+    (period, last_ns): (Duration, u64),
+) -> Option<Seen> {
     if word.phase() != Phase::Poll {
         return None;
     }
     let tid = shared.carriers[word.carrier()].tid.load(Ordering::Relaxed);
     let cpu_ns = thread::cpu_ns(tid)?;
     let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
-        return Some(Seen { word, first_cpu_ns: cpu_ns, waiting_cpu_ns: 0 });
+        // It began in this turn of its loop, and was not there at the last look.
+        let since_ns = last_ns.max(l.now_ms() * 1_000_000);
+        let sight = Sight { since_ns, seen_ns: clock::monotonic_ns(), cpu_ns };
+        return Some(Seen { word, sight, is_old: false, waiting_cpu_ns: 0 });
     };
-    if u128::from(cpu_ns.saturating_sub(seen.first_cpu_ns)) * 2 >= period.as_nanos() {
-        return take_over(shared, l, word, Manner::Burns).then_some(seen);
+    let seen = Seen { is_old: true, ..seen };
+    if shared.handover_after.is_none() {
+        return Some(seen);
+    }
+    let burnt_ns = cpu_ns.saturating_sub(seen.sight.cpu_ns);
+    if u128::from(burnt_ns) * 2 >= period.as_nanos() {
+        return take_over(shared, l, seen, Manner::Burns).then_some(seen);
     }
     if cpu_ns == seen.waiting_cpu_ns || watched.is_runnable(tid) {
         // It waits for a processor, as a spare would: lending the loop would not help it.
         return Some(Seen { waiting_cpu_ns: cpu_ns, ..seen });
     }
-    take_over(shared, l, word, Manner::Sleeps).then_some(seen)
+    take_over(shared, l, seen, Manner::Sleeps).then_some(seen)
 }
 
 impl Watched {
@@ -131,10 +160,11 @@ impl Watched {
 }
 
 /// Lends a loop that was seen in the same poll twice. `true`: there is no spare, look again.
-fn take_over(shared: &Shared, l: &Loop, word: Lease, manner: Manner) -> bool {
+fn take_over(shared: &Shared, l: &Loop, seen: Seen, manner: Manner) -> bool {
+    let word = seen.word;
     let carrier = &shared.carriers[word.carrier()];
     let tag = Tag(carrier.tag.load(Ordering::Relaxed));
-    match shared.lend(&l.remote, word, 0) {
+    match shared.lend(&l.remote, word, 0, (Lender::Watchdog, seen.sight)) {
         Lent::Done => {
             metrics::HANDOVERS.increment();
             shared.suspects.blame(tag, manner, clock::monotonic_ms());

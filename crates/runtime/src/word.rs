@@ -142,7 +142,8 @@ impl Word {
     /// Rule 6: RUN → WAIT, by the owner, who then looks at the queues once more.
     pub(crate) fn begin_wait(&self, lease: &mut Lease) {
         *lease = lease.next(Phase::Wait, lease.carrier());
-        self.0.store(lease.0, Ordering::Relaxed);
+        // Release, for who finds a poll's value gone and asks whether it was lent (observer.rs).
+        self.0.store(lease.0, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
