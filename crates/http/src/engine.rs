@@ -93,7 +93,7 @@ impl<'c> Active<'c> {
         match self.run_parts(conn, start).await {
             Flow::Done => self.output.take_refusal().map(Answer::Status),
             Flow::Answer(answer) => Some(answer),
-            Flow::Next => {
+            Flow::Next | Flow::Allowed => {
                 self.request.log(Level::Error, format_args!("no handler found"));
                 Some(Answer::Status(404))
             }
@@ -127,6 +127,21 @@ impl<'c> Active<'c> {
                 Err(status) => return Flow::Answer(Answer::Status(status)),
             }
         }
+        self.run_answer(conn).await
+    }
+
+    /// The phases behind the choice of a location.
+    async fn run_answer(&mut self, conn: &'c Conn) -> Flow {
+        let flow = self.run_part(conn, Part::Limits).await;
+        if !matches!(flow, Flow::Next) {
+            return flow;
+        }
+        if !self.request.location().phases.part(Part::Access).is_empty() {
+            let flow = self.run_access(conn).await;
+            if !matches!(flow, Flow::Next) {
+                return flow;
+            }
+        }
         self.run_part(conn, Part::Answer).await
     }
 
@@ -139,23 +154,35 @@ impl<'c> Active<'c> {
             let mut location = self.request.location();
             let mut left = location.phases.part(part);
             while let Some(index) = left.next() {
-                let PhaseEntry { handler, tag, order } = location.phases.entry(index);
-                let flow = match tag {
-                    Some(tag) => self.run_suspect(conn, handler, tag).await,
-                    None => match handler(self.exchange(conn)) {
-                        Step::Wait(wait) => settle(wait).await,
-                        step => Flow::of(step),
-                    },
-                };
-                if !matches!(flow, Flow::Next) {
+                let entry = location.phases.entry(index);
+                let flow = self.run_entry(conn, entry).await;
+                if !matches!(flow, Flow::Next | Flow::Allowed) {
                     return flow;
                 }
                 if !std::ptr::eq(location, self.request.location()) {
                     location = self.request.location();
-                    left = location.phases.part_behind(part, order);
+                    left = location.phases.part_behind(part, entry.order);
                 }
             }
             Flow::Next
+        }
+    }
+
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    pub(crate) fn run_entry(
+        &mut self,
+        conn: &'c Conn,
+        entry: PhaseEntry,
+    ) -> impl Future<Output = Flow> + Send {
+        async move {
+            let PhaseEntry { handler, tag, .. } = entry;
+            match tag {
+                Some(tag) => self.run_suspect(conn, handler, tag).await,
+                None => match handler(self.exchange(conn)) {
+                    Step::Wait(wait) => settle(wait).await,
+                    step => Flow::of(step),
+                },
+            }
         }
     }
 
@@ -180,7 +207,7 @@ impl<'c> Active<'c> {
         }
     }
 
-    fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
+    pub(crate) fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
         let timeout_ms = *self.request.conf(&BODY_CONF).timeout_ms;
         Exchange {
             body: Body { state: &mut self.body, conn, timeout_ms },
@@ -214,8 +241,10 @@ impl<'c> Active<'c> {
 }
 
 /// What comes after a handler.
-enum Flow {
+pub(crate) enum Flow {
     Next,
+    /// The next one, and what that means is for the access phase to say.
+    Allowed,
     Done,
     Answer(Answer),
 }
@@ -225,6 +254,7 @@ impl Flow {
     fn of(step: Step<'_>) -> Self {
         match step {
             Step::Declined => Self::Next,
+            Step::Allowed => Self::Allowed,
             Step::Done => Self::Done,
             Step::Respond(answer) => Self::Answer(answer),
             Step::Wait(_) => unreachable!("who calls a handler waits for it"),

@@ -6,6 +6,7 @@
 //! but where a handler says so.
 #![forbid(unsafe_code)]
 
+mod access;
 mod body;
 mod body_directives;
 mod body_file;
@@ -49,6 +50,7 @@ mod values;
 mod variables;
 mod wire;
 
+pub use access::Satisfy;
 pub use body::{Body, BodyError};
 pub use body_file::TempFile;
 pub use body_store::{Store, StoredBody};

@@ -15,6 +15,7 @@ use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, T
 use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
 
+use crate::access::ACCESS;
 use crate::body_directives::BODY;
 use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
 use crate::head_directives::HEAD;
@@ -80,7 +81,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let own = [&CORE, &SENDING, &BODY, &HEAD];
+        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS];
         let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
@@ -406,11 +407,28 @@ impl Load {
         directive: &Directive,
         context: Contexts,
     ) -> Result<LocationId, Error> {
+        Self::read_unnamed(scope, directive, context, Nesting::If)
+    }
+
+    /// Executes the block of a `limit_except` in the location being read.
+    pub(crate) fn read_limit_except(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+    ) -> Result<LocationId, Error> {
+        Self::read_unnamed(scope, directive, context::LIMIT_EXCEPT, Nesting::Level)
+    }
+
+    fn read_unnamed(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+        context: Contexts,
+        nesting: Nesting,
+    ) -> Result<LocationId, Error> {
         let load = &mut *scope.conf;
         let outer = load.location;
         let (name, form) = (load.locations[outer].name.clone(), load.locations[outer].form);
         let inner = load.begin_location(outer, name, form, directive);
-        load.locations[inner].nesting = Nesting::If;
+        load.locations[inner].nesting = nesting;
         load.location = inner;
         scope.block(directive, context)?;
         scope.conf.location = outer;

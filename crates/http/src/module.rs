@@ -66,6 +66,8 @@ pub mod context {
     pub const SERVER_IF: Contexts = Contexts::bit(11);
     /// In an `if` of a `location`.
     pub const LOCATION_IF: Contexts = Contexts::bit(12);
+    /// In `limit_except`.
+    pub const LIMIT_EXCEPT: Contexts = Contexts::bit(13);
     /// Anywhere in `http`, but not in `if`.
     pub const ALL: Contexts = HTTP.or(SERVER).or(LOCATION);
 }

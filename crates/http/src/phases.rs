@@ -66,6 +66,8 @@ pub type Wait<'a> = Pin<Box<dyn Future<Output = Step<'static>> + Send + 'a>>;
 pub enum Step<'a> {
     /// It has nothing to say; the next one is asked.
     Declined,
+    /// In the access phase: the client may, as far as this handler goes (`satisfy`). Else as `Declined`.
+    Allowed,
     /// It has pushed the response.
     Done,
     /// The engine answers so.
@@ -153,6 +155,10 @@ pub(crate) enum Part {
     Server,
     /// Which may send the request to another location.
     Rewrite,
+    /// Before anybody asks who may.
+    Limits,
+    /// Who may.
+    Access,
     /// Up to the response.
     Answer,
     /// The end.
@@ -163,8 +169,8 @@ pub(crate) enum Part {
 #[derive(Default)]
 pub(crate) struct PhaseList {
     entries: Box<[PhaseEntry]>,
-    /// Where the handlers of `Rewrite`, `Answer` and `Log` begin.
-    starts: [usize; 3],
+    /// Where the handlers of all parts but the first begin.
+    starts: [usize; 5],
 }
 
 /// The handlers of all modules in the order in which they run.
@@ -186,15 +192,18 @@ impl PhaseList {
             })
             .unzip();
         let start_of = |first| phases.partition_point(|&phase| phase < first);
-        let starts = [Phase::Rewrite, Phase::PreAccess, Phase::Log].map(start_of);
+        let starts = [Phase::Rewrite, Phase::PreAccess, Phase::Access, Phase::PreContent, Phase::Log];
+        let starts = starts.map(start_of);
         Self { entries: entries.into(), starts }
     }
 
     pub(crate) fn part(&self, part: Part) -> Range<usize> {
-        let [rewrite, answer, log] = self.starts;
+        let [rewrite, limits, access, answer, log] = self.starts;
         match part {
             Part::Server => 0..rewrite,
-            Part::Rewrite => rewrite..answer,
+            Part::Rewrite => rewrite..limits,
+            Part::Limits => limits..access,
+            Part::Access => access..answer,
             Part::Answer => answer..log,
             Part::Log => log..self.entries.len(),
         }

@@ -62,6 +62,8 @@ fn close(output: &mut OutputState<'_>, status: u16) -> Onward {
 impl<'c> Request<'c> {
     /// Takes the settings of a location into account that hold for the whole connection.
     pub(crate) fn enter_location(&mut self, location: &'c Location) {
+        let limited = location.core.limit_except.filter(|limit| limit.holds_for(self.method));
+        let location = limited.map_or(location, |limit| self.snapshot.location(limit.location));
         self.node_mut().location = location;
         if self.keep_alive == KeepAlive::Yes && !self.may_keep_alive(location) {
             self.keep_alive = KeepAlive::No;

@@ -8,6 +8,7 @@ use clearway_base::log::Sink;
 use clearway_h1::ChunkedEncoding;
 use clearway_log::UtcOffset;
 
+use crate::access::LimitExcept;
 use crate::levels::{Conf, ConfKey, Confs};
 use crate::listen::Socket;
 use crate::locations;
@@ -273,6 +274,8 @@ pub struct CoreLocation {
     pub(crate) chunked_encoding: Setting<ChunkedEncoding>,
     /// Whether the location is for internal requests only.
     pub(crate) access: LocationAccess,
+    /// Not inherited.
+    pub(crate) limit_except: Option<LimitExcept>,
     default_root: Value,
     pub(crate) error_pages: Setting<Vec<ErrorPage>>,
     /// All of them get every line.
@@ -312,6 +315,7 @@ impl CoreLocation {
             redirect_port: Setting::new(RedirectPort::Shown),
             chunked_encoding: Setting::new(ChunkedEncoding::On),
             access: LocationAccess::All,
+            limit_except: None,
             error_pages: Setting::default(),
             error_log: Setting::default(),
             log_not_found: Setting::new(true),
