@@ -23,6 +23,8 @@ use crate::wire::{SendFailure, Wire};
 
 /// What one response may send before others of the loop have their turn, bytes.
 const TURN_BYTES: u64 = 2 << 20;
+/// What is sent of a body while a filter is still busy with the rest, bytes.
+const BUSY_SEND_BYTES: usize = 16 * 1024;
 
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +52,31 @@ pub trait BodyFilter: Send {
 
     /// Takes a chunk and passes on what is ready; it may hold data back until more comes, but with
     /// `Mark::Flush` it passes on everything, and with `Mark::Last` everything and the mark.
+    /// What would keep the loop for long it puts off (`is_busy`).
     fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>);
+
+    /// Whether it has put work off. It keeps then what is pushed to it meanwhile, and is resumed when others
+    /// of the loop have had their turn and the socket has taken what was made before.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what it has put off, for a fraction of a millisecond.
+    fn resume(&mut self, _: &mut Next<'_, '_>) {}
+
+    /// What it has made of what, if it compresses.
+    fn compression(&self) -> Option<Compression> {
+        None
+    }
+}
+
+/// What a compressed body came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// Bytes that were to be compressed.
+    pub taken_bytes: u64,
+    /// Bytes that came out.
+    pub made_bytes: u64,
 }
 
 /// Looks at a response before its head is sent, may change the head, and may add a body filter.
@@ -121,6 +147,15 @@ pub(crate) struct OutputState<'c> {
     unusual: Option<Box<Unusual>>,
     urgency: Urgency,
     trailers: Option<Box<TrailerState<'c>>>,
+    source: Source,
+}
+
+/// Whether the handler has more to push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Open,
+    /// It has pushed the end, which filters may not have come to yet.
+    Ended,
 }
 
 /// What follows the body.
@@ -238,6 +273,7 @@ impl<'c> OutputState<'c> {
             unusual: None,
             urgency: Urgency::Postponed,
             trailers: None,
+            source: Source::Open,
         }
     }
 
@@ -325,23 +361,56 @@ impl<'c> OutputState<'c> {
     }
 
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
+        if self.source == Source::Ended {
+            return Pushed::Sent;
+        }
         self.send_head(request);
         if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() && !self.wire.has_sent_files() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
             self.wire.use_pool(request.file_pool());
         }
         if mark == Mark::Last {
-            self.make_trailers(request);
+            self.end_source(request);
         }
         self.push(0, chunk, mark);
-        if self.wire.is_full() { Pushed::Full } else { Pushed::Sent }
+        if self.wire.is_full() || self.is_busy() { Pushed::Full } else { Pushed::Sent }
     }
 
     /// Marks the response as complete if its handler has not.
     pub(crate) fn finish(&mut self, request: &Request<'c>) {
-        self.send_head(request);
+        if self.source == Source::Open {
+            self.send_head(request);
+            self.end_source(request);
+            self.push(0, Chunk::EMPTY, Mark::Last);
+        }
+    }
+
+    fn end_source(&mut self, request: &Request<'c>) {
+        if !self.is_refused() {
+            self.source = Source::Ended;
+        }
         self.make_trailers(request);
-        self.push(0, Chunk::EMPTY, Mark::Last);
+    }
+
+    /// Whether a filter has put work off.
+    fn is_busy(&self) -> bool {
+        self.filters.iter().flatten().any(|filter| filter.is_busy())
+    }
+
+    /// What the filter that compresses the body has made of it.
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        self.filters.iter().flatten().find_map(|filter| filter.compression())
+    }
+
+    /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
+    /// yet.
+    fn resume(&mut self) {
+        let is_busy =
+            |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
+        let Some(stage) = self.filters.iter().rposition(is_busy) else { return };
+        let mut filter = self.filters[stage].take().expect("it is busy");
+        filter.resume(&mut Next { state: self, stage: stage + 1 });
+        self.filters[stage] = Some(filter);
     }
 
     /// Works trailers out, unless that has been done.
@@ -476,6 +545,7 @@ impl<'c> OutputState<'c> {
         self.progress == Progress::Body
             && self.urgency == Urgency::Postponed
             && !self.wire.has_files()
+            && !self.is_busy()
             && (self.wire.len() as u64) < *request.location().core.sending.postpone_output_bytes
     }
 
@@ -520,11 +590,38 @@ impl<'c> OutputState<'c> {
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
-        let sending = &request.location().core.sending;
-        let start = self.wire.sent_bytes();
         if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
         }
+        let mut turns_left = 1;
+        loop {
+            let is_busy = self.is_busy();
+            if !is_busy || self.urgency == Urgency::Flushed || self.wire.len() >= BUSY_SEND_BYTES {
+                ready!(self.poll_empty(conn, request, timer, cx))?;
+            }
+            if !is_busy {
+                self.wire.uncork(&conn.socket);
+                return Poll::Ready(Ok(()));
+            }
+            if turns_left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            turns_left -= 1;
+            self.resume();
+        }
+    }
+
+    /// Completes once the socket has taken what there is now.
+    fn poll_empty(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        let sending = &request.location().core.sending;
+        let start = self.wire.sent_bytes();
         while !self.wire.is_empty() {
             if self.wire.sent_bytes() - start >= TURN_BYTES {
                 cx.waker().wake_by_ref();
@@ -549,7 +646,7 @@ impl<'c> OutputState<'c> {
                 }
             }
         }
-        self.wire.uncork(&conn.socket);
+        *timer = None;
         Poll::Ready(Ok(()))
     }
 

@@ -26,6 +26,16 @@ pub enum Ranges {
     Announced,
 }
 
+/// What a response depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Varies {
+    /// Nothing that caches have to be told.
+    #[default]
+    No,
+    /// `Accept-Encoding`.
+    ByEncoding,
+}
+
 /// The head of a response until it is sent.
 #[derive(Default)]
 pub struct ResponseHead<'c> {
@@ -45,6 +55,8 @@ pub struct ResponseHead<'c> {
     pub etag: Option<Text<'c>>,
     /// Whether it may be sent in parts.
     pub ranges: Ranges,
+    /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
+    pub varies: Varies,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
     /// the date above.
     pub headers: Vec<(Text<'c>, Text<'c>)>,
@@ -54,6 +66,24 @@ impl ResponseHead<'_> {
     /// Whether the list of other headers has one of this name.
     fn has(&self, name: &[u8]) -> bool {
         self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether it says that its body is encoded already.
+    pub fn is_encoded(&self) -> bool {
+        let is_it = |(name, value): &(Text<'_>, Text<'_>)| {
+            name.eq_ignore_ascii_case(b"Content-Encoding") && !value.is_empty()
+        };
+        self.headers.iter().any(is_it)
+    }
+
+    /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not
+    /// written as tags are is dropped.
+    pub fn weaken_etag(&mut self) {
+        self.etag = match self.etag.take() {
+            Some(etag) if etag.starts_with(b"W/") && etag.len() > 2 => Some(etag),
+            Some(etag) if etag.starts_with(b"\"") => Some([b"W/", &etag[..]].concat().into()),
+            _ => None,
+        };
     }
 
     /// Forgets what describes a body that is not sent after all, such as that of a file when an error
@@ -112,6 +142,9 @@ pub(crate) fn write_head(
         writer = writer.chunked();
     }
     writer = writer.connection(connection);
+    if head.varies == Varies::ByEncoding {
+        writer = writer.lines(b"Vary: Accept-Encoding\r\n");
+    }
     if let Some(location) = head.location.as_deref().filter(|_| url.is_none()) {
         writer = writer.header(b"Location", location);
     }

@@ -13,7 +13,7 @@ use clearway_h1::Version;
 
 use clearway_base::log::Level;
 
-use crate::output::OutputState;
+use crate::output::{Compression, OutputState};
 use crate::regex::Regex;
 use crate::request::{Lossy, Request};
 use crate::response::Text;
@@ -114,6 +114,11 @@ impl View<'_, '_> {
     /// Appends the value of a variable.
     pub fn append_variable(&self, id: VariableId, out: &mut Vec<u8>) -> Presence {
         self.request.variables().append(id, self, out)
+    }
+
+    /// What the body was compressed to, if it was.
+    pub fn compression(&self) -> Option<Compression> {
+        self.output.compression()
     }
 
     /// What was sent to the client, bytes.
