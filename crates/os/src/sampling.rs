@@ -1,9 +1,56 @@
 //! Samples of what a thread does while it uses the processor: a timer on its CPU clock sends it a signal,
-//! whose handler walks the frames of its stack. Any thread may ask for it; the handler runs on the sampled
-//! one, and takes no lock, allocates nothing and changes nothing but its own buffer.
+//! whose handler walks the frames of its stack (stack_walk.rs). Who sleeps gets none, and since the kernel
+//! sends the signal where the thread returns to its own code (Linux 5.9 and later), no system call is cut
+//! short by one. Any thread may ask; the handler runs on the sampled one, takes no lock, allocates nothing
+//! and writes to its cell only.
+//!
+//! The state of a cell is (generation, phase). FREE → EMPTY when it is taken; the handler takes EMPTY →
+//! WRITING → FULL; the reader FULL → EMPTY. Who gives it up takes EMPTY or FULL → FREE of the next
+//! generation, or WRITING → DOOMED, and the handler frees it. A handler of an earlier generation finds
+//! another value and leaves it alone.
 #![expect(unsafe_code, reason = "signal masks, timers, a signal handler")]
 
+use std::io;
 use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::stack_walk::{self, FRAMES_MAX, Registers, Stack};
+use crate::{clock, thread};
+
+/// Threads that can be sampled at the same time.
+pub const CELLS: usize = 64;
+
+const FREE: u32 = 0;
+const EMPTY: u32 = 1;
+const WRITING: u32 = 2;
+const FULL: u32 = 3;
+const DOOMED: u32 = 4;
+const PHASE_BITS: u32 = 3;
+/// The timer's value is an index and as much of the generation as fits.
+const INDEX_BITS: u32 = 8;
+
+struct Cell {
+    state: AtomicU32,
+    tid: AtomicU32,
+    stack_base: AtomicUsize,
+    taken_ns: AtomicU64,
+    len: AtomicUsize,
+    frames: [AtomicUsize; FRAMES_MAX],
+}
+
+static TABLE: [Cell; CELLS] = [const {
+    Cell {
+        state: AtomicU32::new(0),
+        tid: AtomicU32::new(0),
+        stack_base: AtomicUsize::new(0),
+        taken_ns: AtomicU64::new(0),
+        len: AtomicUsize::new(0),
+        frames: [const { AtomicUsize::new(0) }; FRAMES_MAX],
+    }
+}; CELLS];
 
 /// The signal that takes samples: a real-time one that nothing else is known to use.
 fn signal_number() -> libc::c_int {
@@ -17,6 +64,273 @@ pub fn allow() {
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal_number());
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Installs the handler, once in a process.
+fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<i32> = OnceLock::new();
+    let errno = *INSTALLED.get_or_init(|| {
+        // SAFETY: all zeroes is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+        action.sa_sigaction = handler as *const () as usize;
+        // SAFETY: an initialised sigaction, whose handler has the form that SA_SIGINFO asks for.
+        match unsafe { libc::sigaction(signal_number(), &raw const action, ptr::null_mut()) } {
+            0 => 0,
+            _ => io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
+        }
+    });
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
+/// One thread that is sampled for as long as this lives.
+#[derive(Debug)]
+pub struct ThreadSampler {
+    timer: libc::timer_t,
+    index: usize,
+    generation: u32,
+}
+
+// SAFETY: a timer belongs to the process; any thread may set and delete it.
+unsafe impl Send for ThreadSampler {}
+
+impl ThreadSampler {
+    /// Samples thread `tid` of this process whenever it has used the processor for `period` (or the
+    /// kernel's tick, where that is longer). It must have called [`allow`]. `stack_base` is an address on
+    /// its stack; what lies between there and its present top must stay mapped.
+    ///
+    /// # Errors
+    /// EAGAIN when [`CELLS`] threads are sampled already; as sigaction(2) and timer_create(2): EINVAL when
+    /// the thread has ended.
+    pub fn start(tid: u32, stack_base: usize, period: Duration) -> io::Result<Self> {
+        install()?;
+        let taken = TABLE.iter().position(|cell| {
+            let free = cell.state.load(Ordering::Relaxed);
+            free & ((1 << PHASE_BITS) - 1) == FREE
+                && cell
+                    .state
+                    .compare_exchange(free, free | EMPTY, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        });
+        let index = taken.ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
+        let cell = &TABLE[index];
+        let generation = cell.state.load(Ordering::Relaxed) >> PHASE_BITS;
+        cell.tid.store(tid, Ordering::Relaxed);
+        cell.stack_base.store(stack_base, Ordering::Release);
+        match create_timer(tid, index, generation) {
+            Ok(timer) => {
+                let sampler = Self { timer, index, generation };
+                sampler.set_period(period)?;
+                Ok(sampler)
+            }
+            Err(error) => {
+                give_up(cell, generation);
+                Err(error)
+            }
+        }
+    }
+
+    /// Samples in this rhythm from now on.
+    ///
+    /// # Errors
+    /// As timer_settime(2).
+    pub fn set_period(&self, period: Duration) -> io::Result<()> {
+        let time = libc::timespec {
+            tv_sec: period.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: period.subsec_nanos().into(),
+        };
+        let setting = libc::itimerspec { it_interval: time, it_value: time };
+        // SAFETY: the timer lives as long as this; reads an initialised setting, asks for no old one.
+        match unsafe { libc::timer_settime(self.timer, 0, &raw const setting, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes the sample that is there, if any: addresses of code, the innermost first, put into `frames`.
+    /// When it was taken, monotonic clock, nanoseconds.
+    pub fn take(&self, frames: &mut Vec<usize>) -> Option<u64> {
+        let cell = &TABLE[self.index];
+        if cell.state.load(Ordering::Acquire) != self.generation << PHASE_BITS | FULL {
+            return None;
+        }
+        frames.clear();
+        let len = cell.len.load(Ordering::Relaxed).min(FRAMES_MAX);
+        frames.extend(cell.frames[..len].iter().map(|frame| frame.load(Ordering::Relaxed)));
+        let taken_ns = cell.taken_ns.load(Ordering::Relaxed);
+        cell.state.store(self.generation << PHASE_BITS | EMPTY, Ordering::Release);
+        Some(taken_ns)
+    }
+}
+
+impl Drop for ThreadSampler {
+    fn drop(&mut self) {
+        // SAFETY: the timer lives until here, and nobody uses it any more.
+        unsafe { libc::timer_delete(self.timer) };
+        give_up(&TABLE[self.index], self.generation);
+    }
+}
+
+fn create_timer(tid: u32, index: usize, generation: u32) -> io::Result<libc::timer_t> {
+    // SAFETY: all zeroes is a valid sigevent.
+    let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_signo = signal_number();
+    event.sigev_notify_thread_id = tid.cast_signed();
+    event.sigev_value.sival_ptr = ptr::without_provenance_mut(value_of(index, generation));
+    let mut timer: libc::timer_t = ptr::null_mut();
+    // SAFETY: reads an initialised sigevent, writes the timer's id.
+    match unsafe { libc::timer_create(thread::cpu_clock(tid), &raw mut event, &raw mut timer) } {
+        0 => Ok(timer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn value_of(index: usize, generation: u32) -> usize {
+    index | (generation as usize) << INDEX_BITS
+}
+
+fn give_up(cell: &Cell, generation: u32) {
+    let phase = |phase| generation << PHASE_BITS | phase;
+    let next = generation.wrapping_add(1) << PHASE_BITS | FREE;
+    let _ = cell.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |state| {
+        if state == phase(WRITING) { Some(phase(DOOMED)) } else { Some(next) }
+    });
+}
+
+/// Takes a sample into the cell that the timer names. Async-signal-safe: atomics, and system calls that are.
+extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO both.
+    let (info, context) = unsafe { (&*info, &*context.cast::<libc::ucontext_t>()) };
+    if info.si_code != libc::SI_TIMER {
+        return;
+    }
+    // SAFETY: set for signals of timers.
+    let value = unsafe { info.si_value() }.sival_ptr.addr();
+    let index = value & ((1 << INDEX_BITS) - 1);
+    let Some(cell) = TABLE.get(index) else { return };
+    let state = cell.state.load(Ordering::Acquire);
+    let generation = state >> PHASE_BITS;
+    let (empty, writing) = (generation << PHASE_BITS | EMPTY, generation << PHASE_BITS | WRITING);
+    if value != value_of(index, generation)
+        || cell.state.compare_exchange(empty, writing, Ordering::Acquire, Ordering::Relaxed).is_err()
+    {
+        return;
+    }
+    let mut len = 0;
+    if cell.tid.load(Ordering::Relaxed) == thread::current() {
+        let registers = Registers::of_context(context);
+        let base = cell.stack_base.load(Ordering::Relaxed);
+        // SAFETY: this thread's own stack, from its top to an address on it that it stays above.
+        if let Some(stack) = unsafe { Stack::own(registers.sp, base) } {
+            stack_walk::walk(registers, &stack, |address| {
+                cell.frames[len].store(address, Ordering::Relaxed);
+                len += 1;
+            });
+        } else {
+            cell.frames[0].store(registers.pc, Ordering::Relaxed);
+            len = 1;
+        }
+    }
+    cell.len.store(len, Ordering::Relaxed);
+    cell.taken_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    let full = generation << PHASE_BITS | FULL;
+    if cell.state.compare_exchange(writing, full, Ordering::Release, Ordering::Relaxed).is_err() {
+        cell.state.store(generation.wrapping_add(1) << PHASE_BITS | FREE, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::poll;
+
+    /// A thread that may be sampled, doing `work` until it is told to end. Its id and stack.
+    #[expect(clippy::disallowed_methods, reason = "a test has no loop to block")]
+    fn worker(work: impl Fn() + Send + 'static) -> (u32, usize, impl FnOnce()) {
+        let end = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let ended = Arc::clone(&end);
+        let thread = std::thread::spawn(move || {
+            let tid = thread::current();
+            allow();
+            sender.send((tid, (&raw const tid).addr())).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                work();
+            }
+        });
+        let (tid, base) = receiver.recv().unwrap();
+        let stop = move || {
+            end.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+        };
+        (tid, base, stop)
+    }
+
+    #[inline(never)]
+    fn burn() {
+        for i in 0..10_000 {
+            std::hint::black_box(i);
+        }
+    }
+
+    #[test]
+    fn who_burns_is_sampled_with_its_callers() {
+        let (tid, base, stop) = worker(burn);
+        let sampler = ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap();
+        let begun = Instant::now();
+        let (mut frames, mut samples) = (Vec::new(), 0);
+        while samples < 5 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{samples} samples");
+            if sampler.take(&mut frames).is_some() {
+                assert!(frames.len() >= 2, "{frames:x?}");
+                samples += 1;
+            }
+            std::thread::yield_now();
+        }
+        drop(sampler);
+        stop();
+    }
+
+    #[test]
+    fn who_sleeps_in_poll_is_not_disturbed() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (tid, base, stop) = worker(move || {
+            burn();
+            let begun = Instant::now();
+            // Raw, as a foreign library would call it: nothing here tries again.
+            // SAFETY: no descriptors.
+            let result = unsafe { libc::poll(ptr::null_mut(), 0, 3) };
+            sender.send((result, begun.elapsed())).unwrap();
+        });
+        let sampler = ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap();
+        let mut frames = Vec::new();
+        for _ in 0..200 {
+            let (result, took) = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(result, 0, "cut short");
+            assert!(took >= Duration::from_millis(3), "{took:?}");
+            sampler.take(&mut frames);
+        }
+        drop(sampler);
+        stop();
+        assert_eq!(poll::wait(&[], Some(Duration::ZERO)).unwrap(), [false; 0]);
+    }
+
+    #[test]
+    fn cells_come_back() {
+        let (tid, base, stop) = worker(burn);
+        for _ in 0..3 * CELLS {
+            drop(ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap());
+        }
+        stop();
+        let gone = ThreadSampler::start(tid, base, Duration::from_millis(1));
+        assert_eq!(gone.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 }

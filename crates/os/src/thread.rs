@@ -14,13 +14,18 @@ pub fn current() -> u32 {
 /// CPU time that thread `tid` of this process has used, in nanoseconds; `None` if it has ended.
 #[must_use]
 pub fn cpu_ns(tid: u32) -> Option<u64> {
-    // The kernel's encoding of per-thread clocks: see pthread_getcpuclockid(3) and
-    // CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED in include/linux/posix-timers_types.h.
-    let clock = (!tid.cast_signed() << 3) | 6;
+    let clock = cpu_clock(tid);
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write to; a clock id that names nothing is EINVAL.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// The CPU clock of thread `tid`.
+pub(crate) fn cpu_clock(tid: u32) -> libc::clockid_t {
+    // The kernel's encoding of per-thread clocks: see pthread_getcpuclockid(3) and
+    // CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED in include/linux/posix-timers_types.h.
+    (!tid.cast_signed() << 3) | 6
 }
 
 /// The state of one thread of this process, to be asked repeatedly: procfs stays open.

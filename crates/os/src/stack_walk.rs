@@ -1,0 +1,302 @@
+//! The frames of a stack, found by frame pointers: of the calling thread in a signal handler, or of a
+//! sleeping one whose stack was copied. What is read is an allegation: a record counts as a frame if it
+//! lies on the stack, above the last one, and returns into this program.
+//!
+//! Our code is built with frame pointers, foreign code may not be. Where the chain is broken the next
+//! record on the stack that has another behind it is taken up; what lies between is not seen. A function
+//! without a frame that was called by our code is given its caller by the first word on the stack behind
+//! a call.
+#![expect(unsafe_code, reason = "reads of a stack, and of code, by address")]
+
+use std::io;
+use std::ops::Range;
+
+/// Frames of one sample at most.
+pub const FRAMES_MAX: usize = 64;
+
+/// Words that are looked through for records altogether.
+const SEARCHED_WORDS_MAX: usize = 4096;
+
+/// Words in which a frameless function has its return address.
+const FRAMELESS_WORDS_MAX: usize = 64;
+
+/// How much of a sleeping thread's stack is copied, bytes.
+const COPY_BYTES_MAX: usize = 64 << 10;
+
+const WORD: usize = size_of::<usize>();
+
+/// What a walk begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers {
+    /// The instruction.
+    pub pc: usize,
+    /// Top of the stack.
+    pub sp: usize,
+    /// The frame; 0 where it is not known.
+    pub fp: usize,
+    /// Where the function returns to, on processors that have a register for it; else 0.
+    pub lr: usize,
+}
+
+impl Registers {
+    /// Those that a signal has interrupted.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn of_context(context: &libc::ucontext_t) -> Self {
+        let register = |index: libc::c_int| context.uc_mcontext.gregs[index as usize] as usize;
+        Self { pc: register(libc::REG_RIP), sp: register(libc::REG_RSP), fp: register(libc::REG_RBP), lr: 0 }
+    }
+
+    /// Those that a signal has interrupted.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) fn of_context(context: &libc::ucontext_t) -> Self {
+        let machine = &context.uc_mcontext;
+        Self {
+            pc: machine.pc as usize,
+            sp: machine.sp as usize,
+            fp: machine.regs[29] as usize,
+            lr: machine.regs[30] as usize,
+        }
+    }
+}
+
+/// A part of a stack that can be read: the words from its top up to its base.
+pub struct Stack<'a> {
+    low: usize,
+    words: Words<'a>,
+    text: Range<usize>,
+}
+
+enum Words<'a> {
+    /// In place, up to this address.
+    Own(usize),
+    /// Copied.
+    Copied(&'a [usize]),
+}
+
+impl Stack<'static> {
+    /// The calling thread's, from `sp` up to `base`; `None` where these are not the ends of one.
+    ///
+    /// # Safety
+    /// If `sp` is on the stack of the calling thread, so is everything between it and `base`.
+    pub(crate) unsafe fn own(sp: usize, base: usize) -> Option<Self> {
+        // A thread's stack is 2 MiB large; who runs on another one is not walked.
+        let is_near = base.checked_sub(sp).is_some_and(|size| size <= 2 << 20);
+        is_near.then(|| Self { low: sp.next_multiple_of(WORD), words: Words::Own(base), text: text() })
+    }
+}
+
+impl<'a> Stack<'a> {
+    /// Words that were copied from `low` on.
+    #[must_use]
+    pub fn copied(low: usize, words: &'a [usize]) -> Self {
+        Self { low, words: Words::Copied(words), text: text() }
+    }
+
+    fn read(&self, address: usize) -> Option<usize> {
+        if !address.is_multiple_of(WORD) || address < self.low {
+            return None;
+        }
+        match self.words {
+            Words::Own(base) => {
+                let is_there = address.checked_add(WORD).is_some_and(|end| end <= base);
+                let word = std::ptr::with_exposed_provenance::<usize>(address);
+                // SAFETY: aligned, and between `low` and `base`, which is mapped (`Stack::own`). Volatile:
+                // these are other functions' locals.
+                is_there.then(|| unsafe { word.read_volatile() })
+            }
+            Words::Copied(words) => words.get((address - self.low) / WORD).copied(),
+        }
+    }
+
+    /// The record at `at`, if it can be one: the next one's address and where to return to.
+    fn record(&self, at: usize, lowest: usize) -> Option<(usize, usize)> {
+        if at < lowest {
+            return None;
+        }
+        let (next, ret) = (self.read(at)?, self.read(at.checked_add(WORD)?)?);
+        self.text.contains(&ret).then_some((next, ret))
+    }
+
+    /// The first record from `lowest` on that has another one behind it.
+    fn search(&self, lowest: usize, budget: &mut usize) -> Option<usize> {
+        let mut at = lowest;
+        while *budget > 0 {
+            *budget -= 1;
+            let word = self.read(at)?;
+            if word > at
+                && let Some((next, _)) = self.record(at, lowest)
+                && self.record(next, at + 2 * WORD).is_some()
+            {
+                return Some(at);
+            }
+            at += WORD;
+        }
+        None
+    }
+
+    /// Where a function without a frame of its own returns to.
+    fn frameless_return(&self, registers: Registers) -> Option<usize> {
+        if registers.lr != 0 {
+            return Some(registers.lr).filter(|lr| self.text.contains(lr));
+        }
+        (0..FRAMELESS_WORDS_MAX)
+            .map_while(|index| self.read(self.low + index * WORD))
+            .find(|word| self.text.contains(word) && follows_call(*word, &self.text))
+    }
+}
+
+/// Gives the addresses of a stack to `found`, the innermost first; [`FRAMES_MAX`] at most.
+pub fn walk(registers: Registers, stack: &Stack<'_>, mut found: impl FnMut(usize)) {
+    found(registers.pc);
+    let mut count = 1;
+    let mut last = registers.pc;
+    if !stack.text.contains(&registers.pc)
+        && let Some(ret) = stack.frameless_return(registers)
+    {
+        found(ret);
+        (last, count) = (ret, 2);
+    }
+    let (mut lowest, mut at) = (stack.low, registers.fp);
+    let mut budget = SEARCHED_WORDS_MAX;
+    while count < FRAMES_MAX {
+        let known = stack.record(at, lowest);
+        let (here, (next, ret)) = match known {
+            Some(record) => (at, record),
+            None => {
+                let Some(here) = stack.search(lowest, &mut budget) else { return };
+                let Some(record) = stack.record(here, lowest) else { return };
+                (here, record)
+            }
+        };
+        // A frameless function's caller may have been found twice.
+        if ret != last {
+            found(ret);
+            count += 1;
+        }
+        (last, lowest, at) = (ret, here + 2 * WORD, next);
+    }
+}
+
+/// The stack of a sleeping thread of this process from `sp` up to `base`, 64 KiB at most.
+///
+/// # Errors
+/// As process_vm_readv(2): EFAULT, or EPERM where a sandbox forbids it.
+pub fn copy_stack(sp: usize, base: usize) -> io::Result<Vec<usize>> {
+    let low = sp.next_multiple_of(WORD);
+    let bytes = base.saturating_sub(low).min(COPY_BYTES_MAX) / WORD * WORD;
+    let mut words = vec![0_usize; bytes / WORD];
+    let count = copy(low, words.as_mut_ptr().cast(), bytes)?;
+    words.truncate(count / WORD);
+    Ok(words)
+}
+
+/// The text at `address`, up to its end or `limit` bytes, as of a system call's argument.
+///
+/// # Errors
+/// As process_vm_readv(2).
+pub fn copy_text(address: usize, limit: usize) -> io::Result<Vec<u8>> {
+    let mut text = vec![0_u8; limit];
+    let count = copy(address, text.as_mut_ptr(), limit)?;
+    text.truncate(count);
+    text.truncate(text.iter().position(|&byte| byte == 0).unwrap_or(count));
+    Ok(text)
+}
+
+/// Copies up to `bytes` from an address of this process that need not be mapped. `to` has room for them.
+fn copy(from: usize, to: *mut u8, bytes: usize) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
+    let remote = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(from), iov_len: bytes };
+    let me = std::process::id().cast_signed();
+    // SAFETY: the kernel writes to `local`, which our callers own, and reads from `remote`, of which it
+    // checks what is there.
+    let count = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// The code of this program.
+#[must_use]
+pub fn text() -> Range<usize> {
+    unsafe extern "C" {
+        static __executable_start: u8;
+        static etext: u8;
+    }
+    (&raw const __executable_start).addr()..(&raw const etext).addr()
+}
+
+/// Whether the instruction before `address`, which lies in `text`, is a call.
+#[cfg(target_arch = "x86_64")]
+fn follows_call(address: usize, text: &Range<usize>) -> bool {
+    if address - text.start < 7 {
+        return false;
+    }
+    let byte = |before: usize| {
+        let at = std::ptr::with_exposed_provenance::<u8>(address - before);
+        // SAFETY: in the program's own code, which stays mapped and is never written.
+        unsafe { at.read() }
+    };
+    let is_indirect = |before| byte(before) == 0xff && byte(before - 1) & 0x38 == 0x10;
+    byte(5) == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(is_indirect)
+}
+
+/// Whether the instruction before `address`, which lies in `text`, is a call.
+#[cfg(not(target_arch = "x86_64"))]
+fn follows_call(address: usize, _: &Range<usize>) -> bool {
+    address.is_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses in our code, to return to.
+    fn code(offset: usize) -> usize {
+        text().start + 0x1000 + offset
+    }
+
+    fn frames(fp: usize, words: &[usize]) -> Vec<usize> {
+        let mut found = Vec::new();
+        let registers = Registers { pc: code(0), sp: 0x1000, fp, lr: 0 };
+        walk(registers, &Stack::copied(0x1000, words), |address| found.push(address));
+        found
+    }
+
+    #[test]
+    fn a_chain_is_followed_to_its_end() {
+        let words = [0, 0, 0x1028, code(1), 7, 0x1040, code(2), 0, 0, code(3)];
+        assert_eq!(frames(0x1010, &words), [code(0), code(1), code(2), code(3)]);
+    }
+
+    #[test]
+    fn a_broken_chain_is_taken_up_where_two_records_follow() {
+        // 0x1000: a number that looks like a record and leads nowhere.
+        let words = [0x1008, code(9), 3, 0x1038, code(1), 0, 0, 0x1050, code(2), 0, 0, code(3)];
+        assert_eq!(frames(0xdead, &words), [code(0), code(1), code(2), code(3)]);
+        assert_eq!(frames(0, &[1, 2, 3]), [code(0)]);
+    }
+
+    #[test]
+    fn a_chain_never_turns_back_or_leaves_the_stack() {
+        let words = [0, 0, 0x1010, code(1), 0x1000, code(2)];
+        assert_eq!(frames(0x1010, &words), [code(0), code(1)]);
+        assert_eq!(frames(usize::MAX - 7, &words), [code(0)]);
+    }
+
+    #[inline(never)]
+    fn caller(found: &mut Vec<usize>) {
+        let here = 0_usize;
+        let base = (&raw const here).addr() + (64 << 10);
+        let words = copy_stack((&raw const here).addr(), base).unwrap();
+        let registers = Registers { pc: 1, sp: (&raw const here).addr(), fp: 0, lr: 0 };
+        walk(registers, &Stack::copied(registers.sp, &words), |address| found.push(address));
+    }
+
+    #[test]
+    fn a_copied_stack_shows_its_functions() {
+        let mut found = Vec::new();
+        caller(&mut found);
+        assert!(found.len() > 3, "{found:x?}");
+        assert!(found[1..].iter().all(|address| text().contains(address)));
+        assert_eq!(copy_text(c"/a/b".as_ptr().addr(), 3).unwrap(), b"/a/");
+        assert!(copy_text(8, 3).is_err());
+    }
+}
