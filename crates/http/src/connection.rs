@@ -21,6 +21,7 @@ use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
+use crate::metrics::ConnTally;
 use crate::parts::Parts;
 use crate::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
@@ -60,6 +61,7 @@ pub(crate) struct Conn {
     served: AtomicU64,
     /// Whether small writes leave at once (TCP_NODELAY).
     nodelay: AtomicU8,
+    pub(crate) tally: ConnTally,
     /// Its place among the `worker_connections`.
     _slot: ConnectionSlot,
 }
@@ -203,6 +205,7 @@ impl Conn {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
             served: AtomicU64::new(0),
+            tally: ConnTally::new(home.index()),
             nodelay: AtomicU8::new(0),
             listener,
         }
@@ -252,6 +255,7 @@ impl Conn {
 
     /// The number of the request that begins, from 1.
     pub(crate) fn count_request(&self) -> u64 {
+        self.tally.begin();
         let number = self.served() + 1;
         self.served.store(number, Ordering::Relaxed);
         number

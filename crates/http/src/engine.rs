@@ -1,6 +1,10 @@
 //! The phases of a request in order, from the complete head to the log. Runs in the request's task:
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
 use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
@@ -14,6 +18,7 @@ use crate::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{LocationAccess, LocationId};
+use crate::subrequest::Background;
 use crate::uri::{self, Escape, MergeSlashes};
 
 /// A request with its body and its response: what one task works on.
@@ -30,6 +35,12 @@ enum Start {
 }
 
 impl<'c> Active<'c> {
+    /// Answers a subrequest.
+    pub(crate) async fn run_subrequest(&mut self, conn: &'c Conn) -> Onward {
+        let answer = self.run_phases(conn, Start::Server).await;
+        self.follow(conn, answer).await
+    }
+
     /// Answers a request whose head is complete. The response may still have to be flushed.
     pub(crate) async fn run(&mut self, conn: &'c Conn) -> Onward {
         let answer = match self.route() {
@@ -65,6 +76,9 @@ impl<'c> Active<'c> {
     /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
     /// the body; a page of our own never waits for it.
     fn answer(&mut self, answer: Answer) -> Onward {
+        if matches!(answer, Answer::Status(_)) && self.push_stub() {
+            return Onward::Answered;
+        }
         self.request.answer(&mut self.output, answer).unwrap_or_else(|BuiltIn(code)| {
             self.body.take_expectation();
             if self.body.discard_received().is_err() {
@@ -136,8 +150,10 @@ impl<'c> Active<'c> {
         if !matches!(flow, Flow::Next) {
             return flow;
         }
-        if !self.request.location().phases.part(Part::Access).is_empty() {
-            let flow = self.run_access(conn).await;
+        let guards = self.request.location().phases.part(Part::Access);
+        if !guards.is_empty() && self.request.is_main() {
+            // Boxed, as nobody else should have to have room for it.
+            let flow = Box::pin(self.run_access(conn)).await;
             if !matches!(flow, Flow::Next) {
                 return flow;
             }
@@ -172,24 +188,29 @@ impl<'c> Active<'c> {
     pub(crate) fn run_entry(
         &mut self,
         conn: &'c Conn,
-        entry: PhaseEntry,
+        entry: &'c PhaseEntry,
     ) -> impl Future<Output = Flow> + Send {
         async move {
-            let PhaseEntry { handler, tag, .. } = entry;
-            match tag {
-                Some(tag) => self.run_suspect(conn, handler, tag).await,
-                None => match handler(self.exchange(conn)) {
-                    Step::Wait(wait) => settle(wait).await,
-                    step => Flow::of(step),
-                },
+            let handler = entry.handler;
+            match entry.tag {
+                // Boxed, as nobody else should have to have room for it.
+                Some(tag) => Box::pin(self.run_suspect(conn, handler, tag)).await,
+                None => {
+                    let background = self.output.background();
+                    match handler(self.exchange(conn)) {
+                        Step::Wait(wait) => Settle { wait, background }.await,
+                        step => Flow::of(step),
+                    }
+                }
             }
         }
     }
 
     async fn run_suspect(&mut self, conn: &'c Conn, handler: Handler, tag: Tag) -> Flow {
         clearway_runtime::enter(tag).await;
+        let background = self.output.background();
         let flow = match handler(self.exchange(conn)) {
-            Step::Wait(wait) => settle(wait).await,
+            Step::Wait(wait) => Settle { wait, background }.await,
             step => Flow::of(step),
         };
         // What follows, such as waiting for the next request, is not suspect.
@@ -262,14 +283,24 @@ impl Flow {
     }
 }
 
-/// Waits until a handler has decided.
-#[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-fn settle<'a>(mut wait: Wait<'a>) -> impl Future<Output = Flow> + Send + 'a {
-    async move {
+/// Waits until a handler has decided, while subrequests go on that nobody waits for.
+struct Settle<'a, 'c> {
+    wait: Wait<'a>,
+    background: Option<Arc<Background<'c>>>,
+}
+
+impl Future for Settle<'_, '_> {
+    type Output = Flow;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Flow> {
+        if let Some(background) = &self.background {
+            // Whoever waits for the next request of the connection waits for them.
+            let _ = background.poll(cx);
+        }
         loop {
-            match wait.as_mut().await {
-                Step::Wait(next) => wait = next,
-                step => return Flow::of(step),
+            match ready!(self.wait.as_mut().poll(cx)) {
+                Step::Wait(next) => self.wait = next,
+                step => return Poll::Ready(Flow::of(step)),
             }
         }
     }

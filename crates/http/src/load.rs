@@ -22,7 +22,7 @@ use crate::head_directives::HEAD;
 use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
-use crate::module::{Module, context};
+use crate::module::{Module, POSTPONE, context};
 use crate::output::HeaderFilter;
 use crate::phases::{self, Enabling, PhaseList};
 use crate::product::{self, Product};
@@ -540,13 +540,25 @@ impl Load {
         let freeze = |(draft, place): (LocationDraft, Option<String>)| {
             let enabling = Enabling { confs: &draft.confs, core: &draft.core, variables };
             let phases = PhaseList::build(&handlers, &enabling, place.unwrap_or_default().as_bytes());
-            let filters = modules.iter().flat_map(|module| module.filters);
-            let filters: Box<[HeaderFilter]> =
-                filters.filter(|spec| (spec.enabled)(&enabling)).map(|spec| spec.filter).collect();
-            Location { name: draft.name, core: draft.core, confs: draft.confs, phases, filters }
+            let (filters, postpone_at) = enabled_filters(modules, &enabling);
+            Location { name: draft.name, core: draft.core, confs: draft.confs, phases, filters, postpone_at }
         };
         drafts.into_iter().zip(names).map(freeze).collect()
     }
+}
+
+/// The header filters of a location, and how many of them are before `POSTPONE`.
+fn enabled_filters(modules: &[&'static Module], enabling: &Enabling<'_>) -> (Box<[HeaderFilter]>, usize) {
+    let is_postpone = |module: &&'static Module| std::ptr::eq(*module, &raw const POSTPONE);
+    let place = modules.iter().position(is_postpone).unwrap_or(modules.len());
+    let enabled = |modules: &[&'static Module]| -> Vec<HeaderFilter> {
+        let filters = modules.iter().flat_map(|module| module.filters);
+        filters.filter(|spec| (spec.enabled)(enabling)).map(|spec| spec.filter).collect()
+    };
+    let (mut filters, behind) = (enabled(&modules[..place]), enabled(&modules[place..]));
+    let postpone_at = filters.len();
+    filters.extend(behind);
+    (filters.into(), postpone_at)
 }
 
 /// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.

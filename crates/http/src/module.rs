@@ -44,6 +44,10 @@ impl Module {
     };
 }
 
+/// Stands in the list of modules where bodies of subrequests come in: what is before it filters the body of
+/// each request by itself, what is behind it filters all of it together.
+pub static POSTPONE: Module = Module { name: "postpone", ..Module::EMPTY };
+
 /// A header filter and where it takes part.
 pub struct FilterSpec {
     /// Whether it has anything to do in a location; asked once, at load.

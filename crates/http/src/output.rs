@@ -6,6 +6,8 @@
 //! beyond the announced length, is dropped. So is what it pushes after a header filter has refused the
 //! response: the engine then answers with a status instead.
 
+mod relaying;
+
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
@@ -15,6 +17,7 @@ use clearway_runtime::Timer;
 use crate::chunk::{Chunk, Mark, Pushed};
 use crate::connection::Conn;
 use crate::pace::Pace;
+use crate::relay::Relay;
 use crate::request::{LimitRate, Request};
 use crate::response::{ResponseHead, Text, write_head};
 use crate::sending::Sending;
@@ -124,13 +127,14 @@ impl<'c> Filtering<'_, 'c> {
 /// Where a body filter passes chunks on.
 pub struct Next<'a, 'c> {
     state: &'a mut OutputState<'c>,
+    request: &'a Request<'c>,
     stage: usize,
 }
 
 impl<'c> Next<'_, 'c> {
     /// To the next filter, or to the peer.
     pub fn push(&mut self, chunk: Chunk<'c>, mark: Mark) {
-        self.state.push(self.stage, chunk, mark);
+        self.state.push(self.request, self.stage, chunk, mark);
     }
 }
 
@@ -148,6 +152,10 @@ pub(crate) struct OutputState<'c> {
     urgency: Urgency,
     trailers: Option<Box<TrailerState<'c>>>,
     source: Source,
+    /// Once there was a subrequest, or if it is of one.
+    relay: Option<Box<Relay<'c>>>,
+    /// The stage before which bodies of subrequests come in.
+    postpone_stage: u32,
 }
 
 /// Whether the handler has more to push.
@@ -249,7 +257,9 @@ impl<'c> Output<'_, 'c> {
         if self.state.may_wait(request) {
             return Ok(());
         }
-        self.conn.send_at_once(&request.location().core);
+        if request.is_main() {
+            self.conn.send_at_once(&request.location().core);
+        }
         self.state.flush(self.conn, request).await
     }
 }
@@ -274,6 +284,8 @@ impl<'c> OutputState<'c> {
             urgency: Urgency::Postponed,
             trailers: None,
             source: Source::Open,
+            relay: None,
+            postpone_stage: 0,
         }
     }
 
@@ -357,7 +369,8 @@ impl<'c> OutputState<'c> {
     }
 
     fn takes_files(&self) -> bool {
-        self.filters.iter().flatten().all(|filter| filter.input() == Input::Anything)
+        let all_take = self.filters.iter().flatten().all(|filter| filter.input() == Input::Anything);
+        all_take && self.sink_takes_files()
     }
 
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
@@ -367,13 +380,18 @@ impl<'c> OutputState<'c> {
         self.send_head(request);
         if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() && !self.wire.has_sent_files() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
-            self.wire.use_pool(request.file_pool());
+            if request.is_main() {
+                self.wire.use_pool(request.file_pool());
+            }
         }
         if mark == Mark::Last {
             self.end_source(request);
         }
-        self.push(0, chunk, mark);
-        if self.wire.is_full() || self.is_busy() { Pushed::Full } else { Pushed::Sent }
+        self.push(request, 0, chunk, mark);
+        let is_full = self.wire.is_full()
+            || self.is_busy()
+            || self.relay.as_ref().is_some_and(|relay| relay.is_full());
+        if is_full { Pushed::Full } else { Pushed::Sent }
     }
 
     /// Marks the response as complete if its handler has not.
@@ -381,7 +399,7 @@ impl<'c> OutputState<'c> {
         if self.source == Source::Open {
             self.send_head(request);
             self.end_source(request);
-            self.push(0, Chunk::EMPTY, Mark::Last);
+            self.push(request, 0, Chunk::EMPTY, Mark::Last);
         }
     }
 
@@ -404,12 +422,12 @@ impl<'c> OutputState<'c> {
 
     /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
     /// yet.
-    fn resume(&mut self) {
+    fn resume(&mut self, request: &Request<'c>) {
         let is_busy =
             |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
         let Some(stage) = self.filters.iter().rposition(is_busy) else { return };
         let mut filter = self.filters[stage].take().expect("it is busy");
-        filter.resume(&mut Next { state: self, stage: stage + 1 });
+        filter.resume(&mut Next { state: self, request, stage: stage + 1 });
         self.filters[stage] = Some(filter);
     }
 
@@ -435,13 +453,15 @@ impl<'c> OutputState<'c> {
             return;
         }
         request.amend(&mut self.head);
-        for filter in request.location().header_filters() {
-            let body_filter = filter(&mut Filtering { request, output: self });
-            if self.is_refused() {
-                self.filters.clear();
-                return;
-            }
-            self.filters.extend(body_filter.map(Some));
+        let (before, behind) = request.location().header_filters();
+        self.run_filters(request, before);
+        self.postpone_stage = self.filters.len() as u32;
+        if request.is_main() {
+            self.run_filters(request, behind);
+        }
+        if self.is_refused() {
+            self.filters.clear();
+            return;
         }
         self.progress = Progress::Body;
         if !matches!(self.head.status, 200 | 206 | 304) {
@@ -450,6 +470,25 @@ impl<'c> OutputState<'c> {
         if self.head.status == 204 {
             self.head.clear_entity();
         }
+        if request.is_main() {
+            self.write_head(request);
+        } else {
+            self.choose_subrequest_framing(request);
+        }
+    }
+
+    /// Runs header filters, up to one that refuses the response.
+    fn run_filters(&mut self, request: &Request<'c>, filters: &[HeaderFilter]) {
+        for filter in filters {
+            if self.is_refused() {
+                return;
+            }
+            let body_filter = filter(&mut Filtering { request, output: self });
+            self.filters.extend(body_filter.map(Some));
+        }
+    }
+
+    fn write_head(&mut self, request: &Request<'c>) {
         let encoding = *request.location().core.chunked_encoding;
         let is_chunkable = encoding == ChunkedEncoding::On && request.version() >= Version::HTTP_11;
         if self.trailers.is_some() && is_chunkable && !request.is_head() {
@@ -483,17 +522,25 @@ impl<'c> OutputState<'c> {
     }
 
     /// Gives a chunk to the filter of a stage, or to the framing behind the last one.
-    fn push(&mut self, stage: usize, chunk: Chunk<'c>, mark: Mark) {
+    fn push(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
         if self.progress != Progress::Body || self.is_bodiless() {
             if mark == Mark::Last && !self.is_refused() {
                 self.progress = Progress::Complete;
             }
             return;
         }
+        if self.relay.is_some() && stage == self.postpone_stage as usize {
+            self.postpone(request, chunk, mark);
+        } else {
+            self.push_behind(request, stage, chunk, mark);
+        }
+    }
+
+    fn push_behind(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
         match self.filters.get_mut(stage).map(Option::take) {
             Some(filter) => {
                 let mut filter = filter.expect("a filter passes chunks on to later stages only");
-                filter.push(chunk, mark, &mut Next { state: self, stage: stage + 1 });
+                filter.push(chunk, mark, &mut Next { state: self, request, stage: stage + 1 });
                 self.filters[stage] = Some(filter);
             }
             None => self.frame(chunk, mark),
@@ -542,6 +589,9 @@ impl<'c> OutputState<'c> {
 
     /// Whether what there is may wait for more.
     fn may_wait(&self, request: &Request<'c>) -> bool {
+        if let Some(relay) = &self.relay {
+            return relay.is_empty() && !relay.is_full() && relay.is_of_subrequest() && !self.is_busy();
+        }
         self.progress == Progress::Body
             && self.urgency == Urgency::Postponed
             && !self.wire.has_files()
@@ -556,8 +606,10 @@ impl<'c> OutputState<'c> {
         request: &Request<'c>,
     ) -> impl Future<Output = Result<(), Unsent>> {
         let mut timer = None;
-        conn.begin_response(&request.location().core);
-        self.set_pace(conn, request);
+        if request.is_main() {
+            conn.begin_response(&request.location().core);
+            self.set_pace(conn, request);
+        }
         poll_fn(move |cx| {
             let flushed = self.poll_flush(conn, request, &mut timer, cx);
             if flushed.is_ready() {
@@ -593,6 +645,9 @@ impl<'c> OutputState<'c> {
         if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
         }
+        if self.relay.is_some() {
+            return self.poll_relayed(conn, request, timer, cx);
+        }
         let mut turns_left = 1;
         loop {
             let is_busy = self.is_busy();
@@ -608,7 +663,7 @@ impl<'c> OutputState<'c> {
                 return Poll::Pending;
             }
             turns_left -= 1;
-            self.resume();
+            self.resume(request);
         }
     }
 

@@ -139,7 +139,6 @@ pub struct Enabling<'a> {
 }
 
 /// A handler in a location.
-#[derive(Clone, Copy)]
 pub(crate) struct PhaseEntry {
     pub(crate) handler: Handler,
     /// What suspects are known by; `None` for cheap handlers.
@@ -216,8 +215,8 @@ impl PhaseList {
         start + self.entries[start..end].partition_point(|entry| entry.order <= order)..end
     }
 
-    pub(crate) fn entry(&self, index: usize) -> PhaseEntry {
-        self.entries[index]
+    pub(crate) fn entry(&self, index: usize) -> &PhaseEntry {
+        &self.entries[index]
     }
 }
 

@@ -1,15 +1,16 @@
 //! A request: its head in the bytes as received, and how it was routed. Owned by the connection's
 //! task; everything of the configuration is borrowed from the snapshot that the connection holds.
 //!
-//! A request is an arena of nodes. The main node is what the client asked; what a node is answered
-//! from (path, arguments, location) changes with internal redirects, the head never does.
+//! What a request is answered from (path, arguments, location) changes with internal redirects, the head
+//! never does. A subrequest is a request of its own that shares the head, and the variables, with the one
+//! that the client has made (`tree`).
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use clearway_base::log::{Level, Record};
 use clearway_h1::{Known, Method, Span, Version};
-use smallvec::SmallVec;
 
 use crate::connection::Conn;
 use crate::levels::{Conf, ConfKey};
@@ -18,6 +19,8 @@ use crate::redirect::Wanted;
 use crate::regex::Regex;
 use crate::response::{ResponseHead, put_decimal};
 use crate::snapshot::{Location, RedirectHost, RedirectPort, Server, Snapshot};
+use crate::subrequest::SubPart;
+use crate::tree::{PartsRef, Tree};
 use crate::values::Values;
 use crate::variables::{VariableId, Variables};
 
@@ -141,6 +144,7 @@ enum Stage {
 pub(crate) struct LimitRate(pub(crate) u64);
 
 /// What the client called the server.
+#[derive(Clone)]
 pub(crate) enum Host {
     /// Nothing.
     Absent,
@@ -151,8 +155,9 @@ pub(crate) enum Host {
 }
 
 /// A module's own state in a request.
+#[derive(Clone)]
 struct ModuleContext {
-    state: Box<dyn Any + Send + Sync>,
+    state: Arc<dyn Any + Send + Sync>,
     lasts: Lasts,
 }
 
@@ -169,11 +174,11 @@ pub struct Request<'c> {
     pub(crate) snapshot: &'c Snapshot,
     pub(crate) server: &'c Server,
     /// The head, and what was received: this head from `start` on, perhaps requests before and after it.
-    pub(crate) parts: &'c mut Parts,
+    pub(crate) parts: PartsRef<'c>,
     pub(crate) start: usize,
     pub(crate) host: Host,
     pub(crate) values: Values<'c>,
-    pub(crate) nodes: SmallVec<[Node<'c>; 1]>,
+    node: Node<'c>,
     /// How the path is asked for from here on: GET after a redirect to an error page.
     pub(crate) method: Method,
     pub(crate) keep_alive: KeepAlive,
@@ -214,11 +219,11 @@ impl<'c> Request<'c> {
             conn,
             snapshot,
             server,
-            parts,
+            parts: PartsRef::Own(parts),
             start,
             host: Host::Absent,
             values: Values::default(),
-            nodes: SmallVec::from_buf([main]),
+            node: main,
             method: Method::Other,
             keep_alive: KeepAlive::No,
             error_pages: ErrorPages::Used,
@@ -236,12 +241,51 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// A subrequest of `parent` for another path, in the same server. It knows what modules keep of the
+    /// request for its whole life, and the body if that was read.
+    pub(crate) fn new_subrequest(parent: &Self, node: Node<'c>, sub: SubPart<'c>) -> Self {
+        let lasting = parent.contexts.iter().filter(|context| context.lasts == Lasts::ToTheEnd);
+        Self {
+            conn: parent.conn,
+            snapshot: parent.snapshot,
+            server: parent.server,
+            values: Values::of_tree(&sub.tree),
+            start: 0,
+            host: parent.host.clone(),
+            node,
+            method: sub.method(parent),
+            parts: PartsRef::Shared(Box::new(sub)),
+            keep_alive: KeepAlive::No,
+            error_pages: ErrorPages::Used,
+            redirects_left: REDIRECTS_MAX + 1,
+            error_status: None,
+            started_ms: parent.conn.home.now_ms(),
+            number: parent.number,
+            action: "",
+            line: RequestLine::Parsed,
+            arrival: parent.arrival,
+            root_test: RootTest::Pending,
+            stage: Stage::Open,
+            body_bytes: 0,
+            contexts: lasting.cloned().collect(),
+        }
+    }
+
+    /// What it shares with its subrequests, and those with theirs.
+    pub(crate) fn tree(&self) -> Arc<Tree<'c>> {
+        self.values.tree(|| Parts {
+            head: self.parts.head.clone(),
+            input: self.received()[..self.parts.head.len()].to_vec(),
+            output: Vec::new(),
+        })
+    }
+
     pub(crate) fn node(&self) -> &Node<'c> {
-        &self.nodes[0]
+        &self.node
     }
 
     pub(crate) fn node_mut(&mut self) -> &mut Node<'c> {
-        &mut self.nodes[0]
+        &mut self.node
     }
 
     /// The head's bytes and all that follows.
@@ -530,7 +574,7 @@ impl<'c> Request<'c> {
 
     fn put_context<T: Any + Send + Sync>(&mut self, context: T, lasts: Lasts) {
         self.contexts.retain(|other| !other.state.is::<T>());
-        self.contexts.push(ModuleContext { state: Box::new(context), lasts });
+        self.contexts.push(ModuleContext { state: Arc::new(context), lasts });
     }
 
     pub(crate) fn clear_contexts(&mut self) {
@@ -632,6 +676,9 @@ impl fmt::Display for Circumstances<'_, '_> {
         write!(f, ", client: {}, server: {}", request.conn.peer, Lossy(request.server.name()))?;
         if let Some(line) = request.request_line().or_else(|| request.received_line()) {
             write!(f, ", request: \"{}\"", Lossy(line))?;
+        }
+        if !request.is_main() {
+            write!(f, ", subrequest: \"{}\"", Lossy(request.path()))?;
         }
         if let Some(host) = request.header(Known::Host) {
             write!(f, ", host: \"{}\"", Lossy(host))?;

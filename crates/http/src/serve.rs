@@ -39,7 +39,12 @@ pub(crate) fn serve_requests(
             // Lives and ends in place: it is large.
             let mut active = Active::new(conn, parts, start, conn.count_request());
             let (outcome, linger) = active.serve(conn).await;
+            match linger {
+                Linger::Yes => conn.tally.linger(),
+                Linger::No => conn.tally.end(),
+            }
             if active.request.parts.head.is_started() {
+                conn.tally.answered(active.output.status());
                 active.log(conn);
             }
             let rest_start = active.end();
@@ -59,7 +64,7 @@ pub(crate) fn serve_requests(
                 Some(at) if conn.is_outdated() => break End::Outdated(at),
                 Some(at) => start = at,
             }
-            active.request.parts.head.clear();
+            active.request.parts.own().head.clear();
         };
         let mut parts = parts.take().expect("they are given and not taken yet");
         match end {
@@ -123,10 +128,14 @@ enum Unheaded {
 }
 
 impl Drop for Active<'_> {
-    /// One that is cut short, since its connection is closed at once, is logged like others. After a panic
-    /// nothing more is done with it.
+    /// One that is cut short, since its connection is closed at once, is logged like others, but not its
+    /// subrequests. After a panic nothing more is done with it.
     fn drop(&mut self) {
-        if !self.request.is_logged() && self.request.parts.head.is_started() && !std::thread::panicking() {
+        let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
+        if is_to_be_logged && self.request.parts.head.is_started() && !std::thread::panicking() {
+            let tally = &self.request.conn.tally;
+            tally.end();
+            tally.answered(self.output.status());
             self.log(self.request.conn);
         }
     }
@@ -149,6 +158,7 @@ impl<'c> Active<'c> {
             };
             match headed {
                 Ok(()) => {
+                    conn.tally.head_is_complete();
                     self.begin_body();
                     match self.run(conn).await {
                         Onward::Close => (Outcome::Close, Linger::No),
@@ -190,21 +200,22 @@ impl<'c> Active<'c> {
         let mut armed = false;
         loop {
             let request = &mut self.request;
-            let received = &request.parts.input[request.start..];
-            match request.parts.head.parse(received, &core.options) {
+            let parts = request.parts.own();
+            let received = &parts.input[request.start..];
+            match parts.head.parse(received, &core.options) {
                 Ok(HeadProgress::Complete) => return Ok(()),
                 Ok(HeadProgress::Incomplete) => {}
                 Err(fault) => return Err(Unheaded::Refused(fault)),
             }
-            request.start += request.parts.head.drop_empty_lines();
-            if !request.parts.head.request_line().is_empty() {
+            request.start += parts.head.drop_empty_lines();
+            if !parts.head.request_line().is_empty() {
                 request.action = "reading client request headers";
             }
             request.make_room(&core.options);
             if !std::mem::replace(&mut armed, true) {
                 conn.timer.arm(request.started_ms + *core.client_header_timeout_ms);
             }
-            match poll_fn(|cx| conn.poll_read(&mut request.parts.input, cx)).await {
+            match poll_fn(|cx| conn.poll_read(&mut request.parts.own().input, cx)).await {
                 Some(Ok(0)) => return Err(Unheaded::Closed),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(Unheaded::Broken(error)),
@@ -221,7 +232,7 @@ impl<'c> Active<'c> {
             return;
         }
         let body_start = request.start + request.parts.head.len();
-        let input = request.parts.input.split_off(body_start);
+        let input = request.parts.own().input.split_off(body_start);
         self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
     }
 
@@ -268,6 +279,10 @@ impl<'c> Active<'c> {
                 return (Outcome::Close, Linger::No);
             }
             self.output.finish(&self.request);
+        }
+        if let Some(background) = self.output.background() {
+            // Boxed, as nobody else should have to have room for it.
+            Box::pin(background.finish()).await;
         }
         if !self.output.is_persistent() {
             // Who has sent a body that was wanted may have sent more: nginx does not look.
@@ -340,7 +355,7 @@ impl<'c> Active<'c> {
                 self.request.log(Level::Info, format_args!("send() failed {}", Errno(error)));
             }
             Some(SendFailure::File(failure, file)) => failure.log(&self.request, file),
-            None => {}
+            Some(SendFailure::Terminated) | None => {}
         }
     }
 
@@ -353,7 +368,7 @@ impl<'c> Active<'c> {
     /// Gives the buffers back. Where what was received of the next request begins, if anything was: what
     /// came behind a body is put where heads are read from.
     fn end(&mut self) -> Option<usize> {
-        let parts = &mut *self.request.parts;
+        let parts = self.request.parts.own();
         parts.output = self.output.take_buffer();
         let head_end = self.request.start + parts.head.len();
         if self.body.has_rest() {
@@ -367,12 +382,13 @@ impl<'c> Active<'c> {
 impl Request<'_> {
     /// Makes room for as much of the head as may be read at once.
     fn make_room(&mut self, options: &clearway_h1::Options) {
+        let parts = self.parts.own();
         if self.start > 0 {
-            self.parts.input.drain(..self.start);
+            parts.input.drain(..self.start);
             self.start = 0;
         }
-        let wanted = self.parts.head.wanted(self.parts.input.len(), options).max(1);
-        self.parts.input.reserve_exact(wanted);
+        let wanted = parts.head.wanted(parts.input.len(), options).max(1);
+        parts.input.reserve_exact(wanted);
     }
 }
 
@@ -406,6 +422,7 @@ mod tests {
     fn the_request_part_is_a_small_allocation() {
         // Beyond 1,024 bytes the allocator takes several times as long.
         let bytes = future_bytes(serve_requests);
+        eprintln!("active {} request {} output {} node {} body {}", size_of::<Active<'_>>(), size_of::<Request<'_>>(), size_of::<OutputState<'_>>(), size_of::<crate::request::Node<'_>>(), size_of::<crate::body::BodyState>());
         assert!(bytes <= 1024, "{bytes} bytes");
     }
 }

@@ -133,6 +133,8 @@ pub struct Location {
     pub(crate) confs: Confs,
     pub(crate) phases: PhaseList,
     pub(crate) filters: Box<[HeaderFilter]>,
+    /// How many of them are before the place where bodies of subrequests come in.
+    pub(crate) postpone_at: usize,
 }
 
 impl Location {
@@ -146,8 +148,9 @@ impl Location {
         self.confs.of(key)
     }
 
-    pub(crate) fn header_filters(&self) -> &[HeaderFilter] {
-        &self.filters
+    /// Those before the place where bodies of subrequests come in, and those behind.
+    pub(crate) fn header_filters(&self) -> (&[HeaderFilter], &[HeaderFilter]) {
+        self.filters.split_at(self.postpone_at)
     }
 }
 

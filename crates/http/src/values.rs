@@ -5,12 +5,14 @@
 //! such a borrow: hence the lock. It is never contended, for a request is one task's, and never held
 //! while anything else is evaluated.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
+use crate::parts::Parts;
 use crate::regex::{Captures, MatchError, Regex};
 use crate::response::Text;
+use crate::tree::{Tree, VariableValues};
 use crate::uri::{Escape, escape_uri};
 use crate::variables::VariableId;
 
@@ -23,8 +25,10 @@ struct Kept<'c> {
     /// `$1` to `$9`: groups of the last expression that matched, in what it was matched with.
     groups: Captures,
     subject: SmallVec<[u8; 64]>,
-    /// By the number of the variable; `None` is one that was found to have no value.
-    variables: SmallVec<[(VariableId, Option<Text<'c>>); 4]>,
+    /// Unless they are shared.
+    variables: VariableValues<'c>,
+    /// What is shared with subrequests, once there are any.
+    tree: Option<Arc<Tree<'c>>>,
 }
 
 /// How the text of a group is written into a value.
@@ -37,6 +41,20 @@ pub(crate) enum Quote {
 }
 
 impl<'c> Values<'c> {
+    /// The values of a subrequest: variables are shared, groups are its own.
+    pub(crate) fn of_tree(tree: &Arc<Tree<'c>>) -> Self {
+        Self(Mutex::new(Some(Box::new(Kept { tree: Some(Arc::clone(tree)), ..Kept::default() }))))
+    }
+
+    /// What is shared with subrequests; the first time with these buffers.
+    pub(crate) fn tree(&self, parts: impl FnOnce() -> Parts) -> Arc<Tree<'c>> {
+        let mut kept = self.kept();
+        let kept = kept.get_or_insert_default();
+        let variables = &mut kept.variables;
+        let tree = kept.tree.get_or_insert_with(|| Tree::new(parts(), std::mem::take(variables)));
+        Arc::clone(tree)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Box<Kept<'c>>>> {
         self.0.try_lock().expect("a request belongs to one task, which evaluates nothing in here")
     }
@@ -44,17 +62,18 @@ impl<'c> Values<'c> {
     /// Appends the value of a variable. `None` when nothing is kept for it, `Some(false)` when it was found
     /// to have no value.
     pub(crate) fn append(&self, variable: VariableId, out: &mut Vec<u8>) -> Option<bool> {
-        let kept = self.kept();
-        let text = kept.as_ref()?.find(variable)?;
-        if let Some(text) = text {
-            out.extend_from_slice(text);
-        }
-        Some(text.is_some())
+        self.kept().as_mut()?.with_variables(|variables| {
+            let text = find(variables, variable)?;
+            if let Some(text) = text {
+                out.extend_from_slice(text);
+            }
+            Some(text.is_some())
+        })
     }
 
     /// The value of a variable, as in `append`.
     pub(crate) fn find(&self, variable: VariableId) -> Option<Option<Text<'c>>> {
-        self.kept().as_ref()?.find(variable).cloned()
+        self.kept().as_mut()?.with_variables(|variables| find(variables, variable).cloned())
     }
 
     /// Keeps the value of a variable from now on.
@@ -98,16 +117,24 @@ impl<'c> Values<'c> {
     }
 }
 
+/// What is kept for a variable.
+fn find<'a, 'c>(variables: &'a VariableValues<'c>, variable: VariableId) -> Option<&'a Option<Text<'c>>> {
+    variables.iter().find(|(id, _)| *id == variable).map(|(_, text)| text)
+}
+
 impl<'c> Kept<'c> {
-    fn find(&self, variable: VariableId) -> Option<&Option<Text<'c>>> {
-        self.variables.iter().find(|(id, _)| *id == variable).map(|(_, text)| text)
+    fn with_variables<R>(&mut self, look: impl FnOnce(&mut VariableValues<'c>) -> R) -> R {
+        match &self.tree {
+            None => look(&mut self.variables),
+            Some(tree) => look(&mut tree.variables()),
+        }
     }
 
     fn put(&mut self, variable: VariableId, text: Option<Text<'c>>) {
-        match self.variables.iter_mut().find(|(id, _)| *id == variable) {
+        self.with_variables(|variables| match variables.iter_mut().find(|(id, _)| *id == variable) {
             Some((_, slot)) => *slot = text,
-            None => self.variables.push((variable, text)),
-        }
+            None => variables.push((variable, text)),
+        });
     }
 
     fn group(&self, number: usize) -> &[u8] {

@@ -59,6 +59,8 @@ pub enum SendFailure {
     Broken(io::Error),
     /// The body could not be read.
     File(FileFailure, Arc<OpenFile>),
+    /// A subrequest, or what could not go on without one, has ended the whole request.
+    Terminated,
 }
 
 impl<'c> Wire<'c> {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use crate::detach::Admission;
 use crate::shared::{Lent, Waiting};
 use crate::suspects::Tag;
 use crate::task;
@@ -50,14 +51,24 @@ pub async fn enter(tag: Tag) {
 /// [`enter`] for hand-written futures.
 pub fn poll_enter(tag: Tag, cx: &mut Context<'_>) -> Poll<()> {
     let Some(header) = task::header(cx.waker()) else { return Poll::Ready(()) };
-    let (remote, shared) = (header.home, header.home.shared);
+    let shared = header.home.shared;
     let lease = Lease::from_bits(header.lease.load(Ordering::Relaxed));
+    let carrier = &shared.carriers[lease.carrier()];
     header.tag.store(tag.0, Ordering::Relaxed);
-    shared.carriers[lease.carrier()].tag.store(tag.0, Ordering::Relaxed);
-    let now = shared.loops()[remote.index].now_ms();
-    let Some(manner) = shared.suspects.check(tag, now) else { return Poll::Ready(()) };
-    if remote.word.load() != lease || shared.lend_own(remote, lease, tag, manner) != Lent::NoSpare {
+    carrier.tag.store(tag.0, Ordering::Relaxed);
+    let host = shared.loops()[carrier.running.load(Ordering::Relaxed) as usize];
+    let now = host.now_ms();
+    if shared.suspects.check(tag, now).is_none() || host.remote.word.load() != lease {
         return Poll::Ready(());
+    }
+    match shared.admit(header, tag, now, || cx.waker().clone()) {
+        Admission::Ordinary => return Poll::Ready(()),
+        Admission::Stands => return Poll::Pending,
+        Admission::Suspect(manner) => {
+            if shared.lend_own(&host.remote, lease, tag, manner) != Lent::NoSpare {
+                return Poll::Ready(());
+            }
+        }
     }
     shared.wait_for_spare(Waiting::Inside(cx.waker().clone()));
     Poll::Pending

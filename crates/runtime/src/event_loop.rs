@@ -5,20 +5,22 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::AsFd;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::observer::{Lender, Sight};
+use crate::crowd::CROWDED;
+use crate::detach::Admission;
 use crate::ready::Ring;
 use crate::remote::Remote;
 use crate::shared::{Lent, Shared, Waiting};
 use crate::slots::{self, Slots, Token};
 use crate::stack::Stack;
 use crate::suspects::Tag;
-use crate::task::{self, Header, Outcome, Queued};
+use crate::task::{self, Binding, Header, Outcome, Queued};
 use crate::timer::Timers;
 use crate::word::{Lease, Phase, Word};
 
@@ -28,6 +30,18 @@ const EVENTS_MAX: usize = 512;
 /// How often in a turn what is ready is polled before the next epoll_wait: what a poll makes ready
 /// (a connection just accepted, say) need not wait for one, and what does so again and again must.
 const ROUNDS: usize = 2;
+
+/// Tasks of crowded loops that are polled between two looks at what the loop itself has to do.
+const HELP_MAX: usize = 8;
+
+/// What a millisecond of lag is worth among ready tasks, when loops are compared.
+pub const BACKLOG_PER_MS: u32 = 16;
+
+/// How finely lag is kept: parts of a millisecond.
+const LAG_UNIT: u32 = 16;
+
+/// A longer turn counts as one of this length, in milliseconds.
+const LAG_MAX_MS: u32 = 60_000;
 
 /// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
 const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
@@ -51,6 +65,8 @@ pub(crate) struct Loop {
     ready: Ring<Header>,
     now_ms: AtomicU64,
     unix_ms: AtomicU64,
+    /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
+    lag: AtomicU32,
     owned: UnsafeCell<Owned>,
 }
 
@@ -59,11 +75,22 @@ struct Owned {
     events: Vec<Event>,
     timers: Timers,
     polls: u64,
+    /// Whether it is said to be crowded (crowd.rs).
+    is_crowded: bool,
 }
 
 // SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
 // other fields are made for sharing.
 unsafe impl Sync for Loop {}
+
+/// What a loop does that has nothing ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// It waits.
+    Wait,
+    /// It looks for events, and goes on to help others.
+    Look,
+}
 
 /// Why a carrier stopped running a loop.
 pub(crate) enum Exit {
@@ -80,7 +107,8 @@ impl Loop {
         let (epoll, signal) = (Epoll::new()?, EventFd::new()?);
         epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
         let now = clock::monotonic_ms();
-        let owned = Owned { events: Vec::with_capacity(EVENTS_MAX), timers: Timers::new(now), polls: 0 };
+        let events = Vec::with_capacity(EVENTS_MAX);
+        let owned = Owned { events, timers: Timers::new(now), polls: 0, is_crowded: false };
         let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
         let new = Self {
             remote,
@@ -89,6 +117,7 @@ impl Loop {
             ready: Ring::new(),
             now_ms: AtomicU64::new(now),
             unix_ms: AtomicU64::new(clock::unix_ms()),
+            lag: AtomicU32::new(0),
             owned: UnsafeCell::new(owned),
         };
         Ok((new, lease))
@@ -113,9 +142,10 @@ impl Loop {
     /// Runs the loop until it is lost or the runtime stops. `me` is the calling carrier, which
     /// `lease` names as the owner in RUN.
     pub(crate) fn run(&'static self, me: usize, mut lease: Lease) -> Exit {
+        let mut next = Next::Wait;
         while !self.remote.shared.stopping() {
             // SAFETY: the caller owns the loop and is in RUN.
-            unsafe { self.gather(&mut lease) };
+            unsafe { self.gather(&mut lease, next) };
             for _ in 0..ROUNDS {
                 for _ in 0..self.ready.len() {
                     let Some(task) = self.ready.pop() else { break };
@@ -126,21 +156,89 @@ impl Loop {
                 }
                 self.take_injected();
             }
+            // SAFETY: as above.
+            match unsafe { self.help(me, &mut lease) } {
+                Some(what) => next = what,
+                None => return Exit::Lost,
+            }
         }
         Exit::Stopped
+    }
+
+    /// Says so if the loop is not crowded any more; if it has nothing to do, polls what is ready on one that
+    /// is. What to do next, or `None` if the loop was lent meanwhile.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop, in RUN.
+    unsafe fn help(&'static self, me: usize, lease: &mut Lease) -> Option<Next> {
+        let (crowd, index) = (&self.remote.shared.crowd, self.remote.index);
+        // SAFETY: rule 5 of word.rs; the reference ends with the statement.
+        if std::mem::take(unsafe { &mut (*self.owned.get()).is_crowded }) {
+            crowd.leave(index);
+        }
+        let mut next = Next::Wait;
+        for _ in 0..HELP_MAX {
+            if self.ready.len() > 0 {
+                break;
+            }
+            let Some(task) = crowd.steal(self.remote.shared.loops(), index) else { break };
+            // SAFETY: the caller owns the loop; the queue entry's reference goes along.
+            if !unsafe { self.poll(task, me, lease) } {
+                return None;
+            }
+            next = Next::Look;
+        }
+        Some(next)
+    }
+
+    /// The oldest task that is ready, for another loop to poll it once.
+    pub(crate) fn give_away(&self) -> Option<NonNull<Header>> {
+        let task = self.ready.pop()?;
+        // SAFETY: alive by the reference of its queue entry.
+        if unsafe { task.as_ref() }.binding == Binding::Bound {
+            self.remote.inject(task);
+            return None;
+        }
+        Some(task)
+    }
+
+    /// See `LoopRef::lag_ms`.
+    pub(crate) fn lag_ms(&self) -> u32 {
+        self.lag.load(Ordering::Relaxed) / LAG_UNIT
+    }
+
+    /// See `LoopRef::backlog`.
+    pub(crate) fn backlog(&self) -> u32 {
+        let ready = u32::try_from(self.ready.len()).unwrap_or(0);
+        ready.saturating_add(self.lag_ms().saturating_mul(BACKLOG_PER_MS))
+    }
+
+    /// Notes how long a turn has taken. What was long once is soon forgotten.
+    fn note_turn(&self, turn_ms: u64) {
+        let turn = u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS) * LAG_UNIT;
+        let lag = self.lag.load(Ordering::Relaxed);
+        if turn != 0 || lag != 0 {
+            self.lag.store((lag * 3 + turn) / 4, Ordering::Relaxed);
+        }
     }
 
     /// Waits, then makes ready what has something to do.
     ///
     /// # Safety
     /// The caller owns the loop, in RUN.
-    unsafe fn gather(&'static self, lease: &mut Lease) {
+    unsafe fn gather(&'static self, lease: &mut Lease, next: Next) {
         // SAFETY: rule 5 of word.rs; the reference ends with this function.
         let owned = unsafe { &mut *self.owned.get() };
         owned.timers.take_inbox(&self.remote);
+        let before = self.now_ms.load(Ordering::Relaxed);
         let mut timeout = Some(0);
-        if self.ready.len() == 0 {
-            timeout = owned.timers.next_ms().map(|at| at.saturating_sub(clock::monotonic_ms()));
+        let mut turn_ms = None;
+        if self.ready.len() == 0 && next == Next::Wait {
+            timeout = owned.timers.next_ms().map(|at| {
+                let now = clock::monotonic_ms();
+                turn_ms = Some(now.saturating_sub(before));
+                at.saturating_sub(now)
+            });
         }
         if self.remote.begin_wait(lease) {
             timeout = Some(0);
@@ -152,12 +250,19 @@ impl Loop {
         let now = clock::monotonic_ms();
         self.now_ms.store(now, Ordering::Relaxed);
         self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        // Where there is no timer, who sleeps does not know when it began to, and has nothing waiting.
+        let slept = || if timeout == Some(0) { now.saturating_sub(before) } else { 0 };
+        self.note_turn(turn_ms.unwrap_or_else(slept));
         for event in &owned.events {
             self.dispatch(event);
         }
         self.take_injected();
         owned.timers.take_inbox(&self.remote);
         owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
+        if self.ready.len() >= CROWDED {
+            owned.is_crowded = true;
+            self.remote.shared.crowd.ask(self.remote.shared.loops(), self.remote.index);
+        }
     }
 
     /// The owner makes ready what was injected.
@@ -202,7 +307,17 @@ impl Loop {
         let header = unsafe { task.as_ref() };
         let tag = Tag(header.tag.load(Ordering::Relaxed));
         shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
-        let suspect = shared.suspects.check(tag, self.now_ms.load(Ordering::Relaxed));
+        // SAFETY: the reference stays with the queue entry.
+        let waker = || unsafe { task::waker(task) };
+        let suspect = match shared.admit(header, tag, self.now_ms.load(Ordering::Relaxed), waker) {
+            Admission::Ordinary => None,
+            Admission::Suspect(manner) => Some(manner),
+            Admission::Stands => {
+                // SAFETY: as for this function.
+                unsafe { task::park(task) };
+                return true;
+            }
+        };
         // SAFETY: as for this function.
         let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
         self.remote.word.begin_poll(lease);
@@ -216,17 +331,21 @@ impl Loop {
             let sight = Sight::now(shared.carriers[me].tid.load(Ordering::Relaxed));
             shared.lend(&self.remote, *lease, shared.kept, (Lender::Itself, sight));
         }
+        let home = header.home;
         // SAFETY: the reference is handed on.
         let outcome = unsafe { task::poll(task) };
         if self.remote.word.end_poll(lease) {
             if outcome == Outcome::Notified {
-                self.push(task);
+                match ptr::eq(home, &raw const self.remote) {
+                    true => self.push(task),
+                    false => home.inject(task),
+                }
             }
             return true;
         }
         shared.come_back(me);
         if outcome == Outcome::Notified {
-            self.remote.inject(task);
+            home.inject(task);
         }
         self.remote.signal.signal();
         false

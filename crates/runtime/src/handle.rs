@@ -13,7 +13,7 @@ use crate::identities::Identities;
 use crate::observer::{self, Account, Observer};
 use crate::shared::{Config, Shared};
 use crate::suspects::Tag;
-use crate::task;
+use crate::task::{self, Binding};
 use crate::timer::Handle;
 use crate::watchdog;
 use crate::word::CARRIERS_MAX;
@@ -128,9 +128,15 @@ impl Runtime {
 pub struct LoopRef(pub(crate) &'static Loop);
 
 impl LoopRef {
-    /// Starts a task; this loop is its home for life. `tag` is what its first poll does.
+    /// Starts a task; this loop is its home for life, though another one may poll it when it has nothing
+    /// else to do. `tag` is what its first poll does.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
-        task::spawn(&self.0.remote, tag.0, future);
+        task::spawn(&self.0.remote, tag.0, Binding::Free, future);
+    }
+
+    /// Starts a task that no other loop takes when this one is crowded.
+    pub fn spawn_bound<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
+        task::spawn(&self.0.remote, tag.0, Binding::Bound, future);
     }
 
     /// Has the poll that calls this give an account of itself if it was seen stuck and an observer asks.
@@ -161,6 +167,29 @@ impl LoopRef {
     /// has just come for them. Looks at every socket of the loop: for when there is no room.
     pub fn reclaim(self, share: usize, most: usize) -> usize {
         self.0.slots.reclaim(self.now_ms(), share, most)
+    }
+
+    /// How long what came to the loop had to wait lately, in milliseconds: the length of its turns. 0 for one
+    /// that keeps up.
+    #[must_use]
+    pub fn lag_ms(self) -> u32 {
+        self.0.lag_ms()
+    }
+
+    /// How much the loop has to do before it gets to what comes now: tasks that are ready, and
+    /// [`BACKLOG_PER_MS`] for each millisecond of its lag. A guess, made from any thread.
+    #[must_use]
+    pub fn backlog(self) -> u32 {
+        self.0.backlog()
+    }
+
+    /// Another loop of its runtime.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    #[must_use]
+    pub fn sibling(self, index: usize) -> Self {
+        Self(self.0.remote.shared.loops()[index])
     }
 
     /// Which loop of its runtime this is, from 0.

@@ -15,6 +15,7 @@ mod spares;
 mod stack;
 mod task;
 mod timer;
+mod turns;
 mod waker_cell;
 mod wheel;
 mod word;
@@ -25,6 +26,10 @@ pub mod metrics;
 mod carriers;
 #[cfg(not(loom))]
 mod coop;
+#[cfg(not(loom))]
+mod crowd;
+#[cfg(not(loom))]
+mod detach;
 #[cfg(not(loom))]
 mod event_loop;
 #[cfg(not(loom))]
@@ -47,6 +52,7 @@ mod watchdog;
 #[cfg(not(loom))]
 pub use crate::{
     coop::{enter, poll_enter, yield_now},
+    event_loop::BACKLOG_PER_MS,
     handle::{LoopRef, Runtime, TASK_OVERHEAD, Timer},
     identities::Identities,
     observer::{Account, Observer, PollId, StuckPoll, Wish},

@@ -24,6 +24,21 @@ pub static SUSPECTS_QUEUED: Counter = Counter::new(
 );
 
 /// See its text.
+pub static BURNERS_QUEUED: Counter = Counter::new(
+    "burners_queued_total",
+    "polls",
+    "A suspect that burns CPU had to wait for its turn: as many as there are processors or loops, whichever \
+     is more, are polled at a time.",
+);
+
+/// See its text.
+pub static STEALS: Counter = Counter::new(
+    "steals_total",
+    "polls",
+    "A loop with nothing to do polled a task that was ready on a crowded one.",
+);
+
+/// See its text.
 pub static CARRIERS_EXHAUSTED: Counter = Counter::new(
     "handover_carriers_exhausted_total",
     "attempts",
@@ -53,6 +68,8 @@ pub static ALL: &[&Counter] = &[
     &HANDOVERS,
     &SUSPECTS_DETACHED,
     &SUSPECTS_QUEUED,
+    &BURNERS_QUEUED,
+    &STEALS,
     &CARRIERS_EXHAUSTED,
     &CARRIERS_STARTED,
     &DEMOTIONS,

@@ -119,7 +119,7 @@ mod loom_tests {
             let (remote, mut lease) = remote();
             let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
             let theirs = Arc::clone(&flag);
-            task::spawn(remote, 0, {
+            task::spawn(remote, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
                 poll_fn(move |cx| {
                     flag.1.register(cx.waker());

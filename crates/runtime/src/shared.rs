@@ -11,7 +11,9 @@ use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
 use crossbeam_queue::SegQueue;
 
+use crate::crowd::Crowd;
 use crate::demotion::Demotion;
+use crate::detach::HeldTurn;
 use crate::event_loop::Loop;
 use crate::metrics;
 use crate::observer::{Away, Lender, Observer, Sight};
@@ -19,6 +21,7 @@ use crate::remote::Remote;
 use crate::spares::Spares;
 use crate::suspects::{Manner, Suspects, Tag};
 use crate::task::Queued;
+use crate::turns::Turns;
 use crate::word::Lease;
 
 /// Fewer spares than this and more are started ahead.
@@ -61,6 +64,10 @@ pub(crate) struct Carrier {
     /// When it gave its loop away itself, and for which tag; the carrier only. 0: it did not.
     detached_ns: AtomicU64,
     detached_tag: AtomicU32,
+    /// The turn that it holds (detach.rs).
+    pub(crate) turn: HeldTurn,
+    /// The loop that it runs, or ran last.
+    pub(crate) running: AtomicU32,
 }
 
 /// Who lends a loop, and when the poll that holds it was seen first.
@@ -100,6 +107,9 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Suspects that wait for a carrier.
     waiting: SegQueue<Waiting>,
+    /// Those of suspects that burn CPU.
+    pub(crate) turns: Turns<Waker>,
+    pub(crate) crowd: Crowd,
     last_alert_ms: AtomicU64,
 }
 
@@ -176,6 +186,11 @@ impl Restore {
     }
 }
 
+/// Processors that this process may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Carrier {
     fn new() -> Self {
         Self {
@@ -188,6 +203,8 @@ impl Carrier {
             away: Away::new(),
             detached_ns: AtomicU64::new(0),
             detached_tag: AtomicU32::new(0),
+            turn: HeldTurn::new(),
+            running: AtomicU32::new(0),
         }
     }
 
@@ -206,6 +223,7 @@ impl Carrier {
                 STOP => return None,
                 index => {
                     self.assigned.store(UNASSIGNED, Ordering::Relaxed);
+                    self.running.store(index - 1, Ordering::Relaxed);
                     let lease = Lease::from_bits(self.lease.load(Ordering::Relaxed));
                     return Some((index as usize - 1, lease));
                 }
@@ -235,6 +253,8 @@ impl Shared {
             pins: Pins::new(config),
             stopping: AtomicBool::new(false),
             waiting: SegQueue::new(),
+            turns: Turns::new(config.loops.max(processors())),
+            crowd: Crowd::new(),
             last_alert_ms: AtomicU64::new(0),
         }
     }
@@ -287,11 +307,15 @@ impl Shared {
         }
     }
 
-    /// The polling carrier gives its own loop away before it runs the suspect `tag`.
+    /// The polling carrier gives its own loop away before it runs the suspect `tag`, which was admitted
+    /// (turns.rs).
     pub(crate) fn lend_own(&self, remote: &Remote, lease: Lease, tag: Tag, manner: Manner) -> Lent {
         let me = &self.carriers[lease.carrier()];
         let sight = Sight::now(me.tid.load(Ordering::Relaxed));
         let lent = self.lend(remote, lease, self.kept, (Lender::Itself, sight));
+        if manner == Manner::Burns {
+            self.hold_turn(me, lent);
+        }
         if lent == Lent::Done {
             metrics::SUSPECTS_DETACHED.increment();
             me.detached_tag.store(tag.0, Ordering::Relaxed);
@@ -335,12 +359,17 @@ impl Shared {
         carrier.away.come_back();
         self.detached.fetch_sub(1, Ordering::Relaxed);
         let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
+        let slept = carrier.turn.end().is_some_and(|before| {
+            self.pass_turn();
+            before.has_slept(tid, clock::monotonic_ns().saturating_sub(since))
+        });
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };
         let now = clock::monotonic_ns();
         let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
         if u128::from(now - since) <= limit.as_nanos() {
             self.suspects.absolve(tag);
         } else if let Some(manner) = self.suspects.check(tag, now / 1_000_000) {
+            let manner = if slept { Manner::Sleeps } else { manner };
             self.suspects.blame(tag, manner, now / 1_000_000);
         }
     }

@@ -397,6 +397,25 @@ impl Listener {
         sys::local_address(&self.fd).is_some() && filter::refuse_handshakes(&self.fd).is_ok()
     }
 
+    /// Has the kernel wake the other loops that watch the socket before this one when the next connections
+    /// come.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2); the loop does not watch it then.
+    pub fn let_others_first(&self) -> io::Result<()> {
+        if self.watched.load(Ordering::Acquire) {
+            self.unwatch();
+            self.watch()?;
+        }
+        Ok(())
+    }
+
+    /// Connections that wait to be accepted; 0 where that cannot be known.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        sys::connections_waiting(self.fd.as_fd())
+    }
+
     /// Has the loop watch it again after [`Listener::unwatch`].
     ///
     /// # Errors

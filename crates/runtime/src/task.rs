@@ -18,7 +18,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::remote::Remote;
 use crate::stack::Linked;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::turns::Place;
 
 const NOTIFIED: u32 = 1;
 const RUNNING: u32 = 2;
@@ -39,10 +40,33 @@ pub(crate) struct Header {
     table: &'static Table,
     /// What the task does now (suspects.rs); 0 is nothing in particular.
     pub(crate) tag: AtomicU32,
+    /// Whether other loops may take it for a poll.
+    pub(crate) binding: Binding,
+    /// Whether it waits for its turn (turns.rs).
+    place: AtomicU32,
     /// What is left of the budget; written by the polling thread only.
     pub(crate) budget: AtomicU32,
     /// The word's value under which it is polled; its carrier is the one that polls.
     pub(crate) lease: AtomicU64,
+}
+
+impl Header {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(self.place.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_place(&self, place: Place) {
+        self.place.store(place as u32, Ordering::Release);
+    }
+}
+
+/// Who may poll a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// Another loop that has nothing to do, too.
+    Free,
+    /// Its home only.
+    Bound,
 }
 
 struct Table {
@@ -79,7 +103,12 @@ pub(crate) enum Outcome {
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 
 /// Makes a task and puts it into `home`'s inject queue.
-pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(home: &'static Remote, tag: u32, future: F) {
+pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
+    home: &'static Remote,
+    tag: u32,
+    binding: Binding,
+    future: F,
+) {
     let task = Box::new(Task {
         header: Header {
             state: AtomicU32::new(NOTIFIED),
@@ -88,6 +117,8 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(home: &'static Remo
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
+            binding,
+            place: AtomicU32::new(Place::Outside as u32),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),
         },
@@ -127,6 +158,44 @@ pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
     }
     // SAFETY: as for this function.
     unsafe { finish(task, result) }
+}
+
+/// Leaves a task that was taken from a queue unpolled, since it stands in a line. It is woken when its turn
+/// comes: if that is so already, it is put into its home's inject queue.
+///
+/// # Safety
+/// As for [`poll`].
+pub(crate) unsafe fn park(task: NonNull<Header>) {
+    // SAFETY: valid by the caller's reference.
+    let header = unsafe { task.as_ref() };
+    header.state.fetch_and(!NOTIFIED, Ordering::AcqRel);
+    // Against the one in `grant`: its wake finds the task not notified, or its grant is seen here.
+    fence(Ordering::SeqCst);
+    if header.place() == Place::Granted && header.state.fetch_or(NOTIFIED, Ordering::AcqRel) == 0 {
+        header.home.inject(task);
+        return;
+    }
+    // SAFETY: the reference is the caller's, given up here.
+    unsafe { release(task) };
+}
+
+/// Grants a turn to the task of a waker that stood in the line, which is polled next.
+pub(crate) fn grant(waker: Waker) {
+    if let Some(header) = header(&waker) {
+        header.set_place(Place::Granted);
+        fence(Ordering::SeqCst);
+    }
+    waker.wake();
+}
+
+/// A waker of a task that was taken from a queue.
+///
+/// # Safety
+/// `task` comes with a reference, which stays the caller's.
+#[cfg(not(loom))]
+pub(crate) unsafe fn waker(task: NonNull<Header>) -> Waker {
+    // SAFETY: the waker gets a reference of its own.
+    unsafe { Waker::from_raw(clone_waker(task.as_ptr().cast())) }
 }
 
 /// Ends RUNNING.

@@ -38,6 +38,9 @@
 // 11. A socket's slot in the event table is never freed, only recycled under a new generation, so
 //     that a late event finds a generation that is not its own (slots.rs). Nothing that an epoll
 //     token names needs an owner to be released.
+// 12. A carrier in RUN whose loop has nothing ready may take a task out of another loop's ring (ready.rs)
+//     and poll it, in a POLL of its own loop. A task that was woken meanwhile goes to the inject queue of
+//     its home, and so does a bound one, unpolled.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
