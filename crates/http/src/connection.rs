@@ -21,7 +21,7 @@ use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress};
-use crate::metrics::ConnTally;
+use crate::metrics::Stage;
 use crate::parts::Parts;
 use crate::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
@@ -61,7 +61,8 @@ pub(crate) struct Conn {
     served: AtomicU64,
     /// Whether small writes leave at once (TCP_NODELAY).
     nodelay: AtomicU8,
-    pub(crate) tally: ConnTally,
+    /// What it is counted as.
+    pub(crate) stage: Stage,
     /// Its place among the `worker_connections`.
     _slot: ConnectionSlot,
 }
@@ -189,6 +190,12 @@ enum Idle {
     Closed,
 }
 
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.stage.close(self.home.index());
+    }
+}
+
 impl Conn {
     fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
         let Accepted { socket, peer, slot } = accepted;
@@ -205,7 +212,7 @@ impl Conn {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
             served: AtomicU64::new(0),
-            tally: ConnTally::new(home.index()),
+            stage: Stage::new(home.index()),
             nodelay: AtomicU8::new(0),
             listener,
         }
@@ -255,7 +262,7 @@ impl Conn {
 
     /// The number of the request that begins, from 1.
     pub(crate) fn count_request(&self) -> u64 {
-        self.tally.begin();
+        self.stage.begin(self.home.index());
         let number = self.served() + 1;
         self.served.store(number, Ordering::Relaxed);
         number

@@ -14,6 +14,7 @@ use crate::body::{BodyError, BodyState};
 use crate::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
+use crate::metrics;
 use crate::output::OutputState;
 use crate::parts::Parts;
 use crate::phases::Answer;
@@ -40,11 +41,11 @@ pub(crate) fn serve_requests(
             let mut active = Active::new(conn, parts, start, conn.count_request());
             let (outcome, linger) = active.serve(conn).await;
             match linger {
-                Linger::Yes => conn.tally.linger(),
-                Linger::No => conn.tally.end(),
+                Linger::Yes => conn.stage.linger(conn.home.index()),
+                Linger::No => conn.stage.end(conn.home.index()),
             }
             if active.request.parts.head.is_started() {
-                conn.tally.answered(active.output.status());
+                metrics::answered(conn.home.index(), active.output.status());
                 active.log(conn);
             }
             let rest_start = active.end();
@@ -133,10 +134,10 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
         if is_to_be_logged && self.request.parts.head.is_started() && !std::thread::panicking() {
-            let tally = &self.request.conn.tally;
-            tally.end();
-            tally.answered(self.output.status());
-            self.log(self.request.conn);
+            let conn = self.request.conn;
+            conn.stage.end(conn.home.index());
+            metrics::answered(conn.home.index(), self.output.status());
+            self.log(conn);
         }
     }
 }
@@ -158,7 +159,7 @@ impl<'c> Active<'c> {
             };
             match headed {
                 Ok(()) => {
-                    conn.tally.head_is_complete();
+                    conn.stage.head_is_complete(conn.home.index());
                     self.begin_body();
                     match self.run(conn).await {
                         Onward::Close => (Outcome::Close, Linger::No),

@@ -1,0 +1,334 @@
+//! What connections and requests count: the states that `stub_status` tells, with nginx's meaning, and the
+//! statuses of responses. Numbers only grow, apart for each loop; who shows them subtracts.
+//!
+//! A task can be polled away from its loop while the loop goes on, so two threads may count for one loop
+//! at once: these are atomic additions, four for a request, to lines that as a rule one processor has.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use clearway_metrics::{Counter, Family, Kind, Label, PerLoop, Put, Value};
+
+use crate::regex;
+
+/// What is counted here for the whole process.
+pub static ALL: &[&Counter] = &[&regex::LIMITS_HIT];
+
+const LOOP: Label = Label { name: "loop", help: "Which event loop, from 0." };
+
+/// Connections that are served, see [`put_handled`].
+pub static HANDLED: Family = Family::new(
+    Kind::Counter,
+    "connections_handled_total",
+    "connections",
+    "Connections that were given to a loop to be served, by that loop: `handled` of `stub_status`.",
+)
+.by(&[LOOP]);
+
+/// Connections by state, see [`put_connections`].
+pub static CONNECTIONS: Family = Family::new(
+    Kind::Gauge,
+    "connections",
+    "connections",
+    "Connections of clients, by state, as `stub_status` counts them. One that lingers after its last \
+     response counts twice, as in nginx: as what it was, and as waiting.",
+)
+.by(&[
+    LOOP,
+    Label {
+        name: "state",
+        help: "`active`: all. `reading`: the head of a request is read. `writing`: a request is answered. \
+               `waiting`: for a request, its first or another.",
+    },
+]);
+
+/// Requests, see [`put_requests`].
+pub static REQUESTS: Family = Family::new(
+    Kind::Counter,
+    "requests_total",
+    "requests",
+    "Requests that began, by the loop of their connection: `requests` of `stub_status`.",
+)
+.by(&[LOOP]);
+
+/// Responses, see [`put_responses`].
+pub static RESPONSES: Family = Family::new(
+    Kind::Counter,
+    "responses_total",
+    "requests",
+    "Requests that ended, by the status in the access log (`$status`). Of a request that began and of which \
+     nothing was received there is none.",
+)
+.by(&[Label {
+    name: "code",
+    help: "Status, or `other` below 100 and from 600 on. Codes that were never used are left out.",
+}]);
+
+/// Statuses that are counted apart begin here.
+const CODES_FIRST: usize = 100;
+/// How many there are; what is outside is counted together.
+const CODES: usize = 500;
+
+/// What one loop's connections have counted.
+#[repr(align(128))]
+struct Tally {
+    handled: AtomicU64,
+    closed: AtomicU64,
+    begun: AtomicU64,
+    headed: AtomicU64,
+    ended_unheaded: AtomicU64,
+    ended_headed: AtomicU64,
+    /// Connections that linger, now.
+    lingering: AtomicU64,
+    others: AtomicU64,
+    codes: [AtomicU64; CODES],
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            handled: zero(),
+            closed: zero(),
+            begun: zero(),
+            headed: zero(),
+            ended_unheaded: zero(),
+            ended_headed: zero(),
+            lingering: zero(),
+            others: zero(),
+            codes: [const { AtomicU64::new(0) }; CODES],
+        }
+    }
+}
+
+static TALLIES: PerLoop<Tally> = PerLoop::new();
+
+/// Makes what so many loops count in, so that none of them has to.
+pub fn prepare(loops: usize) {
+    for index in 0..loops {
+        TALLIES.of(index);
+    }
+}
+
+/// It waits for a request.
+const WAITING: u8 = 0;
+/// A request has begun, its head is not complete.
+const READING: u8 = 1;
+/// A request is answered.
+const WRITING: u8 = 2;
+/// Beside one of the two above: the response is sent, and what the client still sends is dropped.
+const LINGERING: u8 = 4;
+
+/// What a connection is counted as. Written by its task only; the number is that of its loop.
+#[derive(Debug, Default)]
+pub(crate) struct Stage(AtomicU8);
+
+impl Stage {
+    /// Of a connection of loop `index` that begins, and waits for its first request.
+    pub(crate) fn new(index: usize) -> Self {
+        count(&TALLIES.of(index).handled);
+        Self(AtomicU8::new(WAITING))
+    }
+
+    /// A request has begun.
+    #[inline]
+    pub(crate) fn begin(&self, index: usize) {
+        count(&TALLIES.of(index).begun);
+        self.0.store(READING, Ordering::Relaxed);
+    }
+
+    /// Its head is complete, and it will be answered.
+    #[inline]
+    pub(crate) fn head_is_complete(&self, index: usize) {
+        count(&TALLIES.of(index).headed);
+        self.0.store(WRITING, Ordering::Relaxed);
+    }
+
+    /// It is over, unless its connection lingers.
+    #[inline]
+    pub(crate) fn end(&self, index: usize) {
+        match self.0.load(Ordering::Relaxed) {
+            WRITING => count(&TALLIES.of(index).ended_headed),
+            READING => count(&TALLIES.of(index).ended_unheaded),
+            _ => return,
+        }
+        self.0.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Its connection lingers, and it is over when the connection is.
+    pub(crate) fn linger(&self, index: usize) {
+        count(&TALLIES.of(index).lingering);
+        let before = self.0.fetch_or(LINGERING, Ordering::Relaxed);
+        debug_assert!(matches!(before, READING | WRITING), "a connection lingers behind a request");
+    }
+
+    /// The connection ends.
+    pub(crate) fn close(&self, index: usize) {
+        if self.0.fetch_and(!LINGERING, Ordering::Relaxed) & LINGERING != 0 {
+            TALLIES.of(index).lingering.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.end(index);
+        count(&TALLIES.of(index).closed);
+    }
+}
+
+/// Counts what a request was answered with by a connection of loop `index`.
+#[inline]
+pub(crate) fn answered(index: usize, code: u16) {
+    let of_loop = TALLIES.of(index);
+    count(of_loop.codes.get(usize::from(code).wrapping_sub(CODES_FIRST)).unwrap_or(&of_loop.others));
+}
+
+#[inline]
+fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Connections by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// All that there are.
+    pub active: u64,
+    /// In which the head of a request is read.
+    pub reading: u64,
+    /// In which a request is answered.
+    pub writing: u64,
+    /// That wait for a request, and those that linger.
+    pub waiting: u64,
+}
+
+impl Tally {
+    fn connections(&self) -> Connections {
+        let value = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        // What comes later in the life of a request is read first: so it is not more than what comes before.
+        let (closed, lingering) = (value(&self.closed), value(&self.lingering));
+        let (ended_headed, ended_unheaded) = (value(&self.ended_headed), value(&self.ended_unheaded));
+        let headed = value(&self.headed);
+        let begun = value(&self.begun);
+        let active = value(&self.handled).saturating_sub(closed);
+        let reading = begun.saturating_sub(headed + ended_unheaded);
+        let writing = headed.saturating_sub(ended_headed);
+        let waiting = (active + lingering).saturating_sub(reading + writing);
+        Connections { active, reading, writing, waiting }
+    }
+}
+
+/// Connections by state, of all loops.
+#[must_use]
+pub fn connections() -> Connections {
+    TALLIES.iter().map(|(_, of_loop)| of_loop.connections()).fold(Connections::default(), |sum, one| {
+        Connections {
+            active: sum.active + one.active,
+            reading: sum.reading + one.reading,
+            writing: sum.writing + one.writing,
+            waiting: sum.waiting + one.waiting,
+        }
+    })
+}
+
+/// Connections that were accepted since the process started, those included that there was no room for.
+#[must_use]
+pub fn accepted() -> u64 {
+    clearway_net::metrics::ACCEPTED.value()
+}
+
+/// Connections that loops were given since the process started.
+#[must_use]
+pub fn handled() -> u64 {
+    TALLIES.iter().map(|(_, of_loop)| of_loop.handled.load(Ordering::Relaxed)).sum()
+}
+
+/// Requests that began since the process started.
+#[must_use]
+pub fn requests() -> u64 {
+    TALLIES.iter().map(|(_, of_loop)| of_loop.begun.load(Ordering::Relaxed)).sum()
+}
+
+/// Gives the values of [`HANDLED`].
+pub fn put_handled(put: &mut Put<'_>) {
+    put_by_loop(put, |of_loop| of_loop.handled.load(Ordering::Relaxed));
+}
+
+/// Gives the values of [`REQUESTS`].
+pub fn put_requests(put: &mut Put<'_>) {
+    put_by_loop(put, |of_loop| of_loop.begun.load(Ordering::Relaxed));
+}
+
+fn put_by_loop(put: &mut Put<'_>, value: impl Fn(&Tally) -> u64) {
+    for (index, of_loop) in TALLIES.iter() {
+        put(&[("loop", &index.to_string())], Value::Number(value(of_loop)));
+    }
+}
+
+/// Gives the values of [`CONNECTIONS`].
+pub fn put_connections(put: &mut Put<'_>) {
+    for (index, of_loop) in TALLIES.iter() {
+        let Connections { active, reading, writing, waiting } = of_loop.connections();
+        let states = [("active", active), ("reading", reading), ("writing", writing), ("waiting", waiting)];
+        for (state, value) in states {
+            put(&[("loop", &index.to_string()), ("state", state)], Value::Number(value));
+        }
+    }
+}
+
+/// Gives the values of [`RESPONSES`].
+pub fn put_responses(put: &mut Put<'_>) {
+    let sum = |of: &dyn Fn(&Tally) -> &AtomicU64| -> u64 {
+        TALLIES.iter().map(|(_, of_loop)| of(of_loop).load(Ordering::Relaxed)).sum()
+    };
+    for at in 0..CODES {
+        let value = sum(&|of_loop| &of_loop.codes[at]);
+        if value > 0 {
+            put(&[("code", &(at + CODES_FIRST).to_string())], Value::Number(value));
+        }
+    }
+    put(&[("code", "other")], Value::Number(sum(&|of_loop| &of_loop.others)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop that no other test counts for.
+    const APART: usize = 1000;
+
+    fn seen() -> (u64, u64, u64, u64) {
+        let Connections { active, reading, writing, waiting } = TALLIES.of(APART).connections();
+        (active, reading, writing, waiting)
+    }
+
+    #[test]
+    fn a_connection_is_counted_as_nginx_counts_it() {
+        let first = Stage::new(APART);
+        let second = Stage::new(APART);
+        assert_eq!(seen(), (2, 0, 0, 2));
+        first.begin(APART);
+        assert_eq!(seen(), (2, 1, 0, 1));
+        first.head_is_complete(APART);
+        assert_eq!(seen(), (2, 0, 1, 1));
+        first.end(APART);
+        first.end(APART);
+        assert_eq!(seen(), (2, 0, 0, 2));
+        second.begin(APART);
+        second.linger(APART);
+        assert_eq!(seen(), (2, 1, 0, 2), "a refused request, of which more may come");
+        first.begin(APART);
+        first.head_is_complete(APART);
+        first.linger(APART);
+        first.end(APART);
+        assert_eq!(seen(), (2, 1, 1, 2));
+        first.close(APART);
+        assert_eq!(seen(), (1, 1, 0, 1));
+        second.close(APART);
+        assert_eq!(seen(), (0, 0, 0, 0));
+        assert_eq!(TALLIES.of(APART).begun.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn statuses_are_counted_apart() {
+        [0, 99, 100, 200, 200, 599, 600, 999].into_iter().for_each(|code| answered(APART + 1, code));
+        let of_loop = TALLIES.of(APART + 1);
+        let value = |code: usize| of_loop.codes[code - CODES_FIRST].load(Ordering::Relaxed);
+        assert_eq!([value(100), value(200), value(599)], [1, 2, 1]);
+        assert_eq!(of_loop.others.load(Ordering::Relaxed), 4);
+    }
+}
