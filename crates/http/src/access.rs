@@ -156,7 +156,7 @@ impl<'c> Active<'c> {
                         }
                     }
                     (Flow::Answer(Answer::Status(code @ (401 | 407))), Satisfy::All) => {
-                        return self.refuse_unauthorized(conn, code).await;
+                        return Box::pin(self.refuse_unauthorized(conn, code)).await;
                     }
                     (flow, _) => return flow,
                 }
@@ -167,12 +167,12 @@ impl<'c> Active<'c> {
                     self.request.log(LogLevel::Error, format_args!("access forbidden by rule"));
                     Flow::Answer(Answer::Status(403))
                 }
-                Some(code) => self.refuse_unauthorized(conn, code).await,
+                Some(code) => Box::pin(self.refuse_unauthorized(conn, code)).await,
             }
         }
     }
 
-    /// Answers so after `auth_delay`.
+    /// Answers so after `auth_delay`. To be boxed, as nobody else should have to have room for it.
     async fn refuse_unauthorized(&mut self, conn: &'c Conn, code: u16) -> Flow {
         let delay_ms = *self.request.conf(&ACCESS_CONF).auth_delay_ms;
         if delay_ms > 0 {

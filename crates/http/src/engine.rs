@@ -152,8 +152,7 @@ impl<'c> Active<'c> {
         }
         let guards = self.request.location().phases.part(Part::Access);
         if !guards.is_empty() && self.request.is_main() {
-            // Boxed, as nobody else should have to have room for it.
-            let flow = Box::pin(self.run_access(conn)).await;
+            let flow = self.run_access(conn).await;
             if !matches!(flow, Flow::Next) {
                 return flow;
             }

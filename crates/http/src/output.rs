@@ -388,9 +388,8 @@ impl<'c> OutputState<'c> {
             self.end_source(request);
         }
         self.push(request, 0, chunk, mark);
-        let is_full = self.wire.is_full()
-            || self.is_busy()
-            || self.relay.as_ref().is_some_and(|relay| relay.is_full());
+        let is_full =
+            self.wire.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full());
         if is_full { Pushed::Full } else { Pushed::Sent }
     }
 

@@ -423,7 +423,6 @@ mod tests {
     fn the_request_part_is_a_small_allocation() {
         // Beyond 1,024 bytes the allocator takes several times as long.
         let bytes = future_bytes(serve_requests);
-        eprintln!("active {} request {} output {} node {} body {}", size_of::<Active<'_>>(), size_of::<Request<'_>>(), size_of::<OutputState<'_>>(), size_of::<crate::request::Node<'_>>(), size_of::<crate::body::BodyState>());
         assert!(bytes <= 1024, "{bytes} bytes");
     }
 }

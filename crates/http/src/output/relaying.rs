@@ -1,0 +1,210 @@
+//! Output with subrequests: what is behind one in the body waits in the queue of the `Relay`, and what a
+//! subrequest makes goes to its parent instead of the socket. Owned by the request's task.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use clearway_h1::Framing;
+use clearway_runtime::Timer;
+
+use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
+use crate::chunk::{Chunk, Mark};
+use crate::connection::Conn;
+use crate::output::Input;
+use crate::relay::{Moved, Parent, Relay, Sink};
+use crate::request::Request;
+use crate::subrequest::{Background, Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::variables::View;
+use crate::wire::SendFailure;
+
+/// How often subrequests go on before others of the loop have their turn.
+const TURNS_MAX: u32 = 64;
+
+impl<'c> Next<'_, 'c> {
+    /// The request.
+    pub fn request(&self) -> &Request<'c> {
+        self.request
+    }
+
+    /// What variables are evaluated on.
+    pub fn view(&self) -> View<'_, 'c> {
+        View::new(self.request, self.state)
+    }
+
+    /// Puts the response of a subrequest here; what is pushed from now on stands behind it.
+    ///
+    /// # Errors
+    /// It could not be made; that is logged.
+    pub fn subrequest(&mut self, wanted: Subrequest) -> Result<Outcome, NotMade> {
+        self.state.relay_mut().queue_child(self.request, wanted)
+    }
+
+    /// Has who makes the body wait until a subrequest has ended. The filter keeps meanwhile what is pushed to
+    /// it, and says afterwards that it is busy.
+    pub fn wait_for(&mut self, outcome: &Outcome) {
+        self.state.relay_mut().wait_for(outcome.clone());
+    }
+
+    /// Ends the whole request: nothing more of the response is sent.
+    pub fn terminate(&mut self) {
+        let _ = self.state.fail(SendFailure::Terminated);
+    }
+}
+
+impl<'c> OutputState<'c> {
+    /// The response of a subrequest.
+    pub(crate) fn of_subrequest(sink: Sink<'c>, delivery: Delivery) -> Self {
+        let relay = Some(Box::new(Relay::of_subrequest(sink, delivery)));
+        Self { relay, ..Self::new(Vec::new()) }
+    }
+
+    /// Whether something of its body has passed, or a subrequest of its own was made.
+    pub(crate) fn has_passed_bytes(&self) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.has_passed_bytes())
+    }
+
+    /// Subrequests that nobody waits for.
+    pub(crate) fn background(&self) -> Option<Arc<Background<'c>>> {
+        self.relay.as_ref()?.background().cloned()
+    }
+
+    /// The same, to begin one.
+    pub(crate) fn background_mut(&mut self) -> &Background<'c> {
+        self.relay_mut().background_mut()
+    }
+
+    fn relay_mut(&mut self) -> &mut Relay<'c> {
+        self.relay.get_or_insert_default()
+    }
+
+    pub(super) fn is_of_subrequest(&self) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.is_of_subrequest())
+    }
+
+    /// How the body of a subrequest goes on: as it is, or not at all.
+    pub(super) fn choose_subrequest_framing(&mut self, request: &Request<'c>) {
+        let is_head_only = self.relay.as_ref().is_some_and(|relay| relay.is_head_only());
+        if !is_head_only && !request.is_head() {
+            self.framing = Framing::UntilClose;
+        }
+    }
+
+    pub(super) fn sink_takes_files(&self) -> bool {
+        self.relay.as_ref().and_then(|relay| relay.sink_takes_files()).unwrap_or(true)
+    }
+
+    /// What has passed the filters before the place where bodies of subrequests come in.
+    pub(super) fn postpone(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
+        let relay = self.relay_mut();
+        if relay.is_empty() {
+            self.pass_on(request, chunk, mark);
+        } else {
+            relay.queue_chunk(chunk, mark);
+        }
+    }
+
+    /// What has its turn: to the parent, or the filters behind.
+    fn pass_on(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
+        if !self.is_of_subrequest() {
+            if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
+                self.wire.use_pool(request.file_pool());
+            }
+            return self.push_behind(request, self.postpone_stage as usize, chunk, mark);
+        }
+        let delivered = self.relay_mut().deliver(request, chunk);
+        if let Err(Terminated(_)) = delivered {
+            let _ = self.fail(SendFailure::Terminated);
+        }
+        if mark == Mark::Last {
+            self.progress = Progress::Complete;
+        }
+    }
+
+    /// Whether what comes next has nowhere to go.
+    fn is_way_full(&self) -> bool {
+        self.wire.is_full() || self.relay.as_ref().is_some_and(|relay| relay.is_sink_full())
+    }
+
+    /// Completes once the response has gone on: to the socket or the parent, all of it if its end was made,
+    /// otherwise so much that there is room for more.
+    pub(super) fn poll_relayed(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        if let Some(background) = self.background() {
+            // Whoever waits for the next request of the connection waits for them.
+            let _ = background.poll(cx);
+        }
+        for _ in 0..TURNS_MAX {
+            if let Err(Terminated(_)) = self.poll_children(request, cx) {
+                return self.fail(SendFailure::Terminated);
+            }
+            let has_moved = self.move_pieces(request) | self.resume_relayed(request);
+            if self.failure().is_some() {
+                return Poll::Ready(Err(Unsent));
+            }
+            if self.poll_empty(conn, request, timer, cx)?.is_pending() {
+                return Poll::Pending;
+            }
+            if self.is_relayed() {
+                self.wire.uncork(&conn.socket);
+                return Poll::Ready(Ok(()));
+            }
+            if !has_moved {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn is_relayed(&self) -> bool {
+        let Some(relay) = &self.relay else { return true };
+        if self.is_busy() {
+            return false;
+        }
+        match self.source {
+            Source::Ended => relay.is_empty() && !relay.is_waiting(),
+            Source::Open if self.urgency == Urgency::Flushed => relay.is_empty() && !relay.is_full(),
+            Source::Open => !relay.is_full(),
+        }
+    }
+
+    fn poll_children(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Result<(), Terminated> {
+        let Some(mut relay) = self.relay.take() else { return Ok(()) };
+        let behind = self.filters[self.postpone_stage as usize..].iter().flatten();
+        let takes_files = relay
+            .sink_takes_files()
+            .unwrap_or_else(|| behind.into_iter().all(|filter| filter.input() == Input::Anything));
+        let content_type = self.head.content_type.as_ref();
+        let polled = relay.poll_children(&Parent { request, content_type, takes_files }, cx);
+        self.relay = Some(relay);
+        polled
+    }
+
+    /// Moves what has its turn; whether anything had.
+    fn move_pieces(&mut self, request: &Request<'c>) -> bool {
+        let mut has_moved = false;
+        while !self.is_way_full() {
+            match self.relay_mut().take_next() {
+                Moved::Chunk(chunk, mark) => self.pass_on(request, chunk, mark),
+                Moved::Child => {}
+                Moved::Waiting | Moved::Empty => break,
+            }
+            has_moved = true;
+        }
+        has_moved
+    }
+
+    /// Has a filter go on that has put work off, if it can; whether there was one.
+    fn resume_relayed(&mut self, request: &Request<'c>) -> bool {
+        let can_go_on = self.is_busy() && !self.is_way_full();
+        if can_go_on {
+            self.resume(request);
+        }
+        can_go_on
+    }
+}
