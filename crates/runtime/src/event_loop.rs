@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
-use crate::observer::{Lender, Sight};
 use crate::crowd::CROWDED;
 use crate::detach::Admission;
+use crate::observer::{Lender, Sight};
 use crate::ready::Ring;
 use crate::remote::Remote;
 use crate::shared::{Lent, Shared, Waiting};
@@ -147,6 +147,8 @@ impl Loop {
             // SAFETY: the caller owns the loop and is in RUN.
             unsafe { self.gather(&mut lease, next) };
             for _ in 0..ROUNDS {
+                // SAFETY: as above.
+                unsafe { self.ask_for_help() };
                 for _ in 0..self.ready.len() {
                     let Some(task) = self.ready.pop() else { break };
                     // SAFETY: the caller owns the loop; the queue entry's reference goes along.
@@ -259,8 +261,16 @@ impl Loop {
         self.take_injected();
         owned.timers.take_inbox(&self.remote);
         owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
-        if self.ready.len() >= CROWDED {
-            owned.is_crowded = true;
+    }
+
+    /// Asks others for help if much is ready, once in a turn.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn ask_for_help(&self) {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        if self.ready.len() >= CROWDED && !std::mem::replace(&mut owned.is_crowded, true) {
             self.remote.shared.crowd.ask(self.remote.shared.loops(), self.remote.index);
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
+use clearway_os::accept_queue;
 use clearway_os::epoll::EventFlags;
 use clearway_os::filter;
 use clearway_os::page_cache;
@@ -413,7 +414,7 @@ impl Listener {
     /// Connections that wait to be accepted; 0 where that cannot be known.
     #[must_use]
     pub fn waiting(&self) -> u32 {
-        sys::connections_waiting(self.fd.as_fd())
+        accept_queue::waiting(&self.fd)
     }
 
     /// Has the loop watch it again after [`Listener::unwatch`].

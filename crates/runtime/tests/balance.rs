@@ -1,0 +1,124 @@
+//! Several loops, and several who burn CPU: tasks that are ready on a crowded loop are polled by others,
+//! bound ones are not; suspects that burn CPU are polled in turn.
+#![expect(clippy::disallowed_methods, reason = "these tests block on purpose")]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use clearway_base::log::Discard;
+use clearway_runtime::{Config, LoopRef, Runtime, Tag, enter};
+
+/// As in `loops.rs`: far above what is right.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Polls are lent on purpose, so that threads tell nothing about loops.
+const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
+
+fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
+    let config = Config {
+        loops,
+        handover_after,
+        handover_carriers: 64,
+        processors: Vec::new(),
+        sink: Arc::new(Discard),
+    };
+    Runtime::start(&config).unwrap()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How tasks are spawned.
+type Spawn = fn(LoopRef, Pin<Box<dyn Future<Output = ()> + Send>>);
+
+/// The threads that polled 64 tasks of loop 0, each of which holds its thread for a moment.
+fn threads_of(runtime: Runtime, spawn: Spawn) -> HashSet<ThreadId> {
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let home = runtime.at(0);
+    let polled = Arc::clone(&threads);
+    // Spawned from a task, so that all of them are ready in one turn.
+    home.spawn_bound(Tag::NONE, async move {
+        for _ in 0..64 {
+            let polled = Arc::clone(&polled);
+            let task = async move {
+                thread::sleep(Duration::from_millis(2));
+                polled.lock().unwrap().push(thread::current().id());
+            };
+            spawn(home, Box::pin(task));
+        }
+    });
+    wait_until("all are polled", || threads.lock().unwrap().len() == 64);
+    threads.lock().unwrap().iter().copied().collect()
+}
+
+#[test]
+fn a_loop_that_has_nothing_to_do_helps_a_crowded_one() {
+    let runtime = start(2, None);
+    let before = clearway_runtime::metrics::STEALS.value();
+    let free: Spawn = |home, task| home.spawn(Tag::NONE, task);
+    wait_until("both loops poll tasks of the first", || threads_of(runtime, free).len() > 1);
+    assert!(clearway_runtime::metrics::STEALS.value() > before);
+    if !CHAOS {
+        let bound: Spawn = |home, task| home.spawn_bound(Tag::NONE, task);
+        assert_eq!(threads_of(runtime, bound).len(), 1, "bound tasks stay");
+    }
+    runtime.stop();
+}
+
+/// Burns CPU until another task of the loop has run, for which the loop must have been handed over.
+fn make_suspect(runtime: Runtime, tag: Tag) {
+    let (caught, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (seen, end) = (Arc::clone(&caught), Arc::clone(&over));
+    runtime.at(0).spawn(Tag::NONE, async move {
+        enter(tag).await;
+        runtime.at(0).spawn(Tag::NONE, async move { seen.store(true, Ordering::Relaxed) });
+        while !caught.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    wait_until("a spinner loses its loop", || over.load(Ordering::Relaxed));
+}
+
+#[test]
+fn those_that_burn_the_processor_are_polled_in_turn() {
+    const TASKS: usize = 40;
+    let runtime = start(1, Some(Duration::from_millis(1)));
+    let tag = Tag::of(b"burns");
+    if !CHAOS {
+        make_suspect(runtime, tag);
+    }
+    let at_once = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let done = Arc::new(AtomicUsize::new(0));
+    for _ in 0..TASKS {
+        let (at_once, most, done) = (Arc::clone(&at_once), Arc::clone(&most), Arc::clone(&done));
+        runtime.at(0).spawn(Tag::NONE, async move {
+            enter(tag).await;
+            let now = at_once.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(now, Ordering::Relaxed);
+            let end = Instant::now() + Duration::from_millis(3);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+            at_once.fetch_sub(1, Ordering::Relaxed);
+            enter(Tag::NONE).await;
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    wait_until("all are done", || done.load(Ordering::Relaxed) == TASKS);
+    let turns = thread::available_parallelism().unwrap().get();
+    let most = most.load(Ordering::Relaxed);
+    // One or another may have lost its loop before it said what it does.
+    assert!(CHAOS || most <= turns + 4, "{most} of {TASKS} at once, with {turns} turns");
+}
