@@ -10,6 +10,7 @@ mod blocked;
 mod closed;
 mod connection;
 mod cpu;
+mod files;
 mod idle;
 mod open_loop;
 mod poller;
@@ -41,6 +42,8 @@ usage: clearway-bench COMMAND [OPTIONS]
   upgrade   another binary takes over, gives back, takes over; also from and to nginx
   logs      a burst of lines, a full disk, a stuck one, logs that are moved
             --lines 1000000
+  never-old files that change while they are asked for, on the disk, tmpfs and overlayfs
+            --rounds 1000
 
 The server is CLEARWAY_BIN, or the one built beside this program; nginx is NGINX_BIN or Debian's.";
 
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         "crash" => processes::crash(args),
         "upgrade" => processes::upgrade_command(args),
         "logs" => processes::logs(args),
+        "never-old" => files::never_old(args),
         _ => Err(USAGE.to_owned()),
     });
     match outcome {

@@ -45,6 +45,7 @@ pub(crate) struct FileSender {
     retry: Option<Retry>,
     /// Of the copy that was brought last.
     held: Option<Held>,
+    means: Means,
     /// Whether something of a file was brought.
     pub(crate) begun: Begun,
     pub(crate) cork: Cork,
@@ -55,6 +56,14 @@ pub(crate) struct FileSender {
 pub(crate) enum Cork {
     Out,
     In,
+}
+
+/// How bytes may leave a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    Any,
+    /// Somebody wants to see them.
+    Read,
 }
 
 enum Fetch {
@@ -128,9 +137,10 @@ pub enum FileFailure {
 }
 
 impl FileSender {
-    pub(crate) fn new(pool: Option<Arc<Pool>>) -> Self {
+    pub(crate) fn new(pool: Option<Arc<Pool>>, means: Means) -> Self {
         Self {
             pool,
+            means,
             learned: Learned::default(),
             fetch: Fetch::Nothing,
             warm_end: 0,
@@ -166,15 +176,27 @@ impl FileSender {
         if self.is_waiting() || part.file().access() != FileAccess::Cached {
             return Ok(Way::Cold);
         }
-        let opened = part.file().opened();
-        if *sending.sendfile && part.len() > READ_MAX_BYTES && !opened.is_remote() {
+        if self.uses_sendfile(part, sending) {
             let count = self.sendfile_bytes(part, sending);
-            let is_warm = opened.is_warm(part.start(), count, &mut self.learned);
+            let is_warm = part.file().opened().is_warm(part.start(), count, &mut self.learned);
             return Ok(if is_warm { Way::Sendfile(count as usize) } else { Way::Cold });
         }
         let room = buffer_bytes(sending).saturating_sub(buf.len() as u64).max(1);
         let count = part.len().min(room);
-        match opened.read_now(buf, part.start(), count as usize) {
+        self.read_now(part, count, buf)
+    }
+
+    /// Reads `count` bytes of the beginning of a part behind what is in `buf`, if a loop can.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn read_now(
+        &mut self,
+        part: &FilePart,
+        count: u64,
+        buf: &mut Vec<u8>,
+    ) -> Result<Way, FileFailure> {
+        match part.file().opened().read_now(buf, part.start(), count as usize) {
             Attempt::Cold => Ok(Way::Cold),
             Attempt::Done(Err(error)) => Err(FileFailure::Read(error)),
             Attempt::Done(Ok(read)) if (read as u64) < count => {
@@ -182,6 +204,13 @@ impl FileSender {
             }
             Attempt::Done(Ok(read)) => Ok(Way::Read(read as u64)),
         }
+    }
+
+    fn uses_sendfile(&self, part: &FilePart, sending: &Sending) -> bool {
+        self.means == Means::Any
+            && *sending.sendfile
+            && part.len() > READ_MAX_BYTES
+            && !part.file().opened().is_remote()
     }
 
     /// What a pool thread has warmed is sent before the next is asked for.
@@ -214,7 +243,7 @@ impl FileSender {
                     continue;
                 }
                 Fetch::Fetching(task) => match ready!(Pin::new(task).poll(cx)) {
-                    Ok(fetched) => return Poll::Ready(self.take_fetched(part, fetched)),
+                    Ok(fetched) => return Poll::Ready(self.take_fetched(part, sending, fetched)),
                     Err(refused) => refused,
                 },
                 Fetch::Reading(task) => match ready!(Pin::new(task).poll(cx)) {
@@ -267,11 +296,12 @@ impl FileSender {
     fn take_fetched(
         &mut self,
         part: &FilePart,
+        sending: &Sending,
         fetched: io::Result<files::Fetched>,
     ) -> Result<Fetched, FileFailure> {
         (self.fetch, self.retry) = (Fetch::Nothing, None);
         match fetched.map_err(FileFailure::Read)? {
-            files::Fetched::Warm(warmed) => self.take_warmed(part, warmed),
+            files::Fetched::Warm(warmed) => self.take_warmed(part, sending, warmed),
             files::Fetched::Data(data, _) if data.is_empty() => {
                 Err(FileFailure::Short { read: 0, of: part.len() })
             }
@@ -282,10 +312,19 @@ impl FileSender {
         }
     }
 
-    fn take_warmed(&mut self, part: &FilePart, warmed: Warmed) -> Result<Fetched, FileFailure> {
+    fn take_warmed(
+        &mut self,
+        part: &FilePart,
+        sending: &Sending,
+        warmed: Warmed,
+    ) -> Result<Fetched, FileFailure> {
         self.warm_end = warmed.end();
         if self.warm_end <= part.start() {
-            return Err(FileFailure::Truncated(part.start()));
+            return Err(if self.uses_sendfile(part, sending) {
+                FileFailure::Truncated(part.start())
+            } else {
+                FileFailure::Short { read: 0, of: part.len().min(buffer_bytes(sending)) }
+            });
         }
         self.learned.note(warmed);
         Ok(Fetched::Warm)

@@ -17,6 +17,7 @@ mod connection;
 mod core_directives;
 mod core_variables;
 mod engine;
+mod file_bytes;
 mod file_part;
 mod file_sender;
 mod generation;

@@ -729,7 +729,12 @@ impl<'c> OutputState<'c> {
     }
 
     fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
-        self.unusual().failure = Some(failure);
+        self.fail_with(failure);
         Poll::Ready(Err(Unsent))
+    }
+
+    /// The rest of the response cannot be had.
+    pub(crate) fn fail_with(&mut self, failure: SendFailure) {
+        self.unusual().failure = Some(failure);
     }
 }

@@ -15,7 +15,7 @@ use clearway_runtime::Socket;
 
 use crate::chunk::Chunk;
 use crate::file_part::OpenFile;
-use crate::file_sender::{Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Way, buffer_bytes};
+use crate::file_sender::{Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Means, Way, buffer_bytes};
 use crate::sending::Sending;
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
@@ -121,7 +121,7 @@ impl<'c> Wire<'c> {
 
     /// Says who reads what the loop cannot; before the first part of a file.
     pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
-        self.files = Some(Box::new(FileSender::new(pool)));
+        self.files = Some(Box::new(FileSender::new(pool, Means::Any)));
     }
 
     /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.

@@ -27,9 +27,6 @@ pub static STATIC_FILES: Module = Module { name: "static", phases: PHASES, ..Mod
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler }];
 
-/// What a file is read by where a filter wants to see its bytes, bytes.
-const STEP_BYTES: u64 = 64 * 1024;
-
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     let request = &exchange.request;
     if !matches!(request.method(), Method::Get | Method::Head | Method::Post) {
@@ -52,7 +49,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         Search::Cold(question) => return Step::Wait(Box::pin(open_on_pool(exchange, names, path, question))),
     };
     match answer_found(&mut exchange, &path, found) {
-        Answered::Unread(file) => Step::Wait(Box::pin(send_bytes(exchange, file))),
+        Answered::Unread(part) => Step::Wait(Box::pin(send_bytes(exchange, part))),
         answered => answered.step(),
     }
 }
@@ -99,7 +96,7 @@ async fn open_on_pool(
     };
     let found = names.settle(exchange.request, &path, reply);
     match answer_found(&mut exchange, &path, found) {
-        Answered::Unread(file) => send_bytes(exchange, file).await,
+        Answered::Unread(part) => send_bytes(exchange, part).await,
         answered => answered.step(),
     }
 }
@@ -109,7 +106,7 @@ enum Answered {
     /// There is nothing left to do but this.
     With(Step<'static>),
     /// Its head is sent, and a filter looks at the bytes of its body.
-    Unread(Arc<OpenFile>),
+    Unread(FilePart),
 }
 
 impl Answered {
@@ -298,64 +295,19 @@ fn send(exchange: &mut Exchange<'_, '_>, body: Body, size: u64) -> Answered {
         }
         Body::File(file) => {
             output.send_head(request);
-            if output.wants_body() && !output.takes_files() {
-                return Answered::Unread(file);
-            }
             let part = FilePart::new(file, 0..size);
+            if output.wants_body() && !output.takes_files() {
+                return Answered::Unread(part);
+            }
             let _ = output.write(request, Chunk::File(part), Mark::Last);
         }
     }
     Step::Done.into()
 }
 
-/// Sends a file through filters that look at its bytes. What goes wrong can no longer be answered: the
-/// response is cut.
-async fn send_bytes(exchange: Exchange<'_, '_>, file: Arc<OpenFile>) -> Step<'static> {
-    let Exchange { request, mut output, .. } = exchange;
-    let (size, mut sent) = (file.opened().stat().size, 0);
-    loop {
-        let count = (size - sent).min(STEP_BYTES);
-        let Some(data) = read(request, &file, sent, count).await else { return Step::Done };
-        sent += count;
-        let mark = if sent == size { Mark::Last } else { Mark::More };
-        let _ = output.write(request, Chunk::Owned(data), mark);
-        if mark == Mark::Last || output.ready(request).await.is_err() {
-            return Step::Done;
-        }
-    }
-}
-
-/// Reads a part of a file; what goes wrong is logged.
-async fn read(request: &Request<'_>, file: &Arc<OpenFile>, offset: u64, count: u64) -> Option<Vec<u8>> {
-    let mut data = Vec::new();
-    let attempt = match file.access() {
-        FileAccess::Cached => file.opened().read_now(&mut data, offset, count as usize),
-        FileAccess::Direct { .. } => Attempt::Cold,
-    };
-    let read = match attempt {
-        Attempt::Done(read) => read.map(|_| data),
-        Attempt::Cold => {
-            let file = Arc::clone(file);
-            let job = move |blocking: &_| match file.access() {
-                FileAccess::Cached => file.opened().read(blocking, offset, count as usize),
-                FileAccess::Direct { alignment } => {
-                    file.opened().read_direct(blocking, offset, count as usize, alignment)
-                }
-            };
-            on_pool(request, job).await.ok()?
-        }
-    };
-    match read {
-        Ok(data) if data.len() as u64 == count => return Some(data),
-        Ok(data) => {
-            let (read, path) = (data.len(), Lossy(file.path()));
-            let message = format_args!("pread() read only {read} of {count} from \"{path}\"");
-            request.log(LogLevel::Alert, message);
-        }
-        Err(error) => {
-            let failure = Failure { call: "pread()", path: file.path(), error: &error };
-            log_failure(request, LogLevel::Crit, failure);
-        }
-    }
-    None
+/// Sends a file through filters that look at its bytes.
+async fn send_bytes(mut exchange: Exchange<'_, '_>, part: FilePart) -> Step<'static> {
+    // What goes wrong is kept by the connection.
+    let _ = exchange.output.send_bytes(exchange.request, part).await;
+    Step::Done
 }

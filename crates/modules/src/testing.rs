@@ -1,12 +1,18 @@
-//! Directives that hold a loop on purpose: the hand-over is tested and measured with them. Only with
-//! the cargo feature `testing`, which is never shipped.
+//! Directives that hold a loop, or a thread of a pool, on purpose: the hand-over and full pools are tested
+//! and measured with them. Only with the cargo feature `testing`, which is never shipped.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
+
+use crate::files::{on_pool, to_path};
+
+/// How long a pool is held at most.
+const HOLD_MAX: Duration = Duration::from_secs(60);
 
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
 pub static TESTING: Module = Module {
@@ -36,6 +42,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Sleeps on the thread of the loop in a system call for the time, then answers.",
         handler: |scope, directive| read(scope, directive, Hold::Sleep),
     },
+    Spec {
+        name: "testing_pool",
+        contexts: context::LOCATION,
+        args: Args::TAKE1,
+        syntax: "testing_pool PATH",
+        default: "",
+        doc: "Has a thread of the location's pool (`aio`) make a file of this name and wait until it is gone, \
+              a minute at most, then answers.",
+        handler: |scope, directive| {
+            let path = to_path(&directive.args[0]);
+            scope.conf.location(&TESTING_CONF).hold = Some(Hold::Pool(path));
+            Ok(())
+        },
+    },
 ];
 
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
@@ -49,7 +69,7 @@ static TESTING_CONF: ConfKey<TestingConf> = ConfKey::new(Level::Location);
 
 #[derive(Default)]
 struct TestingConf {
-    hold: Option<(Hold, Duration)>,
+    hold: Option<Hold>,
 }
 
 impl Conf for TestingConf {
@@ -57,38 +77,64 @@ impl Conf for TestingConf {
     fn merge(&mut self, _: &Self) {}
 }
 
-/// How the thread is held.
-#[derive(Clone, Copy)]
+/// How which thread is held.
+#[derive(Clone)]
 enum Hold {
-    Spin,
-    Sleep,
+    Spin(Duration),
+    Sleep(Duration),
+    Pool(PathBuf),
 }
 
-fn read(scope: &mut Scope<'_, Load>, directive: &Directive, hold: Hold) -> Result<(), Error> {
-    let time = directive.msec(0)?;
-    scope.conf.location(&TESTING_CONF).hold = Some((hold, time));
+fn read(scope: &mut Scope<'_, Load>, directive: &Directive, hold: fn(Duration) -> Hold) -> Result<(), Error> {
+    scope.conf.location(&TESTING_CONF).hold = Some(hold(directive.msec(0)?));
     Ok(())
 }
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    let Some((hold, time)) = exchange.request.conf(&TESTING_CONF).hold else { return Step::Declined };
+    let Some(hold) = exchange.request.conf(&TESTING_CONF).hold.clone() else { return Step::Declined };
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer);
     }
-    let body: &[u8] = match hold {
-        Hold::Spin => {
+    match hold {
+        Hold::Spin(time) => {
             let end = Instant::now() + time;
             while Instant::now() < end {
                 std::hint::spin_loop();
             }
-            b"spun\n"
+            answer(&mut exchange, b"spun\n")
         }
-        Hold::Sleep => {
-            #[expect(clippy::disallowed_methods, reason = "holding the thread is what it is for")]
-            std::thread::sleep(time);
-            b"slept\n"
+        Hold::Sleep(time) => {
+            sleep(time);
+            answer(&mut exchange, b"slept\n")
         }
-    };
+        Hold::Pool(path) => Step::Wait(Box::pin(hold_pool(exchange, path))),
+    }
+}
+
+async fn hold_pool(mut exchange: Exchange<'_, '_>, path: PathBuf) -> Step<'static> {
+    match on_pool(exchange.request, move |_| hold_until_gone(&path)).await {
+        Ok(()) => answer(&mut exchange, b"held a pool\n"),
+        Err(status) => Step::status(status),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a pool thread may wait")]
+fn hold_until_gone(path: &Path) {
+    let end = Instant::now() + HOLD_MAX;
+    if std::fs::write(path, b"").is_err() {
+        return;
+    }
+    while Instant::now() < end && std::fs::metadata(path).is_ok() {
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "holding the thread is what it is for")]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn answer(exchange: &mut Exchange<'_, '_>, body: &'static [u8]) -> Step<'static> {
     let head = exchange.output.head();
     head.status = 200;
     head.content_type = Some(b"text/plain".into());

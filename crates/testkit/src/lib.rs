@@ -7,9 +7,11 @@
 
 mod binary;
 pub mod client;
+pub mod cold;
 pub mod differential;
 mod family;
 pub mod load;
+pub mod place;
 pub mod ports;
 mod prefix;
 pub mod process;

@@ -1,14 +1,16 @@
-//! What the server promises of its processes, each as one scenario that is played at two sizes: in the
+//! What the server promises of its processes and files, each as one scenario that is played at two sizes: in the
 //! tests, which assert what cannot depend on the machine, and as a measurement (`clearway-bench`). Every
 //! scenario runs with nginx too, except for what nginx does not promise.
 
 mod crash;
 mod logs;
+mod never_old;
 mod reload;
 mod upgrade;
 
 pub use crash::{Crash, CrashReport};
 pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
+pub use never_old::{NeverOld, NeverOldReport};
 pub use reload::{Reload, ReloadReport};
 pub use upgrade::upgrade;
 
