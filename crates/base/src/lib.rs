@@ -2,6 +2,7 @@
 //! sink that lower layers write to. No threads, no system calls, no dependencies.
 #![forbid(unsafe_code)]
 
+pub mod base64;
 pub mod date;
 mod errno;
 pub mod log;

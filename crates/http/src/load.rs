@@ -54,6 +54,11 @@ pub struct Environment {
     pub services: Services,
 }
 
+/// Where relative paths begin that belong to the configuration rather than to what is served: the directory
+/// of its file, with a slash at its end. Among the services.
+#[derive(Clone)]
+pub struct ConfPrefix(pub PathBuf);
+
 /// Things that modules ask for by type.
 #[derive(Default)]
 pub struct Services(Vec<Box<dyn Any + Send + Sync>>);
@@ -257,6 +262,12 @@ impl Load {
             return path.to_vec();
         }
         [&path_bytes(&self.environment.prefix)[..], path].concat()
+    }
+
+    /// Where relative paths begin that belong to the configuration; ends in a slash.
+    pub fn conf_prefix(&self) -> Vec<u8> {
+        let prefix = self.environment.services.find::<ConfPrefix>().map(|ConfPrefix(prefix)| prefix);
+        path_bytes(prefix.unwrap_or(&self.environment.prefix))
     }
 
     pub(crate) fn core_server(&mut self) -> &mut CoreServer {

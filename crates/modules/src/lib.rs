@@ -3,7 +3,9 @@
 //! crate above to say.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod access_log;
+pub mod auth_basic;
 pub mod autoindex;
 pub mod charset;
 mod cidr;

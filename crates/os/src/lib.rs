@@ -10,6 +10,7 @@ pub mod accept_queue;
 pub mod channel;
 pub mod child;
 pub mod clock;
+pub mod crypt;
 pub mod epoll;
 pub mod file;
 pub mod filter;

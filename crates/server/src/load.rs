@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
-use clearway_http::{Environment, HttpLoader, Services, Snapshot};
+use clearway_http::{ConfPrefix, Environment, HttpLoader, Services, Snapshot};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_zone::Zones;
@@ -166,6 +166,7 @@ fn environment(
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
             .with(temp_paths.clone())
+            .with(ConfPrefix(options.conf.parent().map(|directory| directory.join("")).unwrap_or_default()))
             .with(means.default_access_log.clone()),
     }
 }

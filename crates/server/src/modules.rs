@@ -3,7 +3,8 @@
 
 use clearway_http::Module;
 use clearway_modules::{
-    access_log, autoindex, dav, files, index, limit_req, random_index, realpath, static_files, try_files,
+    access, access_log, auth_basic, autoindex, dav, files, index, limit_req, random_index, realpath,
+    static_files, try_files,
 };
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
@@ -24,6 +25,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &headers::HEADERS,
     &charset::CHARSET,
     &limit_req::LIMIT_REQ,
+    &access::ACCESS,
+    &auth_basic::AUTH_BASIC,
     &try_files::TRY_FILES,
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]

@@ -9,7 +9,7 @@ use clearway_http::context;
 use crate::core_conf::{EVENTS, MAIN, NO_EFFECT};
 use crate::load::tables;
 
-const CONTEXTS: [(Contexts, &str); 7] = [
+const CONTEXTS: [(Contexts, &str); 8] = [
     (MAIN, "main"),
     (EVENTS, "events"),
     (context::HTTP, "http"),
@@ -17,6 +17,7 @@ const CONTEXTS: [(Contexts, &str); 7] = [
     (context::LOCATION, "location"),
     (context::SERVER_IF, "if in server"),
     (context::LOCATION_IF, "if in location"),
+    (context::LIMIT_EXCEPT, "limit_except"),
 ];
 
 struct Entry {

@@ -70,6 +70,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken.cases"),
         include_str!("broken_bodies.cases"),
         include_str!("broken_modules.cases"),
+        include_str!("broken_access.cases"),
     ];
     texts.into_iter().flat_map(cases).collect()
 }

@@ -2,6 +2,7 @@
 //! name, version and date. A failure prints both answers and the command that plays the exchange again.
 #![forbid(unsafe_code)]
 
+mod access;
 mod access_log;
 mod autoindex;
 mod broken;

@@ -53,7 +53,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
     Spec {
         name: "access_log",
-        contexts: context::ALL.or(context::LOCATION_IF),
+        contexts: context::ALL.or(context::LOCATION_IF).or(context::LIMIT_EXCEPT),
         args: Args::ONE_MORE,
         syntax: "access_log PATH | syslog:server=ADDRESS[,PARAMETER=VALUE…] [FORMAT] [buffer=SIZE] \
                  [gzip[=LEVEL]] [flush=TIME] [if=CONDITION]\naccess_log off",
