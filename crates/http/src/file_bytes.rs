@@ -26,7 +26,8 @@ impl<'c> Output<'_, 'c> {
     /// a [`Chunk::File`] is cheaper).
     ///
     /// # Errors
-    /// The rest cannot be sent; the handler should stop. The connection logs, and answers otherwise or closes.
+    /// The rest cannot be sent; the handler should stop. The connection logs, and answers otherwise or
+    /// closes.
     pub async fn send_bytes(&mut self, request: &Request<'c>, mut part: FilePart) -> Result<(), Unsent> {
         let mut files = FileSender::new(request.file_pool(), Means::Read);
         while !part.is_empty() {

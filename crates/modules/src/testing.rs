@@ -48,8 +48,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "testing_pool PATH",
         default: "",
-        doc: "Has a thread of the location's pool (`aio`) make a file of this name and wait until it is gone, \
-              a minute at most, then answers.",
+        doc: "Has a thread of the location's pool (`aio`) make a file of this name and wait until it is \
+              gone, a minute at most, then answers.",
         handler: |scope, directive| {
             let path = to_path(&directive.args[0]);
             scope.conf.location(&TESTING_CONF).hold = Some(Hold::Pool(path));
