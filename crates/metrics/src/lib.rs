@@ -9,8 +9,10 @@ mod counter;
 mod family;
 mod histogram;
 mod per_loop;
+mod source;
 
 pub use counter::{Counter, count_alone};
 pub use family::{Family, Kind, Label, Labels, Next, Put, Value};
 pub use histogram::{BUCKETS, Durations, Histogram, bound_us};
 pub use per_loop::{LOOPS_MAX, PerLoop};
+pub use source::Source;

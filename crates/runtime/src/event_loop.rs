@@ -13,6 +13,7 @@ use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::crowd::CROWDED;
 use crate::detach::Admission;
+use crate::metrics::LoopCounters;
 use crate::observer::{Lender, Sight};
 use crate::ready::Ring;
 use crate::remote::Remote;
@@ -33,6 +34,8 @@ const ROUNDS: usize = 2;
 
 /// Tasks of crowded loops that are polled between two looks at what the loop itself has to do.
 const HELP_MAX: usize = 8;
+
+const NS_PER_MS: u64 = 1_000_000;
 
 /// What a millisecond of lag is worth among ready tasks, when loops are compared.
 pub const BACKLOG_PER_MS: u32 = 16;
@@ -67,6 +70,7 @@ pub(crate) struct Loop {
     unix_ms: AtomicU64,
     /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
     lag: AtomicU32,
+    pub(crate) counters: LoopCounters,
     owned: UnsafeCell<Owned>,
 }
 
@@ -75,6 +79,8 @@ struct Owned {
     events: Vec<Event>,
     timers: Timers,
     polls: u64,
+    /// When the turn began; 0 before the first one.
+    turn_ns: u64,
     /// Whether it is said to be crowded (crowd.rs).
     is_crowded: bool,
 }
@@ -108,7 +114,7 @@ impl Loop {
         epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
         let now = clock::monotonic_ms();
         let events = Vec::with_capacity(EVENTS_MAX);
-        let owned = Owned { events, timers: Timers::new(now), polls: 0, is_crowded: false };
+        let owned = Owned { events, timers: Timers::new(now), polls: 0, turn_ns: 0, is_crowded: false };
         let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
         let new = Self {
             remote,
@@ -118,6 +124,7 @@ impl Loop {
             now_ms: AtomicU64::new(now),
             unix_ms: AtomicU64::new(clock::unix_ms()),
             lag: AtomicU32::new(0),
+            counters: LoopCounters::default(),
             owned: UnsafeCell::new(owned),
         };
         Ok((new, lease))
@@ -216,8 +223,9 @@ impl Loop {
     }
 
     /// Notes how long a turn has taken. What was long once is soon forgotten.
-    fn note_turn(&self, turn_ms: u64) {
-        let turn = u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS) * LAG_UNIT;
+    fn note_turn(&self, turn_ns: u64) {
+        self.counters.note_lag(turn_ns);
+        let turn = u32::try_from(turn_ns / NS_PER_MS).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS) * LAG_UNIT;
         let lag = self.lag.load(Ordering::Relaxed);
         if turn != 0 || lag != 0 {
             self.lag.store((lag * 3 + turn) / 4, Ordering::Relaxed);
@@ -232,14 +240,13 @@ impl Loop {
         // SAFETY: rule 5 of word.rs; the reference ends with this function.
         let owned = unsafe { &mut *self.owned.get() };
         owned.timers.take_inbox(&self.remote);
-        let before = self.now_ms.load(Ordering::Relaxed);
         let mut timeout = Some(0);
-        let mut turn_ms = None;
+        let mut turn_end_ns = None;
         if self.ready.len() == 0 && next == Next::Wait {
             timeout = owned.timers.next_ms().map(|at| {
-                let now = clock::monotonic_ms();
-                turn_ms = Some(now.saturating_sub(before));
-                at.saturating_sub(now)
+                let now_ns = clock::monotonic_ns();
+                turn_end_ns = Some(now_ns);
+                at.saturating_sub(now_ns / NS_PER_MS)
             });
         }
         if self.remote.begin_wait(lease) {
@@ -249,12 +256,14 @@ impl Loop {
         self.remote.word.end_wait(lease);
         debug_assert!(waited.is_ok(), "an epoll descriptor of ours: {waited:?}");
         self.remote.shared.wake_watchdog();
-        let now = clock::monotonic_ms();
+        let now_ns = clock::monotonic_ns();
+        let now = now_ns / NS_PER_MS;
         self.now_ms.store(now, Ordering::Relaxed);
         self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
         // Where there is no timer, who sleeps does not know when it began to, and has nothing waiting.
-        let slept = || if timeout == Some(0) { now.saturating_sub(before) } else { 0 };
-        self.note_turn(turn_ms.unwrap_or_else(slept));
+        let turn_end_ns = turn_end_ns.or((timeout == Some(0)).then_some(now_ns));
+        let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
+        self.note_turn(turn_end_ns.filter(|_| before_ns != 0).map_or(0, |end| end.saturating_sub(before_ns)));
         for event in &owned.events {
             self.dispatch(event);
         }
@@ -330,6 +339,7 @@ impl Loop {
         };
         // SAFETY: as for this function.
         let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
+        self.counters.count_poll();
         self.remote.word.begin_poll(lease);
         header.lease.store(lease.bits(), Ordering::Relaxed);
         if let Some(manner) = suspect {

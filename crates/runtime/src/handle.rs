@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::carriers;
 use crate::event_loop::Loop;
 use crate::identities::Identities;
+use crate::metrics::LoopValues;
 use crate::observer::{self, Account, Observer};
 use crate::shared::{Config, Shared};
 use crate::suspects::Tag;
@@ -190,6 +191,12 @@ impl LoopRef {
     #[must_use]
     pub fn sibling(self, index: usize) -> Self {
         Self(self.0.remote.shared.loops()[index])
+    }
+
+    /// What the loop has counted of itself. Any thread.
+    #[must_use]
+    pub fn counted(self) -> LoopValues {
+        self.0.counters.read()
     }
 
     /// Which loop of its runtime this is, from 0.

@@ -1,6 +1,71 @@
 //! What the runtime counts.
+//!
+//! *Lag* is how long a loop takes from one look for events (the return of epoll_wait) to the next, less what
+//! it sleeps: what arrives meanwhile waits up to so long until it is noticed, and what was noticed waits up
+//! to so long for its poll. It costs no clock: the one that a loop reads behind epoll_wait ends a turn after
+//! which it did not sleep, and the one that it reads to know how long it may sleep ends the others. The time
+//! that a task runs away from its loop is not in it; the time until the loop was handed over is. A turn
+//! whose end nobody looked at the clock for, since the loop has no timers at all, counts as none.
 
-use clearway_metrics::Counter;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_metrics::{Counter, Durations, Family, Histogram, Kind, Label, count_alone};
+
+const LOOP: &[Label] = &[Label { name: "loop", help: "Which event loop, from 0." }];
+
+/// See the file's head.
+pub static LAG: Family = Family::new(
+    Kind::Histogram,
+    "loop_lag_seconds",
+    "seconds",
+    "How long a loop took from one look for events to the next, less what it slept: what arrives meanwhile \
+     waits up to so long. The sum is the time for which the loop was busy, the count that of its turns.",
+)
+.by(LOOP);
+
+/// [`LoopValues::polls`].
+pub static POLLS: Family = Family::new(
+    Kind::Counter,
+    "loop_polls_total",
+    "polls",
+    "Tasks that the loop took from its queue and polled: one for each step of a connection, as a rule.",
+)
+.by(LOOP);
+
+/// What a loop counts of itself: written by the carrier that is named in its word, in RUN (rule 5 of
+/// word.rs), so there is one writer at a time, and each sees what the one before it wrote.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct LoopCounters {
+    polls: AtomicU64,
+    lag: Histogram,
+}
+
+impl LoopCounters {
+    /// A task is about to be polled.
+    #[inline]
+    pub(crate) fn count_poll(&self) {
+        count_alone(&self.polls, 1);
+    }
+
+    /// A turn has ended.
+    pub(crate) fn note_lag(&self, ns: u64) {
+        self.lag.note_alone(ns);
+    }
+
+    pub(crate) fn read(&self) -> LoopValues {
+        LoopValues { polls: self.polls.load(Ordering::Relaxed), lag: self.lag.read() }
+    }
+}
+
+/// What a loop has counted since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopValues {
+    /// Polls of tasks.
+    pub polls: u64,
+    /// How long its turns took.
+    pub lag: Durations,
+}
 
 /// See its text.
 pub static HANDOVERS: Counter = Counter::new(
