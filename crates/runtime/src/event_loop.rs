@@ -243,11 +243,9 @@ impl Loop {
         let mut timeout = Some(0);
         let mut turn_end_ns = None;
         if self.ready.len() == 0 && next == Next::Wait {
-            timeout = owned.timers.next_ms().map(|at| {
-                let now_ns = clock::monotonic_ns();
-                turn_end_ns = Some(now_ns);
-                at.saturating_sub(now_ns / NS_PER_MS)
-            });
+            let now_ns = clock::monotonic_ns();
+            turn_end_ns = Some(now_ns);
+            timeout = owned.timers.next_ms().map(|at| at.saturating_sub(now_ns / NS_PER_MS));
         }
         if self.remote.begin_wait(lease) {
             timeout = Some(0);
@@ -260,10 +258,10 @@ impl Loop {
         let now = now_ns / NS_PER_MS;
         self.now_ms.store(now, Ordering::Relaxed);
         self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
-        // Where there is no timer, who sleeps does not know when it began to, and has nothing waiting.
-        let turn_end_ns = turn_end_ns.or((timeout == Some(0)).then_some(now_ns));
         let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
-        self.note_turn(turn_end_ns.filter(|_| before_ns != 0).map_or(0, |end| end.saturating_sub(before_ns)));
+        if before_ns != 0 {
+            self.note_turn(turn_end_ns.unwrap_or(now_ns).saturating_sub(before_ns));
+        }
         for event in &owned.events {
             self.dispatch(event);
         }

@@ -4,8 +4,7 @@
 //! it sleeps: what arrives meanwhile waits up to so long until it is noticed, and what was noticed waits up
 //! to so long for its poll. It costs no clock: the one that a loop reads behind epoll_wait ends a turn after
 //! which it did not sleep, and the one that it reads to know how long it may sleep ends the others. The time
-//! that a task runs away from its loop is not in it; the time until the loop was handed over is. A turn
-//! whose end nobody looked at the clock for, since the loop has no timers at all, counts as none.
+//! that a task runs away from its loop is not in it; the time until the loop was handed over is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
