@@ -25,6 +25,7 @@ pub mod signal;
 pub mod socket;
 pub mod stack_walk;
 pub mod stat;
+pub mod system_calls;
 pub mod thread;
 pub mod thread_files;
 pub mod title;

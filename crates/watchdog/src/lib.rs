@@ -1,0 +1,122 @@
+//! What held a loop: the runtime's watchdog shows the polls that do not come back, a thread of this crate
+//! (the *sampler*) looks at those threads about a thousand times a second until they do, and another one
+//! (the *reporter*) makes a report of each, in names and lines, off the loops. Nobody who runs a loop waits
+//! for either.
+#![forbid(unsafe_code)]
+
+mod advice;
+mod json;
+mod ledger;
+pub mod metrics;
+mod observer;
+mod rate;
+mod report;
+mod reporter;
+mod sampler;
+mod stacks;
+mod stall;
+mod summary;
+mod symbols;
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use clearway_base::log::Sink;
+use clearway_os::signal;
+use clearway_runtime::Runtime;
+
+pub use rate::Rate;
+pub use report::{Branch, Call, End, Frame, Handover, Report};
+pub use summary::Row;
+
+use observer::Desk;
+
+/// Default of `stall_report_after`.
+pub const REPORT_AFTER_DEFAULT: Duration = Duration::from_millis(50);
+
+/// Default of `stall_report_rate`: enough to show every place of a fresh trouble, too little to fill a disk.
+pub const REPORT_RATE_DEFAULT: Rate = Rate { count: 10, per: Duration::from_mins(1) };
+
+/// Reports that are kept for the status API.
+pub const REPORTS_KEPT: usize = 32;
+
+/// What of a watchdog can change while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What takes longer is reported; `None`: nothing is.
+    pub report_after: Option<Duration>,
+    /// How many reports go to the log. The status API has all of them.
+    pub report_rate: Rate,
+}
+
+/// What the status API shows: a snapshot, replaced after each stall.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The last [`REPORTS_KEPT`], the oldest first.
+    pub reports: Vec<Arc<Report>>,
+    /// Since the process started, per location, phase and entry function, the longest time first.
+    pub summary: Vec<Row>,
+}
+
+impl Status {
+    /// Appends `{"reports":[…],"summary":[…]}`, the newest report first.
+    pub fn put_json(&self, out: &mut String) {
+        json::put_status(out, self.reports.iter().map(|report| &**report), &self.summary);
+    }
+}
+
+/// The watchdog of one runtime. Its threads last as long as the process.
+pub struct Watchdog {
+    desk: Arc<Desk>,
+    status: Arc<ArcSwap<Status>>,
+}
+
+static FIRST: OnceLock<Watchdog> = OnceLock::new();
+
+/// The reports and sums of this process; nothing before a watchdog was started. Does not wait.
+#[must_use]
+pub fn status() -> Arc<Status> {
+    FIRST.get().map(Watchdog::status).unwrap_or_default()
+}
+
+impl Watchdog {
+    /// Watches a runtime from now on, and reports to `sink`. The first one of a process is the one that
+    /// [`status`] asks.
+    ///
+    /// # Errors
+    /// When threads are refused.
+    #[expect(clippy::disallowed_methods, reason = "the threads of a watchdog start here")]
+    pub fn start(runtime: Runtime, settings: Settings, sink: Arc<dyn Sink>) -> io::Result<Self> {
+        let desk = Arc::new(Desk::new(settings));
+        let status = Arc::new(ArcSwap::default());
+        let watchdog = Self { desk: Arc::clone(&desk), status: Arc::clone(&status) };
+        let to_sample = Arc::clone(&desk);
+        Builder::new().name("stall sampler".to_owned()).spawn(move || {
+            signal::block_all();
+            sampler::run(&to_sample);
+        })?;
+        let to_report = Arc::clone(&desk);
+        Builder::new().name("stall reporter".to_owned()).spawn(move || {
+            signal::block_all();
+            reporter::Reporter::new(to_report, status, sink).run();
+        })?;
+        runtime.observe(desk)?;
+        // Further ones are not asked.
+        let _ = FIRST.set(Self { desk: Arc::clone(&watchdog.desk), status: Arc::clone(&watchdog.status) });
+        Ok(watchdog)
+    }
+
+    /// Goes on with other settings.
+    pub fn configure(&self, settings: Settings) {
+        self.desk.configure(settings);
+    }
+
+    /// Its reports and sums.
+    #[must_use]
+    pub fn status(&self) -> Arc<Status> {
+        self.status.load_full()
+    }
+}

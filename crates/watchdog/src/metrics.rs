@@ -1,0 +1,28 @@
+//! What the watchdog counts.
+
+use clearway_metrics::Counter;
+
+/// See its text.
+pub static STALLS: Counter =
+    Counter::new("stalls_total", "stalls", "A task held its thread for longer than stall_report_after.");
+
+/// See its text.
+pub static REPORTS_SUPPRESSED: Counter = Counter::new(
+    "stall_reports_suppressed_total",
+    "reports",
+    "A stall was not written to the error log, since stall_report_rate allows no more.",
+);
+
+/// See its text.
+pub static STALLS_UNSAMPLED: Counter = Counter::new(
+    "stalls_unsampled_total",
+    "stalls",
+    "A stall was counted and nothing else is known of it, since too many were under way.",
+);
+
+/// See its text.
+pub static SAMPLES: Counter =
+    Counter::new("stall_samples_total", "samples", "Looks at threads that were held by a task.");
+
+/// Everything that is counted here, for the reference and the status API.
+pub static ALL: &[&Counter] = &[&STALLS, &REPORTS_SUPPRESSED, &STALLS_UNSAMPLED, &SAMPLES];

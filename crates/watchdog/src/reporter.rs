@@ -1,0 +1,281 @@
+//! The reporter: makes a report of each stall that is over, keeps the last ones and the sums for the status
+//! API, and writes as many to the log as the rate allows. A thread of its own, of low priority: reading
+//! debug information takes a second the first time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use clearway_base::log::{Level, Record, Sink};
+use clearway_os::clock;
+use clearway_os::thread::{self, Policy};
+
+use crate::observer::Desk;
+use crate::rate::Bucket;
+use crate::report::{Branch, Call, Frame, Report};
+use crate::stacks::Stacks;
+use crate::stall::Finished;
+use crate::summary::Summary;
+use crate::symbols::{self, Symbols};
+use crate::{REPORTS_KEPT, Status, advice, metrics};
+
+/// Its nice value.
+const NICE: i32 = 10;
+
+/// What percentage of the samples makes a function part of what all have in common. A sample may be of what
+/// the thread did just after.
+const COMMON_PERCENT: u64 = 95;
+
+/// Ways to go on that are kept in a report.
+const BRANCHES_KEPT: usize = 8;
+
+/// System calls that are kept in a report.
+const CALLS_KEPT: usize = 8;
+
+/// See the file's head.
+pub(crate) struct Reporter {
+    desk: Arc<Desk>,
+    status: Arc<ArcSwap<Status>>,
+    sink: Arc<dyn Sink>,
+    symbols: Symbols,
+    summary: Summary,
+    reports: VecDeque<Arc<Report>>,
+    bucket: Bucket,
+    /// Reports that were not written since the last one that was.
+    suppressed: u64,
+    number: u64,
+}
+
+impl Reporter {
+    pub(crate) fn new(desk: Arc<Desk>, status: Arc<ArcSwap<Status>>, sink: Arc<dyn Sink>) -> Self {
+        Self {
+            desk,
+            status,
+            sink,
+            symbols: Symbols::default(),
+            summary: Summary::default(),
+            reports: VecDeque::new(),
+            bucket: Bucket::new(clock::monotonic_ns()),
+            suppressed: 0,
+            number: 0,
+        }
+    }
+
+    /// Runs as long as the process.
+    pub(crate) fn run(mut self) {
+        // A thread that cannot be lowered competes as before.
+        let _ = thread::schedule(thread::current(), Policy::Batch, NICE, 0);
+        loop {
+            while let Some(finished) = self.desk.finished.pop() {
+                let report = Arc::new(self.report(finished));
+                self.summary.add(&report);
+                self.reports.push_back(Arc::clone(&report));
+                if self.reports.len() > REPORTS_KEPT {
+                    self.reports.pop_front();
+                }
+                let reports = self.reports.iter().cloned().collect();
+                self.status.store(Arc::new(Status { reports, summary: self.summary.rows().to_vec() }));
+                self.write(&report);
+            }
+            self.desk.reporter.wait(None);
+        }
+    }
+
+    fn report(&mut self, finished: Finished) -> Report {
+        let Finished { ledger, stacks, .. } = finished;
+        let ns = Duration::from_nanos;
+        let (common, branches) = self.merge(&stacks);
+        let calls: Vec<Call> = ledger.calls.into_iter().fold(Vec::new(), |calls, call| {
+            let frames = self.symbols.resolve(&call.sight.frames);
+            let (name, subject) = (call.sight.name, call.sight.subject);
+            add_call(calls, Call { name, subject, time: ns(call.ns), wchan: call.sight.wchan, frames })
+        });
+        let time = ns(finished.time_ns);
+        let in_calls = calls.iter().map(|call| call.time).sum::<Duration>() + ns(ledger.asleep_ns);
+        let hottest = branches.first().map(|branch| &branch.frames).into_iter().flatten().chain(&common);
+        let hottest: Vec<Frame> = hottest.cloned().collect();
+        let on_cpu = ns(ledger.cpu_ns);
+        let of_calls = calls.first().and_then(|call| symbols::entry(&call.frames));
+        let of_samples = symbols::entry(&common);
+        let entry = if on_cpu * 2 >= time { of_samples.or(of_calls) } else { of_calls.or(of_samples) };
+        self.number += 1;
+        Report {
+            number: self.number,
+            unix_ms: finished.unix_ms,
+            loop_index: finished.loop_index,
+            entry: entry.map(|frame| frame.function.clone()),
+            account: finished.account,
+            time,
+            end: finished.end,
+            handover: finished.handover,
+            on_cpu,
+            in_calls,
+            waiting: ns(ledger.waiting_ns),
+            looks: finished.looks,
+            samples: stacks.samples,
+            advice: advice::advise(time, on_cpu, &hottest, &calls),
+            common,
+            branches,
+            calls: calls.into_iter().take(CALLS_KEPT).collect(),
+            unknown: finished.unknown,
+        }
+    }
+
+    /// What the stacks have in common, and how they go on from there.
+    fn merge(&mut self, stacks: &Stacks) -> (Vec<Frame>, Vec<Branch>) {
+        let named: Vec<(Vec<Frame>, u64)> = stacks
+            .iter()
+            .map(|(stack, count)| {
+                let mut frames = self.symbols.resolve(stack);
+                frames.reverse();
+                (frames, count)
+            })
+            .collect();
+        merge(named)
+    }
+
+    fn write(&mut self, report: &Report) {
+        if !self.sink.enabled(Level::Warn) {
+            return;
+        }
+        if !self.bucket.take(self.desk.rate(), clock::monotonic_ns()) {
+            metrics::REPORTS_SUPPRESSED.increment();
+            self.suppressed += 1;
+            return;
+        }
+        let mut lines = report.lines();
+        let suppressed = std::mem::take(&mut self.suppressed);
+        if suppressed > 0 {
+            let number = report.number;
+            lines.push(format!(
+                "stall {number}:   {suppressed} before it were not reported (stall_report_rate)"
+            ));
+        }
+        let account = report.account.as_ref();
+        for line in lines {
+            self.sink.write(&Record {
+                level: Level::Warn,
+                tid: account.map_or(0, |account| account.identity),
+                connection: account.map(|account| account.connection),
+                message: format_args!("{line}"),
+            });
+        }
+    }
+}
+
+/// Adds a call to those of the same name and subject.
+fn add_call(mut calls: Vec<Call>, call: Call) -> Vec<Call> {
+    match calls.iter_mut().find(|known| known.name == call.name && known.subject == call.subject) {
+        Some(known) => known.time += call.time,
+        None => calls.push(call),
+    }
+    calls.sort_by_key(|call| std::cmp::Reverse(call.time));
+    calls
+}
+
+/// Merges stacks, the outermost function first, each with its count.
+fn merge(mut stacks: Vec<(Vec<Frame>, u64)>) -> (Vec<Frame>, Vec<Branch>) {
+    let total: u64 = stacks.iter().map(|(_, count)| count).sum();
+    let mut common: Vec<Frame> = Vec::new();
+    while let Some((frame, count)) = most_frequent(&stacks, common.len()) {
+        if count * 100 < total * COMMON_PERCENT {
+            break;
+        }
+        stacks.retain(|(frames, _)| {
+            frames.get(common.len()).is_some_and(|other| other.function == frame.function)
+        });
+        common.push(frame);
+    }
+    let mut branches: Vec<Branch> = Vec::new();
+    for (frames, count) in stacks {
+        let rest: Vec<Frame> = frames.into_iter().skip(common.len()).rev().collect();
+        let is_like = |branch: &&mut Branch| {
+            let functions = branch.frames.iter().map(|frame| &frame.function);
+            functions.eq(rest.iter().map(|frame| &frame.function))
+        };
+        match branches.iter_mut().find(is_like) {
+            Some(branch) => branch.samples += count,
+            None => branches.push(Branch { samples: count, frames: rest }),
+        }
+    }
+    branches.retain(|branch| !branch.frames.is_empty());
+    branches.sort_by_key(|branch| std::cmp::Reverse(branch.samples));
+    branches.truncate(BRANCHES_KEPT);
+    common.reverse();
+    (common, branches)
+}
+
+/// The function that most stacks have at a depth, with its most frequent line, and how many have it.
+fn most_frequent(stacks: &[(Vec<Frame>, u64)], depth: usize) -> Option<(Frame, u64)> {
+    let mut found: Vec<(&Frame, u64, u64)> = Vec::new();
+    for (frames, count) in stacks {
+        let Some(frame) = frames.get(depth) else { continue };
+        match found.iter_mut().find(|(known, ..)| known.function == frame.function) {
+            Some((known, all, most)) => {
+                *all += count;
+                if *count > *most {
+                    (*known, *most) = (frame, *count);
+                }
+            }
+            None => found.push((frame, *count, *count)),
+        }
+    }
+    found.into_iter().max_by_key(|(_, all, _)| *all).map(|(frame, all, _)| (frame.clone(), all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(text: &str, count: u64) -> (Vec<Frame>, u64) {
+        let frame = |part: &str| {
+            let (function, line) = part.split_once(':').unwrap_or((part, "0"));
+            Frame { function: function.to_owned(), place: Some(line.to_owned()) }
+        };
+        (text.split(' ').map(frame).collect(), count)
+    }
+
+    fn names(frames: &[Frame]) -> String {
+        let names: Vec<_> = frames
+            .iter()
+            .map(|frame| format!("{}:{}", frame.function, frame.place.as_deref().unwrap_or_default()))
+            .collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn the_common_part_ends_where_ways_part() {
+        let (common, branches) = merge(vec![
+            stack("a b:1 c d", 30),
+            stack("a b:2 c e f", 50),
+            stack("a b:1 c", 16),
+            stack("a b:3 c e f", 2),
+            stack("z", 2),
+        ]);
+        assert_eq!(names(&common), "c:0 b:2 a:0");
+        let branches: Vec<_> = branches.iter().map(|b| (b.samples, names(&b.frames))).collect();
+        assert_eq!(branches, [(52, "f:0 e:0".to_owned()), (30, "d:0".to_owned())]);
+    }
+
+    #[test]
+    fn no_samples_have_nothing_in_common() {
+        assert_eq!(merge(Vec::new()), (Vec::new(), Vec::new()));
+        let (common, branches) = merge(vec![stack("a", 1), stack("b", 1)]);
+        assert_eq!((common.len(), branches.len()), (0, 2));
+    }
+
+    #[test]
+    fn calls_of_one_kind_are_one() {
+        let call = |name: &str, ms| Call {
+            name: name.to_owned(),
+            subject: None,
+            time: Duration::from_millis(ms),
+            wchan: None,
+            frames: Vec::new(),
+        };
+        let calls = [call("read", 1), call("futex", 4), call("read", 5)];
+        let calls = calls.into_iter().fold(Vec::new(), add_call);
+        assert_eq!(calls.iter().map(|call| call.time.as_millis()).collect::<Vec<_>>(), [6, 4]);
+    }
+}
