@@ -140,7 +140,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(view.request.request_line(), out)
     }),
     variable!("request_method", "Method of the request.", |view, _, out| {
-        put_unless_empty(view.request.method_name(), out)
+        put_unless_empty(view.request.client_method_name(), out)
     }),
     variable!("request_filename", "Path of the file for the request.", |view, _, out| {
         Presence::put(Some(&paths::file_path(view)), out)

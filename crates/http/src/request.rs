@@ -321,6 +321,11 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// The method of what the client has asked for (`$request_method`).
+    pub(crate) fn client_method_name(&self) -> &[u8] {
+        if self.is_main() { self.method_name() } else { self.bytes(self.parts.head.method_name()) }
+    }
+
     /// Decoded and normalized path (`$uri`).
     pub fn path(&self) -> &[u8] {
         self.text(&self.node().path)

@@ -223,6 +223,9 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
 }
 
 fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
+    if !filtering.request.is_main() {
+        return None;
+    }
     let conf = filtering.request.conf(&HEADERS_CONF);
     let status = filtering.head().status;
     if is_safe(status)

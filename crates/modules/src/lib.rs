@@ -5,7 +5,9 @@
 
 pub mod access;
 pub mod access_log;
+pub mod addition;
 pub mod auth_basic;
+pub mod auth_request;
 pub mod autoindex;
 pub mod charset;
 mod cidr;
@@ -20,6 +22,7 @@ pub mod index;
 pub mod limit_req;
 mod lookup;
 pub mod map;
+pub mod mirror;
 mod names;
 pub mod not_modified;
 pub mod open_file_cache;

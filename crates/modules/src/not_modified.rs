@@ -66,6 +66,9 @@ struct Conditions<'a> {
 
 impl<'a> Conditions<'a> {
     fn of(request: &'a Request<'_>) -> Option<Self> {
+        if !request.is_main() {
+            return None;
+        }
         let conditions = Self {
             unmodified_since: request.header(Known::IfUnmodifiedSince),
             matches: request.header(Known::IfMatch),

@@ -1,11 +1,12 @@
 //! The list of modules. Within a phase they run in this order, and header filters likewise: adding a
 //! module is one line here.
 
-use clearway_http::Module;
+use clearway_http::{Module, POSTPONE};
 use clearway_modules::{
     access, access_log, auth_basic, autoindex, dav, files, index, limit_req, random_index, realpath,
     static_files, try_files,
 };
+use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
 
@@ -23,11 +24,16 @@ pub(crate) const MODULES: &[&Module] = &[
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
     &headers::HEADERS,
+    &addition::ADDITION,
     &charset::CHARSET,
+    &POSTPONE,
     &limit_req::LIMIT_REQ,
     &access::ACCESS,
     &auth_basic::AUTH_BASIC,
+    // Behind all that asks the client itself.
+    &auth_request::AUTH_REQUEST,
     &try_files::TRY_FILES,
+    &mirror::MIRROR,
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,

@@ -22,3 +22,4 @@ mod returns;
 mod rewrite;
 mod server_name;
 mod static_files;
+mod subrequests;

@@ -276,6 +276,9 @@ impl NamedLogs {
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let conf = exchange.request.conf(&LOG_CONF);
+    if !exchange.request.is_main() && !*conf.subrequests {
+        return Step::Declined;
+    }
     let view = exchange.view();
     for log in conf.active() {
         if log.condition.as_ref().is_none_or(|condition| !matches!(&*condition.eval(&view), b"" | b"0")) {

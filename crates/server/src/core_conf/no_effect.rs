@@ -38,7 +38,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "a loop makes everything ready that one `epoll_wait` returns, in a batch of fixed size",
     },
     NoEffect { directive: "lock_file", reason: "loops share memory, no lock needs a file" },
-    NoEffect { directive: "log_subrequest", reason: "nothing makes subrequests yet" },
     NoEffect {
         directive: "pcre_jit",
         reason: "expressions are always compiled to machine code where the library can",
