@@ -19,6 +19,7 @@ pub mod files;
 pub mod geo;
 pub mod headers;
 pub mod index;
+pub mod limit_conn;
 pub mod limit_req;
 mod lookup;
 pub mod map;

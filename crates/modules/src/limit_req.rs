@@ -2,7 +2,7 @@
 //! that waits, or is refused. Runs in the preaccess phase on a loop; the states of keys lie in shared
 //! memory, which no lock guards (`clearway_zone`), and a request that is held back waits for a timer.
 
-mod directives;
+pub(crate) mod directives;
 pub mod metrics;
 mod rate;
 
@@ -150,7 +150,8 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
 }
 
-fn zones(load: &Load) -> Result<Arc<Zones>, Error> {
+/// The shared memory zones of the configuration.
+pub(crate) fn zones(load: &Load) -> Result<Arc<Zones>, Error> {
     let zones = load.environment().services.find::<Arc<Zones>>().cloned();
     zones.ok_or_else(|| Error::unplaced("no shared memory zones"))
 }

@@ -3,8 +3,8 @@
 
 use clearway_http::{Module, POSTPONE};
 use clearway_modules::{
-    access, access_log, auth_basic, autoindex, dav, files, index, limit_req, random_index, realpath,
-    static_files, try_files,
+    access, access_log, auth_basic, autoindex, dav, files, index, limit_conn, limit_req, random_index,
+    realpath, static_files, try_files,
 };
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
@@ -28,6 +28,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &charset::CHARSET,
     &POSTPONE,
     &limit_req::LIMIT_REQ,
+    &limit_conn::LIMIT_CONN,
     &access::ACCESS,
     &auth_basic::AUTH_BASIC,
     // Behind all that asks the client itself.

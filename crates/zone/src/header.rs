@@ -1,16 +1,18 @@
 //! The first kilobyte of a zone: what it is, the secret that its keys are hashed with, and a label that
-//! its module has put on it. Written at boot by who makes the memory, before anybody else has it; read
-//! at boot by all others.
+//! its module has put on it, written at boot by who makes the memory, before anybody else has it, and read
+//! at boot by all others; and who counts in it (`workers`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use siphasher::sip128::SipHasher13;
 
+use crate::workers::Workers;
+
 /// "clearway", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"clearway");
 /// Changes with every change of what stands where in a zone.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// Words of the header. A bucket begins behind it, at a cache line.
 pub(crate) const HEADER_WORDS: usize = 128;
@@ -24,9 +26,13 @@ const LABEL_LEN_AT: usize = 5;
 /// Hash of the label, two words.
 const LABEL_HASH_AT: usize = 6;
 const LABEL_AT: usize = 8;
+/// The number of the worker that has come last.
+const LAST_WORKER_AT: usize = 63;
+/// A word for each worker.
+const WORKERS_AT: usize = 64;
 
 /// How much of a label is kept for messages, bytes. Labels are compared by their hashes.
-const LABEL_KEPT_BYTES: usize = (HEADER_WORDS - LABEL_AT) * size_of::<u64>();
+const LABEL_KEPT_BYTES: usize = (LAST_WORKER_AT - LABEL_AT) * size_of::<u64>();
 
 /// The header of a zone's memory.
 #[derive(Clone, Copy)]
@@ -52,6 +58,11 @@ impl<'a> Header<'a> {
             header.initialise();
         }
         header
+    }
+
+    /// The header of memory that was prepared before.
+    pub(crate) fn at(words: &'a [AtomicU64]) -> Self {
+        Self(words)
     }
 
     fn is_valid(self) -> bool {
@@ -106,8 +117,13 @@ impl<'a> Header<'a> {
 
     fn label(self, len: u64) -> Vec<u8> {
         let kept = usize::try_from(len).unwrap_or(usize::MAX).min(LABEL_KEPT_BYTES);
-        let words = self.0[LABEL_AT..HEADER_WORDS].iter();
+        let words = self.0[LABEL_AT..LAST_WORKER_AT].iter();
         words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take(kept).collect()
+    }
+
+    /// Who counts in it.
+    pub(crate) fn workers(self) -> Workers<'a> {
+        Workers::new(&self.0[LAST_WORKER_AT], &self.0[WORKERS_AT..HEADER_WORDS])
     }
 
     fn read(self, at: usize) -> u64 {

@@ -10,6 +10,8 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models use the table alone"))]
 
 #[cfg(not(loom))]
+mod counts;
+#[cfg(not(loom))]
 mod header;
 #[cfg(all(test, loom))]
 mod models;
@@ -19,10 +21,14 @@ mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
+mod workers;
+#[cfg(not(loom))]
 mod zone;
 #[cfg(not(loom))]
 mod zones;
 
+#[cfg(not(loom))]
+pub use counts::{Counted, Refused};
 pub use slot::PAYLOAD_MAX;
 pub use table::{Contended, KeyHash, Table, Updated};
 #[cfg(not(loom))]

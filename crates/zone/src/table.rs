@@ -48,6 +48,24 @@ pub enum Updated {
     Inserted,
     /// The key is new, in a slot whose key is forgotten for it: both buckets were full.
     Evicted,
+    /// Nothing: the key would be new, both buckets are full, and no key may be forgotten.
+    Full,
+}
+
+/// Which slots a new key may have.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Those with a smaller payload.
+    free_below: u64,
+    when_full: WhenFull,
+}
+
+/// What becomes of a new key where both buckets are full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    /// It takes the place of another one.
+    Forget,
+    Refuse,
 }
 
 /// The key could not be put anywhere, since others were always faster.
@@ -111,6 +129,28 @@ impl<'a> Table<'a> {
         &self,
         key: KeyHash,
         free_below: u64,
+        change: impl FnMut(Option<u64>) -> Option<u64>,
+    ) -> Result<Updated, Contended> {
+        self.try_update(key, Room { free_below, when_full: WhenFull::Forget }, change)
+    }
+
+    /// The same, but where both buckets are full no key is forgotten ([`Updated::Full`]).
+    ///
+    /// # Errors
+    /// As `update`.
+    pub fn update_if_room(
+        &self,
+        key: KeyHash,
+        free_below: u64,
+        change: impl FnMut(Option<u64>) -> Option<u64>,
+    ) -> Result<Updated, Contended> {
+        self.try_update(key, Room { free_below, when_full: WhenFull::Refuse }, change)
+    }
+
+    fn try_update(
+        &self,
+        key: KeyHash,
+        room: Room,
         mut change: impl FnMut(Option<u64>) -> Option<u64>,
     ) -> Result<Updated, Contended> {
         for attempt in 0..ATTEMPTS_MAX {
@@ -125,7 +165,7 @@ impl<'a> Table<'a> {
                         return Ok(Updated::Changed);
                     }
                 }
-                None => match self.insert(key, free_below, payload) {
+                None => match self.insert(key, room, payload) {
                     Some(inserted) => return Ok(inserted),
                     None => back_off(attempt),
                 },
@@ -146,8 +186,12 @@ impl<'a> Table<'a> {
     }
 
     /// Rule 2. `None`: begin anew.
-    fn insert(&self, key: KeyHash, free_below: u64, payload: u64) -> Option<Updated> {
-        let victim = self.find_victim(key, free_below)?;
+    fn insert(&self, key: KeyHash, room: Room, payload: u64) -> Option<Updated> {
+        let victim = self.find_victim(key, room.free_below)?;
+        let was_free = is_free(victim.state, room.free_below);
+        if !was_free && room.when_full == WhenFull::Refuse {
+            return Some(Updated::Full);
+        }
         let reserved = self.reserve(&victim)?;
         let published = self.is_alone(key, victim.slot)
             && victim.write_key(key, reserved)
@@ -157,7 +201,7 @@ impl<'a> Table<'a> {
             victim.slot.swap_state(reserved, reserved.emptied());
             return None;
         }
-        Some(if is_free(victim.state, free_below) { Updated::Inserted } else { Updated::Evicted })
+        Some(if was_free { Updated::Inserted } else { Updated::Evicted })
     }
 
     fn reserve(&self, victim: &Victim<'_>) -> Option<State> {

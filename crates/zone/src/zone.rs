@@ -9,6 +9,7 @@ use clearway_os::shared_memory::SharedMemory;
 
 use crate::header::{HEADER_WORDS, Header, Secret};
 use crate::table::{KeyHash, Table};
+use crate::workers::{Worker, Workers};
 use crate::zones::ZoneKey;
 
 /// Memory of a zone, and the descriptor to hand it on with where this process may.
@@ -32,6 +33,8 @@ type WhenOpened = dyn FnOnce(&Zone) -> Result<(), Vec<u8>> + Send;
 struct Opened {
     memory: Arc<Memory>,
     secret: Secret,
+    /// Known once this process has counted something.
+    own: OnceLock<Option<Worker>>,
 }
 
 impl Zone {
@@ -88,7 +91,7 @@ impl Zone {
 
     pub(crate) fn open(&self, memory: Arc<Memory>) -> Result<(), Vec<u8>> {
         let secret = Header::prepare(memory.shared.words()).secret();
-        let first = self.opened.set(Opened { memory, secret }).is_ok();
+        let first = self.opened.set(Opened { memory, secret, own: OnceLock::new() }).is_ok();
         debug_assert!(first, "a zone is opened once");
         let look = self.when_opened.lock().expect("nothing panics in between").take();
         look.map_or(Ok(()), |look| look(self))
@@ -96,6 +99,15 @@ impl Zone {
 
     pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
         self.opened.get().map(|opened| &opened.memory)
+    }
+
+    pub(crate) fn workers(&self) -> Workers<'_> {
+        Header::at(self.opened().memory.shared.words()).workers()
+    }
+
+    /// This process among those that count in the zone; `None` if there are too many.
+    pub(crate) fn own_worker(&self) -> Option<Worker> {
+        *self.opened().own.get_or_init(|| self.workers().enlist(std::process::id()))
     }
 
     fn opened(&self) -> &Opened {
@@ -106,7 +118,7 @@ impl Zone {
     /// its contents mean.
     ///
     /// # Errors
-    /// The previous label, where it is another one (of a long one the first 960 bytes).
+    /// The previous label, where it is another one (of a long one the first 440 bytes).
     ///
     /// # Panics
     /// Before `Zones::open`.

@@ -123,6 +123,12 @@ impl Zones {
         with_fd.collect()
     }
 
+    /// In the master: a worker process has ended and was reaped, so that what it has counted does not count
+    /// any more.
+    pub fn forget_worker(&self, pid: u32) {
+        self.zones().iter().filter(|zone| zone.is_open()).for_each(|zone| zone.workers().forget(pid));
+    }
+
     fn memory_for(&self, key: &ZoneKey) -> io::Result<Arc<Memory>> {
         let bytes = usize::try_from(key.bytes.max(ZONE_MIN_BYTES)).unwrap_or(usize::MAX);
         match &self.source {

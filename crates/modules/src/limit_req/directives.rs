@@ -19,7 +19,8 @@ const ZONE_MIN_BYTES: u64 = 8 * 4096;
 /// `nodelay`: a delay, in thousandths of a request, that no excess reaches.
 const NO_DELAY: u64 = u64::MAX;
 
-const LOG_LEVELS: [(&str, LogLevel); 4] = [
+/// What lines about refused requests may be.
+pub(crate) const LOG_LEVELS: [(&str, LogLevel); 4] = [
     ("info", LogLevel::Info),
     ("notice", LogLevel::Notice),
     ("warn", LogLevel::Warn),
@@ -93,11 +94,12 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
 ];
 
 /// `TEXT "VALUE"`, on the line of the directive.
-fn refuse(directive: &Directive, text: &str, value: &[u8]) -> Error {
+pub(crate) fn refuse(directive: &Directive, text: &str, value: &[u8]) -> Error {
     directive.error(message(&[&text, &" \"", &value, &"\""]))
 }
 
-fn no_zone(directive: &Directive) -> Error {
+/// A directive that makes a zone and does not say which.
+pub(crate) fn no_zone(directive: &Directive) -> Error {
     directive.error(message(&[&"\"", &directive.name, &"\" must have \"zone\" parameter"]))
 }
 
@@ -147,7 +149,7 @@ fn check_key(zone: &Zone, key: &[u8]) -> Result<(), Vec<u8>> {
 }
 
 /// Takes `NAME:SIZE` apart.
-fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> Result<(Bytes, u64), Error> {
+pub(crate) fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> Result<(Bytes, u64), Error> {
     let colon = memchr::memchr(b':', zone);
     let size = colon.and_then(|at| units::parse_size(&zone[at + 1..]));
     let (Some(at), Some(bytes)) = (colon, size) else {

@@ -102,6 +102,11 @@ impl Configuration {
         self.logs.iter().map(|(path, fd)| Ok((path.clone(), fd.try_clone()?))).collect()
     }
 
+    /// A worker process has ended: what it has counted in zones counts no more.
+    pub(crate) fn forget_worker(&self, pid: u32) {
+        self.zones.forget_worker(pid);
+    }
+
     /// Opens the logs anew, as they are called now, and gives them to the user of the worker, who may have
     /// to open them himself one day. One that cannot be opened is reported and stays.
     pub(crate) fn reopen_logs(&mut self) {

@@ -321,6 +321,7 @@ impl<'a> Master<'a> {
                 worker.listen(&log);
             }
             worker.log_end(exit, &log);
+            self.config.forget_worker(pid);
             self.replace(&worker, exit);
         }
     }
