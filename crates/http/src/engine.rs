@@ -3,21 +3,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
+use crate::account;
 use crate::body::{Body, BodyState};
 use crate::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::locations::Found;
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, Handler, Part, PhaseEntry, Step, Wait};
+use crate::phases::{Answer, Exchange, Part, Phase, PhaseEntry, Step, Wait};
 use crate::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
-use crate::snapshot::{LocationAccess, LocationId};
+use crate::snapshot::{Location, LocationAccess, LocationId};
 use crate::subrequest::Background;
 use crate::uri::{self, Escape, MergeSlashes};
 
@@ -190,26 +191,27 @@ impl<'c> Active<'c> {
         entry: &'c PhaseEntry,
     ) -> impl Future<Output = Flow> + Send {
         async move {
-            let handler = entry.handler;
-            match entry.tag {
+            let flow = match entry.tag {
                 // Boxed, as nobody else should have to have room for it.
-                Some(tag) => Box::pin(self.run_suspect(conn, handler, tag)).await,
+                Some(tag) => Box::pin(self.run_suspect(conn, entry, tag)).await,
                 None => {
-                    let background = self.output.background();
-                    match handler(self.exchange(conn)) {
-                        Step::Wait(wait) => Settle { wait, background }.await,
+                    let (background, location) = (self.output.background(), self.request.location());
+                    match (entry.handler)(self.exchange(conn)) {
+                        Step::Wait(wait) => Settle { wait, background, conn, entry, location }.await,
                         step => Flow::of(step),
                     }
                 }
-            }
+            };
+            self.request.account(entry.phase.step());
+            flow
         }
     }
 
-    async fn run_suspect(&mut self, conn: &'c Conn, handler: Handler, tag: Tag) -> Flow {
+    async fn run_suspect(&mut self, conn: &'c Conn, entry: &'c PhaseEntry, tag: Tag) -> Flow {
         clearway_runtime::enter(tag).await;
-        let background = self.output.background();
-        let flow = match handler(self.exchange(conn)) {
-            Step::Wait(wait) => Settle { wait, background }.await,
+        let (background, location) = (self.output.background(), self.request.location());
+        let flow = match (entry.handler)(self.exchange(conn)) {
+            Step::Wait(wait) => Settle { wait, background, conn, entry, location }.await,
             step => Flow::of(step),
         };
         // What follows, such as waiting for the next request, is not suspect.
@@ -225,6 +227,7 @@ impl<'c> Active<'c> {
             let step = handler(self.exchange(conn));
             debug_assert!(!matches!(step, Step::Wait(_)), "the log phase does not wait");
         }
+        self.request.account(Phase::Log.step());
     }
 
     pub(crate) fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
@@ -240,7 +243,9 @@ impl<'c> Active<'c> {
     fn find_config(&mut self) -> Result<(), Answer> {
         let request = &mut self.request;
         request.begin_search();
-        let found = request.find_location().map_err(Answer::Status)?;
+        let found = request.find_location().map_err(Answer::Status);
+        request.account(account::FINDING_LOCATION);
+        let found = found?;
         let id = match found {
             Found::Nothing => request.server.base,
             Found::Location(id) | Found::Redirect(id) => id,
@@ -286,6 +291,9 @@ impl Flow {
 struct Settle<'a, 'c> {
     wait: Wait<'a>,
     background: Option<Arc<Background<'c>>>,
+    conn: &'c Conn,
+    entry: &'c PhaseEntry,
+    location: &'c Location,
 }
 
 impl Future for Settle<'_, '_> {
@@ -297,9 +305,14 @@ impl Future for Settle<'_, '_> {
             let _ = background.poll(cx);
         }
         loop {
-            match ready!(self.wait.as_mut().poll(cx)) {
-                Step::Wait(next) => self.wait = next,
-                step => return Poll::Ready(Flow::of(step)),
+            match self.wait.as_mut().poll(cx) {
+                Poll::Ready(Step::Wait(next)) => self.wait = next,
+                Poll::Ready(step) => return Poll::Ready(Flow::of(step)),
+                Poll::Pending => {
+                    let step = self.entry.phase.step();
+                    self.conn.home.account(|| account::of_location(self.conn, self.location, step));
+                    return Poll::Pending;
+                }
             }
         }
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod account;
 mod body;
 mod body_directives;
 mod body_file;

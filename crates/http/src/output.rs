@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing, Version};
 use clearway_runtime::Timer;
 
+use crate::account;
 use crate::chunk::{Chunk, Mark, Pushed};
 use crate::connection::Conn;
 use crate::pace::Pace;
@@ -611,6 +612,7 @@ impl<'c> OutputState<'c> {
         }
         poll_fn(move |cx| {
             let flushed = self.poll_flush(conn, request, &mut timer, cx);
+            request.account(account::SENDING_RESPONSE);
             if flushed.is_ready() {
                 self.urgency = Urgency::Postponed;
             }

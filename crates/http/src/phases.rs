@@ -145,6 +145,7 @@ pub(crate) struct PhaseEntry {
     pub(crate) tag: Option<Tag>,
     /// Its place among the handlers of all modules.
     pub(crate) order: u16,
+    pub(crate) phase: Phase,
 }
 
 /// Phases between which the engine has something to do.
@@ -187,7 +188,8 @@ impl PhaseList {
         let (phases, entries): (Vec<_>, Vec<_>) = enabled
             .map(|(handler, order)| {
                 let tag = (handler.cost == Cost::MayBlock).then(|| tag(name, handler.phase));
-                (handler.phase, PhaseEntry { handler: handler.handler, tag, order })
+                let phase = handler.phase;
+                (phase, PhaseEntry { handler: handler.handler, tag, order, phase })
             })
             .unzip();
         let start_of = |first| phases.partition_point(|&phase| phase < first);

@@ -655,7 +655,7 @@ impl Request<'_> {
 
     /// Writes a line to the error log of the location, with the request's circumstances behind it.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let circumstances = Circumstances { request: self };
+        let circumstances = Circumstances { request: self, action: self.action };
         for sink in self.location().core.error_log.iter().filter(|sink| sink.enabled(level)) {
             sink.write(&Record {
                 level,
@@ -668,15 +668,17 @@ impl Request<'_> {
 }
 
 /// What nginx puts behind a message about a request.
-struct Circumstances<'a, 'c> {
-    request: &'a Request<'c>,
+pub(crate) struct Circumstances<'a, 'c> {
+    pub(crate) request: &'a Request<'c>,
+    /// What is being done; empty: nothing is said about it.
+    pub(crate) action: &'static str,
 }
 
 impl fmt::Display for Circumstances<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.request;
-        if !request.action.is_empty() {
-            write!(f, " while {}", request.action)?;
+        if !self.action.is_empty() {
+            write!(f, " while {}", self.action)?;
         }
         write!(f, ", client: {}, server: {}", request.conn.peer, Lossy(request.server.name()))?;
         if let Some(line) = request.request_line().or_else(|| request.received_line()) {

@@ -123,11 +123,11 @@ impl Report {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline(), self.times()];
         if !self.common.is_empty() {
-            lines.push(format!("  all {} samples in", self.samples));
+            lines.push("  all stacks lead through".to_owned());
             put_frames(&mut lines, &self.common);
         }
         for branch in self.branches.iter().take(BRANCHES_SHOWN) {
-            lines.push(format!("  {} of {} samples in", branch.samples, self.samples));
+            lines.push(format!("  {} of {} samples were then in", branch.samples, self.samples));
             put_frames(&mut lines, &branch.frames);
         }
         for call in self.calls.iter().take(CALLS_SHOWN) {
@@ -247,14 +247,14 @@ pub(crate) mod tests {
     fn lines_are_in_the_documented_form() {
         let lines = sample().lines();
         let expected = [
-            "stall 7: a task of loop 1 held its thread for 312 ms, handed over after 2 ms, while content phase, \
-             location: \"/a\" in m::handler, client: 127.0.0.1, request: \"GET /a HTTP/1.1\"",
+            "stall 7: a task of loop 1 held its thread for 312 ms, handed over after 2 ms, while \
+             content phase, location: \"/a\" in m::handler, client: 127.0.0.1, request: \"GET /a HTTP/1.1\"",
             "stall 7:   100 ms on a processor, 210 ms in system calls, 2 ms waiting for a processor, \
              25 samples",
-            "stall 7:   all 25 samples in",
+            "stall 7:   all stacks lead through",
             "stall 7:     m::burn (crates/m.rs:9)",
             "stall 7:     m::handler (crates/m.rs:3)",
-            "stall 7:   20 of 25 samples in",
+            "stall 7:   20 of 25 samples were then in",
             "stall 7:     0x1234",
             "stall 7:   210 ms in pread64 of \"/data/x\" (folio_wait)",
             "stall 7:     m::read (crates/m.rs:5)",

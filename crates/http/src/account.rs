@@ -1,0 +1,63 @@
+//! What a request says of itself when it held its thread: asked for by the runtime's observer, given by the
+//! task itself behind whatever may have taken long, while it still knows what that was. Who did not hold its
+//! thread pays one load per question.
+
+use clearway_runtime::Account;
+
+use crate::connection::Conn;
+use crate::phases::Phase;
+use crate::request::{Circumstances, Lossy, Request};
+use crate::snapshot::Location;
+
+/// What a request does beside running the handlers of a phase.
+pub(crate) const FINDING_LOCATION: &str = "finding the location";
+/// Likewise: filters, reading files and the socket.
+pub(crate) const SENDING_RESPONSE: &str = "sending the response";
+
+impl Phase {
+    /// As reports call it.
+    pub(crate) const fn step(self) -> &'static str {
+        match self {
+            Self::PostRead => "in the post-read phase",
+            Self::ServerRewrite => "in the server-rewrite phase",
+            Self::Rewrite => "in the rewrite phase",
+            Self::PreAccess => "in the preaccess phase",
+            Self::Access => "in the access phase",
+            Self::PreContent => "in the precontent phase",
+            Self::Content => "in the content phase",
+            Self::Log => "in the log phase",
+        }
+    }
+}
+
+impl Request<'_> {
+    /// To be called behind `step`.
+    #[inline]
+    pub(crate) fn account(&self, step: &'static str) {
+        self.conn.home.account(|| self.describe(step));
+    }
+
+    #[cold]
+    fn describe(&self, step: &'static str) -> Account {
+        let subject = self.request_line().map(|line| Lossy(line).to_string());
+        let circumstances = Circumstances { request: self, action: "" };
+        Account {
+            subject: subject.unwrap_or_default(),
+            circumstances: circumstances.to_string(),
+            ..of_location(self.conn, self.location(), step)
+        }
+    }
+}
+
+/// Where somebody else has the request: what is known without it.
+#[cold]
+pub(crate) fn of_location(conn: &Conn, location: &Location, step: &'static str) -> Account {
+    Account {
+        connection: conn.serial,
+        identity: conn.identity(),
+        subject: String::new(),
+        place: Lossy(location.name()).to_string(),
+        step,
+        circumstances: format!(", client: {}", conn.peer),
+    }
+}
