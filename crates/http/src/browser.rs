@@ -13,6 +13,14 @@ pub(crate) fn is_refused_keep_alive(request: &Request<'_>, disabled: KeepaliveDi
         || (disabled.meets(KeepaliveDisable::SAFARI) && is_safari(agent))
 }
 
+impl Request<'_> {
+    /// Whether the client says that it is Internet Explorer 4 to 6, but for the last service pack of that.
+    #[must_use]
+    pub fn is_msie6(&self) -> bool {
+        self.header(Known::UserAgent).is_some_and(is_msie6)
+    }
+}
+
 /// Internet Explorer 4 to 6; of the last one the service pack with the label `SV1` is meant to be sound.
 fn is_msie6(agent: &[u8]) -> bool {
     let Some(at) = memchr::memmem::find(agent, b"MSIE ") else { return false };

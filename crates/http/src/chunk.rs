@@ -34,6 +34,17 @@ impl<'c> Chunk<'c> {
         }
     }
 
+    /// The bytes, copied if they are borrowed; none of a part of a file.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+            Self::Shared(bytes) => bytes,
+            Self::Owned(bytes) => bytes.into(),
+            Self::File(_) => Bytes::new(),
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> u64 {
         match self {

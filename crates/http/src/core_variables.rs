@@ -364,6 +364,9 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
             location => Presence::put(location, out),
         },
         b"etag" => Presence::put(head.etag.as_deref(), out),
+        b"content_encoding" if head.content_encoding.is_some() => {
+            Presence::put(head.content_encoding.as_deref(), out)
+        }
         b"connection" => Presence::put(Some(if is_persistent { b"keep-alive" } else { b"close" }), out),
         b"keep_alive" => match request.location().core.keepalive_header_s() {
             Some(seconds) if is_persistent => put_text(&format!("timeout={seconds}"), out),

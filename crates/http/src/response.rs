@@ -55,6 +55,8 @@ pub struct ResponseHead<'c> {
     pub etag: Option<Text<'c>>,
     /// Whether it may be sent in parts.
     pub ranges: Ranges,
+    /// `Content-Encoding`: how whoever made the body, or a filter, has encoded it.
+    pub content_encoding: Option<Text<'c>>,
     /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
     pub varies: Varies,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
@@ -66,14 +68,6 @@ impl ResponseHead<'_> {
     /// Whether the list of other headers has one of this name.
     fn has(&self, name: &[u8]) -> bool {
         self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-    }
-
-    /// Whether it says that its body is encoded already.
-    pub fn is_encoded(&self) -> bool {
-        let is_it = |(name, value): &(Text<'_>, Text<'_>)| {
-            name.eq_ignore_ascii_case(b"Content-Encoding") && !value.is_empty()
-        };
-        self.headers.iter().any(is_it)
     }
 
     /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not
@@ -94,6 +88,7 @@ impl ResponseHead<'_> {
         self.content_length = None;
         self.last_modified = None;
         self.etag = None;
+        self.content_encoding = None;
         self.ranges = Ranges::Refused;
     }
 }
@@ -150,6 +145,9 @@ pub(crate) fn write_head(
     }
     if let Some(etag) = &head.etag {
         writer = writer.header(b"ETag", etag);
+    }
+    if let Some(encoding) = &head.content_encoding {
+        writer = writer.header(b"Content-Encoding", encoding);
     }
     for (name, value) in &head.headers {
         writer = writer.header(name, value);

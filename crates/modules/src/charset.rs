@@ -323,10 +323,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     let (Some(from), Some(to)) = (source.index, target.index) else {
         return give_up(filtering, &source, &target);
     };
-    let encoding = |(name, value): &(Text<'_>, Text<'_>)| {
-        name.eq_ignore_ascii_case(b"Content-Encoding") && !value.is_empty()
-    };
-    if filtering.head().headers.iter().any(encoding) {
+    if filtering.head().content_encoding.is_some() {
         return None;
     }
     let Some(recoder) = charsets.recoder(from, to) else { return give_up(filtering, &source, &target) };

@@ -38,7 +38,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
             head.content_type = None;
             head.content_length = None;
             head.ranges = Ranges::Refused;
-            head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"Content-Encoding"));
+            head.content_encoding = None;
         }
         Verdict::Failed => {
             *head = ResponseHead::default();

@@ -64,7 +64,7 @@ fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
 }
 
 /// The copy of what is behind a path now, if there is one and that can be found out at once.
-fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Option<Arc<FileCopy>> {
+pub(crate) fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Option<Arc<FileCopy>> {
     if copies_limit(request) == 0 {
         return None;
     }
@@ -102,7 +102,7 @@ async fn open_on_pool(
 }
 
 /// How far a response has come.
-enum Answered {
+pub(crate) enum Answered {
     /// There is nothing left to do but this.
     With(Step<'static>),
     /// Its head is sent, and a filter looks at the bytes of its body.
@@ -110,7 +110,7 @@ enum Answered {
 }
 
 impl Answered {
-    fn step(self) -> Step<'static> {
+    pub(crate) fn step(self) -> Step<'static> {
         match self {
             Self::With(step) => step,
             Self::Unread(_) => Step::Done,
@@ -155,7 +155,7 @@ fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
 }
 
 /// A file to be sent.
-enum Source {
+pub(crate) enum Source {
     /// It is what it was when it was copied.
     Copy(Arc<FileCopy>),
     Opened(Opened, FileAccess),
@@ -173,7 +173,8 @@ impl Source {
     }
 }
 
-fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
+/// Answers with a file, whatever the encoding of it that the head has been told.
+pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
     if exchange.request.error_status().is_none() {
         exchange.request.mark_root_tested();
     }
@@ -306,7 +307,7 @@ fn send(exchange: &mut Exchange<'_, '_>, body: Body, size: u64) -> Answered {
 }
 
 /// Sends a file through filters that look at its bytes.
-async fn send_bytes(mut exchange: Exchange<'_, '_>, part: FilePart) -> Step<'static> {
+pub(crate) async fn send_bytes(mut exchange: Exchange<'_, '_>, part: FilePart) -> Step<'static> {
     // What goes wrong is kept by the connection.
     let _ = exchange.output.send_bytes(exchange.request, part).await;
     Step::Done

@@ -35,6 +35,14 @@ impl TypeSet {
         }
     }
 
+    /// The same for a response that may have none: that is in the set of all.
+    pub(crate) fn contains_type(&self, content_type: Option<&[u8]>) -> bool {
+        match content_type.filter(|text| !text.is_empty()) {
+            Some(content_type) => self.contains(content_type),
+            None => matches!(self, Self::Any),
+        }
+    }
+
     /// Adds the arguments of a directive; one type is in each set that is not the default. Returns the
     /// warnings about types that are in it already.
     pub(crate) fn read(directive: &Directive, setting: &mut Setting<Self>, always: &str) -> Vec<Error> {

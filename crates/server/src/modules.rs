@@ -2,6 +2,7 @@
 //! module is one line here.
 
 use clearway_http::{Module, POSTPONE};
+use clearway_modules::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
 use clearway_modules::{
     access, access_log, auth_basic, autoindex, dav, files, index, limit_conn, limit_req, random_index,
     realpath, static_files, try_files,
@@ -9,6 +10,7 @@ use clearway_modules::{
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
+use clearway_modules::{gunzip, gzip_static};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -24,9 +26,13 @@ pub(crate) const MODULES: &[&Module] = &[
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
     &headers::HEADERS,
+    // Before all filters that look at the bytes of a body.
+    &gunzip::GUNZIP,
     &addition::ADDITION,
     &charset::CHARSET,
     &POSTPONE,
+    &GZIP_ACCEPTANCE,
+    &GZIP,
     &limit_req::LIMIT_REQ,
     &limit_conn::LIMIT_CONN,
     &access::ACCESS,
@@ -43,6 +49,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &index::INDEX,
     &autoindex::AUTOINDEX,
     &dav::DAV,
+    &gzip_static::GZIP_STATIC,
     &static_files::STATIC_FILES,
     // Behind all filters that change a response, as it cuts what comes out.
     &range_filter::RANGE_FILTER,

@@ -351,7 +351,7 @@ fn comparison((wanted, got): &(String, String)) -> String {
 
 /// Status line, headers in alphabetical order (servers agree on them as a set), body.
 fn canonical(response: &Response, answer: Answer, server: &Server) -> String {
-    let body = neutral(&response.body.escape_ascii().to_string().replace("\\r\\n", "\n"), server);
+    let body = neutral(&response.decoded().escape_ascii().to_string().replace("\\r\\n", "\n"), server);
     let named = product_length(&response.text());
     let mut headers: Vec<String> = response
         .headers

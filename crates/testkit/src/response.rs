@@ -1,6 +1,10 @@
 //! HTTP/1 answers, parsed strictly: what a server under test gets wrong must not be overlooked.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
 
 /// Whether the answer to a request has a body by the kind of request (RFC 9110 §9.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,16 @@ impl Response {
             Some(value) => !value.eq_ignore_ascii_case("close"),
             None => self.version == "HTTP/1.1",
         }
+    }
+
+    /// The body without its gzip, if it is whole and has that: two compressors seldom make the same bytes.
+    pub fn decoded(&self) -> Cow<'_, [u8]> {
+        let mut decoded = Vec::new();
+        let is_gzip = self.header("content-encoding") == Some("gzip");
+        if is_gzip && MultiGzDecoder::new(&self.body[..]).read_to_end(&mut decoded).is_ok() {
+            return decoded.into();
+        }
+        Cow::Borrowed(&self.body)
     }
 
     /// The body as text; bytes that are not UTF-8 are replaced.

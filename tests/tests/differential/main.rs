@@ -12,6 +12,8 @@ mod configuration;
 mod dav;
 mod errors;
 mod files;
+mod gzip;
+mod gzip_static;
 mod headers;
 mod keepalive;
 mod listen;

@@ -1,0 +1,187 @@
+//! Compresses a body on its way out. Runs on the loop of the response, a bounded part of it at a time: what
+//! is left over waits until others have had their turn and the socket has taken what was made.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use clearway_http::{BodyFilter, Chunk, Compression, Mark, Next};
+use flate2::{FlushCompress, Status};
+
+use super::stock::Deflater;
+
+/// What is passed on at once at most, bytes.
+const OUT_MAX_BYTES: usize = 16 * 1024;
+/// What is made room for at first for a body whose length is not known, bytes.
+const OUT_FIRST_BYTES: usize = 4 * 1024;
+
+/// How a response is to be compressed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// zlib's, 1 to 9.
+    pub(super) level: u32,
+    pub(super) window_bits: u8,
+    /// What is gathered before it is compressed (`postpone_gzipping`), bytes.
+    pub(super) postpone_bytes: u64,
+    /// What is gathered before it is passed on (`gzip_buffers`), bytes.
+    pub(super) out_bytes: u64,
+    pub(super) holding: Holding,
+}
+
+/// What becomes of compressed bytes that do not fill a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holding {
+    /// They wait for more.
+    Held,
+    /// They are passed on as soon as there is no more input (`gzip_no_buffer`).
+    PassedOn,
+}
+
+/// The body filter.
+pub(super) struct Deflate {
+    manner: Manner,
+    deflater: Option<Deflater>,
+    /// What is to be compressed in later turns, with what comes behind each part.
+    waiting: VecDeque<(Bytes, Mark)>,
+    /// What is gathered before the first is compressed; `None` from then on.
+    postponed: Option<Vec<u8>>,
+    out: Vec<u8>,
+    /// Size of the buffers for what is made, bytes.
+    out_bytes: usize,
+    result: Option<Compression>,
+}
+
+impl Deflate {
+    /// For a body of this length, if that is known.
+    pub(super) fn new(manner: Manner, length: Option<u64>) -> Self {
+        let most = manner.out_bytes.clamp(64, OUT_MAX_BYTES as u64);
+        let guess = length.map_or(OUT_FIRST_BYTES as u64, |length| length / 2 + 64);
+        Self {
+            manner,
+            deflater: None,
+            waiting: VecDeque::new(),
+            postponed: (manner.postpone_bytes > 0).then(Vec::new),
+            out: Vec::new(),
+            out_bytes: guess.min(most) as usize,
+            result: None,
+        }
+    }
+
+    /// How much is compressed in one turn, bytes: about half a millisecond's work.
+    fn turn_bytes(&self) -> usize {
+        match self.manner.level {
+            ..=3 => 64 * 1024,
+            4..=6 => 32 * 1024,
+            7.. => 16 * 1024,
+        }
+    }
+
+    /// Compresses, `budget` bytes at most; how much was taken. With all of it taken, the mark is served.
+    fn work(&mut self, input: &[u8], mark: Mark, budget: usize, next: &mut Next<'_, '_>) -> usize {
+        let Manner { level, window_bits, .. } = self.manner;
+        self.deflater.get_or_insert_with(|| Deflater::take(level, window_bits));
+        let taken = input.len().min(budget);
+        let is_all = taken == input.len();
+        let flush = match mark {
+            Mark::Last if is_all => FlushCompress::Finish,
+            Mark::Flush if is_all => FlushCompress::Sync,
+            _ => FlushCompress::None,
+        };
+        self.compress(&input[..taken], flush, next);
+        match mark {
+            Mark::Last if is_all => {
+                let (taken_bytes, made_bytes) = self.deflater.take().map_or((0, 0), |done| done.totals());
+                self.result = Some(Compression { taken_bytes, made_bytes });
+                next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::Last);
+            }
+            Mark::Flush if is_all => next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::Flush),
+            _ if self.manner.holding == Holding::PassedOn && !self.out.is_empty() => {
+                next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::More);
+            }
+            _ => {}
+        }
+        taken
+    }
+
+    /// Compresses all of the input, passing on buffers that are full.
+    fn compress(&mut self, mut input: &[u8], flush: FlushCompress, next: &mut Next<'_, '_>) {
+        loop {
+            if self.out.capacity() == 0 {
+                self.out.reserve_exact(self.out_bytes);
+                self.out_bytes = OUT_MAX_BYTES.min(self.manner.out_bytes.max(64) as usize);
+            }
+            let deflater = self.deflater.as_mut().expect("taken before the first call");
+            let (taken, status) = deflater.compress(input, &mut self.out, flush);
+            input = &input[taken..];
+            // With room left there is no more to come of what was put in.
+            if status == Status::StreamEnd || self.out.len() < self.out.capacity() {
+                debug_assert!(input.is_empty());
+                return;
+            }
+            next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::More);
+            if input.is_empty() && matches!(flush, FlushCompress::None) {
+                return;
+            }
+        }
+    }
+
+    /// Gathers what comes before the first is compressed; what there is when that is enough.
+    fn gather(&mut self, bytes: &[u8], mark: Mark) -> Option<Vec<u8>> {
+        let gathered = self.postponed.as_mut()?;
+        gathered.extend_from_slice(bytes);
+        let is_enough = mark != Mark::More || gathered.len() as u64 > self.manner.postpone_bytes;
+        is_enough.then(|| self.postponed.take().expect("it is there"))
+    }
+
+    fn take_in(&mut self, bytes: &[u8], mark: Mark, next: &mut Next<'_, '_>) -> usize {
+        if !self.waiting.is_empty() {
+            return 0;
+        }
+        self.work(bytes, mark, self.turn_bytes(), next)
+    }
+}
+
+impl BodyFilter for Deflate {
+    fn push<'c>(&mut self, mut chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
+        if self.result.is_some() {
+            return;
+        }
+        if self.postponed.is_some() {
+            match self.gather(chunk.bytes(), mark) {
+                None => return,
+                Some(gathered) => chunk = Chunk::Owned(gathered),
+            }
+        }
+        if chunk.is_empty() && mark == Mark::More {
+            return;
+        }
+        let is_first = self.waiting.is_empty();
+        let taken = self.take_in(chunk.bytes(), mark, next);
+        let is_done = is_first && taken as u64 == chunk.len();
+        if !is_done {
+            let rest = chunk.into_bytes().split_off(taken);
+            self.waiting.push_back((rest, mark));
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn resume(&mut self, next: &mut Next<'_, '_>) {
+        let mut budget = self.turn_bytes();
+        while let Some((mut bytes, mark)) = self.waiting.pop_front() {
+            let taken = self.work(&bytes, mark, budget, next);
+            budget -= taken;
+            if taken < bytes.len() {
+                self.waiting.push_front((bytes.split_off(taken), mark));
+            }
+            if budget == 0 {
+                return;
+            }
+        }
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        self.result
+    }
+}
