@@ -185,6 +185,11 @@ impl<C: 'static> Scope<'_, C> {
     pub fn warn(&mut self, warning: Error) {
         self.warnings.push(warning.with_level(clearway_base::log::Level::Warn));
     }
+
+    /// Adds what is said at a level of its own, and stops nothing either.
+    pub fn say(&mut self, message: Error) {
+        self.warnings.push(message);
+    }
 }
 
 /// The directives of all modules together.

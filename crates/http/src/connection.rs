@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::Errno;
@@ -20,9 +20,10 @@ use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Timer, Woken};
 
 use crate::generation::{Listener, Serving};
-use crate::listen::{Address, LocalAddress};
+use crate::listen::{Address, LocalAddress, ProxyProtocol};
 use crate::metrics::Stage;
 use crate::parts::Parts;
+use crate::proxied::{Front, read_front};
 use crate::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
 
@@ -57,10 +58,12 @@ pub(crate) struct Conn {
     pub(crate) peer: PeerAddr,
     pub(crate) serial: u64,
     pub(crate) start_ms: u64,
-    /// Requests so far; written by its task.
-    served: AtomicU64,
+    /// Requests so far, which are not counted beyond the largest number; written by its task.
+    served: AtomicU32,
     /// Whether small writes leave at once (TCP_NODELAY).
     nodelay: AtomicU8,
+    /// What a proxy has sent before the first request.
+    pub(crate) front: Option<Box<Front>>,
     /// What it is counted as.
     pub(crate) stage: Stage,
     /// Its place among the `worker_connections`.
@@ -77,6 +80,11 @@ pub fn serve(
     let mut waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
     let mut idle = Idle::Readable;
     async move {
+        if conn.address().proxy_protocol == ProxyProtocol::On
+            && Box::pin(read_front(&mut conn, waiting)).await.is_err()
+        {
+            return;
+        }
         let limits = 'serving: loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(conn.receive(idle, cx))).await {
                 Received::Begun(parts) => Some(parts),
@@ -151,7 +159,7 @@ pub(crate) enum After {
 
 /// Since when a connection is idle.
 #[derive(Clone, Copy)]
-struct Waiting {
+pub(crate) struct Waiting {
     since_ms: u64,
     /// `keepalive_min_timeout`.
     min_timeout_ms: u32,
@@ -179,9 +187,12 @@ enum Received {
     End,
 }
 
+/// A connection ends, of which everything has been said.
+pub(crate) struct Ending;
+
 /// What becomes of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Idle {
+pub(crate) enum Idle {
     Readable,
     /// It ends gracefully, unless a request has come already.
     Leaving,
@@ -211,24 +222,21 @@ impl Conn {
             _slot: slot,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
-            served: AtomicU64::new(0),
+            served: AtomicU32::new(0),
             stage: Stage::new(home.index()),
             nodelay: AtomicU8::new(0),
+            front: None,
             listener,
         }
     }
 
     /// Reads what an idle connection was sent.
-    fn receive(&self, idle: Idle, cx: &mut Context<'_>) -> Received {
+    fn receive(&mut self, idle: Idle, cx: &mut Context<'_>) -> Received {
+        if let Some(parts) = self.front.as_mut().and_then(|front| front.take_rest()) {
+            return Received::Begun(parts);
+        }
         let mut parts = self.take_parts();
-        let read = match idle {
-            // What has come may not have been told yet.
-            Idle::Leaving => match self.socket.try_read_vec(&mut parts.input) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-                read => Poll::Ready(read),
-            },
-            _ => self.socket.poll_read_vec(cx, &mut parts.input),
-        };
+        let read = self.read_idle(idle, &mut parts.input, cx);
         if matches!(read, Poll::Ready(Ok(1..))) {
             return Received::Begun(parts);
         }
@@ -236,9 +244,27 @@ impl Conn {
         match read {
             Poll::Pending => Received::Nothing,
             Poll::Ready(result) => {
-                self.log_closed(result);
+                self.log_closed("waiting for request", result);
                 Received::End
             }
+        }
+    }
+
+    /// Reads behind what there is, having waited.
+    #[inline]
+    pub(crate) fn read_idle(
+        &self,
+        idle: Idle,
+        buf: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match idle {
+            // What has come may not have been told yet.
+            Idle::Leaving => match self.socket.try_read_vec(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                read => Poll::Ready(read),
+            },
+            _ => self.socket.poll_read_vec(cx, buf),
         }
     }
 
@@ -256,16 +282,16 @@ impl Conn {
         self.serving.identity(self.home)
     }
 
-    fn served(&self) -> u64 {
+    fn served(&self) -> u32 {
         self.served.load(Ordering::Relaxed)
     }
 
     /// The number of the request that begins, from 1.
     pub(crate) fn count_request(&self) -> u64 {
         self.stage.begin(self.home.index());
-        let number = self.served() + 1;
+        let number = self.served().saturating_add(1);
         self.served.store(number, Ordering::Relaxed);
-        number
+        u64::from(number)
     }
 
     /// Whether another generation than its own is published.
@@ -353,7 +379,7 @@ impl Conn {
     }
 
     #[inline]
-    fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
+    pub(crate) fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
         let woken = self.socket.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
         // What is looked at from here on was changed before who changed it woke who waits, so nothing is
         // missed.
@@ -391,17 +417,17 @@ impl Conn {
         None
     }
 
-    fn log_closed(&self, result: io::Result<usize>) {
+    /// Says that the client has closed the connection, or how reading has failed.
+    pub(crate) fn log_closed(&self, action: &str, result: io::Result<usize>) {
         let served = self.served();
-        let waiting = "waiting for request";
         match result {
             Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(error) => self.log(Level::Info, waiting, format_args!("recv() failed {}", Errno(&error))),
+            Err(error) => self.log(Level::Info, action, format_args!("recv() failed {}", Errno(&error))),
             Ok(_) if served > 0 => {
                 let message = format_args!("client {} closed keepalive connection", self.peer);
                 self.log_plain(Level::Info, message);
             }
-            Ok(_) => self.log(Level::Info, waiting, format_args!("client closed connection")),
+            Ok(_) => self.log(Level::Info, action, format_args!("client closed connection")),
         }
     }
 

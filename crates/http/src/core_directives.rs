@@ -52,12 +52,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         name: "listen",
         contexts: context::SERVER,
         args: Args::ONE_MORE,
-        syntax: "listen ADDRESS[:PORT] | PORT | unix:PATH [default_server] [bind] [backlog=NUMBER] \
-                 [reuseport] [ipv6only=on|off]",
+        syntax: "listen ADDRESS[:PORT] | PORT | unix:PATH [default_server] [proxy_protocol] [bind] \
+                 [backlog=NUMBER] [deferred] [reuseport] [multipath] [ipv6only=on|off] [fastopen=NUMBER] \
+                 [rcvbuf=SIZE] [sndbuf=SIZE] [so_keepalive=on|off|[IDLE]:[INTERVAL]:[COUNT]]",
         default: "listen *:80 | *:8000;",
         doc: "An address that the server answers on. `default_server` makes it the one that answers for \
-              names that no server of the address has; without it the first one does. `reuseport` opens one \
-              socket per loop.",
+              names that no server of the address has; without it the first one does. `proxy_protocol` says \
+              that connections begin with a header of the PROXY protocol. `reuseport` opens one socket per \
+              loop, `multipath` takes clients that use several paths at once.",
         handler: listen,
     },
     Spec {
@@ -292,9 +294,12 @@ fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Erro
     let argument = &directive.args[0];
     let addresses = parse_listen(argument, &scope.conf.resolver())
         .map_err(|error| directive.error(error.message(argument)))?;
-    let options = ListenOptions::parse(directive)?;
+    let options = ListenOptions::parse(directive, |message| scope.say(message))?;
     for address in addresses {
-        scope.conf.add_listen(address, options).map_err(|message| directive.error(message))?;
+        let added = scope.conf.add_listen(address, options);
+        if let Some(warning) = added.map_err(|message| directive.error(message))? {
+            scope.warn(directive.error(warning));
+        }
     }
     Ok(())
 }

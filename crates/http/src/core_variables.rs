@@ -123,7 +123,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::Found
     }),
     variable!("binary_remote_addr", "Address of the client, 4 or 16 bytes.", |view, _, out| {
-        match view.request.conn.peer {
+        match view.request.peer() {
             PeerAddr::V4(ip, _) => out.extend_from_slice(&ip.octets()),
             PeerAddr::V6(ip, _) => out.extend_from_slice(&ip.octets()),
             PeerAddr::Unix => view.request.put_peer(out),
@@ -131,7 +131,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::Found
     }),
     variable!("remote_port", "Port of the client.", |view, _, out| {
-        put_number(view.request.conn.peer.port().map(u64::from), out)
+        put_number(view.request.peer().port().filter(|&port| port > 0).map(u64::from), out)
     }),
     variable!("remote_user", "User name of basic authentication.", |view, _, out| {
         Presence::put(view.remote_user().as_deref(), out)

@@ -37,6 +37,7 @@ pub mod paths;
 mod pause;
 mod phases;
 mod product;
+mod proxied;
 mod redirect;
 pub mod regex;
 mod relay;

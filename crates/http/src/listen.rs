@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use clearway_base::log::Level;
 use clearway_base::units;
 use clearway_conf::{Directive, Error};
-use clearway_net::bind;
+use clearway_net::bind::{self, Transport};
 use clearway_net::listen::{ListenAddr, OwnSocket, plan_sockets};
+use clearway_net::tune::Keepalive;
 
 use crate::server_names::{self, Added, ServerName, ServerNames};
 use crate::snapshot::ServerId;
@@ -21,12 +22,20 @@ pub(crate) enum DefaultServer {
     This,
 }
 
+/// Whether connections begin with a header of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyProtocol {
+    Off,
+    On,
+}
+
 /// The options of one `listen`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
     socket: bind::Options,
     own: OwnSocket,
     default_server: DefaultServer,
+    proxy_protocol: ProxyProtocol,
 }
 
 impl ListenOptions {
@@ -35,43 +44,104 @@ impl ListenOptions {
         socket: bind::Options::default(),
         own: OwnSocket::No,
         default_server: DefaultServer::Unsaid,
+        proxy_protocol: ProxyProtocol::Off,
     };
 
-    /// Reads what follows the address.
-    pub(crate) fn parse(directive: &Directive) -> Result<Self, Error> {
+    /// Reads what follows the address. What only other systems have is told to `warn`.
+    pub(crate) fn parse(directive: &Directive, mut warn: impl FnMut(Error)) -> Result<Self, Error> {
         let mut options = Self::NONE();
         for parameter in &directive.args[1..] {
-            options.add(parameter).map_err(|message| directive.error(message))?;
+            if parameter.starts_with(b"accept_filter=") {
+                let text = String::from_utf8_lossy(parameter);
+                let message =
+                    format!("accept filters \"{text}\" are not supported on this platform, ignored");
+                warn(directive.error(message).with_level(Level::Emerg));
+            } else {
+                options.add(parameter).map_err(|message| directive.error(message))?;
+            }
         }
         Ok(options)
     }
 
     fn add(&mut self, parameter: &[u8]) -> Result<(), String> {
-        if matches!(parameter, b"default_server" | b"default") {
-            self.default_server = DefaultServer::This;
-            return Ok(());
-        }
         let text = || String::from_utf8_lossy(parameter);
-        if let Some(number) = parameter.strip_prefix(b"backlog=") {
-            let backlog = units::parse_number(number).and_then(|number| i32::try_from(number).ok());
-            let backlog = backlog.filter(|&backlog| backlog > 0);
-            self.socket.backlog = backlog.ok_or_else(|| format!("invalid backlog \"{}\"", text()))?;
-        } else if parameter.starts_with(b"ipv6only=o") {
-            self.socket.ipv6only = match &parameter[10..] {
-                b"n" => true,
-                b"ff" => false,
-                _ => return Err(format!("invalid ipv6only flags \"{}\"", &text()[9..])),
-            };
-        } else if parameter == b"reuseport" {
-            self.socket.reuseport = true;
-        } else if let Some(module) = module_of(parameter) {
-            return Err(format!("the \"{}\" parameter requires {module}", text()));
-        } else if parameter != b"bind" {
-            return Err(format!("invalid parameter \"{}\"", text()));
+        match parameter {
+            b"default_server" | b"default" => {
+                self.default_server = DefaultServer::This;
+                return Ok(());
+            }
+            b"proxy_protocol" => {
+                self.proxy_protocol = ProxyProtocol::On;
+                return Ok(());
+            }
+            b"bind" => {}
+            b"deferred" => self.socket.tuning.deferred = true,
+            b"reuseport" => self.socket.reuseport = true,
+            b"multipath" => self.socket.transport = Transport::Multipath,
+            _ => {
+                if let Some(module) = module_of(parameter) {
+                    return Err(format!("the \"{}\" parameter requires {module}", text()));
+                }
+                self.add_value(parameter)?;
+            }
         }
         self.own = OwnSocket::Yes;
         Ok(())
     }
+
+    /// Parameters with a value.
+    fn add_value(&mut self, parameter: &[u8]) -> Result<(), String> {
+        let text = String::from_utf8_lossy(parameter);
+        let invalid = |what: &str| format!("invalid {what} \"{text}\"");
+        let int = |number: Option<u64>| number.filter(|&number| i32::try_from(number).is_ok());
+        let size = |text: &[u8]| int(units::parse_size(text)).map(|bytes| bytes as u32);
+        let tuning = &mut self.socket.tuning;
+        if let Some(number) = parameter.strip_prefix(b"backlog=") {
+            let backlog = int(units::parse_number(number)).filter(|&backlog| backlog > 0);
+            self.socket.backlog = backlog.ok_or_else(|| invalid("backlog"))? as i32;
+        } else if let Some(number) = parameter.strip_prefix(b"fastopen=") {
+            let queue = int(units::parse_number(number));
+            tuning.fastopen = Some(queue.ok_or_else(|| invalid("fastopen"))? as u32);
+        } else if let Some(bytes) = parameter.strip_prefix(b"rcvbuf=") {
+            tuning.rcvbuf_bytes = Some(size(bytes).ok_or_else(|| invalid("rcvbuf"))?);
+        } else if let Some(bytes) = parameter.strip_prefix(b"sndbuf=") {
+            tuning.sndbuf_bytes = Some(size(bytes).ok_or_else(|| invalid("sndbuf"))?);
+        } else if parameter.starts_with(b"ipv6only=o") {
+            self.socket.ipv6only = match &parameter[10..] {
+                b"n" => true,
+                b"ff" => false,
+                _ => return Err(format!("invalid ipv6only flags \"{}\"", &text[9..])),
+            };
+        } else if let Some(value) = parameter.strip_prefix(b"so_keepalive=") {
+            tuning.keepalive = parse_keepalive(value)
+                .ok_or_else(|| format!("invalid so_keepalive value: \"{}\"", &text[13..]))?;
+        } else {
+            return Err(invalid("parameter"));
+        }
+        Ok(())
+    }
+}
+
+/// `on`, `off` or `[IDLE]:[INTERVAL]:[COUNT]`, of which at least one is not 0.
+fn parse_keepalive(value: &[u8]) -> Option<Keepalive> {
+    match value {
+        b"on" => return Some(Keepalive::On { idle_s: 0, interval_s: 0, count: 0 }),
+        b"off" => return Some(Keepalive::Off),
+        _ => {}
+    }
+    let mut parts = value.splitn(3, |&byte| byte == b':');
+    let mut part = || parts.next().unwrap_or_default();
+    let int = |number: u64| i32::try_from(number).ok().map(|number| number as u32);
+    let seconds = |text: &[u8]| match text {
+        b"" => Some(0),
+        text => int(units::parse_sec(text)?.as_secs()),
+    };
+    let (idle_s, interval_s) = (seconds(part())?, seconds(part())?);
+    let count = match part() {
+        b"" => 0,
+        text => int(units::parse_number(text)?)?,
+    };
+    ((idle_s, interval_s, count) != (0, 0, 0)).then_some(Keepalive::On { idle_s, interval_s, count })
 }
 
 /// The module that a parameter would need.
@@ -95,40 +165,79 @@ struct Entry {
     options: ListenOptions,
     default_server: ServerId,
     servers: Vec<ServerId>,
+    protocols: Protocols,
+}
+
+/// What is known of the protocols of an address to which several servers have said something.
+#[derive(Clone, Copy, Default)]
+struct Protocols {
+    /// Those that a `listen` has to have to be like the others.
+    expected: Option<ProxyProtocol>,
+    /// Whether not all of them said the same.
+    differ: bool,
+}
+
+impl Protocols {
+    /// Notes what another `listen` says, `set` being whether it has options of its own socket. Whether it
+    /// is worth a warning that some say so and others do not: the one with options of the socket, or the
+    /// only one with more than the others, may well be the one that speaks for all.
+    fn note(&mut self, before: ListenOptions, said: ListenOptions) -> bool {
+        let is_set = said.own == OwnSocket::Yes;
+        let same = said.proxy_protocol == before.proxy_protocol;
+        let unexpected = self.expected.is_some_and(|expected| expected != said.proxy_protocol);
+        let is_added = !same && said.proxy_protocol == ProxyProtocol::On;
+        let is_odd = match (same, is_added) {
+            (true, _) => is_set && self.differ || unexpected,
+            (_, true) => before.own == OwnSocket::Yes && !is_set || self.differ,
+            _ => is_set || unexpected,
+        };
+        self.expected = Some(if is_added { before.proxy_protocol } else { said.proxy_protocol });
+        self.differ |= !same;
+        is_odd
+    }
 }
 
 impl Listens {
-    /// Adds a server to an address.
+    /// Adds a server to an address. What is strange about it.
     pub(crate) fn add(
         &mut self,
         address: ListenAddr,
         options: ListenOptions,
         server: ServerId,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.address == address) else {
-            self.entries.push(Entry { address, options, default_server: server, servers: vec![server] });
-            return Ok(());
+            self.entries.push(Entry {
+                address,
+                options,
+                default_server: server,
+                servers: vec![server],
+                protocols: Protocols::default(),
+            });
+            return Ok(None);
         };
         if entry.servers.contains(&server) {
             return Err(format!("a duplicate listen {address}"));
         }
         entry.servers.push(server);
-        let is_default = entry.options.default_server;
+        let before = entry.options;
         if options.own == OwnSocket::Yes {
-            if entry.options.own == OwnSocket::Yes {
+            if before.own == OwnSocket::Yes {
                 return Err(format!("duplicate listen options for {address}"));
             }
             entry.options = options;
-            entry.options.default_server = is_default;
+            entry.options.default_server = before.default_server;
         }
         if options.default_server == DefaultServer::This {
-            if is_default == DefaultServer::This {
+            if before.default_server == DefaultServer::This {
                 return Err(format!("a duplicate default server for {address}"));
             }
             entry.options.default_server = DefaultServer::This;
             entry.default_server = server;
         }
-        Ok(())
+        let is_odd = entry.protocols.note(before, options);
+        let any = [before.proxy_protocol, options.proxy_protocol].contains(&ProxyProtocol::On);
+        entry.options.proxy_protocol = if any { ProxyProtocol::On } else { ProxyProtocol::Off };
+        Ok(is_odd.then(|| format!("protocol options redefined for {address}")))
     }
 
     /// Plans sockets, and gives each address the names of its servers.
@@ -149,6 +258,7 @@ impl Listens {
                     text: self.entries[index].address.to_string().into(),
                     listen: self.entries[index].address.clone(),
                     default_server: self.entries[index].default_server,
+                    proxy_protocol: self.entries[index].options.proxy_protocol,
                     names: tables[index].take().expect("an address is served by one socket"),
                 })
                 .collect(),
@@ -227,6 +337,7 @@ pub(crate) struct Address {
     /// As in messages.
     pub(crate) text: Box<str>,
     pub(crate) default_server: ServerId,
+    pub(crate) proxy_protocol: ProxyProtocol,
     pub(crate) names: ServerNames<ServerId>,
 }
 
@@ -317,11 +428,88 @@ mod tests {
         assert_eq!(options(&["default"]).unwrap().own, OwnSocket::No);
         for (parameter, message) in [
             ("backlog=0", "invalid backlog \"backlog=0\""),
+            ("backlog=2147483648", "invalid backlog \"backlog=2147483648\""),
             ("ipv6only=ox", "invalid ipv6only flags \"ox\""),
+            ("ipv6only=x", "invalid parameter \"ipv6only=x\""),
+            ("fastopen=-1", "invalid fastopen \"fastopen=-1\""),
+            ("rcvbuf=", "invalid rcvbuf \"rcvbuf=\""),
+            ("sndbuf=1x", "invalid sndbuf \"sndbuf=1x\""),
+            ("so_keepalive=", "invalid so_keepalive value: \"\""),
+            ("so_keepalive=::", "invalid so_keepalive value: \"::\""),
+            ("so_keepalive=::1:", "invalid so_keepalive value: \"::1:\""),
+            ("so_keepalive=0:0:0", "invalid so_keepalive value: \"0:0:0\""),
+            ("so_keepalive=1ms", "invalid so_keepalive value: \"1ms\""),
+            ("setfib=1", "invalid parameter \"setfib=1\""),
+            ("http2", "the \"http2\" parameter requires ngx_http_v2_module"),
+            ("quic", "the \"quic\" parameter requires ngx_http_v3_module"),
             ("ssl", "the \"ssl\" parameter requires ngx_http_ssl_module"),
             ("fast", "invalid parameter \"fast\""),
         ] {
             assert_eq!(options(&[parameter]).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn parameters_of_the_socket() {
+        let given = options(&["deferred", "multipath", "rcvbuf=8k", "sndbuf=1m", "fastopen=0"]).unwrap();
+        let tuning = given.socket.tuning;
+        assert_eq!((tuning.rcvbuf_bytes, tuning.sndbuf_bytes), (Some(8192), Some(1 << 20)));
+        assert_eq!((tuning.fastopen, tuning.deferred), (Some(0), true));
+        assert_eq!((given.socket.transport, given.own), (Transport::Multipath, OwnSocket::Yes));
+        let given = options(&["proxy_protocol"]).unwrap();
+        assert_eq!((given.proxy_protocol, given.own), (ProxyProtocol::On, OwnSocket::No));
+        let on = |idle_s, interval_s, count| Keepalive::On { idle_s, interval_s, count };
+        for (value, keepalive) in [
+            ("on", on(0, 0, 0)),
+            ("off", Keepalive::Off),
+            ("30m::10", on(1800, 0, 10)),
+            ("1", on(1, 0, 0)),
+            (":2", on(0, 2, 0)),
+            ("::3", on(0, 0, 3)),
+            ("1:2:3", on(1, 2, 3)),
+        ] {
+            let given = options(&[&format!("so_keepalive={value}")]).unwrap();
+            assert_eq!(given.socket.tuning.keepalive, keepalive, "{value}");
+        }
+    }
+
+    /// What each of several `listen` for one address says: `b` has `bind`, `p` has `proxy_protocol`. The
+    /// numbers of those that nginx 1.31.5 warns of.
+    #[test]
+    fn protocols_that_differ() {
+        for (said, odd) in [
+            ("p,", &[][..]),
+            (",p", &[]),
+            ("p,,", &[]),
+            ("p,,p", &[2]),
+            ("p,p,", &[2]),
+            (",p,p", &[2]),
+            (",p,", &[]),
+            ("b,p", &[1]),
+            (",bp", &[]),
+            ("bp,", &[]),
+            ("p,b", &[1]),
+            ("p,bp", &[]),
+        ] {
+            let mut listens = Listens::default();
+            let mut warned = Vec::new();
+            for (at, letters) in said.split(',').enumerate() {
+                let list = [("b", "bind"), ("p", "proxy_protocol")];
+                let list: Vec<_> = list
+                    .iter()
+                    .filter(|(letter, _)| letters.contains(letter))
+                    .map(|(_, word)| *word)
+                    .collect();
+                let server = ServerId(u32::try_from(at).unwrap());
+                let added = listens.add(inet("0.0.0.0:80"), options(&list).unwrap(), server).unwrap();
+                if let Some(warning) = added {
+                    assert_eq!(warning, "protocol options redefined for 0.0.0.0:80");
+                    warned.push(at);
+                }
+            }
+            assert_eq!(warned, odd, "{said}");
+            let proxied = if said.contains('p') { ProxyProtocol::On } else { ProxyProtocol::Off };
+            assert_eq!(listens.entries[0].options.proxy_protocol, proxied);
         }
     }
 

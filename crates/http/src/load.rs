@@ -26,6 +26,7 @@ use crate::module::{Module, POSTPONE, context};
 use crate::output::HeaderFilter;
 use crate::phases::{self, Enabling, PhaseList};
 use crate::product::{self, Product};
+use crate::proxied::PROXIED;
 use crate::regex::Regex;
 use crate::sending::{SENDING, Sending};
 use crate::server_names::ServerName;
@@ -86,7 +87,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS];
+        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &PROXIED];
         let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
@@ -334,17 +335,18 @@ impl Load {
         self.servers[self.server].names.push(name.clone());
     }
 
-    /// Adds an address to the server being read.
+    /// Adds an address to the server being read. What is strange about it.
     pub(crate) fn add_listen(
         &mut self,
         address: clearway_net::listen::ListenAddr,
         options: ListenOptions,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         self.servers[self.server].listens += 1;
         self.listens.add(address, options, server_id(self.server))
     }
 
-    pub(crate) fn resolver(&self) -> impl Resolve + use<> {
+    /// Resolves names that the configuration has for addresses.
+    pub fn resolver(&self) -> impl Resolve + use<> {
         SystemResolver
     }
 }

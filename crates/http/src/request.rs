@@ -143,6 +143,9 @@ enum Stage {
 /// What `set $limit_rate` has said, bytes per second.
 pub(crate) struct LimitRate(pub(crate) u64);
 
+/// Who is the client in place of who has connected.
+struct ChangedPeer(clearway_net::PeerAddr);
+
 /// What the client called the server.
 #[derive(Clone)]
 pub(crate) enum Host {
@@ -513,7 +516,7 @@ impl<'c> Request<'c> {
 
     /// Appends the address of the client (`$remote_addr`).
     pub fn put_peer(&self, out: &mut Vec<u8>) {
-        if let clearway_net::PeerAddr::V4(ip, _) = self.conn.peer {
+        if let clearway_net::PeerAddr::V4(ip, _) = self.peer() {
             for (index, octet) in ip.octets().into_iter().enumerate() {
                 if index > 0 {
                     out.push(b'.');
@@ -521,13 +524,23 @@ impl<'c> Request<'c> {
                 put_decimal(out, u64::from(octet));
             }
         } else {
-            out.extend_from_slice(self.conn.peer.to_string().as_bytes());
+            out.extend_from_slice(self.peer().to_string().as_bytes());
         }
     }
 
-    /// Address of the client.
+    /// Address of the client: of who has connected, unless it was changed.
     pub fn peer(&self) -> clearway_net::PeerAddr {
-        self.conn.peer
+        self.context::<ChangedPeer>().map_or(self.conn.peer, |changed| changed.0)
+    }
+
+    /// Takes another address for the client's, for the rest of the request.
+    pub fn set_peer(&mut self, peer: clearway_net::PeerAddr) {
+        self.set_lasting_context(ChangedPeer(peer));
+    }
+
+    /// Whether it has taken another address for the client's.
+    pub fn has_changed_peer(&self) -> bool {
+        self.context::<ChangedPeer>().is_some()
     }
 
     /// Who asks for the path.
@@ -680,7 +693,7 @@ impl fmt::Display for Circumstances<'_, '_> {
         if !self.action.is_empty() {
             write!(f, " while {}", self.action)?;
         }
-        write!(f, ", client: {}, server: {}", request.conn.peer, Lossy(request.server.name()))?;
+        write!(f, ", client: {}, server: {}", request.peer(), Lossy(request.server.name()))?;
         if let Some(line) = request.request_line().or_else(|| request.received_line()) {
             write!(f, ", request: \"{}\"", Lossy(line))?;
         }

@@ -1,9 +1,10 @@
 //! Addresses and networks as nginx reads them, and the address behind trusted proxies. Pure functions,
 //! run at load and on loops.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clearway_base::units;
+use clearway_net::PeerAddr;
 
 /// An address in text. IPv4 is four numbers of any length between dots, of which any may be missing; as in
 /// nginx `255.255.255.255` is none.
@@ -28,10 +29,12 @@ pub(crate) fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     (parts.next().is_none() && ip != Ipv4Addr::BROADCAST).then_some(ip)
 }
 
-/// An address in text that a port may follow; IPv6 may, and with a port must, stand in brackets.
-pub(crate) fn parse_ip_port(text: &[u8]) -> Option<IpAddr> {
+/// An address in text that a port may follow, else it is 0; IPv6 may, and with a port must, stand in
+/// brackets.
+fn parse_ip_port(text: &[u8]) -> Option<SocketAddr> {
+    let alone = |ip| SocketAddr::new(ip, 0);
     if let Some(ip) = parse_ip(text) {
-        return Some(ip);
+        return Some(alone(ip));
     }
     let (ip, rest) = match text.strip_prefix(b"[") {
         Some(inner) => {
@@ -40,11 +43,12 @@ pub(crate) fn parse_ip_port(text: &[u8]) -> Option<IpAddr> {
         }
         None => text.split_at(memchr::memchr(b':', text)?),
     };
+    let ip = parse_ip(ip)?;
     if rest.is_empty() {
-        return parse_ip(ip);
+        return Some(alone(ip));
     }
     let port = units::parse_number(rest.strip_prefix(b":")?)?;
-    parse_ip(ip).filter(|_| (1..=65_535).contains(&port))
+    Some(SocketAddr::new(ip, u16::try_from(port).ok().filter(|&port| port > 0)?))
 }
 
 /// A network.
@@ -78,6 +82,11 @@ impl Cidr {
         };
         let network = Self { ip, prefix_bits: bits as u8 }.masked();
         Some((network, if network.ip == ip { LowBits::Clear } else { LowBits::Ignored }))
+    }
+
+    /// One address.
+    pub(crate) fn only(ip: IpAddr) -> Self {
+        Self { ip, prefix_bits: if ip.is_ipv4() { 32 } else { 128 } }
     }
 
     fn masked(self) -> Self {
@@ -114,39 +123,55 @@ pub(crate) enum Depth {
 /// Follows the addresses in `lines` (those of `X-Forwarded-For`, in their order) from the last one on, as
 /// long as whoever names them is in one of the networks. `ip` is who sent the request.
 pub(crate) fn forwarded<'a>(
-    mut ip: IpAddr,
+    ip: IpAddr,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
     trusted: &[Cidr],
     depth: Depth,
 ) -> IpAddr {
+    let trusts =
+        |peer: PeerAddr| peer.ip().is_some_and(|ip| trusted.iter().any(|network| network.contains(ip)));
+    let found = forwarded_peer(SocketAddr::new(ip, 0).into(), lines, trusts, depth);
+    found.and_then(PeerAddr::ip).unwrap_or(ip)
+}
+
+/// The same with who is trusted given as a function, and with ports; `None` where nobody who is trusted
+/// has named another address.
+pub(crate) fn forwarded_peer<'a>(
+    mut peer: PeerAddr,
+    lines: impl DoubleEndedIterator<Item = &'a [u8]>,
+    trusts: impl Fn(PeerAddr) -> bool,
+    depth: Depth,
+) -> Option<PeerAddr> {
+    let mut found = None;
     for line in lines.rev() {
         let mut rest = line;
         loop {
-            if !trusted.iter().any(|network| network.contains(ip)) {
-                return ip;
+            if !trusts(peer) {
+                return found;
             }
-            let Some((before, named)) = take_last(rest) else { return ip };
-            ip = named;
+            let Some((before, named)) = take_last(rest) else { return found };
+            peer = named.into();
+            found = Some(peer);
             rest = before;
             if depth == Depth::Last {
-                return ip;
+                return found;
             }
             if rest.is_empty() {
                 break;
             }
         }
     }
-    ip
+    found
 }
 
 /// The last address of a list and what stands before it.
-fn take_last(list: &[u8]) -> Option<(&[u8], IpAddr)> {
+fn take_last(list: &[u8]) -> Option<(&[u8], SocketAddr)> {
     let is_separator = |byte: &u8| matches!(byte, b' ' | b',');
     let end = list.iter().rposition(|byte| !is_separator(byte))? + 1;
     // A separator at the very front belongs to the address, which makes it none.
     let start = list[1..end].iter().rposition(is_separator).map_or(0, |at| at + 2);
-    let ip = parse_ip_port(&list[start..end])?;
-    Some((&list[..start.saturating_sub(1)], ip))
+    let address = parse_ip_port(&list[start..end])?;
+    Some((&list[..start.saturating_sub(1)], address))
 }
 
 #[cfg(test)]
@@ -175,12 +200,12 @@ mod tests {
             assert_eq!(parse_ip(text.as_bytes()), None, "{text}");
         }
         for (text, parsed) in [
-            ("127.0.0.1:80", Some("127.0.0.1")),
-            ("127.0.0.1", Some("127.0.0.1")),
-            ("[::1]:8", Some("::1")),
-            ("[::1]", Some("::1")),
-            ("[1.2.3.4]", Some("1.2.3.4")),
-            ("::1", Some("::1")),
+            ("127.0.0.1:80", Some("127.0.0.1:80")),
+            ("127.0.0.1", Some("127.0.0.1:0")),
+            ("[::1]:8", Some("[::1]:8")),
+            ("[::1]", Some("[::1]:0")),
+            ("[1.2.3.4]", Some("1.2.3.4:0")),
+            ("::1", Some("[::1]:0")),
             ("127.0.0.1:0", None),
             ("127.0.0.1:65536", None),
             ("127.0.0.1:", None),
@@ -188,7 +213,8 @@ mod tests {
             ("[::1", None),
             ("unix:", None),
         ] {
-            assert_eq!(parse_ip_port(text.as_bytes()), parsed.map(ip), "{text}");
+            let parsed = parsed.map(|text| text.parse().unwrap());
+            assert_eq!(parse_ip_port(text.as_bytes()), parsed, "{text}");
         }
     }
 

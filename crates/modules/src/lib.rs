@@ -32,6 +32,7 @@ pub mod not_modified;
 pub mod open_file_cache;
 pub mod random_index;
 pub mod range_filter;
+pub mod realip;
 pub mod realpath;
 pub mod rewrite;
 pub mod split_clients;

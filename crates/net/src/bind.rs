@@ -13,6 +13,7 @@ use clearway_base::log::{Level, Sink};
 
 use crate::listen::ListenAddr;
 use crate::sys;
+use crate::tune::{Tuning, tune};
 
 /// Connections that the kernel completes before they are accepted, where `backlog=` is not given.
 pub const DEFAULT_BACKLOG: i32 = 511;
@@ -32,11 +33,31 @@ pub struct Options {
     pub reuseport: bool,
     /// An IPv6 wildcard leaves IPv4 alone.
     pub ipv6only: bool,
+    /// What TCP runs over.
+    pub transport: Transport,
+    /// Buffers, keepalive and the like.
+    pub tuning: Tuning,
+}
+
+/// What the stream of a connection runs over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// One path.
+    #[default]
+    Plain,
+    /// Several paths at once where the client can (`multipath`, RFC 8684).
+    Multipath,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { backlog: DEFAULT_BACKLOG, reuseport: false, ipv6only: true }
+        Self {
+            backlog: DEFAULT_BACKLOG,
+            reuseport: false,
+            ipv6only: true,
+            transport: Transport::default(),
+            tuning: Tuning::default(),
+        }
     }
 }
 
@@ -94,7 +115,7 @@ impl std::error::Error for BindError {}
 /// When the socket cannot listen.
 pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<OwnedFd, BindError> {
     let failed = |call| move |error| BindError { call, address: address.clone(), error };
-    let socket = sys::stream_socket(address).map_err(failed(Call::Socket))?;
+    let socket = sys::stream_socket(address, options.transport).map_err(failed(Call::Socket))?;
     sys::set_reuseaddr(&socket).map_err(failed(Call::Reuseaddr))?;
     if options.reuseport {
         sys::set_reuseport(&socket).map_err(failed(Call::Reuseport))?;
@@ -116,6 +137,7 @@ pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<O
         // Accepted sockets inherit it, which saves a call for each of them.
         clearway_os::socket::set_nodelay(std::os::fd::AsFd::as_fd(&socket));
     }
+    tune(&socket, address, &options.tuning, &Tuning::default(), log);
     let backlog = options.backlog;
     sys::listen(&socket, backlog).map_err(failed(Call::Listen { backlog }))?;
     Ok(socket)
@@ -205,7 +227,7 @@ pub fn close_unix(address: &ListenAddr, log: &dyn Sink) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::AsFd;
@@ -215,8 +237,9 @@ mod tests {
 
     use super::*;
 
+    /// Lines of a log, with their levels.
     #[derive(Default)]
-    struct Lines(Mutex<Vec<String>>);
+    pub(crate) struct Lines(pub(crate) Mutex<Vec<String>>);
 
     impl Sink for Lines {
         fn enabled(&self, _: Level) -> bool {

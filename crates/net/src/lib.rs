@@ -11,7 +11,9 @@ pub mod listen;
 pub mod metrics;
 pub mod on_loop;
 mod peer;
+pub mod proxy_protocol;
 pub mod reuse;
 mod sys;
+pub mod tune;
 
 pub use peer::PeerAddr;

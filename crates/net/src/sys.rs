@@ -5,19 +5,21 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::bind::Transport;
 use crate::listen::ListenAddr;
 
 /// A nonblocking stream socket that programs started from here do not inherit.
-pub(crate) fn stream_socket(address: &ListenAddr) -> io::Result<OwnedFd> {
+pub(crate) fn stream_socket(address: &ListenAddr, transport: Transport) -> io::Result<OwnedFd> {
     let family = match address {
         ListenAddr::Inet(SocketAddr::V4(_)) => AddressFamily::INET,
         ListenAddr::Inet(SocketAddr::V6(_)) => AddressFamily::INET6,
         ListenAddr::Unix(_) => AddressFamily::UNIX,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+    let protocol = (transport == Transport::Multipath).then_some(ipproto::MPTCP);
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, protocol)?)
 }
 
 pub(crate) fn set_reuseaddr(socket: &OwnedFd) -> io::Result<()> {

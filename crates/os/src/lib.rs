@@ -26,6 +26,7 @@ pub mod socket;
 pub mod stack_walk;
 pub mod stat;
 pub mod system_calls;
+pub mod tcp;
 pub mod thread;
 pub mod thread_files;
 pub mod title;

@@ -13,6 +13,7 @@ use clearway_conf::Source;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::{self, Request};
+use clearway_net::tune::Tuning;
 use clearway_zone::Zones;
 
 use crate::core_conf::{CoreConf, Reader};
@@ -153,7 +154,8 @@ fn not_opened(path: &Path, error: &io::Error, log: &dyn Sink) -> Failed {
 
 /// An address that somebody has, probably the server that runs, is no mistake.
 fn try_address(request: &Request, log: &dyn Sink) -> Result<(), Failed> {
-    match bind::bind(&request.address, &request.options, log) {
+    let options = bind::Options { tuning: Tuning::default(), ..request.options };
+    match bind::bind(&request.address, &options, log) {
         Ok(_) => bind::close_unix(&request.address, log),
         Err(error) if error.is_in_use() => {}
         Err(error) => {

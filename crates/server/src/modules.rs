@@ -8,7 +8,7 @@ use clearway_modules::{
     realpath, static_files, try_files,
 };
 use clearway_modules::{addition, auth_request, mirror};
-use clearway_modules::{charset, empty_gif, geo, headers, map, rewrite, split_clients};
+use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
 use clearway_modules::{gunzip, gzip_static};
 
@@ -19,6 +19,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &open_file_cache::OPEN_FILE_CACHE,
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
+    // Before all that asks who the client is.
+    &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &rewrite::REWRITE,

@@ -69,6 +69,7 @@ fn all_cases() -> Vec<Case> {
     let texts = [
         include_str!("broken.cases"),
         include_str!("broken_bodies.cases"),
+        include_str!("broken_listen.cases"),
         include_str!("broken_modules.cases"),
         include_str!("broken_access.cases"),
     ];

@@ -99,3 +99,33 @@ fn options_that_only_tune_the_socket() {
     .get("/")
     .run();
 }
+
+#[test]
+fn ranges_of_ports() {
+    // The two ports need not be neighbours: which of them is the lower one decides what a range is.
+    Case::http(
+        "server { listen 127.0.0.1:%%PORT%%-%%PORT%%; location / { return 200 $server_port; } }
+         server { listen localhost:%%PORT2%%-%%PORT2%%; location / { return 200 $server_port; } }",
+    )
+    .get("/")
+    .exchange(at("127.0.0.1:%%PORT2%%"))
+    .run();
+}
+
+#[test]
+fn options_of_sockets_are_of_no_concern_to_requests() {
+    Case::http(
+        "server {
+            listen 127.0.0.1:%%PORT%% deferred so_keepalive=30m::10 rcvbuf=64k sndbuf=64k fastopen=5;
+            listen 127.0.0.1:%%PORT2%% bind so_keepalive=off;
+            listen unix:%%PREFIX%%/a.sock so_keepalive=on backlog=7;
+            location / { return 200 \"$server_port $is_args\"; }
+         }
+         server { listen 127.0.0.1:%%PORT%%; server_name other; location / { return 200 other; } }",
+    )
+    .get("/")
+    .get_host("/", "other")
+    .exchange(at("127.0.0.1:%%PORT2%%"))
+    .exchange(at("unix:%%PREFIX%%/a.sock"))
+    .run();
+}

@@ -20,6 +20,8 @@ mod listen;
 mod location;
 mod malformed;
 mod map;
+mod proxy_protocol;
+mod realip;
 mod returns;
 mod rewrite;
 mod server_name;

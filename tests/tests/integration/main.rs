@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod limits;
+mod proxy_protocol;
 mod serve;
 mod signals;
 mod startup;

@@ -15,6 +15,7 @@ use clearway_net::accept::DRAIN_MS;
 use clearway_net::bind::{self, Request, Sockets};
 use clearway_net::listen::ListenAddr;
 use clearway_net::reuse;
+use clearway_net::tune::tune;
 
 use super::Failed;
 use crate::control::{HandedSocket, SocketKind};
@@ -204,33 +205,44 @@ impl Listening {
         let per_loop = request.options.reuseport && matches!(request.address, ListenAddr::Inet(_));
         let wanted = if per_loop { loops } else { 1 };
         let mut fds = old.fds.clone();
-        if per_loop && old.kind == SocketKind::Shared {
-            reuse::share_port(&fds[0], &request.address, log);
+        let is_replaced = request.options.transport != old.request.options.transport;
+        if is_replaced || per_loop && old.kind == SocketKind::Shared {
+            fds.iter().for_each(|fd| reuse::share_port(fd, &request.address, log));
         }
-        fds.truncate(wanted);
+        // What a socket runs over is fixed: others take its place.
+        fds.truncate(if is_replaced { 0 } else { wanted });
+        let kept = fds.len();
+        let reuseport = request.options.reuseport || is_replaced;
         while fds.len() < wanted {
-            let bound = bind::bind(&request.address, &request.options, log);
+            let options = bind::Options { reuseport, ..request.options };
+            let bound = bind::bind(&request.address, &options, log);
             fds.push(Arc::new(bound.map_err(|error| {
                 log.log(Level::Emerg, format_args!("{error}"));
                 Failed
             })?));
         }
-        if old.request.options.backlog != request.options.backlog {
-            for fd in &fds {
-                if let Err(error) = reuse::set_backlog(fd, request.options.backlog) {
-                    let (address, backlog) = (&request.address, request.options.backlog);
-                    let errno = Errno(&error);
-                    log.log(
-                        Level::Alert,
-                        format_args!("listen() to {address}, backlog {backlog} failed, ignored {errno}"),
-                    );
-                }
-            }
-        }
+        configure(&fds[..kept], request, &old.request.options, log);
         let kind = if per_loop { SocketKind::PerLoop } else { SocketKind::Shared };
-        let same = kind == old.kind && fds.len() == old.fds.len();
+        let same = kind == old.kind && fds.len() == old.fds.len() && !is_replaced;
         let serial = if same { old.serial } else { self.serial() };
         Ok(Entry { request: request.clone(), serial, kind, fds })
+    }
+}
+
+/// Changes about sockets that are listened on already what can be changed.
+fn configure(fds: &[Arc<OwnedFd>], request: &Request, before: &bind::Options, log: &dyn Sink) {
+    let (address, options) = (&request.address, &request.options);
+    for fd in fds {
+        tune(fd, address, &options.tuning, &before.tuning, log);
+        if options.backlog != before.backlog
+            && let Err(error) = reuse::set_backlog(fd, options.backlog)
+        {
+            let (backlog, errno) = (options.backlog, Errno(&error));
+            log.log(
+                Level::Alert,
+                format_args!("listen() to {address}, backlog {backlog} failed, ignored {errno}"),
+            );
+        }
     }
 }
 
@@ -238,7 +250,8 @@ impl Listening {
 mod tests {
     use super::*;
     use clearway_base::log::Discard;
-    use clearway_net::reuse;
+    use clearway_net::bind::Transport;
+    use clearway_net::tune::{Keepalive, Tuning};
 
     const LOOPS: usize = 3;
 
@@ -286,6 +299,29 @@ mod tests {
         let serials = [&first, &second, &third].map(|listening| listening.hand().unwrap()[0].serial);
         assert!(serials[0] != serials[1] && serials[1] != serials[2]);
         assert!(second.fds().all(|fd| reuse::address_of(fd).as_ref() == Some(&address)));
+    }
+
+    #[test]
+    fn options_change_and_sockets_stay_unless_they_run_over_something_else() {
+        let address = free_address();
+        let with = |tuning, transport| {
+            let options = bind::Options { tuning, transport, ..Default::default() };
+            [Request { address: address.clone(), options }]
+        };
+        let probed = Keepalive::On { idle_s: 60, interval_s: 0, count: 0 };
+        let tuned = Tuning { keepalive: probed, deferred: true, ..Default::default() };
+        let plain = with(Tuning::default(), Transport::Plain);
+        let first = Listening::default().open(&plain, LOOPS, &Discard).unwrap();
+        let second = first.open(&with(tuned, Transport::Plain), LOOPS, &Discard).unwrap();
+        assert_eq!(numbers(&first), numbers(&second));
+        let third = second.open(&with(tuned, Transport::Multipath), LOOPS, &Discard);
+        // A kernel without multipath TCP says so, and what there is stays.
+        let Ok(third) = third else { return };
+        assert_ne!(numbers(&second), numbers(&third));
+        let serials = [&second, &third].map(|listening| listening.hand().unwrap()[0].serial);
+        assert_ne!(serials[0], serials[1]);
+        let back = third.open(&plain, LOOPS, &Discard).unwrap();
+        assert_eq!(back.addresses(), [address]);
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! Options of TCP sockets that have no safe wrapper elsewhere. Nothing here waits.
+#![expect(unsafe_code, reason = "no safe wrapper for TCP_DEFER_ACCEPT, TCP_FASTOPEN and TCP_INFO")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Has a listening socket show connections only once they have sent something, or after so many seconds;
+/// 0 ends that (TCP_DEFER_ACCEPT).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_defer_accept(socket: impl AsFd, seconds: i32) -> io::Result<()> {
+    set(&socket, libc::TCP_DEFER_ACCEPT, seconds)
+}
+
+/// How many connections that came with data in their first packet may wait for the end of their
+/// handshakes; 0 refuses such data (TCP_FASTOPEN).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_fastopen(socket: impl AsFd, queue: i32) -> io::Result<()> {
+    set(&socket, libc::TCP_FASTOPEN, queue)
+}
+
+fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads `value` during the call, and no more than the length of its type.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the kernel has found out about a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u32,
+    /// Its variance, microseconds.
+    pub rttvar_us: u32,
+    /// Congestion window, segments.
+    pub snd_cwnd: u32,
+    /// Room for what the peer sends, bytes.
+    pub rcv_space: u32,
+}
+
+/// See [`TcpInfo`].
+///
+/// # Errors
+/// As getsockopt(2), so on sockets that are not TCP's.
+pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `length` bytes into `info`, and the length into `length`; both
+    // live during the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it consists of integers, which were zero before the kernel wrote some or all of them.
+    let info = unsafe { info.assume_init() };
+    Ok(TcpInfo {
+        rtt_us: info.tcpi_rtt,
+        rttvar_us: info.tcpi_rttvar,
+        snd_cwnd: info.tcpi_snd_cwnd,
+        rcv_space: info.tcpi_rcv_space,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_are_known_and_other_sockets_are_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_fastopen(&listener, 3).unwrap();
+        set_defer_accept(&listener, 1).unwrap();
+        set_defer_accept(&listener, 0).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test may connect")]
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let found = info(&client).unwrap();
+        assert!(found.snd_cwnd > 0 && found.rcv_space > 0, "{found:?}");
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(info(&one).is_err() && set_fastopen(&one, 1).is_err());
+    }
+}
