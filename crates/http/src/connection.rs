@@ -17,7 +17,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
-use clearway_runtime::{LoopRef, Socket, Timer, Woken};
+use clearway_runtime::{LoopRef, Socket, Tag, Timer, Woken};
 
 use crate::generation::{Listener, Serving};
 use crate::listen::{Address, LocalAddress, ProxyProtocol};
@@ -34,6 +34,10 @@ pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)
 /// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
 /// closes the connection then.
 const STOP_GRACE_MS: u64 = 1_000;
+
+/// From this lag of its loop on, a connection that becomes idle may be moved to another one, milliseconds.
+/// Turns that are as long mean that the loop is not handed over in time.
+const MOVE_LAG_MS: u32 = 10;
 
 /// It was asked for that small writes leave at once.
 const NODELAY_ON: u8 = 1;
@@ -67,7 +71,7 @@ pub(crate) struct Conn {
     /// What it is counted as.
     pub(crate) stage: Stage,
     /// Its place among the `worker_connections`.
-    _slot: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 /// Serves a connection until it ends. To be spawned on `home`.
@@ -76,8 +80,18 @@ pub fn serve(
     home: LoopRef,
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let mut conn = Conn::new(listener, home, accepted);
-    let mut waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
+    let conn = Conn::new(listener, home, accepted);
+    let waiting = Waiting { since_ms: conn.start_ms, min_timeout_ms: 0 };
+    go_on(conn, waiting)
+}
+
+/// Has a connection that waits for a request, and was moved to another loop, go on there.
+fn spawn_moved(conn: Conn, waiting: Waiting) {
+    conn.home.spawn(Tag::NONE, go_on(conn, waiting));
+}
+
+/// Serves a connection from when it is idle until it ends, or until it is moved to another loop.
+fn go_on(mut conn: Conn, mut waiting: Waiting) -> impl Future<Output = ()> + Send + 'static {
     let mut idle = Idle::Readable;
     async move {
         if conn.address().proxy_protocol == ProxyProtocol::On
@@ -109,6 +123,10 @@ pub fn serve(
                         let now_ms = conn.home.now_ms();
                         waiting = Waiting { since_ms: now_ms, min_timeout_ms };
                         conn.begun_in = conn.serving.number;
+                        if conn.home.lag_ms() >= MOVE_LAG_MS && conn.moves() {
+                            conn.timer.arm(conn.home.now_ms() + timeout_ms);
+                            return spawn_moved(conn, waiting);
+                        }
                         conn.timer.arm(now_ms + timeout_ms);
                         None
                     }
@@ -219,7 +237,7 @@ impl Conn {
             timer: Timer::new(home),
             home,
             peer,
-            _slot: slot,
+            slot,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             start_ms: home.now_ms(),
             served: AtomicU32::new(0),
@@ -228,6 +246,21 @@ impl Conn {
             front: None,
             listener,
         }
+    }
+
+    /// Moves to another loop if there is one that has clearly less to do. Nothing may have been received of
+    /// the next request.
+    #[cold]
+    fn moves(&mut self) -> bool {
+        let here = self.home;
+        let Some(slot) = self.slot.find_better(|at| here.sibling(at).backlog()) else { return false };
+        let there = here.sibling(slot.loop_index());
+        if self.socket.move_to(there).is_err() {
+            return false;
+        }
+        self.stage.moved(here.index(), there.index());
+        (self.home, self.timer, self.slot) = (there, Timer::new(there), slot);
+        true
     }
 
     /// Reads what an idle connection was sent.

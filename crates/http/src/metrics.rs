@@ -11,7 +11,14 @@ use clearway_metrics::{Counter, Family, Kind, Label, PerLoop, Put, Value};
 use crate::regex;
 
 /// What is counted here for the whole process.
-pub static ALL: &[&Counter] = &[&regex::LIMITS_HIT];
+pub static ALL: &[&Counter] = &[&regex::LIMITS_HIT, &CONNECTIONS_MOVED];
+
+/// See its text.
+pub static CONNECTIONS_MOVED: Counter = Counter::new(
+    "connections_moved_total",
+    "connections",
+    "Connections that became idle on a loop that lagged, and were moved to another loop.",
+);
 
 const LOOP: Label = Label { name: "loop", help: "Which event loop, from 0." };
 
@@ -72,6 +79,8 @@ const CODES: usize = 500;
 #[repr(align(128))]
 struct Tally {
     handled: AtomicU64,
+    /// From other loops, where they count as closed.
+    moved_here: AtomicU64,
     closed: AtomicU64,
     begun: AtomicU64,
     headed: AtomicU64,
@@ -88,6 +97,7 @@ impl Default for Tally {
         let zero = || AtomicU64::new(0);
         Self {
             handled: zero(),
+            moved_here: zero(),
             closed: zero(),
             begun: zero(),
             headed: zero(),
@@ -161,6 +171,14 @@ impl Stage {
         debug_assert!(matches!(before, READING | WRITING), "a connection lingers behind a request");
     }
 
+    /// The connection, which waits for a request, is moved to another loop.
+    pub(crate) fn moved(&self, from: usize, to: usize) {
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING);
+        count(&TALLIES.of(to).moved_here);
+        count(&TALLIES.of(from).closed);
+        CONNECTIONS_MOVED.increment();
+    }
+
     /// The connection ends.
     pub(crate) fn close(&self, index: usize) {
         if self.0.fetch_and(!LINGERING, Ordering::Relaxed) & LINGERING != 0 {
@@ -204,7 +222,7 @@ impl Tally {
         let (ended_headed, ended_unheaded) = (value(&self.ended_headed), value(&self.ended_unheaded));
         let headed = value(&self.headed);
         let begun = value(&self.begun);
-        let active = value(&self.handled).saturating_sub(closed);
+        let active = (value(&self.handled) + value(&self.moved_here)).saturating_sub(closed);
         let reading = begun.saturating_sub(headed + ended_unheaded);
         let writing = headed.saturating_sub(ended_headed);
         let waiting = (active + lingering).saturating_sub(reading + writing);
@@ -307,6 +325,10 @@ mod tests {
         assert_eq!(seen(), (2, 0, 1, 1));
         first.end(APART);
         first.end(APART);
+        assert_eq!(seen(), (2, 0, 0, 2));
+        first.moved(APART, APART + 2);
+        assert_eq!(seen(), (1, 0, 0, 1));
+        first.moved(APART + 2, APART);
         assert_eq!(seen(), (2, 0, 0, 2));
         second.begin(APART);
         second.linger(APART);

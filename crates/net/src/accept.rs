@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use clearway_base::Errno;
@@ -21,13 +21,11 @@ use rustix::io::Errno as Code;
 use crate::PeerAddr;
 use crate::metrics;
 
+pub use crate::placement::{AcceptPolicy, BATCH_MAX, ConnectionSlot, MultiAccept};
+
 /// How long a loop accepts nothing after descriptors or memory ran out, in milliseconds (nginx's
 /// `accept_mutex_delay`).
 pub const PAUSE_MS: u64 = 500;
-
-/// Most connections that are accepted in one turn of a loop with `multi_accept on`, or when a socket is
-/// let go of.
-pub const BATCH_MAX: u32 = 64;
 
 /// When fewer than one in so many of the `worker_connections` are free, some that wait for a request are
 /// closed.
@@ -86,9 +84,19 @@ pub trait Source {
     /// As epoll_ctl(2).
     fn resume(&self) -> io::Result<()>;
 
-    /// Has some of the loop's connections closed that wait for a request, the longest first; how many. They
-    /// are closed soon, but not yet.
-    fn reclaim(&self) -> usize;
+    /// Has some of the connections of loop number `at` closed that wait for a request, the longest first;
+    /// how many. They are closed soon, but not yet.
+    fn reclaim(&self, at: usize) -> usize;
+
+    /// What loop number `at` has to do before it gets to another connection.
+    fn backlog(&self, at: usize) -> u32;
+
+    /// Has other loops be told first of the next connections, where several share the socket and this one
+    /// has nothing else to do. `false`: the loop does not watch the socket any more.
+    fn let_others_first(&self) -> bool;
+
+    /// Watches the sockets of other loops no more.
+    fn leave_others(&mut self);
 
     /// Has the kernel begin no more handshakes, but complete those that have begun. `false`: there are none
     /// on such a socket, or it cannot.
@@ -99,74 +107,6 @@ pub trait Source {
 
     /// Ready when that clock has reached `deadline_ms`. Asked for one deadline at a time.
     fn poll_deadline(&self, cx: &mut Context<'_>, deadline_ms: u64) -> Poll<()>;
-}
-
-/// What the accept tasks of one loop share.
-#[derive(Debug)]
-pub struct AcceptPolicy {
-    /// `worker_connections`.
-    connections_max: AtomicU32,
-    /// `multi_accept`: connections that are taken in a row.
-    batch: AtomicU32,
-    connections: AtomicU32,
-    /// On the clock of the loop; 0 when nothing is paused.
-    paused_until_ms: AtomicU64,
-    /// When it was last said that connections are closed for others, likewise.
-    reclaim_said_ms: AtomicU64,
-}
-
-impl AcceptPolicy {
-    /// A loop without connections that may have `connections_max` of them.
-    #[must_use]
-    pub fn new(connections_max: u32, multi_accept: MultiAccept) -> Arc<Self> {
-        Arc::new(Self {
-            connections_max: AtomicU32::new(connections_max),
-            batch: AtomicU32::new(multi_accept.batch()),
-            connections: AtomicU32::new(0),
-            paused_until_ms: AtomicU64::new(0),
-            reclaim_said_ms: AtomicU64::new(0),
-        })
-    }
-
-    /// From here on the loop accepts by these settings. Connections beyond a lower limit stay.
-    pub fn adapt(&self, connections_max: u32, multi_accept: MultiAccept) {
-        self.connections_max.store(connections_max, Ordering::Relaxed);
-        self.batch.store(multi_accept.batch(), Ordering::Relaxed);
-    }
-
-    /// Connections that hold a slot now.
-    #[must_use]
-    pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    /// Slots that are free, and how many there are.
-    fn room(&self) -> (u32, u32) {
-        let connections_max = self.connections_max.load(Ordering::Relaxed);
-        (connections_max.saturating_sub(self.connections()), connections_max)
-    }
-
-    /// Takes the slot of a connection; `None` when all `worker_connections` are in use. Connections to
-    /// upstream servers take one as well.
-    pub fn take_slot(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        let connections_max = self.connections_max.load(Ordering::Relaxed);
-        let more = |count| (count < connections_max).then_some(count + 1);
-        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(ConnectionSlot { policy: Arc::clone(self) })
-    }
-}
-
-/// One of the `worker_connections` of a loop, free again when dropped (on whichever thread).
-#[derive(Debug)]
-pub struct ConnectionSlot {
-    policy: Arc<AcceptPolicy>,
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let before = self.policy.connections.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "each slot is given back once");
-    }
 }
 
 /// A connection as accepted.
@@ -180,30 +120,13 @@ pub struct Accepted {
     pub slot: ConnectionSlot,
 }
 
-/// `multi_accept`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MultiAccept {
-    /// One for each turn of the loop.
-    Off,
-    /// All that wait, [`BATCH_MAX`] at most.
-    On,
-}
-
-impl MultiAccept {
-    fn batch(self) -> u32 {
-        match self {
-            Self::Off => 1,
-            Self::On => BATCH_MAX,
-        }
-    }
-}
-
 /// Ends the accept tasks of one listening socket, those of all loops.
 #[derive(Debug, Default)]
 pub struct AcceptStop(AtomicU32);
 
 const STOPPED: u32 = 1;
 const REMOVED: u32 = 2;
+const LEFT: u32 = 3;
 
 impl AcceptStop {
     /// For tasks that go on.
@@ -227,6 +150,12 @@ impl AcceptStop {
         self.0.store(REMOVED, Ordering::Release);
     }
 
+    /// The same for the sockets of an address whose other sockets go on: new connections are steered to
+    /// those, and the tasks wait up to [`DRAIN_MS`] for handshakes that have begun here.
+    pub fn leave(&self) {
+        self.0.store(LEFT, Ordering::Release);
+    }
+
     /// Whether no task is left: all of them have let go of the socket.
     #[must_use]
     pub fn is_over(self: &Arc<Self>) -> bool {
@@ -240,6 +169,11 @@ impl AcceptStop {
     fn is_removed(&self) -> bool {
         self.0.load(Ordering::Acquire) == REMOVED
     }
+
+    /// Whether handshakes may have begun that nobody else completes.
+    fn waits(&self) -> bool {
+        self.0.load(Ordering::Acquire) != STOPPED
+    }
 }
 
 /// Accepts from one listening socket on one loop.
@@ -247,7 +181,7 @@ pub struct Acceptor<S> {
     /// The socket.
     pub source: S,
     /// Shared with the other acceptors of the loop.
-    pub policy: Arc<AcceptPolicy>,
+    pub policy: &'static AcceptPolicy,
     /// The error log of the default server of that address; it knows the identity of the loop.
     pub log: Arc<dyn Sink>,
     /// Shared with the acceptors of the same socket on other loops.
@@ -268,14 +202,17 @@ enum Next {
 impl<S: Source> Acceptor<S> {
     /// Gives every connection to `serve`, which must not block, until it is stopped; then the socket
     /// is let go of. As in nginx it counts as one of the `worker_connections`.
-    pub async fn run(self, mut serve: impl FnMut(Accepted)) {
+    pub async fn run(mut self, mut serve: impl FnMut(Accepted)) {
         let _listening = self.policy.take_slot();
         while poll_fn(|cx| self.poll_going_on(cx)).await {
             self.rest().await;
-            for _ in 0..self.policy.batch.load(Ordering::Relaxed) {
+            for _ in 0..self.policy.batch() {
                 if self.accept_one(&mut serve).await != Next::Another {
                     break;
                 }
+            }
+            if !self.source.let_others_first() {
+                self.rest().await;
             }
         }
         self.drain(&mut serve).await;
@@ -296,9 +233,10 @@ impl<S: Source> Acceptor<S> {
 
     /// Takes the connections that the kernel has accepted already, and where the socket is removed those
     /// whose handshake has begun.
-    async fn drain(&self, serve: &mut impl FnMut(Accepted)) {
-        let waits = self.stop.is_removed();
-        if waits {
+    async fn drain(&mut self, serve: &mut impl FnMut(Accepted)) {
+        self.source.leave_others();
+        let waits = self.stop.waits();
+        if self.stop.is_removed() {
             // Where that is not allowed, who owns the sockets has done it.
             self.source.refuse_handshakes();
         }
@@ -334,11 +272,12 @@ impl<S: Source> Acceptor<S> {
             Err(error) => return self.fail(&error),
         };
         metrics::ACCEPTED.increment();
-        let (free, limit) = self.policy.room();
+        let policy = self.policy.least_loaded(|at| self.source.backlog(at));
+        let (free, limit) = policy.room();
         if free <= limit / RESERVE_SHARE {
-            self.make_room(limit).await;
+            self.make_room(policy, limit).await;
         }
-        match self.policy.take_slot() {
+        match policy.take_slot() {
             Some(slot) => serve(Accepted { socket, peer, slot }),
             None => {
                 metrics::REFUSED.increment();
@@ -349,21 +288,21 @@ impl<S: Source> Acceptor<S> {
     }
 
     /// Closes some connections that wait for a request, and waits for that if there is no room at all.
-    async fn make_room(&self, limit: u32) {
-        let reclaimed = self.source.reclaim();
+    async fn make_room(&self, policy: &AcceptPolicy, limit: u32) {
+        let reclaimed = self.source.reclaim(policy.index());
         if reclaimed == 0 {
             return;
         }
         metrics::RECLAIMED.add(reclaimed as u64);
         let now_ms = self.source.now_ms();
-        let said_ms = &self.policy.reclaim_said_ms;
+        let said_ms = &policy.reclaim_said_ms;
         if now_ms.saturating_sub(said_ms.load(Ordering::Relaxed)) >= RECLAIM_SAY_MS {
             said_ms.store(now_ms, Ordering::Relaxed);
             let message = format_args!("{limit} worker_connections are not enough, reusing connections");
             self.log(Level::Warn, message);
         }
         let mut turns = 0..;
-        while self.policy.room().0 == 0 && self.source.now_ms() < now_ms + RECLAIM_WAIT_MS {
+        while policy.room().0 == 0 && self.source.now_ms() < now_ms + RECLAIM_WAIT_MS {
             // As a rule they are closed in this turn of the loop or the next.
             if turns.next() < Some(4) {
                 clearway_runtime::yield_now().await;
@@ -436,7 +375,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::pin::{Pin, pin};
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::task::Waker;
 
     use clearway_base::log::Record;
@@ -477,7 +416,17 @@ mod tests {
             }
         }
 
-        fn reclaim(&self) -> usize {
+        fn backlog(&self, _: usize) -> u32 {
+            0
+        }
+
+        fn let_others_first(&self) -> bool {
+            true
+        }
+
+        fn leave_others(&mut self) {}
+
+        fn reclaim(&self, _: usize) -> usize {
             self.waiting.swap(0, Ordering::Relaxed) as usize
         }
 
@@ -523,11 +472,11 @@ mod tests {
 
     fn acceptor<'a>(
         script: &'a Script,
-        policy: &Arc<AcceptPolicy>,
+        policy: &'static AcceptPolicy,
         log: &Arc<Lines>,
         stop: &Arc<AcceptStop>,
     ) -> Acceptor<&'a Script> {
-        Acceptor { source: script, policy: Arc::clone(policy), log: log.clone(), stop: Arc::clone(stop) }
+        Acceptor { source: script, policy, log: log.clone(), stop: Arc::clone(stop) }
     }
 
     fn poll(task: Pin<&mut impl Future<Output = ()>>) {
@@ -541,7 +490,7 @@ mod tests {
                 (Script::default(), AcceptPolicy::new(1000, multi_accept), Arc::default());
             let taken = Mutex::new(Vec::new());
             let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted.peer.port().unwrap());
-            let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+            let mut task = pin!(acceptor(&script, policy, &log, &AcceptStop::new()).run(serve));
             poll(task.as_mut());
             assert_eq!(script.accepts.load(Ordering::Relaxed), 0, "nothing is tried before it is ready");
             script.arrive((1..=100).map(Ok));
@@ -564,7 +513,7 @@ mod tests {
             (Script::default(), AcceptPolicy::new(3, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(Vec::new());
         let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
-        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &AcceptStop::new()).run(serve));
         script.arrive((1..=3).map(Ok));
         poll(task.as_mut());
         let refused = "[alert] 3 worker_connections are not enough";
@@ -584,7 +533,7 @@ mod tests {
         let script = Script::default();
         let taken = Mutex::new(VecDeque::new());
         let serve = |accepted: Accepted| taken.lock().unwrap().push_back(accepted);
-        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &AcceptStop::new()).run(serve));
         let mut turns = |count| (0..count).for_each(|_| poll(task.as_mut()));
         let lines = || log.0.lock().unwrap().clone();
         let (reusing, full) = (
@@ -629,8 +578,8 @@ mod tests {
         let (policy, log) = (AcceptPolicy::new(1000, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(0);
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
-        let mut second = pin!(acceptor(&other, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &AcceptStop::new()).run(serve));
+        let mut second = pin!(acceptor(&other, policy, &log, &AcceptStop::new()).run(serve));
         script.arrive([Ok(1), Err(Code::MFILE), Err(Code::NFILE), Ok(2)]);
         other.arrive([Ok(3)]);
         let tries = || script.accepts.load(Ordering::Relaxed) + other.accepts.load(Ordering::Relaxed);
@@ -667,7 +616,7 @@ mod tests {
             (Script::default(), AcceptPolicy::new(1000, MultiAccept::Off), Arc::default());
         let (taken, stop) = (Mutex::new(Vec::new()), AcceptStop::new());
         let serve = |accepted: Accepted| taken.lock().unwrap().push(accepted);
-        let mut task = pin!(acceptor(&script, &policy, &log, &stop).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &stop).run(serve));
         poll(task.as_mut());
         stop.stop();
         script.arrive((0..2 * BATCH_MAX as u16 + 1).map(Ok));
@@ -691,7 +640,7 @@ mod tests {
         script.has_handshakes.store(true, Ordering::Relaxed);
         let (taken, stop) = (Mutex::new(0), AcceptStop::new());
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = Box::pin(acceptor(&script, &policy, &log, &stop).run(serve));
+        let mut task = Box::pin(acceptor(&script, policy, &log, &stop).run(serve));
         poll(task.as_mut());
         assert!(!script.refused.load(Ordering::Relaxed));
         stop.remove();
@@ -719,7 +668,7 @@ mod tests {
             (Script::default(), AcceptPolicy::new(1000, MultiAccept::On), Arc::default());
         let (taken, stop) = (Mutex::new(0), AcceptStop::new());
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = pin!(acceptor(&script, &policy, &log, &stop).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &stop).run(serve));
         stop.stop();
         script.arrive([Ok(1), Err(Code::MFILE), Ok(2)]);
         script.arrive((0..DRAIN_RESTS_MAX).map(|_| Err(Code::MFILE)));
@@ -739,7 +688,7 @@ mod tests {
             (Script::default(), AcceptPolicy::new(1000, MultiAccept::On), Arc::new(Lines::default()));
         let taken = Mutex::new(0);
         let serve = |_: Accepted| *taken.lock().unwrap() += 1;
-        let mut task = pin!(acceptor(&script, &policy, &log, &AcceptStop::new()).run(serve));
+        let mut task = pin!(acceptor(&script, policy, &log, &AcceptStop::new()).run(serve));
         script.arrive([Err(Code::CONNABORTED), Ok(1), Err(Code::PROTO), Ok(2), Err(Code::NOMEM), Ok(3)]);
         poll(task.as_mut());
         assert_eq!(*taken.lock().unwrap(), 2, "the third waits for the end of the pause");

@@ -11,6 +11,7 @@ pub mod listen;
 pub mod metrics;
 pub mod on_loop;
 mod peer;
+pub mod placement;
 pub mod proxy_protocol;
 pub mod reuse;
 mod sys;

@@ -181,6 +181,22 @@ impl Socket {
         sys::shutdown_write(self.fd.as_fd())
     }
 
+    /// Has another loop watch it from now on. What has come and was not read is noticed there. Nobody may
+    /// wait for it: to be called by the one task that holds it, which is about to hand it on.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2); its loop watches it as before.
+    pub fn move_to(&mut self, home: LoopRef) -> io::Result<()> {
+        let token = *self.token.get_mut();
+        if token != 0 {
+            self.home.0.epoll.delete(self.fd.as_fd())?;
+            self.home.0.slots.release(Token(token));
+            *self.token.get_mut() = 0;
+        }
+        self.home = home;
+        Ok(())
+    }
+
     fn slot(&self) -> Option<&'static Slot> {
         match self.token.load(Ordering::Acquire) {
             0 => None,

@@ -209,7 +209,7 @@ pub(crate) struct Site {
     pub(crate) listener: Arc<Listener>,
     generations: Generations,
     stop: Arc<AcceptStop>,
-    policies: Vec<Arc<AcceptPolicy>>,
+    policies: Vec<&'static AcceptPolicy>,
 }
 
 impl Site {
@@ -238,7 +238,7 @@ impl Site {
             let listening = clearway_runtime::Listener::new(home, Arc::clone(&socket)).unwrap();
             let acceptor = Acceptor {
                 source: LoopSource::new(listening),
-                policy: Arc::clone(&site.policies[home.index()]),
+                policy: site.policies[home.index()],
                 log: site.listener.accept_log(home),
                 stop: Arc::clone(&site.stop),
             };

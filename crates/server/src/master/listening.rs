@@ -16,6 +16,7 @@ use clearway_net::bind::{self, Request, Sockets};
 use clearway_net::listen::ListenAddr;
 use clearway_net::reuse;
 use clearway_net::tune::tune;
+use clearway_os::accept_queue;
 
 use super::Failed;
 use crate::control::{HandedSocket, SocketKind};
@@ -70,7 +71,7 @@ impl Listening {
         let mut pause: fn(Duration) = std::thread::sleep;
         let bound = bind::bind_all(&missing, loops, log, &mut pause).map_err(|_| Failed)?;
         let mut bound = bound.into_iter();
-        self.settle(requests);
+        self.settle(requests, loops);
         let mut all = Self { entries: Vec::new(), next_serial: self.next_serial, settled_at: None };
         for request in requests {
             let entry = match self.find(&request.address) {
@@ -110,11 +111,22 @@ impl Listening {
         self.without(next).for_each(|entry| bind::close_unix(&entry.request.address, log));
     }
 
-    /// Has the kernel begin no more connections to sockets whose address `next` does not have.
+    /// Has the kernel begin no more connections to sockets that `next` does not have: those of addresses
+    /// that are gone, and those in excess where fewer loops share an address, or all of them one socket.
+    /// Those that are new get their share from now on.
     pub(crate) fn refuse_removed_in(&self, next: &Self) {
         for fd in self.without(next).flat_map(|entry| &entry.fds) {
             // Where that cannot be done a connection may be lost in the moment of the last close(2).
             drop(clearway_os::filter::refuse_handshakes(fd));
+        }
+        for (old, new) in self.with(next) {
+            let (before, after) = (old.fds.len(), new.fds.len());
+            if after > before {
+                accept_queue::steer_to_all(&new.fds[0]);
+            } else if after < before && steer(&new.fds[0], after).is_err() {
+                // Who begins to connect there tries again, and meets a socket that stays.
+                old.fds[after..].iter().for_each(|fd| drop(clearway_os::filter::refuse_handshakes(fd)));
+            }
         }
     }
 
@@ -126,11 +138,15 @@ impl Listening {
 
     /// Waits until addresses that were let go of are free, if one of them is wanted again: workers take
     /// a moment to see those in who have begun to connect.
-    fn settle(&self, requests: &[Request]) {
+    fn settle(&self, requests: &[Request], loops: usize) {
         let Some(left) = self.settled_at.map(|at| at.saturating_duration_since(Instant::now())) else {
             return;
         };
-        if requests.iter().any(|request| self.find(&request.address).is_none()) {
+        // New sockets of an address count from behind those that are left over.
+        let wants = |request: &Request| {
+            self.find(&request.address).is_none_or(|entry| is_per_loop(request) && entry.fds.len() < loops)
+        };
+        if requests.iter().any(wants) {
             #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
             std::thread::sleep(left);
         }
@@ -138,7 +154,8 @@ impl Listening {
 
     /// Notes that `next` takes the place of this.
     pub(crate) fn give_way(&self, next: &mut Self) {
-        if self.without(next).next().is_some() {
+        let is_smaller = |(old, new): (&Entry, &Entry)| new.fds.len() < old.fds.len();
+        if self.without(next).next().is_some() || self.with(next).any(is_smaller) {
             next.settled_at = Some(Instant::now() + SETTLE);
         }
     }
@@ -184,6 +201,11 @@ impl Listening {
         self.entries.iter().find(|entry| entry.request.address == *address)
     }
 
+    /// Entries whose address `other` has too, with those.
+    fn with<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Entry, &'a Entry)> {
+        self.entries.iter().filter_map(|entry| Some((entry, other.find(&entry.request.address)?)))
+    }
+
     fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(|entry| other.find(&entry.request.address).is_none())
     }
@@ -202,7 +224,7 @@ impl Listening {
         loops: usize,
         log: &dyn Sink,
     ) -> Result<Entry, Failed> {
-        let per_loop = request.options.reuseport && matches!(request.address, ListenAddr::Inet(_));
+        let per_loop = is_per_loop(request);
         let wanted = if per_loop { loops } else { 1 };
         let mut fds = old.fds.clone();
         let is_replaced = request.options.transport != old.request.options.transport;
@@ -220,6 +242,8 @@ impl Listening {
                 log.log(Level::Emerg, format_args!("{error}"));
                 Failed
             })?));
+            // Nobody is to wait there who would be lost if this configuration were not taken into use.
+            drop(steer(&fds[0], old.fds.len()));
         }
         configure(&fds[..kept], request, &old.request.options, log);
         let kind = if per_loop { SocketKind::PerLoop } else { SocketKind::Shared };
@@ -227,6 +251,16 @@ impl Listening {
         let serial = if same { old.serial } else { self.serial() };
         Ok(Entry { request: request.clone(), serial, kind, fds })
     }
+}
+
+/// Whether each loop gets a socket of its own.
+fn is_per_loop(request: &Request) -> bool {
+    request.options.reuseport && matches!(request.address, ListenAddr::Inet(_))
+}
+
+/// Has new connections to the address of a socket go to the first `count` of its sockets.
+fn steer(fd: &OwnedFd, count: usize) -> io::Result<()> {
+    accept_queue::steer_to_first(fd, u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Changes about sockets that are listened on already what can be changed.

@@ -138,6 +138,7 @@ impl Single<'_> {
                 return Err(failed);
             }
         };
+        self.parts.listening.refuse_removed_in(&listening);
         self.builder.commit(prepared, &mut self.worker);
         // The server runs on with its old file; the reason has been logged.
         let _ = self.pid_file.move_to(config.core.pid_file(), &*log);

@@ -17,7 +17,7 @@ use clearway_base::log::{Level, Record, Sink};
 use clearway_http::{Generation, GenerationParts, Listener};
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
-use clearway_net::on_loop::LoopSource;
+use clearway_net::on_loop::{LoopSource, OTHERS_MAX};
 use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
@@ -76,7 +76,18 @@ struct Active {
     address: String,
     serial: u64,
     listener: Arc<Listener>,
+    kind: SocketKind,
     stop: Arc<AcceptStop>,
+}
+
+impl Active {
+    /// Has nobody accept any more while other sockets, or other processes, go on with the address.
+    fn stop_accepting(&self) {
+        match self.kind {
+            SocketKind::Shared => self.stop.stop(),
+            SocketKind::PerLoop => self.stop.leave(),
+        }
+    }
 }
 
 /// The configuration in use.
@@ -89,7 +100,7 @@ struct Current {
 /// A running worker.
 pub(crate) struct Worker {
     runtime: Runtime,
-    policies: Vec<Arc<AcceptPolicy>>,
+    policies: &'static [AcceptPolicy],
     active: Vec<Active>,
     current: Option<Current>,
     pools: Pools,
@@ -128,10 +139,11 @@ impl Worker {
             sink: Arc::clone(&log) as _,
         };
         let runtime = Runtime::start(&config)?;
-        let policy = |_| AcceptPolicy::new(core.worker_connections(), multi_accept(core));
+        let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
+        let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         let worker = Self {
             runtime,
-            policies: runtime.loops().map(policy).collect(),
+            policies,
             active: Vec::new(),
             current: None,
             pools: loaded.pools.clone(),
@@ -198,7 +210,7 @@ impl Worker {
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
         let Prepared { number, loaded, sockets, identities } = prepared;
         let Loaded { core, snapshot, log, pools, .. } = loaded;
-        for policy in &self.policies {
+        for policy in self.policies {
             policy.adapt(core.worker_connections(), multi_accept(&core));
         }
         let generation = snapshot.map(|snapshot| {
@@ -248,14 +260,14 @@ impl Worker {
                         self.active.push(old);
                         continue;
                     }
-                    old.stop.stop();
+                    old.stop_accepting();
                     old.listener
                 }
                 None => Arc::new(Listener::new(generation, index)),
             };
             let HandedSocket { address, serial, kind, fds } = socket;
-            let active = Active { address, serial, listener, stop: AcceptStop::new() };
-            result = result.and(self.accept_on(&active, kind, fds));
+            let active = Active { address, serial, listener, kind, stop: AcceptStop::new() };
+            result = result.and(self.accept_on(&active, fds));
             self.active.push(active);
         }
         for active in before {
@@ -267,19 +279,40 @@ impl Worker {
     }
 
     /// Has every loop accept.
-    fn accept_on(&self, active: &Active, kind: SocketKind, fds: Vec<OwnedFd>) -> io::Result<()> {
-        debug_assert!(kind == SocketKind::Shared || fds.len() == self.runtime.len(), "one for each loop");
-        let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
-        for (home, fd) in self.runtime.loops().zip(fds.iter().cycle()) {
+    fn accept_on(&self, active: &Active, fds: Vec<OwnedFd>) -> io::Result<()> {
+        for (home, source) in self.runtime.loops().zip(self.sources(active.kind, fds)?) {
             let acceptor = Acceptor {
-                source: LoopSource::new(clearway_runtime::Listener::new(home, Arc::clone(fd))?),
-                policy: Arc::clone(&self.policies[home.index()]),
+                source,
+                policy: &self.policies[home.index()],
                 log: active.listener.accept_log(home),
                 stop: Arc::clone(&active.stop),
             };
             accept(home, acceptor, Arc::clone(&active.listener));
         }
         Ok(())
+    }
+
+    /// Has every loop watch its socket, and where each has one of its own those of some others too.
+    fn sources(&self, kind: SocketKind, fds: Vec<OwnedFd>) -> io::Result<Vec<LoopSource>> {
+        debug_assert!(kind == SocketKind::Shared || fds.len() == self.runtime.len(), "one for each loop");
+        let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
+        let watch = |home: LoopRef, distance: usize| {
+            let fd = &fds[(home.index() + distance) % fds.len()];
+            clearway_runtime::Listener::new(home, Arc::clone(fd))
+        };
+        // All of their own first: the kernel asks them in this order.
+        let own: io::Result<Vec<_>> = self.runtime.loops().map(|home| watch(home, 0)).collect();
+        let others = OTHERS_MAX.min(fds.len() - 1);
+        let source = |own: clearway_runtime::Listener| {
+            let home = own.home();
+            if kind == SocketKind::Shared {
+                let source = LoopSource::new(own);
+                return Ok(if self.runtime.len() > 1 { source.taking_turns() } else { source });
+            }
+            let others: io::Result<Vec<_>> = (1..=others).map(|distance| watch(home, distance)).collect();
+            Ok(LoopSource::new(own).with_others(others?))
+        };
+        own?.into_iter().map(source).collect()
     }
 
     /// Stops accepting and has connections end with what they do now. Idle ones end at once. Sockets (by
@@ -292,7 +325,7 @@ impl Worker {
         for active in self.active.drain(..) {
             match removed(active.serial) {
                 true => active.stop.remove(),
-                false => active.stop.stop(),
+                false => active.stop_accepting(),
             }
             active.listener.stop();
             self.retired.push(Arc::downgrade(&active.listener));
@@ -354,10 +387,11 @@ impl Worker {
 
 /// Accepts until it is stopped.
 fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
-    home.spawn(
+    home.spawn_bound(
         Tag::NONE,
         acceptor.run(move |accepted: Accepted| {
-            home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
+            let serving = home.sibling(accepted.slot.loop_index());
+            serving.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), serving, accepted));
         }),
     );
 }
