@@ -26,7 +26,7 @@ pub use load::{INCLUDED_MAX_FILES, Loader, NESTING_MAX_LEVELS, ReadFile, dump};
 pub use source::{Disk, Memory, Source};
 pub use table::{Args, Contexts, Handler, Scope, Spec, Table};
 pub use template::{Part, Template};
-pub use tree::{Block, Body, Directive, LuaCode};
+pub use tree::{Block, Body, Directive, Directives, LuaCode};
 
 /// Reads a configuration that is one piece of text, named `nginx.conf`: there is nothing that it
 /// could include. Never panics, whatever the bytes.

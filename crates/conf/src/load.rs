@@ -109,7 +109,7 @@ impl<'s> Loader<'s> {
             Ok(ReadFile { path, text }) => self.block(&mut Lexer::of_file(text, path), Within::File, level),
             Err(error) => {
                 let close = included_at.cloned().unwrap_or_else(|| Pos::in_file(path.into(), 0));
-                Block { directives: Vec::new(), close, broken: Some(error) }
+                Block { directives: Vec::new().into(), close, broken: Some(error) }
             }
         }
     }
@@ -163,7 +163,7 @@ impl<'s> Loader<'s> {
                 break Some(error.clone());
             }
         };
-        Block { directives, close: lexer.pos(), broken }
+        Block { directives: directives.into(), close: lexer.pos(), broken }
     }
 
     fn block_body(&mut self, lexer: &mut Lexer, name: &[u8], level: u32) -> Body {
@@ -175,7 +175,11 @@ impl<'s> Loader<'s> {
         }
         if level == NESTING_MAX_LEVELS {
             let error = lexer.error(format!("blocks are nested more than {NESTING_MAX_LEVELS} levels deep"));
-            return Body::Block(Block { directives: Vec::new(), close: lexer.pos(), broken: Some(error) });
+            return Body::Block(Block {
+                directives: Vec::new().into(),
+                close: lexer.pos(),
+                broken: Some(error),
+            });
         }
         Body::Block(self.block(lexer, Within::Braces, level + 1))
     }
@@ -190,7 +194,8 @@ impl<'s> Loader<'s> {
     }
 
     fn include(&mut self, name: &[u8], pos: &Pos, level: u32) -> Vec<Block> {
-        let refused = |error| vec![Block { directives: Vec::new(), close: pos.clone(), broken: Some(error) }];
+        let refused =
+            |error| vec![Block { directives: Vec::new().into(), close: pos.clone(), broken: Some(error) }];
         if level == NESTING_MAX_LEVELS {
             let text = format!("files are included more than {NESTING_MAX_LEVELS} levels deep");
             return refused(Error::new(text, pos));

@@ -5,6 +5,8 @@
 //! the same mistake, reading never fails: a block that could not be read to its end holds what was
 //! read and, behind it, the error, and who walks the tree meets the error where nginx would.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::error::{Error, Pos};
@@ -50,12 +52,39 @@ pub struct LuaCode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// In the order of the text.
-    pub directives: Vec<Directive>,
+    pub directives: Directives,
     /// The line of the closing `}` (the line where the file ends): the line that nginx blames for
     /// what it finds out when a block is complete.
     pub close: Pos,
     /// Why reading stopped behind the last directive, if it did not stop at the end.
     pub broken: Option<Error>,
+}
+
+/// Directives of one block. A copy is another handle: who executes a block later keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directives(Arc<[Directive]>);
+
+impl From<Vec<Directive>> for Directives {
+    fn from(directives: Vec<Directive>) -> Self {
+        Self(directives.into())
+    }
+}
+
+impl std::ops::Deref for Directives {
+    type Target = [Directive];
+
+    fn deref(&self) -> &[Directive] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Directives {
+    type Item = &'a Directive;
+    type IntoIter = std::slice::Iter<'a, Directive>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
 }
 
 impl Directive {

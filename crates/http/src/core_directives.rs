@@ -10,6 +10,7 @@ use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_net::listen::parse_listen;
 
 use crate::core_variables::VARIABLES;
+use crate::levels::{ConfKey, Level};
 use crate::listen::ListenOptions;
 use crate::load::{Load, LocationForm};
 use crate::module::{Module, context};
@@ -17,12 +18,20 @@ use crate::regex::MATCH_STEPS_MAX;
 use crate::server_names::ServerName;
 use crate::setting::Setting;
 use crate::snapshot::{
-    ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root, RootKind,
+    CoreLocation, ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root, RootKind,
 };
 
 /// The engine's own part of the tables.
-pub(crate) static CORE: Module =
-    Module { name: "core", directives: DIRECTIVES, variables: VARIABLES, ..Module::EMPTY };
+pub(crate) static CORE: Module = Module {
+    name: "core",
+    directives: DIRECTIVES,
+    confs: &[&CORE_CONF],
+    variables: VARIABLES,
+    ..Module::EMPTY
+};
+
+/// The engine's own settings of locations.
+pub(crate) static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
 
 const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 const ALL_AND_IF: Contexts = context::ALL.or(context::LOCATION_IF);

@@ -6,6 +6,7 @@
 //! those of the blocks in it, so merging in order merges from the outside in.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,16 +15,16 @@ use clearway_base::log::Sink;
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
 use clearway_net::listen::{Resolve, SystemResolver};
+use clearway_runtime::Tag;
 
 use crate::access::ACCESS;
 use crate::body_directives::BODY;
-use crate::core_directives::{CORE, MATCH_LIMIT, match_limit};
+use crate::core_directives::{CORE, CORE_CONF, MATCH_LIMIT, match_limit};
 use crate::head_directives::HEAD;
-use crate::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
+use crate::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
 use crate::listen::{ListenOptions, Listens, NameTables};
 use crate::locations::{self, AutoRedirect, LocationName};
 use crate::module::{Module, POSTPONE, context};
-use crate::output::HeaderFilter;
 use crate::phases::{self, Enabling, PhaseList};
 use crate::product::{self, Product};
 use crate::proxied::PROXIED;
@@ -31,7 +32,9 @@ use crate::regex::Regex;
 use crate::sending::{SENDING, Sending};
 use crate::server_names::ServerName;
 use crate::setting::Setting;
-use crate::snapshot::{CoreLocation, CoreServer, Location, LocationId, Server, ServerId, Snapshot};
+use crate::snapshot::{
+    CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootKind, Server, ServerId, Snapshot,
+};
 use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
 /// Opens what an `error_log` names; supplied by who owns the logs.
@@ -134,9 +137,9 @@ pub struct Load {
     environment: Environment,
     /// Names of variables; values with variables are compiled with it.
     pub variables: VariableNames,
-    slots: Vec<&'static dyn ConfSlot>,
     specs: Vec<&'static VariableSpec>,
-    main: Confs,
+    drafts: AllDrafts,
+    main: DraftConfs,
     /// The first one is `http` itself.
     servers: Vec<ServerDraft>,
     /// The first one is `http` itself.
@@ -151,9 +154,16 @@ pub struct Load {
     location: usize,
 }
 
+/// What modules have been told at all places of a level.
+struct AllDrafts {
+    main: Drafts,
+    servers: Drafts,
+    locations: Drafts,
+}
+
 struct ServerDraft {
     core: CoreServer,
-    confs: Confs,
+    confs: DraftConfs,
     names: Vec<Bytes>,
     base: usize,
     listens: usize,
@@ -162,8 +172,7 @@ struct ServerDraft {
 struct LocationDraft {
     parent: usize,
     name: Bytes,
-    core: CoreLocation,
-    confs: Confs,
+    confs: DraftConfs,
     form: LocationForm,
     nesting: Nesting,
     children: locations::Builder<LocationId>,
@@ -187,13 +196,20 @@ impl Load {
     fn new(modules: &[&'static Module], environment: Environment) -> Self {
         let slots: Vec<_> = modules.iter().flat_map(|module| module.confs).copied().collect();
         let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
-        let mut core = CoreLocation::new(Value::literal(root));
-        core.error_log = Setting::enclosing(vec![environment.error_log.clone()]);
+        let root = Root { kind: RootKind::Root, path: Value::literal(root) };
+        let core = CoreLocation {
+            root: Setting::enclosing(root),
+            error_log: Setting::enclosing(vec![environment.error_log.clone()]),
+            ..CoreLocation::default()
+        };
+        let servers = Drafts::new(Level::Server, &slots);
+        let mut locations = Drafts::new(Level::Location, &slots);
+        let mut confs = DraftConfs::default();
+        *locations.of_mut(&mut confs, &CORE_CONF) = core;
         let http = LocationDraft {
             parent: 0,
             name: Bytes::new(),
-            core,
-            confs: Confs::create(Level::Location, &slots),
+            confs,
             form: LocationForm::Outside,
             nesting: Nesting::Level,
             children: locations::Builder::new(),
@@ -201,7 +217,7 @@ impl Load {
         };
         let server = ServerDraft {
             core: CoreServer::default(),
-            confs: Confs::create(Level::Server, &slots),
+            confs: DraftConfs::default(),
             names: Vec::new(),
             base: 0,
             listens: 0,
@@ -209,8 +225,8 @@ impl Load {
         Self {
             variables: VariableNames::default(),
             specs: modules.iter().flat_map(|module| module.variables).collect(),
-            main: Confs::create(Level::Main, &slots),
-            slots,
+            drafts: AllDrafts { main: Drafts::new(Level::Main, &slots), servers, locations },
+            main: DraftConfs::default(),
             environment,
             servers: vec![server],
             locations: vec![http],
@@ -229,22 +245,23 @@ impl Load {
 
     /// A module's settings for all of `http`.
     pub fn main<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
-        self.main.of_mut(key)
+        self.drafts.main.of_mut(&mut self.main, key)
     }
 
     /// A module's settings for the server being read, or for `http`.
     pub fn server<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
-        self.servers[self.server].confs.of_mut(key)
+        self.drafts.servers.of_mut(&mut self.servers[self.server].confs, key)
     }
 
     /// A module's settings for the location being read, or for the server or `http` around.
     pub fn location<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
-        self.locations[self.location].confs.of_mut(key)
+        self.drafts.locations.of_mut(&mut self.locations[self.location].confs, key)
     }
 
-    /// A module's settings for every server and location; for `Module::finish`.
+    /// A module's settings for every server and location; for `Module::finish`. Those that do not differ
+    /// come once.
     pub fn all_locations<T: Conf>(&mut self, key: &'static ConfKey<T>) -> impl Iterator<Item = &mut T> {
-        self.locations.iter_mut().skip(1).map(|draft| draft.confs.of_mut(key))
+        self.drafts.locations.all_but(&self.locations[0].confs, key)
     }
 
     /// How the location being read is written.
@@ -276,17 +293,12 @@ impl Load {
     }
 
     pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
-        &mut self.locations[self.location].core
+        self.location(&CORE_CONF)
     }
 
     /// How responses are sent in the location being read.
     pub(crate) fn sending(&mut self) -> &mut Sending {
         &mut self.core_location().sending
-    }
-
-    /// The engine's settings of every server and location.
-    pub(crate) fn all_core_locations(&mut self) -> impl Iterator<Item = &mut CoreLocation> {
-        self.locations.iter_mut().map(|draft| &mut draft.core)
     }
 
     /// Makes variables of the named groups of an expression.
@@ -360,7 +372,7 @@ impl Load {
         load.server = load.servers.len();
         load.servers.push(ServerDraft {
             core: CoreServer::default(),
-            confs: Confs::create(Level::Server, &load.slots),
+            confs: DraftConfs::default(),
             names: Vec::new(),
             base: load.location,
             listens: 0,
@@ -450,7 +462,7 @@ impl Load {
 
     /// A module's settings for a nested location that was read.
     pub fn nested<T: Conf>(&mut self, id: LocationId, key: &ConfKey<T>) -> &mut T {
-        self.locations[id.0 as usize].confs.of_mut(key)
+        self.drafts.locations.of_mut(&mut self.locations[id.0 as usize].confs, key)
     }
 }
 
@@ -463,12 +475,10 @@ impl Load {
         form: LocationForm,
         directive: &Directive,
     ) -> usize {
-        let root = self.locations[0].core.default_root();
         self.locations.push(LocationDraft {
             parent,
             name,
-            core: CoreLocation::new(root),
-            confs: Confs::create(Level::Location, &self.slots),
+            confs: DraftConfs::default(),
             form,
             nesting: Nesting::Level,
             children: locations::Builder::new(),
@@ -493,20 +503,21 @@ impl Load {
         };
         let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
         let locations = self.freeze_locations(modules);
+        let confs = self.drafts.servers.finish();
         let servers = self.servers.into_iter().skip(1).zip(trees);
         let servers = servers.map(|(draft, tree)| Server {
             name: shown_name(&draft.names, &self.environment.hostname),
             base: location_id(draft.base),
             tree,
             core: draft.core,
-            confs: draft.confs,
+            confs: confs.confs(&draft.confs),
         });
         Ok(Snapshot {
             servers: servers.collect(),
             locations,
             sockets: sockets.into(),
             variables: self.variables.finish(&self.specs)?,
-            main: self.main,
+            main: self.drafts.main.finish().confs(&self.main),
             product: Product::new(&String::from_utf8_lossy(&self.product)),
             hostname: self.environment.hostname,
             utc_offset: self.environment.utc_offset,
@@ -515,21 +526,20 @@ impl Load {
     }
 
     fn merge(&mut self) {
-        let Self { servers, locations, slots, .. } = self;
+        let Self { servers, locations, drafts, main, .. } = self;
+        drafts.main.complete_outermost(main);
         if let Some((http, servers)) = servers.split_first_mut() {
+            drafts.servers.complete_outermost(&mut http.confs);
             for server in servers {
                 server.core.merge(&http.core);
-                server.confs.merge(&http.confs, Level::Server, slots);
+                drafts.servers.merge(&mut server.confs, &http.confs, Nesting::Level);
             }
         }
+        drafts.locations.complete_outermost(&mut locations[0].confs);
         for index in 1..locations.len() {
             let (outer, inner) = locations.split_at_mut(index);
             let (parent, draft) = (&outer[inner[0].parent], &mut inner[0]);
-            draft.core.merge(&parent.core);
-            match draft.nesting {
-                Nesting::Level => draft.confs.merge(&parent.confs, Level::Location, slots),
-                Nesting::If => draft.confs.merge_if(&parent.confs, slots),
-            }
+            drafts.locations.merge(&mut draft.confs, &parent.confs, draft.nesting);
         }
     }
 
@@ -547,31 +557,54 @@ impl Load {
 
     fn freeze_locations(&mut self, modules: &[&'static Module]) -> Box<[Location]> {
         let drafts = std::mem::take(&mut self.locations);
+        let finished =
+            std::mem::replace(&mut self.drafts.locations, Drafts::new(Level::Location, &[])).finish();
         let variables = &self.variables;
         let handlers = phases::in_order(modules.iter().flat_map(|module| module.phases));
-        let names: Vec<_> = drafts.iter().map(|draft| draft.pos.as_ref().map(Pos::to_string)).collect();
-        let freeze = |(draft, place): (LocationDraft, Option<String>)| {
-            let enabling = Enabling { confs: &draft.confs, core: &draft.core, variables };
-            let phases = PhaseList::build(&handlers, &enabling, place.unwrap_or_default().as_bytes());
-            let (filters, postpone_at) = enabled_filters(modules, &enabling);
-            Location { name: draft.name, core: draft.core, confs: draft.confs, phases, filters, postpone_at }
+        let mut lists = Lists::default();
+        let freeze = |draft: LocationDraft| {
+            let core = finished.shared(&draft.confs, &CORE_CONF);
+            let confs = finished.confs(&draft.confs);
+            let enabling = Enabling { confs: &confs, core: &core, variables };
+            let place = draft.pos.as_ref().map(Pos::to_string).unwrap_or_default();
+            let phases = lists.share_phases(PhaseList::build(&handlers, &enabling, place.as_bytes()));
+            let filters = lists.share_filters(modules, &enabling);
+            Location { name: draft.name, core, confs, phases, filters }
         };
-        drafts.into_iter().zip(names).map(freeze).collect()
+        drafts.into_iter().map(freeze).collect()
     }
 }
 
-/// The header filters of a location, and how many of them are before `POSTPONE`.
-fn enabled_filters(modules: &[&'static Module], enabling: &Enabling<'_>) -> (Box<[HeaderFilter]>, usize) {
-    let is_postpone = |module: &&'static Module| std::ptr::eq(*module, &raw const POSTPONE);
-    let place = modules.iter().position(is_postpone).unwrap_or(modules.len());
-    let enabled = |modules: &[&'static Module]| -> Vec<HeaderFilter> {
-        let filters = modules.iter().flat_map(|module| module.filters);
-        filters.filter(|spec| (spec.enabled)(enabling)).map(|spec| spec.filter).collect()
-    };
-    let (mut filters, behind) = (enabled(&modules[..place]), enabled(&modules[place..]));
-    let postpone_at = filters.len();
-    filters.extend(behind);
-    (filters.into(), postpone_at)
+/// What is the same in many locations and kept once.
+#[derive(Default)]
+struct Lists {
+    phases: HashMap<Vec<(u16, Option<Tag>)>, Arc<PhaseList>>,
+    filters: HashMap<Vec<u16>, Arc<Filters>>,
+}
+
+impl Lists {
+    fn share_phases(&mut self, list: PhaseList) -> Arc<PhaseList> {
+        Arc::clone(self.phases.entry(list.key()).or_insert_with(|| Arc::new(list)))
+    }
+
+    /// The header filters of a location.
+    fn share_filters(&mut self, modules: &[&'static Module], enabling: &Enabling<'_>) -> Arc<Filters> {
+        let specs = modules.iter().flat_map(|module| module.filters).zip(0..);
+        let enabled = specs.filter(|(spec, _)| (spec.enabled)(enabling)).map(|(_, number)| number);
+        let filters = self.filters.entry(enabled.collect());
+        Arc::clone(filters.or_insert_with_key(|enabled| Arc::new(chosen_filters(modules, enabled))))
+    }
+}
+
+/// The header filters of all modules that have these numbers, which are in order.
+fn chosen_filters(modules: &[&'static Module], numbers: &[u16]) -> Filters {
+    let specs: Vec<_> = modules.iter().flat_map(|module| module.filters).collect();
+    let before = modules.iter().take_while(|module| !std::ptr::eq(**module, &raw const POSTPONE));
+    let before: usize = before.map(|module| module.filters.len()).sum();
+    Filters {
+        enabled: numbers.iter().map(|&number| specs[usize::from(number)].filter).collect(),
+        postpone_at: numbers.partition_point(|&number| usize::from(number) < before),
+    }
 }
 
 /// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.

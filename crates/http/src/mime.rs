@@ -1,6 +1,8 @@
 //! The `types` of a level: file name extension to `Content-Type`. Built at load, immutable after,
 //! searched on loops without allocation. Extensions match in any case.
 
+use std::sync::{Arc, LazyLock};
+
 use bytes::Bytes;
 
 /// What files of unknown extension are where no `default_type` is set.
@@ -53,6 +55,12 @@ impl Default for Types {
 }
 
 impl Types {
+    /// The built-in table, of which there is one.
+    pub(crate) fn usual() -> Arc<Self> {
+        static USUAL: LazyLock<Arc<Types>> = LazyLock::new(Arc::default);
+        Arc::clone(&USUAL)
+    }
+
     /// The table of an empty `types` block.
     #[must_use]
     pub fn empty() -> Self {

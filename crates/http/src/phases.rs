@@ -165,7 +165,7 @@ pub(crate) enum Part {
     Log,
 }
 
-/// The handlers of one location in their order.
+/// The handlers of a location in their order; locations that do not differ in it share one.
 #[derive(Default)]
 pub(crate) struct PhaseList {
     entries: Box<[PhaseEntry]>,
@@ -196,6 +196,11 @@ impl PhaseList {
         let starts = [Phase::Rewrite, Phase::PreAccess, Phase::Access, Phase::PreContent, Phase::Log];
         let starts = starts.map(start_of);
         Self { entries: entries.into(), starts }
+    }
+
+    /// Tells lists apart that were chosen from the same handlers.
+    pub(crate) fn key(&self) -> Vec<(u16, Option<Tag>)> {
+        self.entries.iter().map(|entry| (entry.order, entry.tag)).collect()
     }
 
     pub(crate) fn part(&self, part: Part) -> Range<usize> {

@@ -10,6 +10,7 @@ use clearway_conf::{Args, Contexts, Directive, Error, Pos, Scope, Spec};
 use clearway_offload::Pool;
 use clearway_offload::files::Mode;
 
+use crate::core_directives::CORE_CONF;
 use crate::core_directives::{msec, set};
 use crate::load::Load;
 use crate::module::{Module, context};
@@ -243,7 +244,7 @@ impl Request<'_> {
 
 fn find_pools(load: &mut Load) -> Result<(), Error> {
     let pools = load.environment().services.find::<ThreadPools>().cloned().unwrap_or_default();
-    load.all_core_locations().try_for_each(|core| core.sending.find_pool(&pools))
+    load.all_locations(&CORE_CONF).try_for_each(|core| core.sending.find_pool(&pools))
 }
 
 /// In the contexts of most, and in an `if` of a location.

@@ -129,12 +129,10 @@ pub struct Location {
     /// Name or pattern.
     pub(crate) name: Bytes,
     /// The engine's settings.
-    pub core: CoreLocation,
+    pub core: Arc<CoreLocation>,
     pub(crate) confs: Confs,
-    pub(crate) phases: PhaseList,
-    pub(crate) filters: Box<[HeaderFilter]>,
-    /// How many of them are before the place where bodies of subrequests come in.
-    pub(crate) postpone_at: usize,
+    pub(crate) phases: Arc<PhaseList>,
+    pub(crate) filters: Arc<Filters>,
 }
 
 impl Location {
@@ -150,8 +148,15 @@ impl Location {
 
     /// Those before the place where bodies of subrequests come in, and those behind.
     pub(crate) fn header_filters(&self) -> (&[HeaderFilter], &[HeaderFilter]) {
-        self.filters.split_at(self.postpone_at)
+        self.filters.enabled.split_at(self.filters.postpone_at)
     }
+}
+
+/// The header filters that take part in a location; locations that do not differ in it share one.
+pub(crate) struct Filters {
+    pub(crate) enabled: Box<[HeaderFilter]>,
+    /// How many of them are before the place where bodies of subrequests come in.
+    pub(crate) postpone_at: usize,
 }
 
 /// Where files are.
@@ -279,7 +284,6 @@ pub struct CoreLocation {
     pub(crate) access: LocationAccess,
     /// Not inherited.
     pub(crate) limit_except: Option<LimitExcept>,
-    default_root: Value,
     pub(crate) error_pages: Setting<Vec<ErrorPage>>,
     /// All of them get every line.
     pub(crate) error_log: Setting<Vec<Arc<dyn Sink>>>,
@@ -303,13 +307,13 @@ pub(crate) enum LocationAccess {
     Internal,
 }
 
-impl CoreLocation {
-    /// Defaults; `root` is the default directory.
-    pub(crate) fn new(root: Value) -> Self {
+impl Default for CoreLocation {
+    fn default() -> Self {
+        let nowhere = Root { kind: RootKind::Root, path: Value::literal(Bytes::new()) };
         Self {
-            root: Setting::new(Root { kind: RootKind::Root, path: root.clone() }),
-            default_root: root,
-            types: Setting::new(Arc::new(Types::default())),
+            // All of `http` has a directory, which it gets from who loads it.
+            root: Setting::new(nowhere),
+            types: Setting::new(Types::usual()),
             default_type: Setting::new(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
             etags: Setting::new(ETags::On),
             server_tokens: Setting::new(ServerTokens::On),
@@ -330,9 +334,10 @@ impl CoreLocation {
             sending: Sending::default(),
         }
     }
+}
 
-    /// Takes from the enclosing level what this one leaves open.
-    pub(crate) fn merge(&mut self, parent: &Self) {
+impl Conf for CoreLocation {
+    fn merge(&mut self, parent: &Self) {
         self.root.merge(&parent.root);
         self.types.merge(&parent.types);
         self.default_type.merge(&parent.default_type);
@@ -352,12 +357,9 @@ impl CoreLocation {
         self.keepalive_disable.merge(&parent.keepalive_disable);
         self.sending.merge(&parent.sending);
     }
+}
 
-    /// The directory where no level has `root`; the same at all levels.
-    pub(crate) fn default_root(&self) -> Value {
-        self.default_root.clone()
-    }
-
+impl CoreLocation {
     pub(crate) fn keepalive_header_s(&self) -> Option<u64> {
         Some(self.keepalive_timeout.header_s).filter(|&seconds| seconds > 0)
     }

@@ -18,7 +18,7 @@ const BURNS: u64 = 0x10;
 const TIME_SHIFT: u32 = 8;
 
 /// What blocked lately is remembered by tag: a hash of what a task does, such as location and phase.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub(crate) u32);
 
 impl Tag {
