@@ -1,32 +1,34 @@
-//! The directive reference, `docs/directives.md`: the binary prints it from its directive tables, the
-//! repository holds a copy, and `docs --check` fails when the two differ.
+//! The references that the binary prints from its own tables, of directives and of metrics: the repository
+//! holds a copy of each, and `docs --check` fails where the two differ.
 
 use crate::run::{Outcome, Step, root};
 
-const PATH: &str = "docs/directives.md";
+/// Files, and the command that prints each.
+const REFERENCES: [(&str, &str); 2] =
+    [("docs/directives.md", "docs-directives"), ("docs/metrics.md", "docs-metrics")];
 
 pub(crate) fn command(args: &[String]) -> Outcome {
-    match args {
-        [] => write(),
-        [flag] if flag == "--check" => check(),
-        _ => Err("usage: cargo xtask docs [--check]".to_owned()),
-    }
+    let act = match args {
+        [] => write,
+        [flag] if flag == "--check" => check,
+        _ => return Err("usage: cargo xtask docs [--check]".to_owned()),
+    };
+    REFERENCES.iter().try_for_each(|(path, printer)| act(path, &generated(printer)?))
 }
 
-fn generated() -> Result<Vec<u8>, String> {
-    Step::cargo("run --quiet --package clearway -- docs-directives").output()
+fn generated(printer: &str) -> Result<Vec<u8>, String> {
+    Step::cargo(&format!("run --quiet --package clearway -- {printer}")).output()
 }
 
-fn write() -> Outcome {
-    let text = generated()?;
-    std::fs::write(root().join(PATH), text).map_err(|e| format!("{PATH}: {e}"))
+fn write(path: &str, text: &[u8]) -> Outcome {
+    std::fs::write(root().join(path), text).map_err(|e| format!("{path}: {e}"))
 }
 
-fn check() -> Outcome {
-    let committed = std::fs::read(root().join(PATH)).map_err(|e| format!("{PATH}: {e}"))?;
-    if committed == generated()? {
+fn check(path: &str, text: &[u8]) -> Outcome {
+    let committed = std::fs::read(root().join(path)).map_err(|e| format!("{path}: {e}"))?;
+    if committed == text {
         Ok(())
     } else {
-        Err(format!("{PATH} is not what the directive tables say: run `cargo xtask docs`"))
+        Err(format!("{path} is not what the tables of the binary say: run `cargo xtask docs`"))
     }
 }

@@ -20,7 +20,7 @@ usage: cargo xtask COMMAND
   tidy             house rules: layers, sizes, unsafe, leftovers (see CONTRIBUTING.md)
   ci               everything: formatting, lints, tidy, generated docs, test
   test             unit, integration and differential tests, the same with lent loops, loom models
-  docs [--check]   write docs/directives.md, or say whether it is fresh
+  docs [--check]   write docs/directives.md and docs/metrics.md, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)";
 

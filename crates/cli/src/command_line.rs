@@ -16,6 +16,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Prints the directive reference; for the documentation of the project.
     DocsDirectives,
+    /// Prints the metric reference.
+    DocsMetrics,
 }
 
 /// What nginx's options ask for.
@@ -67,6 +69,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, String> {
     match arguments.first().and_then(|first| first.to_str()) {
         Some("serve") => parse_serve(&arguments[1..]).map(Command::Serve),
         Some("docs-directives") => Ok(Command::DocsDirectives),
+        Some("docs-metrics") => Ok(Command::DocsMetrics),
         Some("--help") => Ok(Command::Nginx(Nginx {
             show: Some(Show { usage: true, ..Show::default() }),
             ..Nginx::default()

@@ -14,7 +14,7 @@ use clearway_server::early_log::say;
 use clearway_server::invocation::Invocation;
 use clearway_server::master::{self, Failed};
 use clearway_server::options::{DefaultErrorLog, Options};
-use clearway_server::{built_in, check, reference, signal_command, version, worker};
+use clearway_server::{built_in, check, metrics, reference, signal_command, version, worker};
 
 use command_line::{Command, Nginx, Print, Serve, Show, Task};
 
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Ok(Command::Nginx(nginx)) => run(nginx, arguments, title),
         Ok(Command::Serve(wanted)) => serve(&wanted, arguments, title),
         Ok(Command::DocsDirectives) => print(reference::directives().as_bytes()),
+        Ok(Command::DocsMetrics) => print(metrics::reference().as_bytes()),
         Err(message) => {
             say(format_args!("{message}"));
             Err(Failed)

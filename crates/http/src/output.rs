@@ -712,7 +712,12 @@ impl<'c> OutputState<'c> {
             Some(pace) => pace.poll_allowance(conn.home, before, cx),
             None => Poll::Ready(u64::MAX),
         };
-        let Poll::Ready(limit) = allowance else { return Step::Resting };
+        let Poll::Ready(limit) = allowance else {
+            return match self.pace().map(|pace| pace.poll_left(&conn.socket, cx)) {
+                Some(Poll::Ready(left)) => Step::Failed(SendFailure::Left(left)),
+                _ => Step::Resting,
+            };
+        };
         let sent = self.wire.poll_send(&conn.socket, sending, limit, cx);
         let sent_bytes = self.wire.sent_bytes();
         if let Some(pace) = self.pace() {

@@ -2,9 +2,10 @@
 //! the request began, and rests after each step as long as that step should have taken. Owned by the
 //! task of the response.
 
+use std::io;
 use std::task::{Context, Poll, ready};
 
-use clearway_runtime::{LoopRef, Timer};
+use clearway_runtime::{LoopRef, Socket, Timer};
 
 /// The rate of one response.
 pub(crate) struct Pace {
@@ -15,13 +16,23 @@ pub(crate) struct Pace {
     started_ms: u64,
     timer: Timer,
     is_resting: bool,
+    watch: Watch,
+}
+
+/// Whether a client that leaves is noticed while nothing is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    NotYet,
+    On,
+    /// It had ended its direction before, and may still read.
+    Off,
 }
 
 impl Pace {
     /// `rate` bytes per second behind the first `after` bytes, for a request that began at `started_ms`.
     pub(crate) fn new(home: LoopRef, rate: u64, after: u64, started_ms: u64) -> Self {
         debug_assert!(rate > 0);
-        Self { rate, after, started_ms, timer: Timer::new(home), is_resting: false }
+        Self { rate, after, started_ms, timer: Timer::new(home), is_resting: false, watch: Watch::NotYet }
     }
 
     /// How many bytes may be sent now, when `sent` have been.
@@ -36,6 +47,19 @@ impl Pace {
                 Err(delay_ms) => self.rest(home, delay_ms),
             }
         }
+    }
+
+    /// Ready when the client leaves while nothing may be sent; with an error if the connection broke.
+    pub(crate) fn poll_left(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.watch == Watch::Off {
+            return Poll::Pending;
+        }
+        let left = socket.poll_closed(cx);
+        if self.watch == Watch::NotYet {
+            self.watch = if left.is_ready() { Watch::Off } else { Watch::On };
+            return Poll::Pending;
+        }
+        left
     }
 
     /// A step is done; before it `sent_before` bytes were sent, now `sent` are.

@@ -57,6 +57,8 @@ pub enum SendFailure {
     TimedOut,
     /// The connection broke.
     Broken(io::Error),
+    /// The client has left while nothing was to be sent (`limit_rate`); perhaps with an error.
+    Left(io::Result<()>),
     /// The body could not be read.
     File(FileFailure, Arc<OpenFile>),
     /// A subrequest, or what could not go on without one, has ended the whole request.

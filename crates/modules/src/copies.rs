@@ -54,6 +54,9 @@ pub static OUTDATED: Counter = Counter::new(
     "Copies of small files whose file had changed when it was asked for again.",
 );
 
+/// What is counted here.
+pub static ALL: &[&Counter] = &[&MADE, &EVICTED, &OUTDATED];
+
 /// A file as it was.
 pub(crate) struct FileCopy {
     path: Box<[u8]>,

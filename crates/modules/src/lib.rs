@@ -37,6 +37,8 @@ pub mod realpath;
 pub mod rewrite;
 pub mod split_clients;
 pub mod static_files;
+pub mod status;
+pub mod stub_status;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod try_files;

@@ -11,6 +11,7 @@ pub mod invocation;
 pub mod load;
 pub mod master;
 mod messages;
+pub mod metrics;
 mod modules;
 mod nginx_modules;
 pub mod options;

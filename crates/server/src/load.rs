@@ -166,6 +166,7 @@ fn environment(
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
             .with(temp_paths.clone())
+            .with(crate::metrics::source())
             .with(ConfPrefix(options.conf.parent().map(|directory| directory.join("")).unwrap_or_default()))
             .with(means.default_access_log.clone()),
     }

@@ -10,7 +10,7 @@ use clearway_modules::{
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
-use clearway_modules::{gunzip, gzip_static};
+use clearway_modules::{gunzip, gzip_static, status, stub_status};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -47,6 +47,8 @@ pub(crate) const MODULES: &[&Module] = &[
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
     &empty_gif::EMPTY_GIF,
+    &stub_status::STUB_STATUS,
+    &status::STATUS,
     &random_index::RANDOM_INDEX,
     &index::INDEX,
     &autoindex::AUTOINDEX,

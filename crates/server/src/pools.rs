@@ -61,6 +61,11 @@ impl Pools {
         ThreadPools::new(self.0.iter().cloned())
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Arc<Pool>] {
+        &self.0
+    }
+
     /// The pool of everything that names none.
     pub(crate) fn default_pool(&self) -> Arc<Pool> {
         let pool = self.0.iter().find(|pool| pool.name() == DEFAULT);

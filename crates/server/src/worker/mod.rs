@@ -18,6 +18,7 @@ use clearway_http::{Generation, GenerationParts, Listener};
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::{LoopSource, OTHERS_MAX};
+use clearway_os::clock;
 use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
@@ -26,6 +27,7 @@ use crossbeam_queue::SegQueue;
 use crate::control::{HandedSocket, SocketKind};
 use crate::core_conf::CoreConf;
 use crate::load::Loaded;
+use crate::metrics::{self, AcceptTally, Running};
 use crate::pools::Pools;
 
 /// How long the log writer may take to write what is queued when a process ends.
@@ -78,6 +80,7 @@ struct Active {
     listener: Arc<Listener>,
     kind: SocketKind,
     stop: Arc<AcceptStop>,
+    accepts: Arc<AcceptTally>,
 }
 
 impl Active {
@@ -100,6 +103,8 @@ struct Current {
 /// A running worker.
 pub(crate) struct Worker {
     runtime: Runtime,
+    /// Since 1970.
+    started_ms: u64,
     policies: &'static [AcceptPolicy],
     active: Vec<Active>,
     current: Option<Current>,
@@ -141,8 +146,10 @@ impl Worker {
         let runtime = Runtime::start(&config)?;
         let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
+        clearway_http::metrics::prepare(runtime.len());
         let worker = Self {
             runtime,
+            started_ms: clock::unix_ms(),
             policies,
             active: Vec::new(),
             current: None,
@@ -224,6 +231,7 @@ impl Worker {
         let result = self.listen_on(generation.as_ref(), sockets);
         let before = self.current.replace(Current { identities, generation });
         self.pools = pools;
+        self.publish_metrics(number);
         self.shutdown_timeout = core.shutdown_timeout();
         if let Some(before) = before {
             self.say(&before.identities, "gracefully shutting down");
@@ -241,6 +249,18 @@ impl Worker {
         result
     }
 
+    /// Has `status` show what is in use now.
+    fn publish_metrics(&self, number: u64) {
+        metrics::publish(Running {
+            runtime: Some(self.runtime),
+            pools: self.pools.all().to_vec(),
+            listeners: self.active.iter().map(|active| Arc::clone(&active.accepts)).collect(),
+            generation: number,
+            loaded_ms: clock::unix_ms(),
+            started_ms: self.started_ms,
+        });
+    }
+
     /// Listeners of the configuration before go on where the address is still there.
     fn listen_on(
         &mut self,
@@ -252,7 +272,7 @@ impl Worker {
         for (index, socket) in sockets.into_iter().enumerate() {
             let Some(generation) = generation.map(Arc::clone) else { break };
             let known = before.iter().position(|active| active.address == socket.address);
-            let listener = match known {
+            let (listener, accepts) = match known {
                 Some(at) => {
                     let old = before.swap_remove(at);
                     old.listener.publish(generation, index);
@@ -261,12 +281,15 @@ impl Worker {
                         continue;
                     }
                     old.stop_accepting();
-                    old.listener
+                    (old.listener, old.accepts)
                 }
-                None => Arc::new(Listener::new(generation, index)),
+                None => {
+                    let accepts = AcceptTally::new(&socket.address, self.runtime.len());
+                    (Arc::new(Listener::new(generation, index)), accepts)
+                }
             };
             let HandedSocket { address, serial, kind, fds } = socket;
-            let active = Active { address, serial, listener, kind, stop: AcceptStop::new() };
+            let active = Active { address, serial, listener, kind, stop: AcceptStop::new(), accepts };
             result = result.and(self.accept_on(&active, fds));
             self.active.push(active);
         }
@@ -287,7 +310,7 @@ impl Worker {
                 log: active.listener.accept_log(home),
                 stop: Arc::clone(&active.stop),
             };
-            accept(home, acceptor, Arc::clone(&active.listener));
+            accept(home, acceptor, Arc::clone(&active.listener), Arc::clone(&active.accepts));
         }
         Ok(())
     }
@@ -386,10 +409,11 @@ impl Worker {
 }
 
 /// Accepts until it is stopped.
-fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>) {
+fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>, accepts: Arc<AcceptTally>) {
     home.spawn_bound(
         Tag::NONE,
         acceptor.run(move |accepted: Accepted| {
+            accepts.count(home.index());
             let serving = home.sibling(accepted.slot.loop_index());
             serving.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), serving, accepted));
         }),

@@ -1,0 +1,225 @@
+//! `status`: all that the server counts, for Prometheus or as JSON. What is read is in memory and written by
+//! nobody else meanwhile but by additions, so nothing waits; a page that is long is written in slices, and
+//! others of the loop run in between. Runs on a loop.
+
+mod json;
+mod prometheus;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_h1::{Known, Method};
+use clearway_http::{
+    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
+    context,
+};
+use clearway_metrics::{Next, Source};
+
+/// The module. It wants what is known among the services of the environment, as `Arc<dyn Source>`. Its
+/// locations are answered before files are looked for, so it comes before `index`.
+pub static STATUS: Module = Module {
+    name: "status",
+    directives: DIRECTIVES,
+    confs: &[&STATUS_CONF],
+    phases: PHASES,
+    ..Module::EMPTY
+};
+
+/// What all names of metrics begin with.
+pub const PREFIX: &str = "clearway_";
+
+/// How much of a page is written before others of the loop run, bytes: some hundred values, which take
+/// about 100 microseconds.
+const SLICE_BYTES: usize = 16 * 1024;
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "status",
+    contexts: context::LOCATION,
+    args: Args::NOARGS.or(Args::TAKE1),
+    syntax: "status [auto | prometheus | json]",
+    default: "",
+    doc: "Own directive. Answers every GET with all that the server counts (`docs/metrics.md`): in the text \
+          format of Prometheus, version 0.0.4, or as JSON, which also has the latest reports about blocked \
+          loops. With `auto`, the default, it is JSON where the path ends in `.json` or `Accept` names \
+          `application/json`. Who may see it is for `allow` and `deny` to say.",
+    handler: read,
+}];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::Content,
+    cost: Cost::Cheap,
+    enabled: |enabling| enabling.confs.of(&STATUS_CONF).shown.is_some(),
+    handler,
+}];
+
+static STATUS_CONF: ConfKey<StatusConf> = ConfKey::new(Level::Location);
+
+#[derive(Default)]
+struct StatusConf {
+    shown: Option<(Wanted, Arc<dyn Source>)>,
+}
+
+impl Conf for StatusConf {
+    /// Not inherited.
+    fn merge(&mut self, _: &Self) {}
+
+    fn merge_if(&mut self, parent: &Self) {
+        self.shown.clone_from(&parent.shown);
+    }
+}
+
+/// The argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// As the client says.
+    Auto,
+    Always(Form),
+}
+
+/// How the page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Prometheus,
+    Json,
+}
+
+fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    const WORDS: [(&str, Wanted); 3] = [
+        ("auto", Wanted::Auto),
+        ("prometheus", Wanted::Always(Form::Prometheus)),
+        ("json", Wanted::Always(Form::Json)),
+    ];
+    let wanted = if directive.args.is_empty() { Wanted::Auto } else { directive.choice(0, &WORDS)? };
+    if scope.conf.location(&STATUS_CONF).shown.is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let source = scope.conf.environment().services.find::<Arc<dyn Source>>().cloned();
+    let source = source.ok_or_else(|| directive.error("nothing is counted"))?;
+    scope.conf.location(&STATUS_CONF).shown = Some((wanted, source));
+    Ok(())
+}
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let Some((wanted, source)) = &exchange.request.conf(&STATUS_CONF).shown else { return Step::Declined };
+    if !matches!(exchange.request.method(), Method::Get | Method::Head) {
+        return Step::status(405);
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer);
+    }
+    let form = match *wanted {
+        Wanted::Always(form) => form,
+        Wanted::Auto => preferred(exchange.request, &exchange),
+    };
+    Step::Wait(Box::pin(async move {
+        let page = write_page(source.as_ref(), form).await;
+        let head = exchange.output.head();
+        head.status = 200;
+        head.content_length = Some(page.len() as u64);
+        head.content_type = Some(Cow::Borrowed(match form {
+            Form::Prometheus => b"text/plain; version=0.0.4; charset=utf-8",
+            Form::Json => b"application/json",
+        }));
+        // It is all there is, so that nothing has to wait for room.
+        let _ = exchange.output.write(exchange.request, Chunk::Owned(page), Mark::Last);
+        Step::Done
+    }))
+}
+
+/// What a client seems to be.
+fn preferred(request: &Request<'_>, exchange: &Exchange<'_, '_>) -> Form {
+    let mut accept = Vec::new();
+    exchange.view().append_header(Known::Accept, &mut accept);
+    let names_json = accept.windows(JSON_TYPE.len()).any(|part| part.eq_ignore_ascii_case(JSON_TYPE));
+    if names_json || request.exten().eq_ignore_ascii_case(b"json") { Form::Json } else { Form::Prometheus }
+}
+
+const JSON_TYPE: &[u8] = b"application/json";
+
+/// Writes the page, slice by slice.
+async fn write_page(source: &dyn Source, form: Form) -> Vec<u8> {
+    let mut page = Page { form, out: Vec::with_capacity(2 * SLICE_BYTES), slice_end: SLICE_BYTES };
+    page.begin();
+    for (at, family) in source.families().iter().enumerate() {
+        page.begin_metric(family, at == 0);
+        let mut is_first = true;
+        for part in 0.. {
+            let next = source.read(at, part, &mut |labels, value| {
+                match form {
+                    Form::Prometheus => prometheus::write_value(&mut page.out, family, labels, value),
+                    Form::Json => json::write_value(&mut page.out, is_first, labels, value),
+                }
+                is_first = false;
+            });
+            page.rest().await;
+            if next == Next::Over {
+                break;
+            }
+        }
+        page.end_metric();
+    }
+    page.end_metrics();
+    let sections = if form == Form::Json { source.sections() } else { &[] };
+    for (at, name) in sections.iter().enumerate() {
+        json::begin_section(&mut page.out, name);
+        for part in 0.. {
+            let next = source.write_section(at, part, &mut page.out);
+            page.rest().await;
+            if next == Next::Over {
+                break;
+            }
+        }
+    }
+    page.end();
+    page.out
+}
+
+/// A page that is written.
+struct Page {
+    form: Form,
+    out: Vec<u8>,
+    /// Where others run next.
+    slice_end: usize,
+}
+
+impl Page {
+    fn begin(&mut self) {
+        if self.form == Form::Json {
+            json::begin(&mut self.out);
+        }
+    }
+
+    fn begin_metric(&mut self, family: &clearway_metrics::Family, is_first: bool) {
+        match self.form {
+            Form::Prometheus => prometheus::begin_metric(&mut self.out, family),
+            Form::Json => json::begin_metric(&mut self.out, family, is_first),
+        }
+    }
+
+    fn end_metric(&mut self) {
+        if self.form == Form::Json {
+            json::end_metric(&mut self.out);
+        }
+    }
+
+    fn end_metrics(&mut self) {
+        if self.form == Form::Json {
+            json::end_metrics(&mut self.out);
+        }
+    }
+
+    fn end(&mut self) {
+        if self.form == Form::Json {
+            json::end(&mut self.out);
+        }
+    }
+
+    /// Lets others of the loop run if a slice is complete.
+    async fn rest(&mut self) {
+        if self.out.len() >= self.slice_end {
+            self.slice_end = self.out.len() + SLICE_BYTES;
+            clearway_runtime::yield_now().await;
+        }
+    }
+}

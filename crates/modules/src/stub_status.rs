@@ -1,0 +1,127 @@
+//! `stub_status`: how many connections and requests there are and were, as nginx's page, and the variables
+//! of the same numbers. They are the process's: reloads change nothing in them. Runs on a loop, from memory.
+
+use std::borrow::Cow;
+
+use clearway_conf::{Args, Spec};
+use clearway_h1::Method;
+use clearway_http::metrics::{self, Connections};
+use clearway_http::{
+    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Presence, Step,
+    VariableKind, VariableSpec, context, put_decimal,
+};
+
+/// The module. Its locations are answered before files are looked for, so it comes before `index`.
+pub static STUB_STATUS: Module = Module {
+    name: "stub_status",
+    directives: DIRECTIVES,
+    confs: &[&STUB_STATUS_CONF],
+    variables: VARIABLES,
+    phases: PHASES,
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "stub_status",
+    contexts: context::SERVER.or(context::LOCATION),
+    args: Args::NOARGS.or(Args::TAKE1),
+    syntax: "stub_status",
+    default: "",
+    doc: "Answers every GET with the numbers of connections and requests, in nginx's form. What it counts is \
+          in `docs/metrics.md`; `status` tells more. An argument, as old configurations have it, means nothing.",
+    handler: |scope, _| {
+        scope.conf.location(&STUB_STATUS_CONF).page = Page::Shown;
+        Ok(())
+    },
+}];
+
+/// A variable that is one of the numbers.
+macro_rules! variable {
+    ($name:literal, $field:ident, $doc:literal) => {
+        VariableSpec {
+            name: $name,
+            kind: VariableKind::Exact,
+            doc: $doc,
+            eval: |_, _, out| {
+                put_decimal(out, metrics::connections().$field);
+                Presence::Found
+            },
+        }
+    };
+}
+
+static VARIABLES: &[VariableSpec] = &[
+    variable!("connections_active", active, "Connections of clients."),
+    variable!("connections_reading", reading, "Connections in which the head of a request is read."),
+    variable!("connections_writing", writing, "Connections in which a request is answered."),
+    variable!("connections_waiting", waiting, "Connections that wait for a request."),
+];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::Content,
+    cost: Cost::Cheap,
+    enabled: |enabling| enabling.confs.of(&STUB_STATUS_CONF).page == Page::Shown,
+    handler,
+}];
+
+static STUB_STATUS_CONF: ConfKey<StubStatusConf> = ConfKey::new(Level::Location);
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Page {
+    #[default]
+    Absent,
+    Shown,
+}
+
+#[derive(Default)]
+struct StubStatusConf {
+    page: Page,
+}
+
+impl Conf for StubStatusConf {
+    /// Not inherited.
+    fn merge(&mut self, _: &Self) {}
+
+    fn merge_if(&mut self, parent: &Self) {
+        self.page = parent.page;
+    }
+}
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    if !matches!(exchange.request.method(), Method::Get | Method::Head) {
+        return Step::status(405);
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer);
+    }
+    let text = page(metrics::connections(), [metrics::accepted(), metrics::handled(), metrics::requests()]);
+    let head = exchange.output.head();
+    head.status = 200;
+    head.content_length = Some(text.len() as u64);
+    head.content_type = Some(Cow::Borrowed(b"text/plain"));
+    // It is all there is, so that nothing has to wait for room.
+    let _ = exchange.output.write(exchange.request, Chunk::Owned(text.into()), Mark::Last);
+    Step::Done
+}
+
+/// In nginx's form, with its spaces at the ends of lines; people parse it.
+fn page(connections: Connections, [accepts, handled, requests]: [u64; 3]) -> String {
+    let Connections { active, reading, writing, waiting } = connections;
+    format!(
+        "Active connections: {active} \nserver accepts handled requests\n {accepts} {handled} {requests} \n\
+         Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_nginx_s() {
+        let connections = Connections { active: 4, reading: 1, writing: 2, waiting: 3 };
+        let wanted = "Active connections: 4 \nserver accepts handled requests\n 7 6 50 \n\
+                      Reading: 1 Writing: 2 Waiting: 3 \n";
+        assert_eq!(page(connections, [7, 6, 50]), wanted);
+    }
+}

@@ -1,0 +1,368 @@
+//! All that the server counts, in one table: what `status` shows, and the reference. Numbers are the
+//! process's, whichever configuration is in use, as those of nginx are; what belongs to a listener or a pool
+//! is there as long as that is. Read on loops; what a worker runs with is published to it by its main thread.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwap;
+use clearway_http::metrics as http;
+use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Next, Put, Source, Value, bound_us};
+use clearway_offload::{Pool, PoolStats, files, metrics as offload};
+use clearway_runtime::{LoopRef, Runtime, metrics as runtime};
+
+/// The metric reference as Markdown.
+///
+/// # Panics
+/// Never: writing to memory does not fail.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = REFERENCE_HEAD.to_owned();
+    let bounds: Vec<String> = (0..6).filter_map(bound_us).map(|us| us.to_string()).collect();
+    let last_s = bound_us(BUCKETS - 2).unwrap_or_default() / 1_000_000;
+    let bounds = bounds.join(", ");
+    write!(
+        text,
+        "\n{BUCKETS} buckets, the same for every histogram: up to {bounds} microseconds and so on, two for \
+         each power of two, up to {last_s} s, and one for what is longer. The text for Prometheus shows one \
+         for each power of two, as `le` in seconds, JSON those that are not empty.\n"
+    )
+    .expect("writing to a String does not fail");
+    for group in GROUPS {
+        write!(text, "\n## {}\n", group.title).expect("writing to a String does not fail");
+        for entry in group.entries {
+            entry.families().for_each(|family| write_family(&mut text, family));
+        }
+    }
+    text
+}
+
+const REFERENCE_HEAD: &str = "# Metrics\n
+Generated from the declarations by `cargo xtask docs`; do not edit.\n
+A location with `status` shows all of these, for Prometheus or as JSON; `stub_status` shows a few in nginx's
+form. All names begin with `clearway_`. Counters and histograms begin at 0 when the worker process starts,
+and reloads leave them alone; a reload that changes what a process cannot change about itself (`user`,
+`worker_processes`, `working_directory` and the like) starts a new one.
+
+Nothing of this costs a clock or a lock where requests are served. `rate()` of a counter is events per
+second; `histogram_quantile()` works on all histograms.
+
+## Histograms
+";
+
+fn write_family(text: &mut String, family: &Family) {
+    let Family { kind, name, unit, help, labels } = family;
+    let kind = kind.as_str();
+    write!(text, "\n### clearway_{name}\n\n{kind}, in {unit}. {help}\n")
+        .expect("writing to a String does not fail");
+    for (at, Label { name, help }) in labels.iter().enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        writeln!(text, "{gap}* `{name}`: {help}").expect("writing to a String does not fail");
+    }
+}
+
+/// What is counted of what, for the reference: a title and its metrics.
+pub(crate) struct Group {
+    pub(crate) title: &'static str,
+    pub(crate) entries: &'static [Entry],
+}
+
+/// Metrics and how they are read.
+pub(crate) enum Entry {
+    /// Counters of a crate.
+    Counters(&'static [&'static Counter]),
+    /// All values of a metric, which are not many.
+    Whole(&'static Family, fn(&Running, &mut Put<'_>)),
+    /// The values of each loop.
+    PerLoop(&'static Family, fn(LoopRef, &mut Put<'_>)),
+    /// The values of each pool.
+    PerPool(&'static Family, fn(&Pool, &mut Put<'_>)),
+}
+
+impl Entry {
+    fn families(&self) -> impl Iterator<Item = &'static Family> {
+        let (counters, family) = match *self {
+            Self::Counters(counters) => (counters, None),
+            Self::Whole(family, _) | Self::PerLoop(family, _) | Self::PerPool(family, _) => {
+                (Default::default(), Some(family))
+            }
+        };
+        counters.iter().map(|counter| &counter.family).chain(family)
+    }
+}
+
+/// All metrics, in the order in which they are shown.
+pub(crate) static GROUPS: &[Group] = &[
+    Group {
+        title: "The process",
+        entries: &[
+            Entry::Whole(&BUILD, |_, put| put(&[("version", env!("CARGO_PKG_VERSION"))], Value::Number(1))),
+            Entry::Whole(&STARTED, |running, put| put(&[], Value::Milliseconds(running.started_ms))),
+            Entry::Whole(&GENERATION, |running, put| put(&[], Value::Number(running.generation))),
+            Entry::Whole(&LOADED, |running, put| put(&[], Value::Milliseconds(running.loaded_ms))),
+        ],
+    },
+    Group {
+        title: "Connections and requests",
+        entries: &[
+            Entry::Counters(clearway_net::metrics::ALL),
+            Entry::Whole(&ACCEPTS, |running, put| running.put_accepts(put)),
+            Entry::Whole(&http::HANDLED, |_, put| http::put_handled(put)),
+            Entry::Whole(&http::CONNECTIONS, |_, put| http::put_connections(put)),
+            Entry::Whole(&http::REQUESTS, |_, put| http::put_requests(put)),
+            Entry::Whole(&http::RESPONSES, |_, put| http::put_responses(put)),
+            Entry::Counters(http::ALL),
+        ],
+    },
+    Group {
+        title: "Loops and hand-over",
+        entries: &[
+            Entry::PerLoop(&runtime::LAG, |l, put| {
+                put(&[("loop", &l.index().to_string())], Value::Durations(&l.counted().lag));
+            }),
+            Entry::PerLoop(&runtime::POLLS, |l, put| {
+                put(&[("loop", &l.index().to_string())], Value::Number(l.counted().polls));
+            }),
+            Entry::Counters(runtime::ALL),
+            Entry::Counters(clearway_watchdog::metrics::ALL),
+        ],
+    },
+    Group {
+        title: "Thread pools and files",
+        entries: &[
+            Entry::PerPool(&offload::POOL_QUEUE_WAIT, |pool, put| {
+                put_pool(pool, put, |stats| Value::Durations(&stats.queue_wait));
+            }),
+            Entry::PerPool(&offload::POOL_SERVICE, |pool, put| {
+                put_pool(pool, put, |stats| Value::Durations(&stats.service));
+            }),
+            Entry::PerPool(&offload::POOL_OVERFLOWS, |pool, put| {
+                put_pool(pool, put, |stats| Value::Number(stats.overflows));
+            }),
+            Entry::PerPool(&offload::POOL_PENDING, |pool, put| {
+                put_pool(pool, put, |stats| Value::Number(stats.pending as u64));
+            }),
+            Entry::PerPool(&offload::POOL_THREADS, |pool, put| {
+                put_pool(pool, put, |stats| Value::Number(stats.threads.into()));
+            }),
+            Entry::Counters(offload::ALL),
+            Entry::Whole(&files::OPERATIONS_TOTAL, |_, put| files::put_operations(put)),
+            Entry::Whole(&files::WRONG_GUESSES_TOTAL, |_, put| files::put_wrong_guesses(put)),
+            Entry::Counters(clearway_modules::copies::ALL),
+        ],
+    },
+    Group {
+        title: "Limits and logs",
+        entries: &[
+            Entry::Counters(clearway_modules::limit_req::metrics::ALL),
+            Entry::Counters(&[&clearway_log::LINES_LOST, &clearway_log::LINES_UNWRITTEN]),
+        ],
+    },
+];
+
+static BUILD: Family =
+    Family::new(Kind::Gauge, "build_info", "servers", "Always 1; the version is in its label.")
+        .by(&[Label { name: "version", help: "Version of the server." }]);
+
+static STARTED: Family = Family::new(
+    Kind::Gauge,
+    "start_time_seconds",
+    "seconds",
+    "When the worker process started, since 1970. All counters begin at 0 then; reloads keep them, unless \
+     what they change takes a new process (`user`, `worker_processes` and the like).",
+);
+
+static GENERATION: Family = Family::new(
+    Kind::Gauge,
+    "config_generation",
+    "configurations",
+    "Which of its master's configurations the worker runs; grows by one or more with each reload.",
+);
+
+static LOADED: Family = Family::new(
+    Kind::Gauge,
+    "config_load_time_seconds",
+    "seconds",
+    "When that configuration was put in use, since 1970.",
+);
+
+static ACCEPTS: Family = Family::new(
+    Kind::Counter,
+    "accepts_total",
+    "connections",
+    "Connections that a loop took from a listening socket and that there was room for, whichever loop \
+     serves them. Gone with the listener.",
+)
+.by(&[
+    Label { name: "listener", help: "Address of the listening socket." },
+    Label { name: "loop", help: "Which event loop, from 0." },
+]);
+
+/// What is accepted from one listener, by loops.
+#[derive(Debug)]
+pub(crate) struct AcceptTally {
+    address: String,
+    loops: Box<[Accepts]>,
+}
+
+/// Of one loop.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Accepts(AtomicU64);
+
+impl AcceptTally {
+    /// For the listener on `address` and so many loops.
+    pub(crate) fn new(address: &str, loops: usize) -> Arc<Self> {
+        let loops = (0..loops).map(|_| Accepts::default()).collect();
+        Arc::new(Self { address: address.to_owned(), loops })
+    }
+
+    /// Counts a connection that loop `index` has accepted.
+    pub(crate) fn count(&self, index: usize) {
+        self.loops[index].0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the worker runs with.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) runtime: Option<Runtime>,
+    pub(crate) pools: Vec<Arc<Pool>>,
+    pub(crate) listeners: Vec<Arc<AcceptTally>>,
+    pub(crate) generation: u64,
+    /// Since 1970.
+    pub(crate) loaded_ms: u64,
+    /// Since 1970.
+    pub(crate) started_ms: u64,
+}
+
+impl Running {
+    fn put_accepts(&self, put: &mut Put<'_>) {
+        for listener in &self.listeners {
+            for (index, accepts) in listener.loops.iter().enumerate() {
+                let labels = [("listener", listener.address.as_str()), ("loop", &index.to_string())];
+                put(&labels, Value::Number(accepts.0.load(Ordering::Relaxed)));
+            }
+        }
+    }
+
+    fn loops(&self) -> usize {
+        self.runtime.map_or(0, Runtime::len)
+    }
+}
+
+fn put_pool(pool: &Pool, put: &mut Put<'_>, value: impl Fn(&PoolStats) -> Value<'_>) {
+    put(&[("pool", pool.name())], value(&pool.stats()));
+}
+
+/// One metric.
+#[derive(Clone, Copy)]
+enum Metric {
+    Counter(&'static Counter),
+    Entry(&'static Entry),
+}
+
+/// See the file's head.
+struct Status {
+    running: ArcSwap<Running>,
+    families: Vec<&'static Family>,
+    /// Those of `families`.
+    metrics: Vec<Metric>,
+}
+
+static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
+    let (mut families, mut metrics): (Vec<&'static Family>, _) = (Vec::new(), Vec::new());
+    for entry in GROUPS.iter().flat_map(|group| group.entries) {
+        families.extend(entry.families());
+        match entry {
+            Entry::Counters(counters) => metrics.extend(counters.iter().map(|c| Metric::Counter(c))),
+            _ => metrics.push(Metric::Entry(entry)),
+        }
+    }
+    Arc::new(Status { running: ArcSwap::default(), families, metrics })
+});
+
+/// All metrics of this process.
+pub(crate) fn source() -> Arc<dyn Source> {
+    Arc::clone(&STATUS) as _
+}
+
+/// From here on these are the loops, pools and listeners that are shown.
+pub(crate) fn publish(running: Running) {
+    STATUS.running.store(Arc::new(running));
+}
+
+impl Source for Status {
+    fn families(&self) -> &[&'static Family] {
+        &self.families
+    }
+
+    fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
+        let running = self.running.load();
+        let (count, put_part): (usize, &dyn Fn(&mut Put<'_>)) = match self.metrics[at] {
+            Metric::Counter(counter) => (1, &|put| put(&[], Value::Number(counter.value()))),
+            Metric::Entry(Entry::Counters(_)) => (0, &|_| ()),
+            Metric::Entry(Entry::Whole(_, read)) => (1, &|put| read(&running, put)),
+            Metric::Entry(Entry::PerLoop(_, read)) => (running.loops(), &|put| {
+                running.runtime.iter().for_each(|runtime| read(runtime.at(part), put))
+            }),
+            Metric::Entry(Entry::PerPool(_, read)) => {
+                (running.pools.len(), &|put| read(&running.pools[part], put))
+            }
+        };
+        // The configuration may have changed between two parts.
+        if part < count {
+            put_part(put);
+        }
+        if part + 1 < count { Next::More } else { Next::Over }
+    }
+
+    fn sections(&self) -> &[&'static str] {
+        &["stalls"]
+    }
+
+    /// The stall reports: some ten of them, of a few thousand bytes each, are written at once.
+    fn write_section(&self, _: usize, _: usize, out: &mut Vec<u8>) -> Next {
+        let mut text = String::new();
+        clearway_watchdog::status().put_json(&mut text);
+        out.append(&mut text.into_bytes());
+        Next::Over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_as_prometheus_wants_them() {
+        let mut names = BTreeSet::new();
+        for family in source().families() {
+            let name = family.name;
+            assert!(names.insert(name), "{name} stands twice");
+            assert!(name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{name}");
+            assert_eq!(name.ends_with("_total"), family.kind == Kind::Counter, "{name}");
+            let is_time = name.ends_with("_seconds");
+            assert_eq!(is_time, family.unit == "seconds", "{name} is in {}", family.unit);
+            assert!(family.kind != Kind::Histogram || is_time, "{name}");
+            assert!(family.help.ends_with('.') && !family.unit.is_empty(), "{name} is not explained");
+        }
+    }
+
+    #[test]
+    fn values_have_the_labels_that_are_declared() {
+        let tally = AcceptTally::new("127.0.0.1:80", 2);
+        tally.count(1);
+        let running = Running { listeners: vec![tally], ..Running::default() };
+        let mut values = Vec::new();
+        running.put_accepts(&mut |labels, value| {
+            let names: Vec<&str> = labels.iter().map(|label| label.0).collect();
+            assert_eq!(names, ACCEPTS.labels.iter().map(|label| label.name).collect::<Vec<_>>());
+            values.push(format!("{labels:?} {value:?}"));
+        });
+        let wanted = ["0\")] Number(0)", "1\")] Number(1)"];
+        assert!(values.iter().zip(wanted).all(|(value, end)| value.ends_with(end)), "{values:?}");
+    }
+}
