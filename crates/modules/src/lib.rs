@@ -39,6 +39,7 @@ pub mod split_clients;
 pub mod static_files;
 pub mod status;
 pub mod stub_status;
+pub mod sub_filter;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod try_files;

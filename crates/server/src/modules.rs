@@ -10,7 +10,7 @@ use clearway_modules::{
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
-use clearway_modules::{gunzip, gzip_static, status, stub_status};
+use clearway_modules::{gunzip, gzip_static, status, stub_status, sub_filter};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -31,6 +31,7 @@ pub(crate) const MODULES: &[&Module] = &[
     // Before all filters that look at the bytes of a body.
     &gunzip::GUNZIP,
     &addition::ADDITION,
+    &sub_filter::SUB_FILTER,
     &charset::CHARSET,
     &POSTPONE,
     &GZIP_ACCEPTANCE,

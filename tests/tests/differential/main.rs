@@ -26,4 +26,5 @@ mod returns;
 mod rewrite;
 mod server_name;
 mod static_files;
+mod sub_filter;
 mod subrequests;
