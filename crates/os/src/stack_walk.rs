@@ -5,7 +5,7 @@
 //! Our code is built with frame pointers, foreign code may not be. Where the chain is broken the next
 //! record on the stack that has another behind it is taken up; what lies between is not seen. A function
 //! without a frame that was called by our code is given its caller by the first word on the stack behind
-//! a call.
+//! a call: only where its frame pointer is its caller's, or is not known.
 #![expect(unsafe_code, reason = "reads of a stack, and of code, by address")]
 
 use std::io;
@@ -139,7 +139,12 @@ impl<'a> Stack<'a> {
         if registers.lr != 0 {
             return Some(registers.lr).filter(|lr| self.text.contains(lr));
         }
-        (0..FRAMELESS_WORDS_MAX)
+        // A function that uses the register for something else may have any old address on its stack.
+        let end = match registers.fp {
+            0 => FRAMELESS_WORDS_MAX,
+            fp => (self.record(fp, self.low).map(|_| fp)? - self.low) / WORD,
+        };
+        (0..end.min(FRAMELESS_WORDS_MAX))
             .map_while(|index| self.read(self.low + index * WORD))
             .find(|word| self.text.contains(word) && follows_call(*word, &self.text))
     }

@@ -124,19 +124,32 @@ impl Report {
         let mut lines = vec![self.headline(), self.times()];
         if !self.common.is_empty() {
             lines.push("  all stacks lead through".to_owned());
-            put_frames(&mut lines, &self.common);
+            self.put_frames(&mut lines, &self.common);
         }
         for branch in self.branches.iter().take(BRANCHES_SHOWN) {
             lines.push(format!("  {} of {} samples were then in", branch.samples, self.samples));
-            put_frames(&mut lines, &branch.frames);
+            self.put_frames(&mut lines, &branch.frames);
         }
         for call in self.calls.iter().take(CALLS_SHOWN) {
             lines.push(format!("  {call}"));
-            put_frames(&mut lines, &call.frames);
+            self.put_frames(&mut lines, &call.frames);
         }
         lines.extend(self.unknown.iter().map(|text| format!("  not known: {text}")));
         lines.extend(self.advice.iter().map(|text| format!("  advice: {text}")));
         lines.iter().map(|line| format!("stall {}: {line}", self.number)).collect()
+    }
+
+    /// As far as the entry function: who calls that is the same for all.
+    fn put_frames(&self, lines: &mut Vec<String>, frames: &[Frame]) {
+        let is_entry = |frame: &Frame| self.entry.as_ref() == Some(&frame.function);
+        let frames = match frames.iter().rposition(is_entry) {
+            Some(at) => &frames[..=at],
+            None => frames,
+        };
+        lines.extend(frames.iter().take(FRAMES_SHOWN).map(|frame| format!("    {frame}")));
+        if frames.len() > FRAMES_SHOWN {
+            lines.push(format!("    and {} more", frames.len() - FRAMES_SHOWN));
+        }
     }
 
     fn headline(&self) -> String {
@@ -181,13 +194,6 @@ impl fmt::Display for Call {
     }
 }
 
-fn put_frames(lines: &mut Vec<String>, frames: &[Frame]) {
-    lines.extend(frames.iter().take(FRAMES_SHOWN).map(|frame| format!("    {frame}")));
-    if frames.len() > FRAMES_SHOWN {
-        lines.push(format!("    and {} more", frames.len() - FRAMES_SHOWN));
-    }
-}
-
 /// Whole milliseconds, rounded.
 pub(crate) struct Ms(pub(crate) Duration);
 
@@ -229,7 +235,11 @@ pub(crate) mod tests {
             waiting: ms(2),
             looks: 250,
             samples: 25,
-            common: vec![frame("m::burn", "crates/m.rs:9"), frame("m::handler", "crates/m.rs:3")],
+            common: vec![
+                frame("m::burn", "crates/m.rs:9"),
+                frame("m::handler", "crates/m.rs:3"),
+                frame("clearway_http::engine::run", "crates/http/src/engine.rs:1"),
+            ],
             branches: vec![Branch { samples: 20, frames: vec![frame("0x1234", "")] }],
             calls: vec![Call {
                 name: "pread64".to_owned(),

@@ -185,7 +185,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "A task that holds its loop longer than one to two times this loses it to another thread, and \
               everything else on the loop goes on. While nothing has blocked for a second, looks are rarer \
               and the first task to block is found after up to twelve times this.",
-        handler: |scope, d| d.set(&mut scope.conf.handover_after, limits::handover_after),
+        handler: |scope, d| d.set(&mut scope.conf.handover_after, limits::time_or_off),
     },
     Spec {
         name: "handover_carriers",
@@ -199,6 +199,28 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         handler: |scope, d| {
             d.set(&mut scope.conf.handover_carriers, |d| d.number_within(0, 0, Some(HANDOVER_CARRIERS_MAX)))
         },
+    },
+    Spec {
+        name: "stall_report_after",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "stall_report_after TIME | off",
+        default: "stall_report_after 50ms",
+        doc: "A task that holds its thread longer than this is looked at until it comes back, and reported: \
+              in the error log, level `warn`, and by the status API. docs/blocking.md says how to read \
+              that.",
+        handler: |scope, d| d.set(&mut scope.conf.stall_report_after, limits::time_or_off),
+    },
+    Spec {
+        name: "stall_report_rate",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "stall_report_rate NUMBERr/s | NUMBERr/m",
+        default: "stall_report_rate 10r/m",
+        doc: "How many stalls are reported in the error log in a second or a minute, all at once if need \
+              be. Others are counted, and the next report says how many there were. The status API has \
+              all of them.",
+        handler: |scope, d| d.set(&mut scope.conf.stall_report_rate, limits::stall_report_rate),
     },
     Spec {
         name: "events",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clearway_base::units;
 use clearway_conf::{Directive, Error};
+use clearway_watchdog::Rate;
 
 /// What is found stuck is handed over after one to two times this (docs/performance.md has the
 /// measurement behind it).
@@ -47,13 +48,30 @@ pub(super) fn worker_priority(d: &Directive) -> Result<i32, Error> {
     Ok(sign * i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-pub(super) fn handover_after(d: &Directive) -> Result<Option<Duration>, Error> {
+/// A time, or `off`: `handover_after`, `stall_report_after`.
+pub(super) fn time_or_off(d: &Directive) -> Result<Option<Duration>, Error> {
     if d.value(0)? == "off" {
         return Ok(None);
     }
     let time = d.msec(0)?;
     if time.is_zero() {
-        return Err(d.error("invalid value \"0\" in \"handover_after\" directive, it is a time or \"off\""));
+        let name = String::from_utf8_lossy(&d.name);
+        return Err(d.error(format!("invalid value \"0\" in \"{name}\" directive, it is a time or \"off\"")));
     }
     Ok(Some(time))
+}
+
+/// `NUMBERr/s` or `NUMBERr/m`, as `limit_req_zone` has it.
+pub(super) fn stall_report_rate(d: &Directive) -> Result<Rate, Error> {
+    let text = d.value(0)?;
+    let (digits, per) = match &text[..] {
+        [digits @ .., b'r', b'/', b's'] => (digits, Duration::from_secs(1)),
+        [digits @ .., b'r', b'/', b'm'] => (digits, Duration::from_mins(1)),
+        digits => (digits, Duration::from_secs(1)),
+    };
+    let number = units::parse_number(digits).and_then(|number| u32::try_from(number).ok());
+    match number.filter(|&number| number > 0) {
+        Some(count) => Ok(Rate { count, per }),
+        None => Err(d.error(format!("invalid rate \"{}\"", String::from_utf8_lossy(&text)))),
+    }
 }

@@ -83,6 +83,8 @@ pub struct CoreConf {
     multi_accept: Option<bool>,
     handover_after: Option<Option<Duration>>,
     handover_carriers: Option<u64>,
+    stall_report_after: Option<Option<Duration>>,
+    stall_report_rate: Option<clearway_watchdog::Rate>,
     /// Given once, and without effect.
     formal: no_effect::Formal,
     /// The `events` block has been read.
@@ -134,6 +136,8 @@ impl CoreConf {
             multi_accept: None,
             handover_after: None,
             handover_carriers: None,
+            stall_report_after: None,
+            stall_report_rate: None,
             formal: no_effect::Formal::default(),
             events: None,
             http: None,
@@ -262,6 +266,15 @@ impl CoreConf {
     #[must_use]
     pub fn handover_carriers(&self) -> usize {
         usize::try_from(self.handover_carriers.unwrap_or(HANDOVER_CARRIERS_DEFAULT)).unwrap_or(0)
+    }
+
+    /// Which stalls are reported.
+    #[must_use]
+    pub fn stall_reports(&self) -> clearway_watchdog::Settings {
+        clearway_watchdog::Settings {
+            report_after: self.stall_report_after.unwrap_or(Some(clearway_watchdog::REPORT_AFTER_DEFAULT)),
+            report_rate: self.stall_report_rate.unwrap_or(clearway_watchdog::REPORT_RATE_DEFAULT),
+        }
     }
 
     /// What is said where a loop may have more connections than the process that asks may have descriptors,

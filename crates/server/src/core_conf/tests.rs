@@ -166,6 +166,28 @@ fn modules_that_cannot_be_loaded() {
 }
 
 #[test]
+fn stall_reports() {
+    use clearway_watchdog::{Rate, Settings};
+    let settings = |report_after, count, seconds| {
+        let per = Duration::from_secs(seconds);
+        Settings { report_after, report_rate: Rate { count, per } }
+    };
+    let ms = Duration::from_millis;
+    assert_eq!(read("").stall_reports(), settings(Some(ms(50)), 10, 60));
+    let text = "stall_report_after 1s; stall_report_rate 3r/s;";
+    assert_eq!(read(text).stall_reports(), settings(Some(ms(1000)), 3, 1));
+    let text = "stall_report_after off; stall_report_rate 5;";
+    assert_eq!(read(text).stall_reports(), settings(None, 5, 1));
+    for text in ["x", "0r/m", "r/m", "1r/h", "99999999999r/s"] {
+        let message = format!("invalid rate \"{text}\"");
+        assert_eq!(refused(&format!("stall_report_rate {text};")), message);
+    }
+    let message = "invalid value \"0\" in \"stall_report_after\" directive, it is a time or \"off\"";
+    assert_eq!(refused("stall_report_after 0;"), message);
+    assert_eq!(refused("stall_report_after x;"), "\"stall_report_after\" directive invalid value");
+}
+
+#[test]
 fn more_connections_than_descriptors() {
     let limit = process::descriptors_max().expect("tests run with a limit");
     let conf = |connections: u64, main: &str| {

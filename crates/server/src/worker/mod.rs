@@ -22,6 +22,7 @@ use clearway_os::clock;
 use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
+use clearway_watchdog::Watchdog;
 use crossbeam_queue::SegQueue;
 
 use crate::control::{HandedSocket, SocketKind};
@@ -105,6 +106,7 @@ pub(crate) struct Worker {
     runtime: Runtime,
     /// Since 1970.
     started_ms: u64,
+    watchdog: Watchdog,
     policies: &'static [AcceptPolicy],
     active: Vec<Active>,
     current: Option<Current>,
@@ -144,12 +146,14 @@ impl Worker {
             sink: Arc::clone(&log) as _,
         };
         let runtime = Runtime::start(&config)?;
+        let watchdog = Watchdog::start(runtime, core.stall_reports(), Arc::clone(&log) as _)?;
         let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
         let worker = Self {
             runtime,
             started_ms: clock::unix_ms(),
+            watchdog,
             policies,
             active: Vec::new(),
             current: None,
@@ -233,6 +237,7 @@ impl Worker {
         self.pools = pools;
         self.publish_metrics(number);
         self.shutdown_timeout = core.shutdown_timeout();
+        self.watchdog.configure(core.stall_reports());
         if let Some(before) = before {
             self.say(&before.identities, "gracefully shutting down");
             let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, number));

@@ -1,0 +1,210 @@
+//! What the error log says of requests that held their threads on purpose. Needs a build with the `testing`
+//! feature. The tests run one after the other, so that they measure the server and not each other.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::server::is_root;
+use clearway_testkit::{Binary, Product, Server, Setup, wait_until};
+
+/// One after the other. A test that failed does not keep the others from running.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// nginx knows none of these directives.
+fn is_clearway() -> bool {
+    Binary::under_test().product == Product::Clearway
+}
+
+/// A build that lends after every Nth poll hands over what nobody else would.
+fn is_chaotic() -> bool {
+    std::env::var_os("CLEARWAY_CHAOS_LEND").is_some()
+}
+
+fn setup(main: &str) -> Setup {
+    let config = format!(
+        "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\n\
+         error_log logs/error.log warn;\n{main}\n\
+         events {{ worker_connections 512; }}\n\
+         http {{ access_log off; server {{ listen 127.0.0.1:%%PORT%%; server_name a;\n\
+         location /cheap {{ return 200 cheap; }}\n\
+         location /slow {{ limit_rate 4k; alias %%PREFIX%%/site/; }}\n\
+         location /spin {{ testing_spin 400ms; }}\n\
+         location /sleep {{ testing_sleep 600ms; }}\n\
+         location ~ ^/regex/(a+)+$ {{ return 200 matched; }} }} }}\n"
+    );
+    Setup::new(Binary::under_test(), &config).file("site/f", "x".repeat(8 * 1024))
+}
+
+fn get(server: &Server, path: &str) -> Duration {
+    let begun = Instant::now();
+    let response = server.connect().ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_eq!(response.status, 200, "{path}");
+    begun.elapsed()
+}
+
+/// One report, in lines without what comes before the message.
+struct Report {
+    lines: Vec<String>,
+}
+
+impl Report {
+    /// That of the stall whose headline has the text, complete. `get` a stall that follows before.
+    fn of(server: &Server, text: &str) -> Self {
+        let log = server.wait_log("logs/error.log", text);
+        let headline = log.lines().find(|line| line.contains(text)).unwrap_or_default();
+        let number = headline.split_once("stall ").and_then(|(_, rest)| rest.split_once(':'));
+        let mark = format!("stall {}:", number.unwrap_or_else(|| panic!("{log}")).0);
+        // The times are behind the headline, and a function behind those.
+        let log = server.wait_lines("logs/error.log", &mark, 4);
+        let lines = log.lines().filter_map(|line| {
+            assert!(!line.contains(&mark) || line.contains("[warn]"), "{line}");
+            line.split_once(&mark).map(|(_, rest)| rest.to_owned())
+        });
+        Self { lines: lines.collect() }
+    }
+
+    fn headline(&self) -> &str {
+        &self.lines[0]
+    }
+
+    fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+
+    /// The number before the first of these words.
+    fn number_before(&self, words: &str) -> Duration {
+        let text = self.text();
+        let before = text.split_once(words).unwrap_or_else(|| panic!("{words}: {text}")).0;
+        let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        Duration::from_millis(digits.parse().unwrap_or_else(|_| panic!("{words}: {text}")))
+    }
+}
+
+/// How many stalls the log has, when that of the request that follows is there.
+fn count_until_last(server: &Server) -> usize {
+    get(server, "/spin/last");
+    let log = server.wait_log("logs/error.log", "GET /spin/last");
+    log.lines().filter(|line| line.contains("held its thread")).count() - 1
+}
+
+fn is_about(one: Duration, other: Duration) -> bool {
+    one.abs_diff(other) * 10 <= other
+}
+
+fn check_spinner(server: &Server) -> Report {
+    let took = get(server, "/spin");
+    let report = Report::of(server, "GET /spin");
+    let held = report.number_before(" ms, ");
+    assert!(held >= Duration::from_millis(360) && held <= took + Duration::from_millis(1), "{held:?}");
+    for text in [
+        "while in the content phase, location: \"/spin\" in clearway_modules::testing::",
+        ", client: 127.0.0.1, server: a, request: \"GET /spin HTTP/1.1\", host: \"a\"",
+    ] {
+        assert!(report.headline().contains(text), "{text}: {}", report.text());
+    }
+    assert!(report.text().contains("(crates/modules/src/testing.rs:"), "{}", report.text());
+    let calls = report.number_before(" ms in system calls");
+    assert!(calls * 10 <= held, "{}", report.text());
+    report
+}
+
+#[test]
+fn a_spinner() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    let server = setup("").start();
+    let report = check_spinner(&server);
+    assert!(!report.headline().contains("not handed over"), "{}", report.text());
+    assert_eq!(count_until_last(&server), 1, "{}", server.error_log());
+}
+
+#[test]
+fn a_spinner_as_nobody() {
+    let _alone = alone();
+    if !is_clearway() || !is_root() {
+        return;
+    }
+    check_spinner(&setup("").as_nobody().start());
+}
+
+#[test]
+fn a_spinner_whose_loop_is_not_handed_over() {
+    let _alone = alone();
+    if !is_clearway() || is_chaotic() {
+        return;
+    }
+    let report = check_spinner(&setup("handover_after off;").start());
+    assert!(report.headline().contains("not handed over"), "{}", report.text());
+}
+
+#[test]
+fn a_sleeper() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    let server = setup("").start();
+    get(&server, "/sleep");
+    let report = Report::of(&server, "GET /sleep");
+    assert!(report.headline().contains("location: \"/sleep\" in clearway_modules::testing::"));
+    let slept = report.number_before(" ms in clock_nanosleep");
+    assert!(is_about(slept, Duration::from_millis(600)), "{}", report.text());
+    let text = report.text();
+    assert!(text.contains("(crates/modules/src/testing.rs:"), "{text}");
+    assert_eq!(count_until_last(&server), 1, "{}", server.error_log());
+}
+
+#[test]
+fn a_regex_that_backtracks() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    // The expression is given up after some ten milliseconds, and looks are rare while nothing has blocked.
+    let server = setup("stall_report_after 4ms;").start();
+    let subject = format!("/regex/{}b", "a".repeat(64));
+    let is_reported = || {
+        assert_eq!(server.get(&subject).status, 500);
+        server.error_log().contains("while finding the location")
+    };
+    assert!(wait_until(PATIENCE, is_reported), "{}", server.error_log());
+    let report = Report::of(&server, "while finding the location");
+    assert!(report.text().contains("regex"), "{}", report.text());
+}
+
+#[test]
+fn a_long_request_that_lets_others_run() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    let server = setup("").start();
+    let took = get(&server, "/slow/f");
+    assert!(took > Duration::from_millis(500), "{took:?}");
+    assert_eq!(count_until_last(&server), 0, "{}", server.error_log());
+}
+
+#[test]
+fn reports_are_limited_and_can_be_off() {
+    let _alone = alone();
+    if !is_clearway() {
+        return;
+    }
+    let server = setup("stall_report_after off;").start();
+    get(&server, "/spin");
+    let server_with_rate = setup("stall_report_rate 2r/m;").start();
+    for _ in 0..4 {
+        get(&server_with_rate, "/spin");
+    }
+    server_with_rate.wait_lines("logs/error.log", "held its thread", 2);
+    let lines = |server: &Server| server.error_log().matches("held its thread").count();
+    assert_eq!((lines(&server), lines(&server_with_rate)), (0, 2));
+}
