@@ -64,6 +64,8 @@ pub(crate) enum Means {
     Any,
     /// Somebody wants to see them.
     Read,
+    /// A large file goes so to its end.
+    Sendfile,
 }
 
 enum Fetch {
@@ -160,6 +162,9 @@ impl FileSender {
     pub(crate) fn forget(&mut self) {
         debug_assert!(!self.is_waiting(), "a file is done when nobody reads it");
         (self.learned, self.warm_end) = (Learned::default(), 0);
+        if self.means == Means::Sendfile {
+            self.means = Means::Any;
+        }
     }
 
     /// Finds out how the loop can send the beginning of a part: of what is to be read, as much as has room
@@ -177,6 +182,7 @@ impl FileSender {
             return Ok(Way::Cold);
         }
         if self.uses_sendfile(part, sending) {
+            self.means = Means::Sendfile;
             let count = self.sendfile_bytes(part, sending);
             let is_warm = part.file().opened().is_warm(part.start(), count, &mut self.learned);
             return Ok(if is_warm { Way::Sendfile(count as usize) } else { Way::Cold });
@@ -207,10 +213,13 @@ impl FileSender {
     }
 
     fn uses_sendfile(&self, part: &FilePart, sending: &Sending) -> bool {
-        self.means == Means::Any
-            && *sending.sendfile
-            && part.len() > READ_MAX_BYTES
-            && !part.file().opened().is_remote()
+        match self.means {
+            Means::Read => false,
+            Means::Sendfile => true,
+            Means::Any => {
+                *sending.sendfile && part.len() > READ_MAX_BYTES && !part.file().opened().is_remote()
+            }
+        }
     }
 
     /// What a pool thread has warmed is sent before the next is asked for.

@@ -196,6 +196,10 @@ impl Several {
         if let Some(content_type) = &head.content_type {
             separator.extend_from_slice(b"Content-Type: ");
             separator.extend_from_slice(content_type);
+            if let Some(charset) = head.charset.take() {
+                separator.extend_from_slice(b"; charset=");
+                separator.extend_from_slice(&charset);
+            }
             separator.extend_from_slice(b"\r\n");
         }
         separator.extend_from_slice(b"Content-Range: ");

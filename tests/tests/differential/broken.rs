@@ -70,6 +70,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken.cases"),
         include_str!("broken_bodies.cases"),
         include_str!("broken_listen.cases"),
+        include_str!("broken_files.cases"),
         include_str!("broken_modules.cases"),
         include_str!("broken_access.cases"),
     ];

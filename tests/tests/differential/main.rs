@@ -7,6 +7,7 @@ mod access_log;
 mod autoindex;
 mod broken;
 mod charset;
+mod combinations;
 mod command_line;
 mod configuration;
 mod dav;
