@@ -27,5 +27,6 @@ mod returns;
 mod rewrite;
 mod server_name;
 mod static_files;
+mod stub_status;
 mod sub_filter;
 mod subrequests;

@@ -8,6 +8,7 @@ mod proxy_protocol;
 mod serve;
 mod signals;
 mod startup;
+mod status;
 mod timeouts;
 
 use clearway_testkit::{Binary, Setup};

@@ -232,10 +232,12 @@ impl Worker {
                 ended.bell.signal();
             })
         });
-        let result = self.listen_on(generation.as_ref(), sockets);
-        let before = self.current.replace(Current { identities, generation });
         self.pools = pools;
+        // Who asks for `status` first is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
+        let result = self.listen_on(generation.as_ref(), sockets);
+        self.publish_metrics(number);
+        let before = self.current.replace(Current { identities, generation });
         self.shutdown_timeout = core.shutdown_timeout();
         self.watchdog.configure(core.stall_reports());
         if let Some(before) = before {
