@@ -248,12 +248,16 @@ impl Conn {
         }
     }
 
-    /// Moves to another loop if there is one that has clearly less to do. Nothing may have been received of
-    /// the next request.
+    /// Moves to another loop if there is one that has clearly less to do, unless what made the loop lag may
+    /// have been its own request. Nothing may have been received of the next one.
     #[cold]
     fn moves(&mut self) -> bool {
         let here = self.home;
-        let Some(slot) = self.slot.find_better(|at| here.sibling(at).backlog()) else { return false };
+        if here.turn_ms() >= u64::from(MOVE_LAG_MS) {
+            return false;
+        }
+        let now_ms = here.now_ms();
+        let Some(slot) = self.slot.find_better(|at| here.sibling(at).backlog(now_ms)) else { return false };
         let there = here.sibling(slot.loop_index());
         if self.socket.move_to(there).is_err() {
             return false;

@@ -112,12 +112,12 @@ impl Source for LoopSource {
     }
 
     fn backlog(&self, at: usize) -> u32 {
-        self.own().home().sibling(at).backlog()
+        self.own().home().sibling(at).backlog(self.now_ms())
     }
 
     fn let_others_first(&self) -> bool {
         // A busy loop is passed over by the kernel anyway.
-        let is_idle = || self.own().home().backlog() == 0;
+        let is_idle = || self.own().home().backlog(self.now_ms()) == 0;
         self.turns == Turns::No || !is_idle() || self.own().let_others_first().is_ok()
     }
 

@@ -81,22 +81,18 @@ fn listen() -> (OwnedFd, SocketAddr) {
 #[test]
 fn what_is_in_the_queue_is_served() {
     let path = std::env::temp_dir().join(format!("clearway-net-queue-{}.sock", std::process::id()));
-    for removed in [false, true] {
+    for end in [AcceptStop::stop, AcceptStop::remove, AcceptStop::leave] {
         let (tcp, address) = listen();
         let unix = UnixListener::bind(&path).unwrap();
         unix.set_nonblocking(true).unwrap();
         let tcp_clients: Vec<_> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();
         let unix_clients: Vec<_> = (0..60).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let stop = AcceptStop::new();
-        if removed {
-            stop.remove()
-        } else {
-            stop.stop()
-        }
+        end(&stop);
         serve(tcp, &stop);
         serve(unix.into(), &stop);
-        assert!(tcp_clients.into_iter().all(is_answered), "removed: {removed}");
-        assert!(unix_clients.into_iter().all(is_answered), "removed: {removed}");
+        assert!(tcp_clients.into_iter().all(is_answered));
+        assert!(unix_clients.into_iter().all(is_answered));
         wait_over(&stop);
         assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(UnixStream::connect(&path).unwrap_err().kind(), ErrorKind::ConnectionRefused);

@@ -1,16 +1,22 @@
 //! Which tasks are polled away from their loop from the start, and which of them when: suspects that sleep
-//! as soon as there is a carrier, those that burn CPU one after the other (turns.rs). Carriers only.
+//! as soon as there is a carrier, those that burn CPU one after the other (turns.rs). Carriers, and the
+//! watchdog where it says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
-use clearway_os::thread;
+use clearway_os::clock;
+use clearway_os::thread::{self, StateFile};
 
 use crate::metrics;
 use crate::shared::{Carrier, Lent, Shared};
 use crate::suspects::{Manner, Tag};
 use crate::task::{self, Header};
 use crate::turns::Place;
+
+/// How long a turn lasts at most, in nanoseconds. Who burns CPU for longer goes on beside who is next, so
+/// that a few that never end do not keep all others from their turns.
+const TURN_MAX_NS: u64 = 50_000_000;
 
 /// How a task may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,45 +29,31 @@ pub(crate) enum Admission {
     Stands,
 }
 
-/// The turn of a carrier that polls a burner; written by the carrier only.
+/// The turn of a carrier that polls a burner. The carrier takes it; it or the watchdog ends it.
 pub(crate) struct HeldTurn {
     is_held: AtomicBool,
-    cpu_ns: AtomicU64,
-    sleeps: AtomicU64,
-}
-
-/// A carrier's clocks when its turn began.
-pub(crate) struct Before {
-    cpu_ns: u64,
-    sleeps: u64,
+    /// The carrier's CPU clock when it was last seen asleep; the watchdog only. 0: it was not.
+    asleep_at_ns: AtomicU64,
 }
 
 impl HeldTurn {
     pub(crate) fn new() -> Self {
-        Self { is_held: AtomicBool::new(false), cpu_ns: AtomicU64::new(0), sleeps: AtomicU64::new(0) }
+        Self { is_held: AtomicBool::new(false), asleep_at_ns: AtomicU64::new(0) }
     }
 
-    fn begin(&self, tid: u32) {
-        self.cpu_ns.store(thread::cpu_ns(tid).unwrap_or(0), Ordering::Relaxed);
-        self.sleeps.store(thread::sleeps(), Ordering::Relaxed);
-        self.is_held.store(true, Ordering::Relaxed);
+    /// Ends it, if it is held. To be followed by [`Shared::pass_turn`].
+    #[must_use]
+    pub(crate) fn end(&self) -> bool {
+        self.is_held.swap(false, Ordering::AcqRel)
     }
 
-    /// The carrier holds it no more, if it did. To be followed by [`Shared::pass_turn`].
-    pub(crate) fn end(&self) -> Option<Before> {
-        self.is_held.swap(false, Ordering::Relaxed).then(|| Before {
-            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
-            sleeps: self.sleeps.load(Ordering::Relaxed),
-        })
-    }
-}
-
-impl Before {
-    /// Whether the calling thread, with the id `tid`, has slept for most of `wall_ns` since. One that only
-    /// waited for a processor has not.
-    pub(crate) fn has_slept(&self, tid: u32, wall_ns: u64) -> bool {
-        let cpu_ns = thread::cpu_ns(tid).unwrap_or(0).saturating_sub(self.cpu_ns);
-        thread::sleeps() > self.sleeps && cpu_ns.saturating_mul(2) < wall_ns
+    /// Whether thread `tid`, which holds it, sleeps and slept when it was asked last, and has not run in
+    /// between.
+    fn is_slept_over(&self, tid: u32) -> bool {
+        let cpu_ns = thread::cpu_ns(tid).unwrap_or(0).max(1);
+        let is_runnable = StateFile::open(tid).is_ok_and(|file| file.letter() == Some(b'R'));
+        let asleep_at_ns = if is_runnable { 0 } else { cpu_ns };
+        self.asleep_at_ns.swap(asleep_at_ns, Ordering::Relaxed) == cpu_ns && !is_runnable
     }
 }
 
@@ -123,7 +115,25 @@ impl Shared {
     pub(crate) fn hold_turn(&self, carrier: &Carrier, lent: Lent) {
         match lent {
             Lent::NoSpare => self.pass_turn(),
-            Lent::Done | Lent::MovedOn => carrier.turn.begin(carrier.tid.load(Ordering::Relaxed)),
+            Lent::Done | Lent::MovedOn => carrier.turn.is_held.store(true, Ordering::Release),
+        }
+    }
+
+    /// Passes on the turns of carriers that sleep instead of burning CPU: what they do counts as sleeping
+    /// for a while, and needs no turn. So too those that have lasted too long. The watchdog, while carriers
+    /// are away from their loops.
+    pub(crate) fn pass_overdue_turns(&self, started: usize) {
+        for carrier in self.carriers[..started].iter().filter(|c| c.turn.is_held.load(Ordering::Acquire)) {
+            let since_ns = carrier.detached_ns.load(Ordering::Relaxed);
+            if since_ns != 0 && clock::monotonic_ns().saturating_sub(since_ns) > TURN_MAX_NS {
+                if carrier.turn.end() {
+                    self.pass_turn();
+                }
+            } else if carrier.turn.is_slept_over(carrier.tid.load(Ordering::Relaxed)) && carrier.turn.end() {
+                let tag = Tag(carrier.tag.load(Ordering::Relaxed));
+                self.suspects.blame(tag, Manner::Sleeps, clock::monotonic_ms());
+                self.pass_turn();
+            }
         }
     }
 }

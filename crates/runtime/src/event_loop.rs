@@ -217,9 +217,20 @@ impl Loop {
     }
 
     /// See `LoopRef::backlog`.
-    pub(crate) fn backlog(&self) -> u32 {
+    pub(crate) fn backlog(&self, now_ms: u64) -> u32 {
+        let turn_ms = match self.remote.word.load().phase() {
+            Phase::Wait => 0,
+            // Turns and who asks may stand on either side of a tick.
+            _ => now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed) + 1),
+        };
+        let lag_ms = self.lag_ms().max(u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS));
         let ready = u32::try_from(self.ready.len()).unwrap_or(0);
-        ready.saturating_add(self.lag_ms().saturating_mul(BACKLOG_PER_MS))
+        ready.saturating_add(lag_ms.saturating_mul(BACKLOG_PER_MS))
+    }
+
+    /// See `LoopRef::turn_ms`.
+    pub(crate) fn turn_ms(&self) -> u64 {
+        clock::monotonic_ms().saturating_sub(self.now_ms.load(Ordering::Relaxed))
     }
 
     /// Notes how long a turn has taken. What was long once is soon forgotten.

@@ -178,10 +178,19 @@ impl LoopRef {
     }
 
     /// How much the loop has to do before it gets to what comes now: tasks that are ready, and
-    /// [`BACKLOG_PER_MS`] for each millisecond of its lag. A guess, made from any thread.
+    /// [`BACKLOG_PER_MS`] for each millisecond of its lag, or of its present turn where that is longer. A
+    /// guess, made from any thread, for which it is `now_ms`.
+    ///
+    /// [`BACKLOG_PER_MS`]: crate::BACKLOG_PER_MS
     #[must_use]
-    pub fn backlog(self) -> u32 {
-        self.0.backlog()
+    pub fn backlog(self, now_ms: u64) -> u32 {
+        self.0.backlog(now_ms)
+    }
+
+    /// How long the present turn of the loop has taken so far, in milliseconds. Reads the clock.
+    #[must_use]
+    pub fn turn_ms(self) -> u64 {
+        self.0.turn_ms()
     }
 
     /// Another loop of its runtime.

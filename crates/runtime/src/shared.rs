@@ -62,7 +62,7 @@ pub(crate) struct Carrier {
     /// What an observer is shown of it.
     pub(crate) away: Away,
     /// When it gave its loop away itself, and for which tag; the carrier only. 0: it did not.
-    detached_ns: AtomicU64,
+    pub(crate) detached_ns: AtomicU64,
     detached_tag: AtomicU32,
     /// The turn that it holds (detach.rs).
     pub(crate) turn: HeldTurn,
@@ -359,17 +359,15 @@ impl Shared {
         carrier.away.come_back();
         self.detached.fetch_sub(1, Ordering::Relaxed);
         let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
-        let slept = carrier.turn.end().is_some_and(|before| {
+        if carrier.turn.end() {
             self.pass_turn();
-            before.has_slept(tid, clock::monotonic_ns().saturating_sub(since))
-        });
+        }
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };
         let now = clock::monotonic_ns();
         let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
         if u128::from(now - since) <= limit.as_nanos() {
             self.suspects.absolve(tag);
         } else if let Some(manner) = self.suspects.check(tag, now / 1_000_000) {
-            let manner = if slept { Manner::Sleeps } else { manner };
             self.suspects.blame(tag, manner, now / 1_000_000);
         }
     }

@@ -45,11 +45,15 @@ pub(crate) enum Manner {
 /// The table.
 pub(crate) struct Suspects {
     entries: Box<[AtomicU64]>,
+    /// Until when a tag counts as one that sleeps, whatever it does: a file of a location may be in memory
+    /// and the next one on a slow disk.
+    slept_ms: Box<[AtomicU64]>,
 }
 
 impl Suspects {
     pub(crate) fn new() -> Self {
-        Self { entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
+        let zeros = || (0..ENTRIES).map(|_| AtomicU64::new(0)).collect();
+        Self { entries: zeros(), slept_ms: zeros() }
     }
 
     fn entry(&self, tag: Tag) -> &AtomicU64 {
@@ -65,7 +69,10 @@ impl Suspects {
         if value == 0 || now_ms > value >> TIME_SHIFT {
             return None;
         }
-        Some(if value & BURNS != 0 { Manner::Burns } else { Manner::Sleeps })
+        if value & BURNS == 0 || self.slept_ms[tag.0 as usize % ENTRIES].load(Ordering::Relaxed) > now_ms {
+            return Some(Manner::Sleeps);
+        }
+        Some(Manner::Burns)
     }
 
     /// `tag` blocked.
@@ -73,6 +80,9 @@ impl Suspects {
         if tag != Tag::NONE {
             let burns = if manner == Manner::Burns { BURNS } else { 0 };
             let value = (now_ms + MEMORY_MS) << TIME_SHIFT | burns | TRUST_AFTER;
+            if manner == Manner::Sleeps {
+                self.slept_ms[tag.0 as usize % ENTRIES].store(now_ms + MEMORY_MS, Ordering::Relaxed);
+            }
             self.entry(tag).store(value, Ordering::Relaxed);
         }
     }
@@ -104,6 +114,10 @@ mod tests {
         }
         suspects.absolve(tag);
         assert_eq!(suspects.check(tag, 100), None);
+        suspects.blame(tag, Manner::Sleeps, 100);
+        suspects.blame(tag, Manner::Burns, 200);
+        assert_eq!(suspects.check(tag, 200), Some(Manner::Sleeps), "it does both");
+        assert_eq!(suspects.check(tag, 100 + MEMORY_MS), Some(Manner::Burns));
         suspects.blame(Tag::NONE, Manner::Sleeps, 100);
         assert_eq!(suspects.check(Tag::NONE, 100), None);
     }

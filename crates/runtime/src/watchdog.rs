@@ -78,6 +78,9 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
             }),
         );
         let detached = shared.detached.load(Ordering::Relaxed) > 0;
+        if detached {
+            shared.pass_overdue_turns(shared.started.load(Ordering::Acquire) as usize);
+        }
         demote_burners(shared, period);
         if pace.after(periods, busy || detached, detached || metrics::HANDOVERS.value() != handovers) {
             sleep(shared, barrier);

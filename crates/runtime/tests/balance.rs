@@ -67,8 +67,8 @@ fn a_loop_that_has_nothing_to_do_helps_a_crowded_one() {
     let before = clearway_runtime::metrics::STEALS.value();
     let free: Spawn = |home, task| home.spawn(Tag::NONE, task);
     wait_until("both loops poll tasks of the first", || threads_of(runtime, free).len() > 1);
-    assert!(clearway_runtime::metrics::STEALS.value() > before);
     if !CHAOS {
+        assert!(clearway_runtime::metrics::STEALS.value() > before);
         let bound: Spawn = |home, task| home.spawn_bound(Tag::NONE, task);
         assert_eq!(threads_of(runtime, bound).len(), 1, "bound tasks stay");
     }

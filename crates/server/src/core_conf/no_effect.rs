@@ -21,7 +21,8 @@ pub struct NoEffect {
 pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect {
         directive: "accept_mutex",
-        reason: "the kernel wakes one loop for one connection (`EPOLLEXCLUSIVE`)",
+        reason: "loops take turns anyway: the kernel wakes one of them for one connection, and who was woken \
+                 goes to the end",
     },
     NoEffect { directive: "accept_mutex_delay", reason: "loops never wait for a turn to accept" },
     NoEffect {
