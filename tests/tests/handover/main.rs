@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+mod moving;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -11,6 +11,7 @@ mod messages;
 
 mod proofs;
 mod reloads;
+mod sharding;
 mod startup;
 
 use clearway_testkit::{Binary, Setup};

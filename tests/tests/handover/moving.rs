@@ -1,0 +1,38 @@
+//! Without hand-over a loop can be held for long: connections that it keeps waiting move to another one.
+
+use std::collections::HashSet;
+use std::thread;
+
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::{Binary, Setup, wait_until};
+
+use super::{alone, ask, is_clearway, while_held};
+
+const CONFIG: &str = "daemon off;\nmaster_process off;\nworker_processes 2;\npid nginx.pid;\n\
+    error_log logs/error.log;\nhandover_after off;\nevents { worker_connections 512; }\n\
+    http { access_log off; server { listen 127.0.0.1:%%PORT%%;\n\
+    location /who { return 200 $pid; }\n\
+    location /sleep { testing_sleep 100ms; } } }\n";
+
+#[test]
+fn connections_leave_a_loop_that_lags() {
+    let _alone = alone();
+    if !is_clearway() || option_env!("CLEARWAY_CHAOS_LEND").is_some() {
+        // No loop lags where polls are lent on purpose.
+        return;
+    }
+    let server = Setup::new(Binary::under_test(), CONFIG).start();
+    let mut connections: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let mut homes = || -> HashSet<String> {
+        connections.iter_mut().map(|connection| connection.ask(&ask("/who")).text()).collect()
+    };
+    assert_eq!(homes().len(), 2, "each loop has some");
+    while_held(&server.address(), "/sleep", 1, || {
+        assert!(wait_until(PATIENCE, || homes().len() == 1), "they move: {}", server.described());
+    });
+    // Where they are now they are answered, and stay.
+    for _ in 0..3 {
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(homes().len(), 1);
+    }
+}
