@@ -20,6 +20,8 @@ use crate::wire::SendFailure;
 
 /// What a loop reads, and what filters are given at once, bytes.
 const STEP_BYTES: u64 = 64 * 1024;
+/// What filters are given before others of the loop have their turn, however fast the client is, bytes.
+const TURN_BYTES: u64 = 128 * 1024;
 
 impl<'c> Output<'_, 'c> {
     /// Sends a part of a file as the rest of the body, through filters that look at bytes (where none does,
@@ -30,6 +32,7 @@ impl<'c> Output<'_, 'c> {
     /// closes.
     pub async fn send_bytes(&mut self, request: &Request<'c>, mut part: FilePart) -> Result<(), Unsent> {
         let mut files = FileSender::new(request.file_pool(), Means::Read);
+        let mut turn_bytes = 0;
         while !part.is_empty() {
             let sending = &request.location().core.sending;
             let data = match files.read(&part, sending, self.conn.home).await {
@@ -45,9 +48,14 @@ impl<'c> Output<'_, 'c> {
                 let piece = rest.split_to(rest.len().min(STEP_BYTES as usize));
                 let is_last = part.is_empty() && rest.is_empty();
                 let mark = if is_last { Mark::Last } else { Mark::More };
+                turn_bytes += piece.len() as u64;
                 let _ = self.write(request, Chunk::Shared(piece), mark);
                 if !is_last {
                     self.ready(request).await?;
+                }
+                if turn_bytes >= TURN_BYTES {
+                    turn_bytes = 0;
+                    clearway_runtime::yield_now().await;
                 }
             }
         }

@@ -94,7 +94,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     }
     let lookups = candidates.lookups(&view);
     match candidates.look(|lookup, path| lookup.stat(path), &lookups) {
-        Attempt::Done(outcome) => candidates.act(request, outcome),
+        Attempt::Done(outcome) => candidates.act(exchange.request, &lookups, outcome),
         Attempt::Cold => Step::Wait(Box::pin(search(exchange, candidates, lookups))),
     }
 }
@@ -125,7 +125,7 @@ type Lookups = Vec<Names>;
 
 /// What looking for the candidates came to.
 enum Outcome {
-    Found(usize),
+    Found(usize, Stat),
     None,
     /// The candidate with this number could not be looked at.
     Failed(usize, Failed),
@@ -138,11 +138,13 @@ enum Outcome {
 async fn search(exchange: Exchange<'_, '_>, candidates: Candidates, lookups: Lookups) -> Step<'static> {
     let job = move |blocking: &_| {
         let look = |lookup: &Names, path: &[u8]| Attempt::Done(lookup.stat_blocking(blocking, path));
-        (candidates.look(look, &lookups), candidates)
+        (candidates.look(look, &lookups), candidates, lookups)
     };
     match on_pool(exchange.request, job).await {
-        Ok((Attempt::Done(outcome), candidates)) => candidates.act(exchange.request, outcome),
-        Ok((Attempt::Cold, _)) => unreachable!("a pool thread waits"),
+        Ok((Attempt::Done(outcome), candidates, lookups)) => {
+            candidates.act(exchange.request, &lookups, outcome)
+        }
+        Ok((Attempt::Cold, ..)) => unreachable!("a pool thread waits"),
         Err(status) => Step::status(status),
     }
 }
@@ -184,7 +186,7 @@ impl Candidates {
         let mut directory_seen = false;
         for at in 0..self.names.len() {
             let failed = match done!(stat(&lookups[at], &self.file(at))) {
-                Ok(_) => return Attempt::Done(Outcome::Found(at)),
+                Ok(stat) => return Attempt::Done(Outcome::Found(at, stat)),
                 Err(failed) => failed,
             };
             if is_any(&failed.error, DIRECT_ANSWERS) {
@@ -203,10 +205,11 @@ impl Candidates {
         Attempt::Done(Outcome::None)
     }
 
-    fn act(self, request: &Request<'_>, outcome: Outcome) -> Step<'static> {
+    fn act(self, request: &mut Request<'_>, lookups: &Lookups, outcome: Outcome) -> Step<'static> {
         match outcome {
             Outcome::None => self.finish(request),
-            Outcome::Found(at) => {
+            Outcome::Found(at, stat) => {
+                lookups[at].tell(request, self.file(at), stat);
                 let path = [request.path(), &self.names[at]].concat();
                 redirect(request, path)
             }

@@ -10,12 +10,21 @@ use clearway_offload::file::Kind;
 use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
 
-use crate::files::{Failure, log_failure};
+use crate::copies::COPY_MAX_BYTES;
+use crate::files::{Failure, copies_limit, log_failure};
 use crate::lookup::{Failed, Lookup};
 use crate::open_file_cache::{CacheUse, Held, Known};
 
 /// From this size on the kernel is told of `read_ahead`, bytes.
 const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;
+
+/// What a request found behind a name on its way to what answers it.
+struct Seen {
+    path: Vec<u8>,
+    stat: Stat,
+    /// On the monotonic clock.
+    at_ms: u64,
+}
 
 /// How a location finds out what is behind one name.
 #[derive(Clone)]
@@ -68,6 +77,20 @@ impl Names {
     /// Whether nothing but the name and the file system decides what is found.
     pub(crate) fn are_plain(&self) -> bool {
         self.cache.is_none() && self.lookup.follows_links()
+    }
+
+    /// Tells who answers the request what was just found behind a name, so that it need not ask again.
+    pub(crate) fn tell(&self, request: &mut Request<'_>, path: Vec<u8>, stat: Stat) {
+        if self.are_plain() && stat.size <= COPY_MAX_BYTES && copies_limit(request) > 0 {
+            let at_ms = request.now_ms();
+            request.set_lasting_context(Seen { path, stat, at_ms });
+        }
+    }
+
+    /// What the request was told that is behind a name, if that was just now.
+    pub(crate) fn told(&self, request: &Request<'_>, path: &[u8]) -> Option<Stat> {
+        let seen = request.context::<Seen>()?;
+        (self.are_plain() && seen.at_ms == request.now_ms() && seen.path == path).then_some(seen.stat)
     }
 
     /// What is behind a name, unless finding out may wait.

@@ -69,7 +69,11 @@ pub(crate) fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Op
         return None;
     }
     let copy = COPIES.find(path, now(request))?;
-    match names.stat(path) {
+    let found = match names.told(request, path) {
+        Some(stat) => Attempt::Done(Ok(stat)),
+        None => names.stat(path),
+    };
+    match found {
         Attempt::Cold => None,
         Attempt::Done(Ok(stat)) if copy.is_of(&stat) => Some(copy).filter(|_| !is_direct(request, stat.size)),
         Attempt::Done(_) => {

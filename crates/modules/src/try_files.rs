@@ -160,7 +160,7 @@ struct Candidate {
 
 /// The candidate that is there, and what could not be looked at before it.
 struct Looked {
-    found: Option<usize>,
+    found: Option<(usize, Stat)>,
     failures: Vec<(usize, Failed)>,
 }
 
@@ -181,8 +181,11 @@ fn act(request: &mut Request<'_>, candidates: &[Candidate], looked: Looked, last
         let failure = Failure { call, path: &candidates[*at].path, error };
         log_failure(request, LogLevel::Crit, failure);
     }
-    let Some(found) = looked.found else { return Step::Respond(last) };
-    let Candidate { name, wanted, .. } = &candidates[found];
+    let Some((found, stat)) = looked.found else { return Step::Respond(last) };
+    let Candidate { name, path, lookup, wanted } = &candidates[found];
+    if *wanted == Wanted::File {
+        lookup.tell(request, path.clone(), stat);
+    }
     match request.location().core.root.kind {
         RootKind::Root => request.set_path(name.clone()),
         RootKind::Alias(len) => request.set_path([prefix(request, len), name].concat()),
@@ -203,7 +206,7 @@ fn look(
             Attempt::Done(Ok(stat)) => {
                 let is_directory = Kind::of_mode(stat.mode) == Kind::Directory;
                 if is_directory == (candidate.wanted == Wanted::Directory) {
-                    looked.found = Some(at);
+                    looked.found = Some((at, stat));
                     break;
                 }
             }

@@ -16,7 +16,8 @@ const SITE: &str = "
         location /max/ { alias %%PREFIX%%/site/; expires max; etag off; if_modified_since before; }
         location /kept/ { alias %%PREFIX%%/site/; open_file_cache max=50; open_file_cache_errors on;
             open_file_cache_min_uses 2; add_header X-Kept yes; expires epoch; }
-        location /page/ { alias %%PREFIX%%/site/; error_page 404 /pages/404.html; error_page 403 =200 /x.txt; }
+        location /page/ { alias %%PREFIX%%/site/; error_page 404 /pages/404.html;
+            error_page 403 =200 /x.txt; }
         location /code/ { alias %%PREFIX%%/site/; error_page 404 =410 /pages/404.html; }
         location /away/ { alias %%PREFIX%%/site/; error_page 404 http://localhost/elsewhere; }
         location /named/ { alias %%PREFIX%%/site/; error_page 404 = @else; }

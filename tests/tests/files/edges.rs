@@ -38,7 +38,11 @@ fn start(binary: Binary, prepare: fn(&Path)) -> Server {
 fn said(server: &Server, requests: usize) -> Vec<String> {
     server.get("/the-last-one");
     let log = server.wait_log("logs/error.log", "/the-last-one\" failed");
-    let lines = log.lines().filter(|line| line.contains("request: ") && !line.contains("the-last-one"));
+    // A slow machine holds loops; that is told, and no matter here.
+    let is_meant = |line: &&str| {
+        line.contains("request: ") && !line.contains("the-last-one") && !line.contains(" stall ")
+    };
+    let lines = log.lines().filter(is_meant);
     let lines: Vec<String> = lines.map(|line| neutral(&server.with_keys(line))).collect();
     assert!(lines.len() <= 2 * requests, "{lines:#?}");
     lines

@@ -165,12 +165,13 @@ impl Asker {
 
 fn start(binary: &Binary, dir: &Path) -> Server {
     let user = if is_root() { "user nobody nogroup;" } else { "" };
+    let dir = dir.display();
     let config = format!(
         "daemon off;\n{user}\nworker_processes 2;\npid nginx.pid;\nerror_log logs/error.log crit;\n\
          events {{ worker_connections 256; }}\n\
          http {{\n%%TEMP%%\naccess_log off; sendfile on; keepalive_requests 1000000000;\n\
-         server {{ listen 127.0.0.1:%%PORT%%; root {}; }} }}\n",
-        dir.display()
+         server {{ listen 127.0.0.1:%%PORT%%; root {dir};\n\
+         location /tried/ {{ alias {dir}/; try_files $uri =404; }} }} }}\n"
     );
     Setup::new(binary.clone(), &config).ready_at("127.0.0.1:%%PORT%%").start()
 }
@@ -180,11 +181,12 @@ fn request(target: &str) -> String {
 }
 
 impl Change {
-    /// What is asked for.
+    /// What is asked for, every other time in a way that looks at the name before.
     fn target(self, round: usize) -> String {
+        let way = if round.is_multiple_of(2) { "" } else { "/tried" };
         match self {
-            Self::SwapDirectory => format!("/{self:?}{round}/file"),
-            _ => format!("/{self:?}{round}"),
+            Self::SwapDirectory => format!("{way}/{self:?}{round}/file"),
+            _ => format!("{way}/{self:?}{round}"),
         }
     }
 
