@@ -96,6 +96,16 @@ fn put_pair(out: &mut [u8], at: usize, value: u32) {
     out[at..at + 2].copy_from_slice(&PAIRS[value as usize % 100]);
 }
 
+/// When a cookie expires, as nginx writes it: `Sun, 06-Nov-94 08:49:37 GMT`, after 2037 with the whole year.
+#[must_use]
+pub fn cookie_date(unix_seconds: i64) -> String {
+    let (civil, date) = (Civil::at(unix_seconds), http_date(unix_seconds));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let year = if civil.year > 2037 { civil.year } else { civil.year % 100 };
+    let (day, month, rest) = (text(&date[..7]), text(&date[8..11]), text(&date[16..]));
+    format!("{day}-{month}-{year:02}{rest}")
+}
+
 /// The IMF-fixdate (RFC 9110 section 5.6.7) of a time in seconds since the epoch, such as
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 #[must_use]
@@ -302,6 +312,14 @@ mod tests {
 
     fn text(bytes: &[u8]) -> &str {
         std::str::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn dates_of_cookies() {
+        assert_eq!(cookie_date(784_111_777), "Sun, 06-Nov-94 08:49:37 GMT");
+        assert_eq!(cookie_date(2_145_916_555), "Thu, 31-Dec-37 23:55:55 GMT");
+        assert_eq!(cookie_date(2_145_916_800), "Fri, 01-Jan-2038 00:00:00 GMT");
+        assert_eq!(cookie_date(1_000_000_000), "Sun, 09-Sep-01 01:46:40 GMT");
     }
 
     #[test]

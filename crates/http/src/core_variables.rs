@@ -9,6 +9,7 @@ use clearway_base::log::Level;
 use clearway_h1::{Header, Known, name_hash};
 use clearway_net::PeerAddr;
 
+use crate::listen::LocalAddress;
 use crate::paths;
 use crate::request::{Arrival, LimitRate, Lossy, Request};
 use crate::response::{Ranges, Text, absolute, put_decimal, with_charset};
@@ -311,12 +312,31 @@ impl Request<'_> {
     }
 }
 
-/// The first cookie of a name that has a `=`.
 fn cookie(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
-    let request = view.request;
-    let cookies = request.parts.head.find_named(request.received(), b"cookie", name_hash(b"cookie"));
-    let mut values = cookies.map(|line| request.bytes(line.value));
-    Presence::put(values.find_map(|value| find_cookie(value, name)), out)
+    Presence::put(view.request.cookie(name).map(|cookie| cookie.value), out)
+}
+
+/// A cookie of a request.
+#[derive(Clone, Copy)]
+pub struct Cookie<'a> {
+    /// Its value.
+    pub value: &'a [u8],
+    /// The `Cookie` that it stands in.
+    pub line: &'a [u8],
+}
+
+impl Request<'_> {
+    /// The first cookie of a name, in any case, that has a `=`.
+    pub fn cookie(&self, name: &[u8]) -> Option<Cookie<'_>> {
+        let lines = self.parts.head.find_named(self.received(), b"cookie", name_hash(b"cookie"));
+        let mut lines = lines.map(|line| self.bytes(line.value));
+        lines.find_map(|line| find_cookie(line, name).map(|value| Cookie { value, line }))
+    }
+
+    /// The address that the client has connected to.
+    pub fn local_address(&self) -> LocalAddress<'_> {
+        self.conn.local_address()
+    }
 }
 
 fn find_cookie<'a>(cookies: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {

@@ -181,6 +181,13 @@ impl Drafts {
         objects.map(|(object, _)| object.downcast_mut().expect("of the key's type"))
     }
 
+    /// The module's object at a place that is complete.
+    pub(crate) fn of<T: Conf>(&self, confs: &DraftConfs, key: &ConfKey<T>) -> &T {
+        let at = self.column_of(key);
+        let id = confs.0[at].expect("the place is complete");
+        self.columns[at].objects[id as usize].downcast_ref().expect("of the key's type")
+    }
+
     fn column_of<T: Conf>(&self, key: &ConfKey<T>) -> usize {
         let place = key.index();
         let found = self.columns.binary_search_by_key(&place, |column| column.slot.place());

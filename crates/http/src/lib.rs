@@ -64,7 +64,7 @@ pub use body_store::{Store, StoredBody};
 pub use chunk::{Chunk, Mark, Pushed};
 pub use connection::serve;
 pub use core_directives::{msec, set};
-pub use core_variables::{Credentials, NGINX_VERSION};
+pub use core_variables::{Cookie, Credentials, NGINX_VERSION};
 pub use file_part::{FileAccess, FilePart, OpenFile};
 pub use file_sender::FileFailure;
 pub use generation::{Generation, GenerationParts, Listener};

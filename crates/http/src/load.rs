@@ -264,6 +264,31 @@ impl Load {
         self.drafts.locations.all_but(&self.locations[0].confs, key)
     }
 
+    /// Shows a module's settings for every server and location, with the names of its server as they are
+    /// written (one that is empty, if there are none); for `Module::finish`.
+    ///
+    /// # Errors
+    /// What `visit` says first.
+    pub fn visit_with_names<T: Conf>(
+        &self,
+        key: &ConfKey<T>,
+        mut visit: impl FnMut(&T, &[Bytes]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let bases: HashMap<usize, usize> =
+            self.servers.iter().enumerate().skip(1).map(|(server, draft)| (draft.base, server)).collect();
+        let (mut server_of, no_name) = (vec![0], [Bytes::new()]);
+        for (index, draft) in self.locations.iter().enumerate().skip(1) {
+            let server = bases.get(&index).copied().unwrap_or_else(|| server_of[draft.parent]);
+            server_of.push(server);
+            let names = &self.servers[server].names;
+            visit(
+                self.drafts.locations.of(&draft.confs, key),
+                if names.is_empty() { &no_name } else { names },
+            )?;
+        }
+        Ok(())
+    }
+
     /// How the location being read is written.
     pub fn location_form(&self) -> LocationForm {
         self.locations[self.location].form

@@ -8,6 +8,7 @@ use clearway_modules::{
     realpath, static_files, try_files,
 };
 use clearway_modules::{addition, auth_request, mirror};
+use clearway_modules::{browser, referer, secure_link, userid};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
 use clearway_modules::{gunzip, gzip_static, status, stub_status, sub_filter};
@@ -28,6 +29,10 @@ pub(crate) const MODULES: &[&Module] = &[
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
     &headers::HEADERS,
+    &userid::USERID,
+    &referer::REFERER,
+    &secure_link::SECURE_LINK,
+    &browser::BROWSER,
     // Before all filters that look at the bytes of a body.
     &gunzip::GUNZIP,
     &addition::ADDITION,

@@ -30,3 +30,4 @@ mod static_files;
 mod stub_status;
 mod sub_filter;
 mod subrequests;
+mod visitors;

@@ -8,6 +8,8 @@ use clearway_base::base64::{self, Alphabet};
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
+use crate::secret::is_equal;
+
 const APR1: &[u8] = b"$apr1$";
 const APR1_SALT_MAX_BYTES: usize = 8;
 const APR1_ROUNDS: usize = 1000;
@@ -40,12 +42,6 @@ pub(super) fn is_right(password: &[u8], stored: &[u8]) -> io::Result<bool> {
 
 fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
-}
-
-/// Takes the same time wherever two texts of a length differ.
-fn is_equal(one: &[u8], two: &[u8]) -> bool {
-    let differing = one.iter().zip(two).fold(0, |bits, (a, b)| std::hint::black_box(bits | a ^ b));
-    one.len() == two.len() && differing == 0
 }
 
 /// MD5 crypt as Apache has it. `salt` is what stands behind the name of the scheme.

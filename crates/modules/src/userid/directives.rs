@@ -1,0 +1,171 @@
+//! The directives of the `userid` family. Boot only.
+
+use bytes::Bytes;
+use clearway_conf::error::message;
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_http::{Load, Setting, context, set};
+
+use super::{Expires, RESET_CONF, State, USERID_CONF, UseridConf};
+
+pub(super) static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "userid",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid on | v1 | log | off",
+        default: "userid off;",
+        doc: "Whether clients get a cookie by which they are known again (`on`; `v1` is an older form), or \
+              only those that they send are read (`log`, for `$uid_got`).",
+        handler: |scope, directive| {
+            const WORDS: [(&str, State); 4] =
+                [("off", State::Off), ("log", State::Log), ("v1", State::V1), ("on", State::On)];
+            let reset = scope.conf.variables.id(b"uid_reset");
+            scope.conf.main(&RESET_CONF).0 = Some(reset);
+            set(directive, &mut conf(scope).state, |directive| directive.choice(0, &WORDS))
+        },
+    },
+    Spec {
+        name: "userid_service",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_service NUMBER",
+        default: "",
+        doc: "Which server has made a cookie; without it, for cookies of the second version, the last four \
+              bytes of the server's address.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).service, |directive| Ok(Some(directive.number(0)? as u32)))
+        },
+    },
+    Spec {
+        name: "userid_name",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_name NAME",
+        default: "userid_name uid;",
+        doc: "The name of the cookie.",
+        handler: |scope, directive| set(directive, &mut conf(scope).name, |directive| directive.value(0)),
+    },
+    Spec {
+        name: "userid_domain",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_domain NAME | none",
+        default: "userid_domain none;",
+        doc: "The domain that the cookie is for.",
+        handler: |scope, directive| set_or_none(directive, &mut conf(scope).domain),
+    },
+    Spec {
+        name: "userid_path",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_path PATH",
+        default: "userid_path /;",
+        doc: "The path that the cookie is for.",
+        handler: |scope, directive| set(directive, &mut conf(scope).path, |directive| directive.value(0)),
+    },
+    Spec {
+        name: "userid_expires",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_expires TIME | max | off",
+        default: "userid_expires off;",
+        doc: "How long a browser keeps the cookie; `max` is until the end of 2037, `off` until it is closed.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).expires, |directive| match &directive.args[0][..] {
+                b"max" => Ok(Expires::Max),
+                b"off" => Ok(Expires::Session),
+                _ => Ok(match directive.sec(0)?.as_secs() {
+                    0 => Expires::Session,
+                    seconds => Expires::In(seconds),
+                }),
+            })
+        },
+    },
+    Spec {
+        name: "userid_flags",
+        contexts: context::ALL,
+        args: Args::TAKE123,
+        syntax: "userid_flags off | [secure] [httponly] [samesite=strict | samesite=lax | samesite=none]",
+        default: "userid_flags off;",
+        doc: "What else is said of the cookie.",
+        handler: read_flags,
+    },
+    Spec {
+        name: "userid_p3p",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_p3p TEXT | none",
+        default: "userid_p3p none;",
+        doc: "The value of a header `P3P` that is sent with the cookie.",
+        handler: |scope, directive| set_or_none(directive, &mut conf(scope).p3p),
+    },
+    Spec {
+        name: "userid_mark",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "userid_mark LETTER | DIGIT | = | off",
+        default: "userid_mark off;",
+        doc: "A character in place of the padding of the cookie. A client whose cookie has another one gets \
+              it with this one, so that what else is said of the cookie can be changed.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).mark, |directive| match &directive.args[0][..] {
+                b"off" => Ok(None),
+                &[mark] if mark.is_ascii_alphanumeric() || mark == b'=' => Ok(Some(mark)),
+                _ => Err(directive.reject("value must be \"off\" or a single letter, digit or \"=\"")),
+            })
+        },
+    },
+];
+
+fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut UseridConf {
+    scope.conf.location(&USERID_CONF)
+}
+
+fn set_or_none(directive: &Directive, setting: &mut Setting<Option<Bytes>>) -> Result<(), Error> {
+    set(directive, setting, |directive| {
+        directive.value(0).map(|text| Some(text).filter(|text| text != "none"))
+    })
+}
+
+/// What else is said of a cookie; a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags(u8);
+
+impl Flags {
+    /// The words of `userid_flags` with what they add to a cookie, in this order.
+    const WORDS: [(&'static str, &'static str); 6] = [
+        ("off", ""),
+        ("secure", "; secure"),
+        ("httponly", "; httponly"),
+        ("samesite=strict", "; samesite=strict"),
+        ("samesite=lax", "; samesite=lax"),
+        ("samesite=none", "; samesite=none"),
+    ];
+
+    /// What they add to a cookie.
+    pub(super) fn texts(self) -> impl Iterator<Item = &'static str> {
+        let texts = Self::WORDS.into_iter().enumerate();
+        texts.filter(move |(at, _)| self.0 & 1 << at != 0).map(|(_, (_, text))| text)
+    }
+}
+
+fn read_flags(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let mut duplicates = Vec::new();
+    let flags = conf(scope).flags.here();
+    for word in &directive.args {
+        let at = Flags::WORDS.iter().position(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
+        let Some(at) = at else {
+            return Err(directive.error(message(&[&"invalid value \"", word, &"\""])));
+        };
+        let (bit, same_site) = (1 << at, 0b11_1000);
+        // nginx has a bit for all of `samesite`, so that another one of them is a duplicate.
+        let taken = if bit & same_site == 0 { bit } else { same_site };
+        if flags.0 & taken == 0 {
+            flags.0 |= bit;
+        } else {
+            duplicates.push(directive.error(message(&[&"duplicate value \"", word, &"\""])));
+        }
+    }
+    duplicates.into_iter().for_each(|warning| scope.warn(warning));
+    Ok(())
+}
