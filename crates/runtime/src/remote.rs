@@ -77,6 +77,7 @@ mod loom_signal {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::ready::Ring;
     use crate::task::{self, Outcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -134,6 +135,63 @@ mod loom_tests {
             });
             run(remote, &mut lease);
             waking.join().unwrap();
+            drop(flag.1.take());
+        });
+    }
+
+    /// Takes what is ready or injected at `home` and polls it in the word of `on` (rule 12 of word.rs); how
+    /// many polls ended their task.
+    fn poll_all(home: &'static Remote, ring: &Ring<task::Header>, (on, lease): (&Remote, &mut Lease)) -> u32 {
+        let mut ended = 0;
+        while let Some(task) = ring.pop() {
+            on.word.begin_poll(lease);
+            // SAFETY: the reference came with the queue entry.
+            let outcome = unsafe { task::poll(task) };
+            assert!(on.word.end_poll(lease));
+            match outcome {
+                Outcome::Complete => ended += 1,
+                Outcome::Notified => home.inject(task),
+                Outcome::Pending => {}
+            }
+        }
+        ended
+    }
+
+    /// A ready task that its home and another loop want, and that is woken meanwhile, is polled by one of
+    /// them; what it is woken for is not lost, and it ends once.
+    #[test]
+    fn loom_a_stolen_task_that_is_woken_goes_home() {
+        loom::model(|| {
+            let (home, mut lease) = remote();
+            let (other, mut others_lease) = remote();
+            let ring = Arc::new(Ring::new());
+            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let (theirs, stolen_from) = (Arc::clone(&flag), Arc::clone(&ring));
+            task::spawn(home, 0, task::Binding::Free, {
+                let flag = Arc::clone(&flag);
+                poll_fn(move |cx| {
+                    flag.1.register(cx.waker());
+                    if flag.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+                })
+            });
+            for task in home.inject.take() {
+                ring.push(task).unwrap();
+            }
+            let thief = thread::spawn(move || poll_all(home, &stolen_from, (other, &mut others_lease)));
+            let waking = thread::spawn(move || {
+                theirs.0.store(true, Relaxed);
+                if let Some(waker) = theirs.1.take() {
+                    waker.wake();
+                }
+            });
+            let mut ended = poll_all(home, &ring, (home, &mut lease));
+            waking.join().unwrap();
+            ended += thief.join().unwrap();
+            for task in home.inject.take() {
+                ring.push(task).unwrap();
+            }
+            ended += poll_all(home, &ring, (home, &mut lease));
+            assert_eq!(ended, 1);
             drop(flag.1.take());
         });
     }
