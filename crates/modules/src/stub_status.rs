@@ -28,7 +28,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     syntax: "stub_status",
     default: "",
     doc: "Answers every GET with the numbers of connections and requests, in nginx's form. What it counts is \
-          in `docs/metrics.md`; `status` tells more. An argument, as old configurations have it, means nothing.",
+          in `docs/metrics.md`; `status` tells more. An argument, as in old files, means nothing.",
     handler: |scope, _| {
         scope.conf.location(&STUB_STATUS_CONF).page = Page::Shown;
         Ok(())

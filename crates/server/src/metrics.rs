@@ -24,9 +24,9 @@ pub fn reference() -> String {
     let bounds = bounds.join(", ");
     write!(
         text,
-        "\n{BUCKETS} buckets, the same for every histogram: up to {bounds} microseconds and so on, two for \
-         each power of two, up to {last_s} s, and one for what is longer. The text for Prometheus shows one \
-         for each power of two, as `le` in seconds, JSON those that are not empty.\n"
+        "\n{BUCKETS} buckets, the same for every histogram: up to {bounds} microseconds and so on,\n\
+         two for each power of two, up to {last_s} s, and one for what is longer. The text for Prometheus\n\
+         shows one for each power of two, as `le` in seconds, JSON those that are not empty.\n"
     )
     .expect("writing to a String does not fail");
     for group in GROUPS {
@@ -44,6 +44,8 @@ A location with `status` shows all of these, for Prometheus or as JSON; `stub_st
 form. All names begin with `clearway_`. Counters and histograms begin at 0 when the worker process starts,
 and reloads leave them alone; a reload that changes what a process cannot change about itself (`user`,
 `worker_processes`, `working_directory` and the like) starts a new one.
+
+    location = /metrics { status; allow 127.0.0.1; deny all; }
 
 Nothing of this costs a clock or a lock where requests are served. `rate()` of a counter is events per
 second; `histogram_quantile()` works on all histograms.

@@ -19,7 +19,8 @@ const HTTP: &str = "
 fn setup() -> Setup {
     let config = format!(
         "daemon off;\nuser root;\nworker_processes 3;\npid nginx.pid;\nerror_log logs/error.log info;\n\
-         thread_pool disk threads=2 max_queue=5;\nevents {{ }}\nhttp {{\n%%TEMP%%\naccess_log off;\n{HTTP}\n}}\n"
+         thread_pool disk threads=2 max_queue=5;\nevents {{ }}\n\
+         http {{\n%%TEMP%%\naccess_log off;\n{HTTP}\n}}\n"
     );
     Setup::new(Binary::under_test(), &config)
 }
