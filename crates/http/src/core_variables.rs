@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use clearway_base::base64::{self, Alphabet};
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
-use clearway_h1::{Header, Known, name_hash};
+use clearway_h1::{Header, InvalidHeaders, Known, Underscores, name_hash};
 use clearway_net::PeerAddr;
+use clearway_os::tcp::TcpInfo;
 
 use crate::listen::LocalAddress;
 use crate::paths;
@@ -137,6 +138,28 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("remote_user", "User name of basic authentication.", |view, _, out| {
         Presence::put(view.remote_user().as_deref(), out)
     }),
+    variable!(
+        "request_port",
+        "Port of the request line, else of `Host`, if there is one.",
+        |view, _, out| { put_number(view.request.asked_port().map(u64::from), out) }
+    ),
+    variable!("is_request_port", "`:` if `$request_port` is not empty, else nothing.", |view, _, out| {
+        Presence::put(Some(if view.request.asked_port().is_some() { b":" } else { b"" }), out)
+    }),
+    variable!(
+        "tcpinfo_rtt",
+        "Round-trip time to the client that the kernel has measured, microseconds.",
+        |view, _, out| put_tcp_info(view, |info| info.rtt_us, out)
+    ),
+    variable!("tcpinfo_rttvar", "How much it varies, microseconds.", |view, _, out| {
+        put_tcp_info(view, |info| info.rttvar_us, out)
+    }),
+    variable!("tcpinfo_snd_cwnd", "Size of the congestion window, segments.", |view, _, out| {
+        put_tcp_info(view, |info| info.snd_cwnd, out)
+    }),
+    variable!("tcpinfo_rcv_space", "Room for what the client sends, bytes.", |view, _, out| {
+        put_tcp_info(view, |info| info.rcv_space, out)
+    }),
     variable!("request", "The request line as the client sent it.", |view, _, out| {
         Presence::put(view.request.request_line(), out)
     }),
@@ -224,6 +247,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         put_text(NGINX_VERSION, out)
     }),
 ];
+
+/// Where the connection is not TCP's there is nothing to tell.
+fn put_tcp_info(view: &View<'_, '_>, part: fn(TcpInfo) -> u32, out: &mut Vec<u8>) -> Presence {
+    let Ok(info) = clearway_os::tcp::info(&view.request.conn.socket) else { return Presence::NotFound };
+    put_number(Some(u64::from(part(info))), out)
+}
 
 fn put_text(text: &str, out: &mut Vec<u8>) -> Presence {
     Presence::put(Some(text.as_bytes()), out)
@@ -398,17 +427,19 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
     }
 }
 
+/// Whether a header has a name, in any case, in which `_` stands for `-`.
+fn is_named(header: &[u8], name: &[u8]) -> bool {
+    header.len() == name.len()
+        && header.iter().zip(name).all(|(byte, wanted)| match byte {
+            b'-' => *wanted == b'_',
+            byte => byte.eq_ignore_ascii_case(wanted),
+        })
+}
+
 /// The values of all lines with that name.
 fn sent_line(lines: &[(Text<'_>, Text<'_>)], name: &[u8], out: &mut Vec<u8>) -> Presence {
-    let same = |header: &[u8]| {
-        header.len() == name.len()
-            && header.iter().zip(name).all(|(byte, wanted)| match byte {
-                b'-' => *wanted == b'_',
-                byte => byte.eq_ignore_ascii_case(wanted),
-            })
-    };
     let mut presence = Presence::NotFound;
-    for (_, value) in lines.iter().filter(|(header, _)| same(header)) {
+    for (_, value) in lines.iter().filter(|(header, _)| is_named(header, name)) {
         if presence == Presence::Found {
             out.extend_from_slice(b", ");
         }
@@ -418,6 +449,11 @@ fn sent_line(lines: &[(Text<'_>, Text<'_>)], name: &[u8], out: &mut Vec<u8>) -> 
 }
 
 impl Request<'_> {
+    /// The port in the target of the request or in `Host`.
+    fn asked_port(&self) -> Option<u16> {
+        self.parts.head.host().map(|host| host.port).filter(|&port| port > 0)
+    }
+
     /// The first argument of a name, in any case, that has a `=`; as it was sent.
     pub fn arg(&self, name: &[u8]) -> Option<&[u8]> {
         find_arg(self.args(), name)
@@ -452,8 +488,18 @@ impl View<'_, '_> {
 
 /// The values of all lines with that header; `name` has `_` where the header has `-`.
 fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
-    let name: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
     let request = view.request;
+    let options = &request.conn.server_core().options;
+    if options.underscores == Underscores::Valid || options.invalid_headers == InvalidHeaders::Pass {
+        let headers = request.parts.head.headers().iter();
+        return append_lines(
+            view,
+            headers.filter(|line| is_named(request.bytes(line.name), name)),
+            b", ",
+            out,
+        );
+    }
+    let name: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
     let lines = request.parts.head.find_named(request.received(), &name, name_hash(&name));
     append_lines(view, lines, b", ", out)
 }

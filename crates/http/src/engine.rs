@@ -20,7 +20,7 @@ use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
 use crate::response::Text as HeadText;
 use crate::snapshot::{Location, LocationAccess, LocationId};
 use crate::subrequest::Background;
-use crate::uri::{self, Escape, MergeSlashes};
+use crate::uri::{self, Escape};
 
 /// A request with its body and its response: what one task works on.
 pub(crate) struct Active<'c> {
@@ -398,7 +398,7 @@ impl Request<'_> {
             node.args = Text::Received(args);
             return Ok(());
         }
-        let target = uri::parse_target(self.raw_target(), MergeSlashes::On);
+        let target = uri::parse_target(self.raw_target(), *self.conn.server_core().merge_slashes);
         let Ok(target) = target.map(|target| (target.path.into_owned(), target.args.to_vec())) else {
             self.log(Level::Info, format_args!("client sent invalid request"));
             return Err(400);

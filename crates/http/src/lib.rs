@@ -42,6 +42,7 @@ mod redirect;
 pub mod regex;
 mod relay;
 mod request;
+mod request_directives;
 mod response;
 mod sending;
 mod serve;

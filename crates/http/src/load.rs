@@ -29,6 +29,7 @@ use crate::phases::{self, Enabling, PhaseList};
 use crate::product::{self, Product};
 use crate::proxied::PROXIED;
 use crate::regex::Regex;
+use crate::request_directives::REQUESTS;
 use crate::sending::{SENDING, Sending};
 use crate::server_names::ServerName;
 use crate::setting::Setting;
@@ -90,7 +91,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &PROXIED];
+        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &PROXIED, &REQUESTS];
         let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
@@ -127,6 +128,8 @@ impl HttpLoader {
             // It holds for the expressions before it as well.
             load.variables = VariableNames::with_match_limit(find_match_limit(block));
             self.table.run(block, context::HTTP, &mut load, warnings)?;
+            load.merge();
+            load.check_pool_sizes(&block.close)?;
         }
         load.freeze(&self.modules, warnings)
     }
@@ -326,6 +329,11 @@ impl Load {
         &mut self.core_location().sending
     }
 
+    /// The engine's settings of every server.
+    pub(crate) fn core_servers(&self) -> impl Iterator<Item = &CoreServer> {
+        self.servers.iter().skip(1).map(|draft| &draft.core)
+    }
+
     /// Makes variables of the named groups of an expression.
     ///
     /// # Errors
@@ -513,7 +521,6 @@ impl Load {
     }
 
     fn freeze(mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Snapshot, Error> {
-        self.merge();
         modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(&mut self))?;
         let mut trees = Vec::new();
         for server in 1..self.servers.len() {

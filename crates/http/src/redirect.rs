@@ -4,12 +4,13 @@
 use std::borrow::Cow;
 
 use clearway_base::log::Level;
-use clearway_h1::{Known, Method};
+use clearway_h1::Method;
 
 use crate::chunk::{Chunk, Mark};
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Place, Request, Rewriting, Text};
+use crate::request_directives::refresh_page;
 use crate::response::Text as HeadText;
 use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
 use crate::status::{self, Padding};
@@ -202,7 +203,9 @@ impl<'c> Request<'c> {
         }
         output.head.content_type = None;
         if self.error_pages == ErrorPages::Used && self.redirects_left > 0 {
-            self.error_pages = ErrorPages::BuiltIn;
+            if !self.has_recursive_error_pages() {
+                self.error_pages = ErrorPages::BuiltIn;
+            }
             let location = self.location();
             if let Some(page) = location.core.error_pages.iter().find(|page| page.code == code) {
                 return self.answer_page(output, page);
@@ -243,6 +246,8 @@ impl<'c> Request<'c> {
         url: HeadText<'c>,
     ) -> BuiltIn {
         let code = match overwrite {
+            // Which redirect a page takes the place of does not matter.
+            _ if self.wants_refresh() => 302,
             Overwrite::With(code @ (301 | 302 | 303 | 307 | 308)) => code,
             _ => 302,
         };
@@ -253,6 +258,12 @@ impl<'c> Request<'c> {
 
     /// Answers with the built-in page for a code.
     pub(crate) fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) {
+        if matches!(code, 301 | 302)
+            && self.wants_refresh()
+            && let Some(url) = output.head.location.take()
+        {
+            return self.answer_refresh(output, &url);
+        }
         self.error_status = Some(status::sent_status(code));
         let tokens = *self.location().core.server_tokens;
         let page = self.snapshot.product.signature(tokens).pages.find(code, self.padding());
@@ -268,8 +279,19 @@ impl<'c> Request<'c> {
         let _ = output.write(self, chunk, Mark::Last);
     }
 
+    /// Answers with a page that leads elsewhere (`msie_refresh`).
+    fn answer_refresh(&mut self, output: &mut OutputState<'c>, url: &[u8]) {
+        let page = refresh_page(url);
+        self.error_status = Some(200);
+        let head = &mut output.head;
+        head.clear_entity();
+        head.status = 200;
+        head.content_length = Some(page.len() as u64);
+        head.content_type = Some(Cow::Borrowed(b"text/html"));
+        let _ = output.write(self, Chunk::Owned(page), Mark::Last);
+    }
+
     fn padding(&self) -> Padding {
-        let wanted = self.header(Known::UserAgent).is_some_and(status::wants_padding);
-        if wanted && self.version().has_response_head() { Padding::On } else { Padding::Off }
+        if self.wants_padding() { Padding::On } else { Padding::Off }
     }
 }

@@ -18,6 +18,7 @@ use crate::phases::PhaseList;
 use crate::product::{Product, ServerTokens};
 use crate::sending::Sending;
 use crate::setting::Setting;
+use crate::uri::MergeSlashes;
 use crate::variables::{Value, Variables};
 
 /// Number of a server within a snapshot.
@@ -95,6 +96,16 @@ pub(crate) struct CoreServer {
     pub(crate) client_header_buffer_bytes: Setting<u64>,
     /// `large_client_header_buffers`: number, bytes each.
     pub(crate) large_client_header_buffers: Setting<(u64, u64)>,
+    /// `connection_pool_size`, bytes.
+    pub(crate) connection_pool_bytes: Setting<u64>,
+    /// `merge_slashes`.
+    pub(crate) merge_slashes: Setting<MergeSlashes>,
+    /// `ignore_invalid_headers`.
+    pub(crate) invalid_headers: Setting<clearway_h1::InvalidHeaders>,
+    /// `underscores_in_headers`.
+    pub(crate) underscores: Setting<clearway_h1::Underscores>,
+    /// `max_headers`: lines.
+    pub(crate) max_headers: Setting<u64>,
     /// The limits of the codec that these make.
     pub(crate) options: clearway_h1::Options,
 }
@@ -105,6 +116,11 @@ impl Default for CoreServer {
             client_header_timeout_ms: Setting::new(60_000),
             client_header_buffer_bytes: Setting::new(1024),
             large_client_header_buffers: Setting::new((4, 8192)),
+            connection_pool_bytes: Setting::new(512),
+            merge_slashes: Setting::new(MergeSlashes::On),
+            invalid_headers: Setting::new(clearway_h1::InvalidHeaders::Ignore),
+            underscores: Setting::new(clearway_h1::Underscores::Invalid),
+            max_headers: Setting::new(1000),
             options: clearway_h1::Options::default(),
         }
     }
@@ -116,11 +132,19 @@ impl CoreServer {
         self.client_header_timeout_ms.merge(&parent.client_header_timeout_ms);
         self.client_header_buffer_bytes.merge(&parent.client_header_buffer_bytes);
         self.large_client_header_buffers.merge(&parent.large_client_header_buffers);
+        self.connection_pool_bytes.merge(&parent.connection_pool_bytes);
+        self.merge_slashes.merge(&parent.merge_slashes);
+        self.invalid_headers.merge(&parent.invalid_headers);
+        self.underscores.merge(&parent.underscores);
+        self.max_headers.merge(&parent.max_headers);
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let (number, size) = *self.large_client_header_buffers;
         self.options.client_header_buffer_size = bytes(*self.client_header_buffer_bytes);
         self.options.large_client_header_buffers = bytes(number);
         self.options.large_client_header_buffer_size = bytes(size);
+        self.options.invalid_headers = *self.invalid_headers;
+        self.options.underscores = *self.underscores;
+        self.options.max_headers = bytes(*self.max_headers);
     }
 }
 

@@ -113,13 +113,15 @@ pub enum Padding {
 /// calls itself Chrome but neither Opera nor Gecko.
 #[must_use]
 pub fn wants_padding(user_agent: &[u8]) -> bool {
+    let has = |word: &[u8]| memchr::memmem::find(user_agent, word).is_some();
+    is_msie(user_agent) || !has(b"Opera") && !has(b"Gecko/") && has(b"Chrome/")
+}
+
+/// Whether a `User-Agent` is Internet Explorer: something must follow the version's first digits.
+#[must_use]
+pub fn is_msie(user_agent: &[u8]) -> bool {
     let find = |word: &[u8]| memchr::memmem::find(user_agent, word);
-    // Something must follow the version's first digits.
-    let msie = find(b"MSIE ").is_some_and(|at| at + 7 < user_agent.len());
-    if find(b"Opera").is_some() {
-        return false;
-    }
-    msie || (find(b"Gecko/").is_none() && find(b"Chrome/").is_some())
+    find(b"MSIE ").is_some_and(|at| at + 7 < user_agent.len()) && find(b"Opera").is_none()
 }
 
 /// The built-in pages of one product name.

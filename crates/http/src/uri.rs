@@ -259,6 +259,8 @@ pub enum Escape {
     Uri,
     /// A value inside arguments: `&`, `+` and `;` too.
     Args,
+    /// A URL in the attribute of a page that leads there: what could end it, and what no URL has.
+    Refresh,
 }
 
 const fn escape_table(extra: &[u8]) -> [bool; 256] {
@@ -284,6 +286,19 @@ const fn escape_table(extra: &[u8]) -> [bool; 256] {
 
 static ESCAPE_URI: [bool; 256] = escape_table(b"");
 static ESCAPE_ARGS: [bool; 256] = escape_table(b"&+;");
+static ESCAPE_REFRESH: [bool; 256] = refresh_table();
+
+const fn refresh_table() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let is_unsafe =
+            matches!(byte as u8, b'"' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'~');
+        table[byte] = byte <= 0x20 || byte >= 0x7f || is_unsafe;
+        byte += 1;
+    }
+    table
+}
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -293,6 +308,7 @@ pub fn escape_uri(text: &[u8], kind: Escape) -> Cow<'_, [u8]> {
     let table = match kind {
         Escape::Uri => &ESCAPE_URI,
         Escape::Args => &ESCAPE_ARGS,
+        Escape::Refresh => &ESCAPE_REFRESH,
     };
     let count = text.iter().filter(|&&byte| table[byte as usize]).count();
     if count == 0 {

@@ -40,6 +40,7 @@ pub mod rewrite;
 mod secret;
 pub mod secure_link;
 pub mod split_clients;
+pub mod ssl;
 pub mod static_files;
 pub mod status;
 pub mod stub_status;

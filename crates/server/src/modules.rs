@@ -10,7 +10,7 @@ use clearway_modules::{
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{browser, referer, secure_link, userid};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
-use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
+use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter, ssl};
 use clearway_modules::{gunzip, gzip_static, status, stub_status, sub_filter};
 
 /// All modules that this server is built with.
@@ -20,6 +20,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &open_file_cache::OPEN_FILE_CACHE,
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
+    &ssl::SSL,
     // Before all that asks who the client is.
     &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.

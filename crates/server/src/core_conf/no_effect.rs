@@ -30,6 +30,10 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "a body that is kept in memory is always in one buffer",
     },
     NoEffect {
+        directive: "connection_pool_size",
+        reason: "a connection is one allocation of fixed size; must not exceed a large header buffer",
+    },
+    NoEffect {
         directive: "debug_connection",
         reason: "there are no debug lines; warns as an nginx without `--with-debug`",
     },
@@ -43,8 +47,26 @@ pub const NO_EFFECT: &[NoEffect] = &[
         directive: "pcre_jit",
         reason: "expressions are always compiled to machine code where the library can",
     },
+    NoEffect {
+        directive: "request_pool_size",
+        reason: "the memory of a request is used again for others, as it has grown",
+    },
+    NoEffect { directive: "server_names_hash_bucket_size", reason: "tables have the size that they need" },
+    NoEffect { directive: "server_names_hash_max_size", reason: "tables have the size that they need" },
+    NoEffect {
+        directive: "ssl_prefer_server_ciphers",
+        reason: "no connection uses TLS yet: `listen … ssl` is refused",
+    },
+    NoEffect {
+        directive: "ssl_protocols", reason: "no connection uses TLS yet: `listen … ssl` is refused"
+    },
     NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
     NoEffect { directive: "use", reason: "there is one method, `epoll`; others are refused" },
+    NoEffect {
+        directive: "variables_hash_bucket_size",
+        reason: "variables are numbered when they are loaded",
+    },
+    NoEffect { directive: "variables_hash_max_size", reason: "variables are numbered when they are loaded" },
     NoEffect {
         directive: "worker_aio_requests",
         reason: "files are read by pools of threads, not by the kernel's asynchronous I/O",
