@@ -223,3 +223,78 @@ impl Page {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_metrics::{Durations, Family, Kind, Label, Put, Value};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    static TIMES: Family = Family::new(Kind::Histogram, "times_seconds", "seconds", "Times.")
+        .by(&[Label { name: "part", help: "Which." }]);
+    static ONE: Family = Family::new(Kind::Gauge, "one", "things", "One.");
+
+    /// Many histograms, then a number.
+    struct Many(usize);
+
+    impl Source for Many {
+        fn families(&self) -> &[&'static Family] {
+            static FAMILIES: [&Family; 2] = [&TIMES, &ONE];
+            &FAMILIES
+        }
+
+        fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
+            if at == 1 {
+                put(&[], Value::Number(1));
+                return Next::Over;
+            }
+            put(&[("part", &part.to_string())], Value::Durations(&Durations::default()));
+            if part + 1 < self.0 { Next::More } else { Next::Over }
+        }
+
+        fn sections(&self) -> &[&'static str] {
+            &["letters"]
+        }
+
+        fn write_section(&self, _: usize, part: usize, out: &mut Vec<u8>) -> Next {
+            out.extend_from_slice([&b"\"a"[..], b"b", b"c\""][part]);
+            if part < 2 { Next::More } else { Next::Over }
+        }
+    }
+
+    /// The page, and how often others could run.
+    fn write(source: &Many, form: Form) -> (String, usize) {
+        let mut page = pin!(write_page(source, form));
+        let mut rests = 0;
+        loop {
+            match page.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(page) => return (String::from_utf8(page).unwrap(), rests),
+                Poll::Pending => rests += 1,
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_page_is_written_in_slices() {
+        let (page, rests) = write(&Many(100), Form::Prometheus);
+        assert_eq!(page.matches("_count{").count(), 100);
+        let part_bytes = page.len() / 100;
+        let slices = page.len() / (SLICE_BYTES + part_bytes);
+        assert!(
+            (slices..=page.len() / SLICE_BYTES).contains(&rests),
+            "{rests} rests in {} bytes",
+            page.len()
+        );
+        assert!(page.ends_with("clearway_one 1\n"));
+        assert_eq!(write(&Many(1), Form::Prometheus).1, 0, "a short one is written at once");
+    }
+
+    #[test]
+    fn sections_are_in_json_only() {
+        let (page, _) = write(&Many(1), Form::Json);
+        assert!(page.ends_with("\"values\":[{\"value\":1}]}},\n\"letters\":\"abc\"}\n"), "{page}");
+        assert!(!write(&Many(1), Form::Prometheus).0.contains("letters"));
+    }
+}
