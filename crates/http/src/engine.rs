@@ -146,19 +146,26 @@ impl<'c> Active<'c> {
     }
 
     /// The phases behind the choice of a location.
-    async fn run_answer(&mut self, conn: &'c Conn) -> Flow {
-        let flow = self.run_part(conn, Part::Limits).await;
-        if !matches!(flow, Flow::Next) {
-            return flow;
-        }
-        let guards = self.request.location().phases.part(Part::Access);
-        if !guards.is_empty() && self.request.is_main() {
-            let flow = self.run_access(conn).await;
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    fn run_answer(&mut self, conn: &'c Conn) -> impl Future<Output = Flow> + Send {
+        async move {
+            let flow = self.run_part(conn, Part::Limits).await;
             if !matches!(flow, Flow::Next) {
                 return flow;
             }
+            if self.is_guarded() {
+                let flow = self.run_access(conn).await;
+                if !matches!(flow, Flow::Next) {
+                    return flow;
+                }
+            }
+            self.run_part(conn, Part::Answer).await
         }
-        self.run_part(conn, Part::Answer).await
+    }
+
+    /// Whether anybody asks who may. Of subrequests nobody does.
+    fn is_guarded(&self) -> bool {
+        !self.request.location().phases.part(Part::Access).is_empty() && self.request.is_main()
     }
 
     /// Runs handlers of the location up to the first one that has something to say. One that does not wait
