@@ -22,6 +22,8 @@ pub enum Ranges {
     Refused,
     /// Yes, the body is pushed as it is, in one chunk.
     Allowed,
+    /// Yes, but one part only: the body is pushed in several chunks.
+    OnePart,
     /// Yes, and the client is told so (`Accept-Ranges`).
     Announced,
 }

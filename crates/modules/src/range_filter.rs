@@ -29,13 +29,14 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     let request = filtering.request;
     let takes_files = filtering.takes_files();
     let head = filtering.head();
-    let is_allowed = head.status == 200 && head.ranges == Ranges::Allowed;
-    head.ranges = Ranges::Refused;
+    let ranges = std::mem::take(&mut head.ranges);
+    let is_allowed = head.status == 200 && matches!(ranges, Ranges::Allowed | Ranges::OnePart);
     let length = head.content_length.filter(|_| is_allowed)?;
     let max_ranges = *request.location().core.sending.max_ranges;
     if max_ranges == Some(0) || request.version() < Version::HTTP_10 {
         return None;
     }
+    let max_ranges = if ranges == Ranges::OnePart { Some(1) } else { max_ranges };
     head.ranges = Ranges::Announced;
     let wanted = request.header(Known::Range).filter(|range| range.len() >= 7)?;
     let (unit, specs) = wanted.split_at(6);

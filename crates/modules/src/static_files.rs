@@ -208,7 +208,7 @@ pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Sourc
 }
 
 /// Date and size, as nginx makes it.
-fn etag(modified: i64, size: u64) -> Vec<u8> {
+pub(crate) fn etag(modified: i64, size: u64) -> Vec<u8> {
     let mut text = Vec::with_capacity(36);
     text.push(b'"');
     put_hex(modified as u64, &mut text);

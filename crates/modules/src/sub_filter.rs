@@ -48,8 +48,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE2,
         syntax: "sub_filter TEXT REPLACEMENT",
         default: "",
-        doc: "Replaces a text, in any case, by another one. Both may have variables in them. May be repeated; \
-              where several texts begin at the same place the first of these counts.",
+        doc: "Replaces a text, in any case, by another one. Both may have variables in them. May be \
+              repeated; where several texts begin at the same place the first of these counts.",
         handler: read_pair,
     },
     Spec {
@@ -81,7 +81,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "sub_filter_last_modified on | off",
         default: "sub_filter_last_modified off;",
-        doc: "Whether `Last-Modified` and, weakened, `ETag` are kept in responses in which texts are replaced.",
+        doc: "Whether `Last-Modified` and, weakened, `ETag` are kept in responses in which texts are \
+              replaced.",
         handler: |scope, d| set(d, &mut scope.conf.location(&SUB_CONF).last_modified, |d| d.flag(0)),
     },
 ];

@@ -11,6 +11,7 @@ use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{browser, referer, secure_link, userid};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter, ssl};
+use clearway_modules::{flv, mp4};
 use clearway_modules::{gunzip, gzip_static, status, stub_status, sub_filter};
 
 /// All modules that this server is built with.
@@ -54,6 +55,8 @@ pub(crate) const MODULES: &[&Module] = &[
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
     &empty_gif::EMPTY_GIF,
+    &flv::FLV,
+    &mp4::MP4,
     &stub_status::STUB_STATUS,
     &status::STATUS,
     &random_index::RANDOM_INDEX,

@@ -183,6 +183,8 @@ impl Connection {
                 End::Data
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::TimedOut => End::Open,
+            // Also when the process was stopped for a while, and then goes on.
+            Err(e) if e.kind() == ErrorKind::Interrupted => self.receive(deadline),
             Err(_) => End::Reset,
         }
     }

@@ -21,6 +21,7 @@ mod listen;
 mod location;
 mod malformed;
 mod map;
+mod media;
 mod proxy_protocol;
 mod realip;
 mod requests;
