@@ -32,10 +32,17 @@ pub(crate) struct Wire<'c> {
     front: Vec<u8>,
     /// How much of the very first piece is sent, bytes; none of a file, whose parts shrink instead.
     offset: usize,
+    sent_bytes: u64,
+    /// From the first chunk that is not gathered on: most responses have none.
+    rest: Option<Box<Rest<'c>>>,
+}
+
+/// What lies behind `front`.
+#[derive(Default)]
+struct Rest<'c> {
     queue: VecDeque<Chunk<'c>>,
     /// What of the queue is in memory, bytes.
     queued_bytes: usize,
-    sent_bytes: u64,
     /// From the first part of a file on.
     files: Option<Box<FileSender>>,
 }
@@ -93,72 +100,90 @@ impl<'c> Wire<'c> {
 
     /// What waits in memory for the socket, bytes.
     pub(crate) fn len(&self) -> usize {
-        self.front.len() + self.queued_bytes - self.offset
+        self.front.len() + self.queued_bytes() - self.offset
     }
 
     /// Whether a producer should wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.queued_bytes + self.front.len() >= FULL_BYTES || self.has_files()
+        self.queued_bytes() + self.front.len() >= FULL_BYTES || self.has_files()
     }
 
     /// Whether parts of files wait for the socket.
     pub(crate) fn has_files(&self) -> bool {
-        self.files.is_some() && self.queue.iter().any(|chunk| matches!(chunk, Chunk::File(_)))
+        self.files().is_some() && self.queue().any(|chunk| matches!(chunk, Chunk::File(_)))
     }
 
     /// Whether everything was taken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.front.is_empty() && self.queue.is_empty()
+        self.front.is_empty() && self.is_gathered()
     }
 
     /// Whether a pool is waited for, and not the socket.
     pub(crate) fn waits_for_pool(&self) -> bool {
-        self.files.as_ref().is_some_and(|files| files.is_waiting())
+        self.files().is_some_and(FileSender::is_waiting)
     }
 
     /// Whether there was a part of a file before.
     pub(crate) fn has_sent_files(&self) -> bool {
-        self.files.is_some()
+        self.files().is_some()
+    }
+
+    /// Whether there is nothing but `front`.
+    fn is_gathered(&self) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.queue.is_empty())
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.rest.as_ref().map_or(0, |rest| rest.queued_bytes)
+    }
+
+    fn queue(&self) -> impl Iterator<Item = &Chunk<'c>> {
+        self.rest.iter().flat_map(|rest| &rest.queue)
+    }
+
+    fn files(&self) -> Option<&FileSender> {
+        self.rest.as_ref()?.files.as_deref()
     }
 
     /// Says who reads what the loop cannot; before the first part of a file.
     pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
-        self.files = Some(Box::new(FileSender::new(pool, Means::Any)));
+        self.rest.get_or_insert_default().files = Some(Box::new(FileSender::new(pool, Means::Any)));
     }
 
     /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.
     pub(crate) fn front(&mut self) -> &mut Vec<u8> {
-        debug_assert!(self.queue.is_empty(), "bytes written here would overtake the queue");
+        debug_assert!(self.is_gathered(), "bytes written here would overtake the queue");
         &mut self.front
     }
 
     /// Adds bytes that do not outlive the call.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
-        if self.queue.is_empty() {
+        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.queue.is_empty()) else {
             self.front.extend_from_slice(bytes);
             return;
-        }
-        self.queued_bytes += bytes.len();
-        match self.queue.back_mut() {
+        };
+        rest.queued_bytes += bytes.len();
+        match rest.queue.back_mut() {
             Some(Chunk::Owned(last)) if last.capacity() - last.len() >= bytes.len() => {
                 last.extend_from_slice(bytes);
             }
-            _ => self.queue.push_back(Chunk::Owned(bytes.to_vec())),
+            _ => rest.queue.push_back(Chunk::Owned(bytes.to_vec())),
         }
     }
 
     /// Adds a chunk, copied if small.
     pub(crate) fn push(&mut self, chunk: Chunk<'c>) {
         if let Chunk::File(part) = &chunk {
-            debug_assert!(self.files.is_some(), "a pool was named before");
+            debug_assert!(self.has_sent_files(), "a pool was named before");
             if !part.is_empty() {
-                self.queue.push_back(chunk);
+                self.rest.get_or_insert_default().queue.push_back(chunk);
             }
         } else if chunk.bytes().len() <= GATHER_MAX_BYTES {
             self.put(chunk.bytes());
         } else {
-            self.queued_bytes += chunk.bytes().len();
-            self.queue.push_back(chunk);
+            let rest = self.rest.get_or_insert_default();
+            rest.queued_bytes += chunk.bytes().len();
+            rest.queue.push_back(chunk);
         }
     }
 
@@ -183,7 +208,7 @@ impl<'c> Wire<'c> {
             Next::Cold if has_front && self.begun() == Begun::Yes => {
                 socket.poll_write(cx, cut(&self.front, limit))
             }
-            Next::Memory if self.queue.is_empty() => {
+            Next::Memory if self.is_gathered() => {
                 socket.poll_write(cx, cut(&self.front[self.offset..], limit))
             }
             Next::Memory => self.poll_writev(socket, limit, cx),
@@ -194,7 +219,7 @@ impl<'c> Wire<'c> {
     }
 
     fn begun(&self) -> Begun {
-        match &self.files {
+        match self.files() {
             Some(files) if self.sent_bytes == 0 => files.begun,
             _ => Begun::Yes,
         }
@@ -214,7 +239,7 @@ impl<'c> Wire<'c> {
     fn poll_writev(&self, socket: &Socket, limit: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
         let front = (!self.front.is_empty()).then_some(&self.front[..]);
-        let in_memory = self.queue.iter().take_while(|chunk| !matches!(chunk, Chunk::File(_)));
+        let in_memory = self.queue().take_while(|chunk| !matches!(chunk, Chunk::File(_)));
         let pieces = front.into_iter().chain(in_memory.map(Chunk::bytes));
         let (mut count, mut left) = (0, limit);
         for (slice, piece) in slices.iter_mut().zip(pieces) {
@@ -241,7 +266,8 @@ impl<'c> Wire<'c> {
         sent -= self.front.len();
         self.front.clear();
         while sent > 0
-            && let Some(first) = self.queue.front()
+            && let Some(rest) = &mut self.rest
+            && let Some(first) = rest.queue.front()
         {
             let len = first.bytes().len();
             if sent < len {
@@ -249,8 +275,8 @@ impl<'c> Wire<'c> {
                 return;
             }
             sent -= len;
-            self.queued_bytes -= len;
-            self.queue.pop_front();
+            rest.queued_bytes -= len;
+            rest.queue.pop_front();
         }
         debug_assert_eq!(sent, 0, "the socket took no more than it was given");
     }
@@ -264,8 +290,9 @@ impl Wire<'_> {
         if self.front.len() as u64 >= buffer_bytes(sending) {
             return Ok(Next::Memory);
         }
-        while let (Some(Chunk::File(part)), 0) = (self.queue.front_mut(), self.offset) {
-            let files = self.files.as_mut().expect("there since before the first file");
+        let Some(rest) = &mut self.rest else { return Ok(Next::Memory) };
+        while let (Some(Chunk::File(part)), 0) = (rest.queue.front_mut(), self.offset) {
+            let files = rest.files.as_mut().expect("there since before the first file");
             match files.way(part, &mut self.front, sending) {
                 Err(failure) => return Err(SendFailure::File(failure, Arc::clone(part.file()))),
                 Ok(Way::Sendfile(count)) => return Ok(Next::Sendfile(count)),
@@ -275,7 +302,7 @@ impl Wire<'_> {
             if !part.is_empty() {
                 break;
             }
-            self.drop_sent_file();
+            rest.drop_sent_file();
         }
         Ok(Next::Memory)
     }
@@ -287,7 +314,8 @@ impl Wire<'_> {
         limit: u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
-        let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
+        let rest = self.rest.as_mut().expect("asked for a file");
+        let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
         let guess = Guess::new(Operation::Read);
         let sent = ready!(socket.poll_sendfile(cx, file.as_fd(), part.start(), count));
@@ -299,7 +327,7 @@ impl Wire<'_> {
                 self.sent_bytes += sent as u64;
                 part.advance(sent as u64);
                 if part.is_empty() {
-                    self.drop_sent_file();
+                    rest.drop_sent_file();
                 }
                 return Poll::Ready(Ok(()));
             }
@@ -318,8 +346,9 @@ impl Wire<'_> {
             self.front = Vec::new();
         }
         let begun = self.begun();
-        let Some(Chunk::File(part)) = self.queue.front_mut() else { unreachable!("asked for a file") };
-        let files = self.files.as_mut().expect("there since before the first file");
+        let rest = self.rest.as_mut().expect("asked for a file");
+        let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
+        let files = rest.files.as_mut().expect("there since before the first file");
         match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
             Ok(Fetched::Warm) => {}
             Ok(Fetched::Data(data)) => {
@@ -331,7 +360,7 @@ impl Wire<'_> {
                     self.front.extend_from_slice(&data);
                 }
                 if part.is_empty() {
-                    self.drop_sent_file();
+                    rest.drop_sent_file();
                 }
             }
             Err(failure) => {
@@ -347,7 +376,8 @@ impl Wire<'_> {
             return;
         }
         let chunk_bytes = *sending.sendfile_max_chunk_bytes;
-        if let (Some(Chunk::File(part)), Some(files)) = (self.queue.front(), &mut self.files)
+        if let Some(rest) = &mut self.rest
+            && let (Some(Chunk::File(part)), Some(files)) = (rest.queue.front(), &mut rest.files)
             && part.len() > chunk_bytes
             && files.cork == Cork::Out
         {
@@ -358,14 +388,17 @@ impl Wire<'_> {
 
     /// Everything is sent.
     pub(crate) fn uncork(&mut self, socket: &Socket) {
-        if let Some(files) = &mut self.files
+        if let Some(rest) = &mut self.rest
+            && let Some(files) = &mut rest.files
             && files.cork == Cork::In
         {
             files.cork = Cork::Out;
             clearway_os::socket::uncork(socket.as_fd());
         }
     }
+}
 
+impl Rest<'_> {
     /// The part at the head of the queue is done.
     fn drop_sent_file(&mut self) {
         let done = self.queue.pop_front();
@@ -389,7 +422,7 @@ mod tests {
 
     fn contents(wire: &Wire<'_>) -> Vec<u8> {
         let mut all = wire.front.clone();
-        wire.queue.iter().for_each(|chunk| all.extend_from_slice(chunk.bytes()));
+        wire.queue().for_each(|chunk| all.extend_from_slice(chunk.bytes()));
         all.split_off(wire.offset)
     }
 
@@ -417,7 +450,7 @@ mod tests {
                 wire.advance(sent);
                 assert_eq!(contents(&wire), expected[at..], "steps of {step}, after {at}");
             }
-            assert_eq!((wire.sent_bytes(), wire.queued_bytes), (expected.len() as u64, 0));
+            assert_eq!((wire.sent_bytes(), wire.queued_bytes()), (expected.len() as u64, 0));
         }
     }
 
