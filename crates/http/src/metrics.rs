@@ -153,20 +153,24 @@ impl Stage {
         self.0.store(WRITING, Ordering::Relaxed);
     }
 
-    /// It is over, unless its connection lingers.
+    /// It is over, with what it was answered with, unless its connection lingers.
     #[inline]
-    pub(crate) fn end(&self, index: usize) {
+    pub(crate) fn end(&self, index: usize, code: Option<u16>) {
+        let of_loop = TALLIES.of(index);
+        of_loop.count_answer(code);
         match self.0.load(Ordering::Relaxed) {
-            WRITING => count(&TALLIES.of(index).ended_headed),
-            READING => count(&TALLIES.of(index).ended_unheaded),
+            WRITING => count(&of_loop.ended_headed),
+            READING => count(&of_loop.ended_unheaded),
             _ => return,
         }
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
     /// Its connection lingers, and it is over when the connection is.
-    pub(crate) fn linger(&self, index: usize) {
-        count(&TALLIES.of(index).lingering);
+    pub(crate) fn linger(&self, index: usize, code: Option<u16>) {
+        let of_loop = TALLIES.of(index);
+        of_loop.count_answer(code);
+        count(&of_loop.lingering);
         let before = self.0.fetch_or(LINGERING, Ordering::Relaxed);
         debug_assert!(matches!(before, READING | WRITING), "a connection lingers behind a request");
     }
@@ -184,16 +188,9 @@ impl Stage {
         if self.0.fetch_and(!LINGERING, Ordering::Relaxed) & LINGERING != 0 {
             TALLIES.of(index).lingering.fetch_sub(1, Ordering::Relaxed);
         }
-        self.end(index);
+        self.end(index, None);
         count(&TALLIES.of(index).closed);
     }
-}
-
-/// Counts what a request was answered with by a connection of loop `index`.
-#[inline]
-pub(crate) fn answered(index: usize, code: u16) {
-    let of_loop = TALLIES.of(index);
-    count(of_loop.codes.get(usize::from(code).wrapping_sub(CODES_FIRST)).unwrap_or(&of_loop.others));
 }
 
 #[inline]
@@ -215,6 +212,14 @@ pub struct Connections {
 }
 
 impl Tally {
+    #[inline]
+    fn count_answer(&self, code: Option<u16>) {
+        if let Some(code) = code {
+            let of_code = self.codes.get(usize::from(code).wrapping_sub(CODES_FIRST));
+            count(of_code.unwrap_or(&self.others));
+        }
+    }
+
     fn connections(&self) -> Connections {
         let value = |number: &AtomicU64| number.load(Ordering::Relaxed);
         // What comes later in the life of a request is read first: so it is not more than what comes before.
@@ -323,20 +328,20 @@ mod tests {
         assert_eq!(seen(), (2, 1, 0, 1));
         first.head_is_complete(APART);
         assert_eq!(seen(), (2, 0, 1, 1));
-        first.end(APART);
-        first.end(APART);
+        first.end(APART, Some(200));
+        first.end(APART, None);
         assert_eq!(seen(), (2, 0, 0, 2));
         first.moved(APART, APART + 2);
         assert_eq!(seen(), (1, 0, 0, 1));
         first.moved(APART + 2, APART);
         assert_eq!(seen(), (2, 0, 0, 2));
         second.begin(APART);
-        second.linger(APART);
+        second.linger(APART, Some(400));
         assert_eq!(seen(), (2, 1, 0, 2), "a refused request, of which more may come");
         first.begin(APART);
         first.head_is_complete(APART);
-        first.linger(APART);
-        first.end(APART);
+        first.linger(APART, Some(200));
+        first.end(APART, None);
         assert_eq!(seen(), (2, 1, 1, 2));
         first.close(APART);
         assert_eq!(seen(), (1, 1, 0, 1));
@@ -347,8 +352,8 @@ mod tests {
 
     #[test]
     fn statuses_are_counted_apart() {
-        [0, 99, 100, 200, 200, 599, 600, 999].into_iter().for_each(|code| answered(APART + 1, code));
         let of_loop = TALLIES.of(APART + 1);
+        [0, 99, 100, 200, 200, 599, 600, 999].into_iter().for_each(|code| of_loop.count_answer(Some(code)));
         let value = |code: usize| of_loop.codes[code - CODES_FIRST].load(Ordering::Relaxed);
         assert_eq!([value(100), value(200), value(599)], [1, 2, 1]);
         assert_eq!(of_loop.others.load(Ordering::Relaxed), 4);

@@ -14,7 +14,6 @@ use crate::body::{BodyError, BodyState};
 use crate::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::{After, Conn, TIMED_OUT};
 use crate::engine::Active;
-use crate::metrics;
 use crate::output::OutputState;
 use crate::parts::Parts;
 use crate::phases::Answer;
@@ -40,12 +39,12 @@ pub(crate) fn serve_requests(
             // Lives and ends in place: it is large.
             let mut active = Active::new(conn, parts, start, conn.count_request());
             let (outcome, linger) = active.serve(conn).await;
+            let code = active.request.parts.head.is_started().then(|| active.output.status());
             match linger {
-                Linger::Yes => conn.stage.linger(conn.home.index()),
-                Linger::No => conn.stage.end(conn.home.index()),
+                Linger::Yes => conn.stage.linger(conn.home.index(), code),
+                Linger::No => conn.stage.end(conn.home.index(), code),
             }
-            if active.request.parts.head.is_started() {
-                metrics::answered(conn.home.index(), active.output.status());
+            if code.is_some() {
                 active.log(conn);
             }
             let rest_start = active.end();
@@ -135,8 +134,7 @@ impl Drop for Active<'_> {
         let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
         if is_to_be_logged && self.request.parts.head.is_started() && !std::thread::panicking() {
             let conn = self.request.conn;
-            conn.stage.end(conn.home.index());
-            metrics::answered(conn.home.index(), self.output.status());
+            conn.stage.end(conn.home.index(), Some(self.output.status()));
             self.log(conn);
         }
     }
