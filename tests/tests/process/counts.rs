@@ -2,6 +2,7 @@
 //! of the worker that serves them.
 
 use clearway_testkit::client::PATIENCE;
+use clearway_testkit::process::is_running;
 use clearway_testkit::server::send_signal;
 use clearway_testkit::{Connection, End, Server, wait_until};
 use rustix::process::Signal;
@@ -96,6 +97,27 @@ fn counts_survive_a_reload() {
     assert_eq!(status(&server, "/small"), 503);
     drop((first, second));
     assert!(wait_until(PATIENCE, || status(&server, "/small") == 200), "they have ended");
+}
+
+#[test]
+fn what_another_worker_has_counted_counts() {
+    let mut server = start();
+    let (first, second) = (download(&server, "/big"), download(&server, "/big"));
+    let old = server.worker();
+    // What a process cannot change takes another one; the old one goes on with what it has begun.
+    let changed = HTTP.replace("location /free { }", "location /free { return 204; }");
+    server.configure(&config("env CLEARWAY_TEST=1;", &changed));
+    server.signal(Signal::HUP);
+    assert!(wait_until(PATIENCE, || status(&server, "/free") == 204), "another worker serves");
+    assert!(is_running(old), "it has downloads on their way");
+    assert_eq!(status(&server, "/small"), 503);
+    drop(first);
+    assert!(wait_until(PATIENCE, || status(&server, "/small") == 200), "one has ended");
+    drop(second);
+    server.wait_gone(old);
+    let again = [download(&server, "/big"), download(&server, "/big")];
+    assert_eq!(status(&server, "/small"), 503);
+    drop(again);
 }
 
 #[test]
