@@ -37,8 +37,9 @@ const HELP_MAX: usize = 8;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What a millisecond of lag is worth among ready tasks, when loops are compared.
-pub const BACKLOG_PER_MS: u32 = 16;
+/// What a millisecond of lag is worth among ready tasks, when loops are compared: little, as one that waits
+/// for a processor for a moment seems to lag, and connections stay for long.
+pub const BACKLOG_PER_MS: u32 = 4;
 
 /// How finely lag is kept: parts of a millisecond.
 const LAG_UNIT: u32 = 16;
