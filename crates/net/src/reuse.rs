@@ -8,6 +8,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
+use crate::bind::Transport;
 use crate::listen::ListenAddr;
 use crate::sys;
 
@@ -38,6 +39,15 @@ pub fn address_of(socket: &OwnedFd) -> Option<ListenAddr> {
     Some(ListenAddr::Unix(unix.path()?.to_bytes().into()))
 }
 
+/// What an open socket runs over.
+#[must_use]
+pub fn transport_of(socket: &OwnedFd) -> Transport {
+    match rustix::net::sockopt::socket_protocol(socket) {
+        Ok(Some(protocol)) if protocol == rustix::net::ipproto::MPTCP => Transport::Multipath,
+        _ => Transport::Plain,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,8 +66,14 @@ mod tests {
                 ListenAddr::Inet(_) => assert!(found.port().is_some_and(|port| port > 0)),
             }
             set_backlog(&socket, 7).unwrap();
+            assert_eq!(transport_of(&socket), Transport::Plain);
         }
         crate::bind::close_unix(&unix, &Discard);
+        let options = Options { transport: Transport::Multipath, ..Options::default() };
+        // A kernel without it refuses.
+        if let Ok(socket) = bind(&ListenAddr::Inet("127.0.0.1:0".parse().unwrap()), &options, &Discard) {
+            assert_eq!(transport_of(&socket), Transport::Multipath);
+        }
         let (reader, _writer) = std::io::pipe().unwrap();
         assert_eq!(address_of(&reader.into()), None);
     }

@@ -53,7 +53,8 @@ impl Listening {
                 entry.fds.push(fd);
                 continue;
             }
-            let request = Request { address, options: bind::Options::default() };
+            let options = bind::Options { transport: reuse::transport_of(&fd), ..Default::default() };
+            let request = Request { address, options };
             let serial = all.serial();
             all.entries.push(Entry { request, serial, kind: SocketKind::Shared, fds: vec![fd] });
         }
