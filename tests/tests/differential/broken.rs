@@ -68,6 +68,7 @@ fn names_of_cases_are_theirs_alone() {
 fn all_cases() -> Vec<Case> {
     let texts = [
         include_str!("broken.cases"),
+        include_str!("broken_filters.cases"),
         include_str!("broken_bodies.cases"),
         include_str!("broken_listen.cases"),
         include_str!("broken_files.cases"),
