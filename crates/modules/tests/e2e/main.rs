@@ -5,6 +5,7 @@
 mod access_log;
 mod autoindex;
 mod bodies;
+mod compression;
 mod dav;
 mod engine;
 mod files;
