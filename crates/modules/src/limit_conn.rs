@@ -2,6 +2,8 @@
 //! on a loop; the counts lie in shared memory, which no lock guards (`clearway_zone`), and go down again
 //! when the request ends, or its worker.
 
+pub mod metrics;
+
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -213,6 +215,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
             (status, Marks::new())
         }
     };
+    metrics::of(status).increment();
     let first = outcome.0.set((status, marks)).is_ok();
     debug_assert!(first, "one task asks and sets");
     if status == Status::Rejected { Step::status(*conf.status) } else { Step::Declined }

@@ -158,6 +158,7 @@ pub(crate) static GROUPS: &[Group] = &[
         title: "Limits and logs",
         entries: &[
             Entry::Counters(clearway_modules::limit_req::metrics::ALL),
+            Entry::Counters(clearway_modules::limit_conn::metrics::ALL),
             Entry::Counters(&[&clearway_log::LINES_LOST, &clearway_log::LINES_UNWRITTEN]),
         ],
     },
