@@ -36,6 +36,7 @@ use crate::setting::Setting;
 use crate::snapshot::{
     CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootKind, Server, ServerId, Snapshot,
 };
+use crate::subrequest::SUBREQUESTS;
 use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
 /// Opens what an `error_log` names; supplied by who owns the logs.
@@ -91,7 +92,7 @@ pub struct HttpLoader {
 impl HttpLoader {
     /// With the engine's own directives and those of `modules`.
     pub fn new(modules: &[&'static Module]) -> Self {
-        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &PROXIED, &REQUESTS];
+        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &SUBREQUESTS, &PROXIED, &REQUESTS];
         let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
         let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }

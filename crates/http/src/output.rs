@@ -362,10 +362,12 @@ impl<'c> OutputState<'c> {
     /// After a failure before anything was sent: forgets the response. The status to answer with.
     pub(crate) fn start_over(&mut self) -> Option<u16> {
         let Some(SendFailure::File(failure, _)) = self.failure() else { return None };
-        let status = failure.status().filter(|_| self.wire.sent_bytes() == 0)?;
+        let nothing_sent =
+            self.wire.sent_bytes() == 0 && !(self.is_of_subrequest() && self.has_passed_bytes());
+        let status = failure.status().filter(|_| nothing_sent)?;
         self.wire.clear();
-        let buffer = self.wire.take_buffer();
-        *self = Self::new(buffer);
+        let (buffer, relay) = (self.wire.take_buffer(), self.take_sink());
+        *self = Self { relay, ..Self::new(buffer) };
         Some(status)
     }
 

@@ -15,7 +15,9 @@ use clearway_base::log::Level;
 use crate::chunk::{Chunk, Mark};
 use crate::request::Request;
 use crate::response::Text;
-use crate::subrequest::{Answering, Background, Delivery, NotMade, Outcome, Subrequest, Terminated, answer};
+use crate::subrequest::{
+    Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
+};
 use crate::tree::{Asked, Live};
 
 /// What a pipe or a queue holds before who fills it has to wait, bytes.
@@ -292,16 +294,28 @@ impl<'c> Relay<'c> {
     }
 
     /// Gives the parent a piece of the body of a subrequest.
-    pub(crate) fn deliver(&mut self, request: &Request<'c>, chunk: Chunk<'c>) -> Result<(), Terminated> {
+    /// As in nginx, what is kept in memory may not be longer than was announced, even if it was filtered.
+    pub(crate) fn deliver(
+        &mut self,
+        request: &Request<'c>,
+        chunk: Chunk<'c>,
+        content_length: Option<u64>,
+    ) -> Result<(), Terminated> {
         if !chunk.is_empty() {
             self.passed = Passed::Bytes;
         }
+        let limit_bytes = *request.conf(&SUBREQUEST_CONF).output_buffer_bytes;
+        let most_bytes = match content_length {
+            Some(bytes) if bytes > limit_bytes => 0,
+            Some(bytes) => bytes,
+            None => limit_bytes,
+        };
         match &self.sink {
             Some((Sink { pipe: Some(pipe), .. }, Delivery::InOrder)) => pipe.push(chunk),
-            Some((Sink { outcome, .. }, Delivery::InMemory { most_bytes }))
-                if !outcome.keep(chunk.bytes(), *most_bytes) =>
-            {
-                request.log(Level::Error, format_args!("too big subrequest response"));
+            Some((Sink { outcome, .. }, Delivery::InMemory)) if !outcome.keep(chunk.bytes(), most_bytes) => {
+                let announced = content_length.filter(|&bytes| bytes > limit_bytes);
+                let announced = announced.map(|bytes| format!(": {bytes}")).unwrap_or_default();
+                request.log(Level::Error, format_args!("too big subrequest response{announced}"));
                 return Err(Terminated(0));
             }
             _ => {}

@@ -346,7 +346,7 @@ impl<'c> Active<'c> {
         }
     }
 
-    fn log_send_failure(&mut self) {
+    pub(crate) fn log_send_failure(&mut self) {
         self.request.action = "sending response to client";
         match self.output.failure() {
             Some(SendFailure::TimedOut) => self.request.log(Level::Info, format_args!("{TIMED_OUT}")),

@@ -12,19 +12,25 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use clearway_base::log::Level;
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::{Args, Spec};
 use clearway_h1::Method;
 
 use crate::body::BodyState;
 use crate::chunk::{Chunk, Mark};
 use crate::connection::Conn;
+use crate::core_directives::set;
 use crate::engine::Active;
+use crate::levels::{Conf, ConfKey, Level};
+use crate::load::Load;
+use crate::module::{Module, context};
 use crate::output::OutputState;
 use crate::phases::{Answer, Exchange};
 use crate::redirect::Onward;
 use crate::relay::Sink;
 use crate::request::{AliasTail, Lossy, Node, Origin, Request, Rewriting, Text};
 use crate::response::ResponseHead;
+use crate::setting::Setting;
 use crate::tree::{Asked, Tree};
 use crate::variables::View;
 
@@ -33,16 +39,49 @@ const NESTED_MAX: u8 = 50;
 /// How many a request may have that have not ended, as in nginx.
 const OUTSTANDING_MAX: u32 = 65_535 - 1_000;
 
+/// The engine's own part of the tables, as far as subrequests go.
+pub(crate) static SUBREQUESTS: Module =
+    Module { name: "core subrequests", directives: DIRECTIVES, confs: &[&SUBREQUEST_CONF], ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "subrequest_output_buffer_size",
+    contexts: context::ALL,
+    args: Args::TAKE1,
+    syntax: "subrequest_output_buffer_size SIZE",
+    default: "subrequest_output_buffer_size 4k;",
+    doc: "How much of the response of a subrequest is kept in memory where it is not sent; more is an error.",
+    handler: |scope, directive| {
+        let setting = &mut scope.conf.location(&SUBREQUEST_CONF).output_buffer_bytes;
+        set(directive, setting, |directive| directive.size(0))
+    },
+}];
+
+pub(crate) static SUBREQUEST_CONF: ConfKey<SubrequestConf> = ConfKey::new(Level::Location);
+
+pub(crate) struct SubrequestConf {
+    /// `subrequest_output_buffer_size`
+    pub(crate) output_buffer_bytes: Setting<u64>,
+}
+
+impl Default for SubrequestConf {
+    fn default() -> Self {
+        Self { output_buffer_bytes: Setting::new(4096) }
+    }
+}
+
+impl Conf for SubrequestConf {
+    fn merge(&mut self, parent: &Self) {
+        self.output_buffer_bytes.merge(&parent.output_buffer_bytes);
+    }
+}
+
 /// What becomes of the response of a subrequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It stands in the body of the parent, where it was asked for.
     InOrder,
-    /// It is kept in memory for who asks.
-    InMemory {
-        /// How much that may be, bytes; more is an error.
-        most_bytes: u64,
-    },
+    /// It is kept in memory for who asks, if it is not too much (`subrequest_output_buffer_size`).
+    InMemory,
     /// It has no body.
     HeadOnly,
 }
@@ -174,6 +213,11 @@ impl<'c> Request<'c> {
         self.tree().context()
     }
 
+    /// The same, if it was made.
+    pub fn find_common_context<T: std::any::Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.values.find_tree()?.find_context()
+    }
+
     fn nested_left(&self) -> u8 {
         self.parts.sub().map_or(NESTED_MAX, |sub| sub.nested_left)
     }
@@ -189,16 +233,16 @@ impl<'c> Request<'c> {
     pub(crate) fn ask(&self, wanted: &Subrequest) -> Result<Asked<'c>, NotMade> {
         let path = Lossy(&wanted.path);
         if self.nested_left() == 0 {
-            self.log(Level::Error, format_args!("subrequests cycle while processing \"{path}\""));
+            self.log(LogLevel::Error, format_args!("subrequests cycle while processing \"{path}\""));
             return Err(NotMade);
         }
         let Some(asked) = self.tree().ask(OUTSTANDING_MAX) else {
             let overflow = format_args!("request reference counter overflow while processing \"{path}\"");
-            self.log(Level::Crit, overflow);
+            self.log(LogLevel::Crit, overflow);
             return Err(NotMade);
         };
-        if matches!(self.delivery(), Some(Delivery::InMemory { .. })) {
-            self.log(Level::Error, format_args!("nested in-memory subrequest \"{path}\""));
+        if matches!(self.delivery(), Some(Delivery::InMemory)) {
+            self.log(LogLevel::Error, format_args!("nested in-memory subrequest \"{path}\""));
             return Err(NotMade);
         }
         Ok(asked)
@@ -254,8 +298,13 @@ impl<'c> Active<'c> {
             self.push_stub();
         }
         self.output.finish(&self.request);
-        if self.output.flush(conn, &self.request).await.is_err() {
-            return Err(Terminated(self.output.status()));
+        while self.output.flush(conn, &self.request).await.is_err() {
+            self.log_send_failure();
+            let answer = self.output.start_over().map(Answer::Status);
+            if answer.is_none() || self.follow(conn, answer).await == Onward::Close {
+                return Err(Terminated(self.output.status()));
+            }
+            self.output.finish(&self.request);
         }
         self.log(conn);
         Ok(())
@@ -268,6 +317,7 @@ impl<'c> Active<'c> {
             self.output.head.content_type = stub.content_type.map(Into::into);
             self.output.head.status = self.output.head.status.max(200);
         }
+        self.output.reopen();
         // It was in memory before.
         let _ = self.output.write(&self.request, Chunk::Shared(stub.body), Mark::More);
         true

@@ -49,13 +49,20 @@ impl<'c> Tree<'c> {
 
     /// What a module keeps for all of them; made when it is asked for first.
     pub(crate) fn context<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
-        let mut contexts = self.contexts.try_lock().expect("one task, which makes nothing else in here");
-        if let Some(found) = contexts.iter().find_map(|context| Arc::clone(context).downcast().ok()) {
-            return found;
-        }
-        let made = Arc::new(T::default());
-        contexts.push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
-        made
+        self.find_context().unwrap_or_else(|| {
+            let made = Arc::new(T::default());
+            self.contexts().push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+            made
+        })
+    }
+
+    /// The same, if it was made.
+    pub(crate) fn find_context<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.contexts().iter().find_map(|context| Arc::clone(context).downcast().ok())
+    }
+
+    fn contexts(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
+        self.contexts.try_lock().expect("one task, which does nothing else in here")
     }
 
     /// The number of a subrequest that begins, from 1.

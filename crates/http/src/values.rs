@@ -55,6 +55,11 @@ impl<'c> Values<'c> {
         Arc::clone(tree)
     }
 
+    /// What is shared with subrequests, if anything is.
+    pub(crate) fn find_tree(&self) -> Option<Arc<Tree<'c>>> {
+        self.kept().as_ref()?.tree.clone()
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Box<Kept<'c>>>> {
         self.0.try_lock().expect("a request belongs to one task, which evaluates nothing in here")
     }

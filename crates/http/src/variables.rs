@@ -94,6 +94,12 @@ impl<'a, 'c> View<'a, 'c> {
     pub fn variable(&self, id: VariableId) -> Option<Text<'c>> {
         self.request.variables().value(id, self)
     }
+
+    /// The value of a variable by its name in lower case, if there is such a variable and it has one. Only
+    /// for names that are not part of the configuration: this one is looked up.
+    pub fn variable_named(&self, name: &[u8]) -> Option<Text<'c>> {
+        self.request.variables().find(name, self)
+    }
 }
 
 impl View<'_, '_> {
@@ -327,7 +333,8 @@ impl VariableNames {
     /// `unknown "NAME" variable`.
     pub fn finish(self, specs: Specs<'_>) -> Result<Variables, Error> {
         let bindings = self.names.into_iter().map(|name| name.bind(specs));
-        Ok(Variables { bindings: bindings.collect::<Result<_, _>>()? })
+        let bindings = bindings.collect::<Result<_, _>>()?;
+        Ok(Variables { bindings, ids: self.ids, specs: specs.into() })
     }
 }
 
@@ -383,6 +390,9 @@ impl Name {
 #[derive(Default)]
 pub struct Variables {
     bindings: Vec<Binding>,
+    /// For those whose names are part of a response.
+    ids: HashMap<Box<[u8]>, u32>,
+    specs: Box<[&'static VariableSpec]>,
 }
 
 struct Binding {
@@ -427,6 +437,17 @@ impl Variables {
                 presence
             }
         }
+    }
+
+    /// The value of a variable by its name in lower case, if there is such a variable and it has one.
+    fn find<'c>(&'c self, name: &[u8], view: &View<'_, 'c>) -> Option<Text<'c>> {
+        if let Some(&id) = self.ids.get(name) {
+            return self.value(VariableId(id), view);
+        }
+        let spec = exact(name, &self.specs).or_else(|| family(name, &self.specs))?;
+        let rest = if matches!(spec.kind, VariableKind::Prefix) { &name[spec.name.len()..] } else { &[] };
+        let mut out = Vec::new();
+        ((spec.eval)(view, rest, &mut out) == Presence::Found).then_some(Cow::Owned(out))
     }
 
     /// Works out what is kept for the rest of the request, if that has not been done.

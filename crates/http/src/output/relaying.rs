@@ -73,6 +73,19 @@ impl<'c> OutputState<'c> {
         self.relay_mut().background_mut()
     }
 
+    /// Has it go on with a body, although it was empty.
+    pub(crate) fn reopen(&mut self) {
+        self.source = Source::Open;
+        if self.progress == Progress::Complete {
+            self.progress = Progress::Body;
+        }
+    }
+
+    /// What remains of a response that is made once more: where it goes.
+    pub(super) fn take_sink(&mut self) -> Option<Box<Relay<'c>>> {
+        self.relay.take().filter(|relay| relay.is_of_subrequest())
+    }
+
     fn relay_mut(&mut self) -> &mut Relay<'c> {
         self.relay.get_or_insert_default()
     }
@@ -111,7 +124,8 @@ impl<'c> OutputState<'c> {
             }
             return self.push_behind(request, self.postpone_stage as usize, chunk, mark);
         }
-        let delivered = self.relay_mut().deliver(request, chunk);
+        let content_length = self.head.content_length;
+        let delivered = self.relay_mut().deliver(request, chunk, content_length);
         if let Err(Terminated(_)) = delivered {
             let _ = self.fail(SendFailure::Terminated);
         }
@@ -146,19 +160,29 @@ impl<'c> OutputState<'c> {
             if self.failure().is_some() {
                 return Poll::Ready(Err(Unsent));
             }
-            if self.poll_empty(conn, request, timer, cx)?.is_pending() {
+            let is_relayed = self.is_relayed();
+            let is_end = is_relayed && self.source == Source::Ended;
+            let makes_room = !self.wire.is_empty() && (is_end || self.is_due(request));
+            if makes_room && self.poll_empty(conn, request, timer, cx)?.is_pending() {
                 return Poll::Pending;
             }
-            if self.is_relayed() {
+            if is_relayed {
                 self.wire.uncork(&conn.socket);
                 return Poll::Ready(Ok(()));
             }
-            if !has_moved {
+            if !has_moved && !makes_room {
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Whether what there is should be sent, and not wait for more.
+    fn is_due(&self, request: &Request<'c>) -> bool {
+        let postponed_bytes = *request.location().core.sending.postpone_output_bytes;
+        let is_much = self.wire.len() as u64 >= postponed_bytes || self.wire.is_full();
+        is_much || self.urgency == Urgency::Flushed
     }
 
     fn is_relayed(&self) -> bool {
