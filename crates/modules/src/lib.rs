@@ -43,6 +43,7 @@ pub mod rewrite;
 mod secret;
 pub mod secure_link;
 pub mod split_clients;
+pub mod ssi;
 pub mod ssl;
 pub mod static_files;
 pub mod status;

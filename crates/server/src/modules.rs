@@ -7,6 +7,7 @@ use clearway_modules::{
     access, access_log, auth_basic, autoindex, dav, files, index, limit_conn, limit_req, random_index,
     realpath, static_files, try_files,
 };
+use clearway_modules::{addition, auth_request, mirror, ssi};
 use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{browser, referer, secure_link, userid};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
@@ -40,6 +41,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &addition::ADDITION,
     &sub_filter::SUB_FILTER,
     &charset::CHARSET,
+    // Bodies of subrequests come in behind it.
+    &ssi::SSI,
     &POSTPONE,
     &GZIP_ACCEPTANCE,
     &GZIP,

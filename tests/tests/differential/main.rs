@@ -28,6 +28,7 @@ mod requests;
 mod returns;
 mod rewrite;
 mod server_name;
+mod ssi;
 mod static_files;
 mod stock;
 mod stub_status;

@@ -1,0 +1,355 @@
+//! Takes a document apart into text and SSI commands. It is given the document in pieces of any size, and
+//! makes of them what it would make of the whole. Sees no request; what is wrong it tells whoever asks.
+
+/// Longest name of a command, bytes.
+const COMMAND_BYTES_MAX: usize = 32;
+/// Longest name of a parameter, bytes.
+const PARAM_BYTES_MAX: usize = 32;
+/// Parameters kept of one command; how many of them are too many is for who executes it to say.
+const PARAMS_MAX: usize = 64;
+
+/// What a command begins with.
+const OPENING: &[u8] = b"<!--#";
+
+/// A command as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Command {
+    pub(super) name: Vec<u8>,
+    /// Names and values; in values backslashes still stand.
+    pub(super) params: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What stands behind some text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Command(Command),
+    /// A command that is written wrongly; why was told.
+    Failed,
+}
+
+/// Where in a document it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In text, of which the last bytes may be so much of the beginning of a command.
+    Text(usize),
+    BeforeCommand,
+    InCommand,
+    BeforeParam,
+    InParam,
+    BeforeEqual,
+    BeforeValue,
+    InValue(u8),
+    Escaped(u8),
+    BehindValue,
+    /// Behind `-`.
+    Ending0,
+    /// Behind `--`.
+    Ending1,
+    InError,
+    ErrorEnding0,
+    ErrorEnding1,
+}
+
+/// A parser in the middle of a document.
+#[derive(Debug)]
+pub(super) struct Parser {
+    state: State,
+    command: Command,
+    /// Longest value, bytes (`ssi_value_length`).
+    value_bytes_max: usize,
+}
+
+/// Is told what is wrong with a command.
+pub(super) type Complain<'a> = &'a mut dyn FnMut(&[&[u8]]);
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\r' | b'\n' | b'\t')
+}
+
+impl Parser {
+    pub(super) fn new(value_bytes_max: usize) -> Self {
+        Self { state: State::Text(0), command: Command::default(), value_bytes_max }
+    }
+
+    /// Takes what is there up to the end of the next command, and adds what is text to `text`; `None` when
+    /// there is no more.
+    pub(super) fn parse(
+        &mut self,
+        input: &mut &[u8],
+        text: &mut Vec<u8>,
+        complain: Complain<'_>,
+    ) -> Option<Parsed> {
+        loop {
+            if let State::Text(seen) = self.state {
+                self.state = take_text(input, text, seen);
+            }
+            // Where there is nothing left the state is the same at the next call.
+            let (&byte, rest) = input.split_first()?;
+            *input = rest;
+            match self.step(byte, complain) {
+                State::Text(_) if self.is_error() => {
+                    self.state = State::Text(0);
+                    return Some(Parsed::Failed);
+                }
+                State::Text(_) => {
+                    self.state = State::Text(0);
+                    return Some(Parsed::Command(std::mem::take(&mut self.command)));
+                }
+                state => self.state = state,
+            }
+        }
+    }
+
+    fn is_error(&self) -> bool {
+        self.state == State::ErrorEnding1
+    }
+
+    /// What follows a byte of a command; `Text` at its end.
+    fn step(&mut self, byte: u8, complain: Complain<'_>) -> State {
+        match self.state {
+            State::Text(_) => unreachable!("text is taken at once"),
+            State::BeforeCommand if is_space(byte) => State::BeforeCommand,
+            State::BeforeCommand => {
+                self.command = Command { name: vec![byte], params: Vec::new() };
+                State::InCommand
+            }
+            State::InCommand => self.step_command(byte, complain),
+            State::BeforeParam | State::InParam | State::BeforeEqual => self.step_param(byte, complain),
+            State::BeforeValue | State::InValue(_) | State::Escaped(_) | State::BehindValue => {
+                self.step_value(byte, complain)
+            }
+            State::Ending0 if byte == b'-' => State::Ending1,
+            State::Ending1 if byte == b'>' => State::Text(0),
+            State::Ending0 | State::Ending1 => {
+                complain(&[b"unexpected \"", &[byte], b"\" symbol in \"", &self.command.name, IN_COMMAND]);
+                State::InError
+            }
+            State::InError if byte == b'-' => State::ErrorEnding0,
+            State::ErrorEnding0 if byte == b'-' => State::ErrorEnding1,
+            State::ErrorEnding1 if byte == b'>' => State::Text(0),
+            State::InError | State::ErrorEnding0 | State::ErrorEnding1 => State::InError,
+        }
+    }
+
+    fn step_command(&mut self, byte: u8, complain: Complain<'_>) -> State {
+        let name = &mut self.command.name;
+        match byte {
+            byte if is_space(byte) => State::BeforeParam,
+            b'-' => State::Ending0,
+            _ if name.len() == COMMAND_BYTES_MAX => {
+                complain(&[b"the \"", name, &[byte], b"...\" SSI command is too long"]);
+                State::InError
+            }
+            _ => {
+                name.push(byte);
+                State::InCommand
+            }
+        }
+    }
+
+    fn step_param(&mut self, byte: u8, complain: Complain<'_>) -> State {
+        let Command { name, params } = &mut self.command;
+        let is_before_equal = self.state == State::BeforeEqual;
+        if self.state == State::BeforeParam {
+            return match byte {
+                byte if is_space(byte) => State::BeforeParam,
+                b'-' => State::Ending0,
+                _ if params.len() == PARAMS_MAX => {
+                    complain(&[b"too many SSI command parameters: \"", name, b"\""]);
+                    State::InError
+                }
+                _ => {
+                    params.push((vec![byte], Vec::new()));
+                    State::InParam
+                }
+            };
+        }
+        let (key, _) = params.last_mut().expect("one has begun");
+        match byte {
+            byte if is_space(byte) => State::BeforeEqual,
+            b'=' => State::BeforeValue,
+            b'-' => {
+                let before: &[u8] = b"unexpected \"-\" symbol after \"";
+                complain(&[before, key, b"\" parameter in \"", name, IN_COMMAND]);
+                State::ErrorEnding0
+            }
+            _ if is_before_equal => {
+                let unexpected: [&[u8]; 3] = [b"unexpected \"", &[byte], b"\" symbol after \""];
+                let [before, byte, after] = unexpected;
+                complain(&[before, byte, after, key, b"\" parameter in \"", name, IN_COMMAND]);
+                State::InError
+            }
+            _ if key.len() == PARAM_BYTES_MAX => {
+                complain(&[b"too long \"", key, &[byte], b"...\" parameter in \"", name, IN_COMMAND]);
+                State::InError
+            }
+            _ => {
+                key.push(byte);
+                State::InParam
+            }
+        }
+    }
+
+    fn step_value(&mut self, byte: u8, complain: Complain<'_>) -> State {
+        let Command { name, params } = &mut self.command;
+        let (key, value) = params.last_mut().expect("one has begun");
+        match (self.state, byte) {
+            (State::BeforeValue, byte) if is_space(byte) => return State::BeforeValue,
+            (State::BehindValue, byte) if is_space(byte) => return State::BeforeParam,
+            (State::BeforeValue, b'"' | b'\'') => return State::InValue(byte),
+            (State::BehindValue, b'-') => return State::Ending0,
+            (State::BeforeValue, _) => {
+                let (at, after): (&[u8], &[u8]) = (b"\" symbol before value of \"", b"\" parameter in \"");
+                complain(&[b"unexpected \"", &[byte], at, key, after, name, IN_COMMAND]);
+                return if byte == b'-' { State::ErrorEnding0 } else { State::InError };
+            }
+            (State::BehindValue, _) => {
+                let (at, of): (&[u8], &[u8]) = (b"\" symbol after \"", b"\" value of \"");
+                let after: &[u8] = b"\" parameter in \"";
+                complain(&[b"unexpected \"", &[byte], at, value, of, key, after, name, IN_COMMAND]);
+                return State::InError;
+            }
+            (State::InValue(quote), byte) if byte == quote => return State::BehindValue,
+            _ => {}
+        }
+        if value.len() == self.value_bytes_max {
+            let (of, after): (&[u8], &[u8]) = (b"...\" value of \"", b"\" parameter in \"");
+            complain(&[b"too long \"", value, &[byte], of, key, after, name, IN_COMMAND]);
+            return State::InError;
+        }
+        value.push(byte);
+        match self.state {
+            State::InValue(quote) if byte == b'\\' => State::Escaped(quote),
+            State::Escaped(quote) | State::InValue(quote) => State::InValue(quote),
+            state => state,
+        }
+    }
+}
+
+/// How messages about a command end.
+const IN_COMMAND: &[u8] = b"\" SSI command";
+
+/// Takes text up to the beginning of a command, of which `seen` bytes were there before.
+fn take_text(input: &mut &[u8], text: &mut Vec<u8>, mut seen: usize) -> State {
+    loop {
+        if seen == 0 {
+            let Some(at) = memchr::memchr(b'<', input) else {
+                text.extend_from_slice(input);
+                *input = &[];
+                return State::Text(0);
+            };
+            text.extend_from_slice(&input[..at]);
+            *input = &input[at + 1..];
+            seen = 1;
+        }
+        if seen == OPENING.len() {
+            return State::BeforeCommand;
+        }
+        let Some((&byte, rest)) = input.split_first() else { return State::Text(seen) };
+        if byte == OPENING[seen] {
+            *input = rest;
+            seen += 1;
+        } else {
+            // What looked like the beginning was text; a `<` may begin it again.
+            text.extend_from_slice(&OPENING[..seen]);
+            seen = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text, commands and messages, one a line, of a document that comes in these pieces.
+    fn parse(pieces: &[&[u8]]) -> String {
+        let (mut parser, mut lines, mut text) = (Parser::new(12), String::new(), Vec::new());
+        for piece in pieces {
+            let mut input = *piece;
+            loop {
+                let mut messages = String::new();
+                let mut complain = |parts: &[&[u8]]| {
+                    messages.push_str(&String::from_utf8_lossy(&parts.concat()));
+                    messages.push('\n');
+                };
+                let parsed = parser.parse(&mut input, &mut text, &mut complain);
+                lines.push_str(&messages);
+                let Some(parsed) = parsed else { break };
+                lines.push_str(&format!("[{}]\n", String::from_utf8_lossy(&std::mem::take(&mut text))));
+                match parsed {
+                    Parsed::Failed => lines.push_str("failed\n"),
+                    Parsed::Command(Command { name, params }) => {
+                        lines.push_str(&String::from_utf8_lossy(&name));
+                        for (key, value) in params {
+                            let (key, value) =
+                                (String::from_utf8_lossy(&key), String::from_utf8_lossy(&value));
+                            lines.push_str(&format!(" {key}={value};"));
+                        }
+                        lines.push('\n');
+                    }
+                }
+            }
+        }
+        lines + "[" + &String::from_utf8_lossy(&text) + "]"
+    }
+
+    #[test]
+    fn commands_and_their_parameters() {
+        for (document, expected) in [
+            ("a<!--#echo var=\"x\" -->b", "[a]\necho var=x;\n[b]"),
+            ("<!--# \n echo\tvar = 'x\"y' default=\"\"--> ", "[]\necho var=x\"y; default=;\n[ ]"),
+            ("<!--#else-->", "[]\nelse\n[]"),
+            ("<!--#set value=\"a\\\"b\\\\\" -->", "[]\nset value=a\\\"b\\\\;\n[]"),
+            ("<<!-<!--<!--- <!-- #x --><", "[<<!-<!--<!--- <!-- #x -->]"),
+            ("x<!--#echo", "[x]"),
+            (
+                "<!--#echo a -->-",
+                "unexpected \"-\" symbol after \"a\" parameter in \"echo\" SSI command\n[]\nfailed\n[-]",
+            ),
+            (
+                "<!--#echo a b=\"\" -->-",
+                "unexpected \"b\" symbol after \"a\" parameter in \"echo\" SSI command\n[]\nfailed\n[-]",
+            ),
+            (
+                "<!--#e v=x -->",
+                "unexpected \"x\" symbol before value of \"v\" parameter in \"e\" SSI command\n[]\n\
+                 failed\n[]",
+            ),
+            (
+                "<!--#e v=\"x\"y -->",
+                "unexpected \"y\" symbol after \"x\" value of \"v\" parameter in \"e\" SSI command\n[]\n\
+                 failed\n[]",
+            ),
+            ("<!--#e -x -->.", "unexpected \"x\" symbol in \"e\" SSI command\n[]\nfailed\n[.]"),
+            (
+                "<!--#e v=\"0123456789abc\" -->",
+                "too long \"0123456789abc...\" value of \"v\" parameter in \"e\" SSI command\n[]\nfailed\n[]",
+            ),
+        ] {
+            assert_eq!(parse(&[document.as_bytes()]), expected, "{document}");
+        }
+    }
+
+    #[test]
+    fn a_document_is_the_same_in_whatever_pieces_it_comes() {
+        let document =
+            b"a<!--#if expr=\"$x = 'y\\\"'\" -->b<!-- <!--#include virtual='/x' wait = \"yes\"-->\n\
+            <!--#bad x --> --- --> <!--#0123456789abcdef0123456789abcdef0 --><<!--#set a='1' b=\"2\" -->\
+            <!--#x y=\"0123456789abcdef\" --> end <!--#endif --><!--#e- --><!--#e --";
+        let whole = parse(&[document]);
+        assert!(
+            whole.contains("if expr=") && whole.contains("too long") && whole.contains("failed"),
+            "{whole}"
+        );
+        for first in 0..=document.len() {
+            let (head, tail) = document.split_at(first);
+            assert_eq!(parse(&[head, tail]), whole, "split at {first}");
+            for second in 0..tail.len().min(8) {
+                let (middle, end) = tail.split_at(second);
+                assert_eq!(parse(&[head, middle, end]), whole, "split at {first} and {second} bytes later");
+            }
+        }
+        let bytes: Vec<&[u8]> = document.chunks(1).collect();
+        assert_eq!(parse(&bytes), whole, "byte by byte");
+    }
+}
