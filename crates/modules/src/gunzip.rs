@@ -26,8 +26,8 @@ pub static GUNZIP: Module = Module {
 
 /// What is passed on at once at most, bytes.
 const OUT_MAX_BYTES: u64 = 32 * 1024;
-/// What is made in one turn at most, bytes.
-const TURN_BYTES: usize = 128 * 1024;
+/// What is made in one turn at most, and one buffer more, bytes.
+const TURN_BYTES: usize = 64 * 1024;
 /// What a further member of a file counts for in a turn, bytes: a decompressor is made for it.
 const MEMBER_COST_BYTES: usize = 8 * 1024;
 /// The window of gzip, bits.
@@ -149,7 +149,7 @@ impl Inflate {
                 self.out.reserve_exact(self.out_bytes);
             }
             let decompress = self.decompress.get_or_insert_with(|| Decompress::new_gzip(WINDOW_BITS));
-            let before = (decompress.total_in(), self.out.len());
+            let (before, from) = ((decompress.total_in(), self.out.len()), at);
             let status = match self.member {
                 Member::Ended => Ok(Status::StreamEnd),
                 Member::Inside => {
@@ -169,6 +169,10 @@ impl Inflate {
                 Ok(Status::Ok | Status::BufError) => {}
             }
             let is_full = self.out.len() == self.out.capacity();
+            let has_moved = self.member == Member::Ended || at > from || self.out.len() > before.1;
+            if at < input.len() && !has_moved && !is_full {
+                return Worked::Broken;
+            }
             if is_full {
                 next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::More);
             }

@@ -33,8 +33,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::NOARGS,
         syntax: "mp4",
         default: "",
-        doc: "Sends parts of MP4 files: from the second on that the argument `start` of the request names, up \
-              to the one that `end` names.",
+        doc: "Sends parts of MP4 files: from the second on that the argument `start` of the request names, \
+              up to the one that `end` names.",
         handler: |scope, _| {
             conf(scope).answers = true;
             Ok(())
@@ -64,8 +64,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "mp4_start_key_frame on | off",
         default: "mp4_start_key_frame off;",
-        doc: "Whether a part begins with the key frame before its start; players are told not to show what is \
-              before that.",
+        doc: "Whether a part begins with the key frame before its start; players are told not to show what \
+              is before that.",
         handler: |scope, d| set(d, &mut conf(scope).start_key_frame, |d| d.flag(0)),
     },
 ];

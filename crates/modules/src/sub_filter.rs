@@ -33,7 +33,7 @@ pub static SUB_FILTER: Module = Module {
 /// Texts that one level may replace.
 const PATTERNS_MAX: usize = 255;
 /// What is looked through in one turn, bytes.
-const TURN_IN_BYTES: usize = 128 * 1024;
+const TURN_IN_BYTES: usize = 64 * 1024;
 /// What is made in one turn, bytes, and one more replacement at most.
 const TURN_OUT_BYTES: usize = 64 * 1024;
 /// What is passed on by itself; less is gathered, bytes.

@@ -66,12 +66,13 @@ impl Deflate {
         }
     }
 
-    /// How much is compressed in one turn, bytes: about half a millisecond's work.
+    /// How much is compressed in one turn, bytes: about a quarter of a millisecond's work. A poll may have
+    /// two, one when a chunk is pushed and one when it is flushed.
     fn turn_bytes(&self) -> usize {
         match self.manner.level {
-            ..=3 => 64 * 1024,
-            4..=6 => 32 * 1024,
-            7.. => 16 * 1024,
+            ..=3 => 32 * 1024,
+            4..=6 => 16 * 1024,
+            7.. => 8 * 1024,
         }
     }
 
