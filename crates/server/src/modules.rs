@@ -8,7 +8,6 @@ use clearway_modules::{
     realpath, static_files, try_files,
 };
 use clearway_modules::{addition, auth_request, mirror, ssi};
-use clearway_modules::{addition, auth_request, mirror};
 use clearway_modules::{browser, referer, secure_link, userid};
 use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
 use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter, ssl};
