@@ -359,6 +359,43 @@ mod tests {
         assert_eq!(back.addresses(), [address]);
     }
 
+    /// How many connections wait at each socket, once `total` do.
+    fn queues(listening: &Listening, total: u32) -> Vec<u32> {
+        let begun = Instant::now();
+        loop {
+            let queues: Vec<u32> = listening.fds().map(accept_queue::waiting).collect();
+            if queues.iter().sum::<u32>() == total {
+                return queues;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{queues:?} of {total}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn sockets_get_connections_while_they_are_in_use() {
+        let address = free_address();
+        let ListenAddr::Inet(inet) = address else { panic!("{address}") };
+        #[expect(clippy::disallowed_methods, reason = "a test may connect")]
+        let connect = |count: u32| -> Vec<std::net::TcpStream> {
+            (0..count).map(|_| std::net::TcpStream::connect(inet).unwrap()).collect()
+        };
+        let shared = [request(&address, false)];
+        let one = Listening::default().open(&shared, LOOPS, &Discard).unwrap();
+        let each = one.open(&[request(&address, true)], LOOPS, &Discard).unwrap();
+        let first = connect(30);
+        assert_eq!(queues(&each, 30), [30, 0, 0], "the configuration may still be refused");
+        one.refuse_removed_in(&each);
+        let second = connect(60);
+        let before = queues(&each, 90);
+        assert!(before[1] + before[2] > 0, "{before:?}");
+        let again = each.open(&shared, LOOPS, &Discard).unwrap();
+        each.refuse_removed_in(&again);
+        let third = connect(30);
+        assert_eq!(queues(&each, 120), [before[0] + 30, before[1], before[2]]);
+        drop((first, second, third));
+    }
+
     #[test]
     fn what_was_inherited_is_used_and_the_rest_let_go() {
         let (address, other) = (free_address(), free_address());
