@@ -102,3 +102,25 @@ fn what_is_decompressed() {
     }
     case.ask("GET /old/a HTTP/1.0\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n\r\n").run();
 }
+
+/// What filters put off within subrequests comes as well, and in order.
+#[test]
+fn within_pages_of_parts() {
+    let config = "types { text/html html; } default_type text/html; gzip_static always; gunzip on;
+        sub_filter_once off; sub_filter word W; max_ranges 0;
+        server { listen %%PORT%%;
+        location / { ssi on; gzip on; }
+        location /part/ { }
+        }";
+    let page = "<!--# include virtual=\"/part/words\" -->, word,<!--# include virtual=\"/part/zeros\" -->
+        <!--# include virtual=\"/part/plain.html\" --> end word";
+    let mut case = Case::http(config)
+        .file("html/page.html", page)
+        .file("html/part/words.gz", gzip(&words(60_000)))
+        .file("html/part/zeros.gz", gzip(&vec![b'0'; 1_000_000]))
+        .file("html/part/plain.html", words(30_000));
+    for _ in 0..2 {
+        case = case.ask(get("/page.html", "")).ask(get("/page.html", ACCEPTING));
+    }
+    case.run();
+}
