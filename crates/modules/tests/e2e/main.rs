@@ -14,4 +14,5 @@ mod handover;
 mod headers;
 mod limit_req;
 mod rewrite;
+mod subrequests;
 mod support;
