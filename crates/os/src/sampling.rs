@@ -59,6 +59,10 @@ fn signal_number() -> libc::c_int {
 
 /// Lets the calling thread be sampled, whatever other signals it has blocked.
 pub fn allow() {
+    // Without a handler the signal, whoever sends it, would end the process.
+    if install().is_err() {
+        return;
+    }
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set before it is used; the number is that of a signal.
     unsafe {

@@ -124,8 +124,9 @@ impl<'a> Stack<'a> {
             *budget -= 1;
             let word = self.read(at)?;
             if word > at
-                && let Some((next, _)) = self.record(at, lowest)
-                && self.record(next, at + 2 * WORD).is_some()
+                && let Some((next, ret)) = self.record(at, lowest)
+                && follows_call(ret, &self.text)
+                && self.record(next, at + 2 * WORD).is_some_and(|(_, ret)| follows_call(ret, &self.text))
             {
                 return Some(at);
             }
@@ -253,9 +254,11 @@ fn follows_call(address: usize, _: &Range<usize>) -> bool {
 mod tests {
     use super::*;
 
-    /// Addresses in our code, to return to.
-    fn code(offset: usize) -> usize {
-        text().start + 0x1000 + offset
+    /// Addresses in our code, to return to: behind calls.
+    fn code(index: usize) -> usize {
+        let function: fn(usize) -> usize = code;
+        let begin = function as usize;
+        (begin + 7..).filter(|at| follows_call(*at, &text())).nth(index).unwrap()
     }
 
     fn frames(fp: usize, words: &[usize]) -> Vec<usize> {

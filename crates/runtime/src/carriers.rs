@@ -79,7 +79,7 @@ enum Birth {
 }
 
 /// Stack of a carrier, in bytes: handlers and libraries run on it.
-const CARRIER_STACK: usize = 2 << 20;
+pub(crate) const CARRIER_STACK: usize = 2 << 20;
 
 fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
     let me = shared.started.load(Ordering::Relaxed) as usize;

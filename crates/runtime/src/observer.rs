@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use clearway_os::{clock, thread};
 
+use crate::carriers::CARRIER_STACK;
 use crate::remote::Remote;
 use crate::shared::{Carrier, Shared};
 use crate::suspects::Tag;
@@ -295,14 +296,16 @@ fn count_asked(shared: &'static Shared) {
 }
 
 /// Gives the account of the poll that calls this, if it is asked for. A task may be polled by any
-/// thread, but one poll is one thread: its id says which carrier this is.
+/// carrier, but a poll stays on the stack of one: an address on it says which this is.
 #[cold]
 pub(crate) fn give_account(shared: &Shared, describe: impl FnOnce() -> Account) {
     let Some(observer) = shared.observer.get() else { return };
-    let me = thread::current();
+    let here = (&raw const observer).addr();
     let started = shared.started.load(Ordering::Acquire) as usize;
     let mine = shared.carriers[..started].iter().find(|carrier| {
-        carrier.away.asked.load(Ordering::Acquire) != 0 && carrier.tid.load(Ordering::Relaxed) == me
+        let base = carrier.away.stack_base.load(Ordering::Relaxed);
+        let is_on_it = base.checked_sub(here).is_some_and(|used| used < CARRIER_STACK);
+        is_on_it && carrier.away.asked.load(Ordering::Acquire) != 0
     });
     let Some(carrier) = mine else { return };
     let poll = carrier.away.asked.swap(0, Ordering::AcqRel);

@@ -1,6 +1,7 @@
 //! Reports and sums as JSON (RFC 8259), for the status API. docs/blocking.md names the members.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::report::{Branch, Call, End, Frame, Handover, Report};
@@ -55,20 +56,18 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Appends `{"reports":[…],"summary":[…]}`: the last reports, the newest first, and the sums.
-pub(crate) fn put_status<'a>(
-    out: &mut String,
-    reports: impl DoubleEndedIterator<Item = &'a Report>,
-    summary: &[Row],
-) {
+/// Appends `{"reports":[…],"summary":[…]}`: the reports, which are JSON already, the newest first, and the
+/// sums.
+pub(crate) fn put_status(out: &mut String, reports: &[Arc<str>], summary: &[Row]) {
     let mut object = Object::open(out);
-    let reports: Vec<&Report> = reports.rev().collect();
-    object.list("reports", &reports, |out, report| put_report(out, report));
+    let reports: Vec<&str> = reports.iter().rev().map(|report| &**report).collect();
+    object.list("reports", &reports, |out, report| out.push_str(report));
     object.list("summary", summary, put_row);
     object.close();
 }
 
-fn put_report(out: &mut String, report: &Report) {
+/// Appends one report.
+pub(crate) fn put_report(out: &mut String, report: &Report) {
     let mut object = Object::open(out);
     object.number("number", report.number);
     object.number("unix_ms", report.unix_ms);
@@ -171,7 +170,9 @@ mod tests {
     fn a_report_has_all_its_members() {
         let report = crate::report::tests::sample();
         let mut out = String::new();
-        put_status(&mut out, [&report].into_iter(), &[Row::of(&report)]);
+        put_report(&mut out, &report);
+        let json = Arc::from(std::mem::take(&mut out));
+        put_status(&mut out, &[json], &[Row::of(&report)]);
         let expected = concat!(
             r#"{"reports":[{"number":7,"unix_ms":1700000000123,"loop":1,"request":"GET /a HTTP/1.1","#,
             r#""location":"/a","phase":"content phase","connection":5,"entry":"m::handler","ms":312.000,"#,

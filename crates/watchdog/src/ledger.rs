@@ -40,6 +40,8 @@ pub(crate) struct Ledger<S> {
     last_cpu_ns: u64,
     last_waited_ns: Option<u64>,
     last: Option<Doing>,
+    /// Looks so far.
+    pub(crate) looks: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waiting_ns: u64,
     /// Asleep, and nothing says in what.
@@ -63,6 +65,7 @@ impl<S> Ledger<S> {
             last_cpu_ns: cpu_ns,
             last_waited_ns: None,
             last: None,
+            looks: 0,
             cpu_ns: 0,
             waiting_ns: 0,
             asleep_ns: 0,
@@ -79,6 +82,7 @@ impl<S> Ledger<S> {
             (Some(before), Some(now)) => now.saturating_sub(before).min(rest_ns),
             _ => 0,
         };
+        self.looks += 1;
         self.cpu_ns += cpu_ns;
         let slept_in = look.doing.filter(|doing| *doing != Doing::Running);
         let slept_in = slept_in.or(self.last.filter(|doing| *doing != Doing::Running));
@@ -108,10 +112,11 @@ impl<S> Ledger<S> {
         }
     }
 
-    /// Ends it: what was done last went on until then.
+    /// Ends it: what was done last went on until then. Without a look nothing is known.
     pub(crate) fn finish(&mut self, at_ns: u64) {
         let rest_ns = at_ns.saturating_sub(self.last_ns);
         match self.last {
+            None if self.looks == 0 => {}
             Some(Doing::Running) | None => self.cpu_ns += rest_ns,
             Some(doing) => match self.calls.iter_mut().find(|call| Some(call.key) == key_of(doing)) {
                 Some(call) => call.ns += rest_ns,
@@ -167,6 +172,13 @@ mod tests {
         ledger.add(Look { waited_ns: None, ..look(100, 0, 0, Doing::Asleep) }, |_| ());
         ledger.finish(150);
         assert_eq!(sums(&ledger), (0, 0, 150, vec![]));
+    }
+
+    #[test]
+    fn without_a_look_nothing_is_known() {
+        let mut ledger = Ledger::<()>::new(0, 0);
+        ledger.finish(150);
+        assert_eq!(sums(&ledger), (0, 0, 0, vec![]));
     }
 
     #[test]

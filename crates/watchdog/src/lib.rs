@@ -59,12 +59,14 @@ pub struct Status {
     pub reports: Vec<Arc<Report>>,
     /// Since the process started, per location, phase and entry function, the longest time first.
     pub summary: Vec<Row>,
+    /// The reports as JSON, made once, as this is read by loops.
+    json: Vec<Arc<str>>,
 }
 
 impl Status {
     /// Appends `{"reports":[…],"summary":[…]}`, the newest report first.
     pub fn put_json(&self, out: &mut String) {
-        json::put_status(out, self.reports.iter().map(|report| &**report), &self.summary);
+        json::put_status(out, &self.json, &self.summary);
     }
 }
 

@@ -7,6 +7,14 @@ pub static STALLS: Counter =
     Counter::new("stalls_total", "stalls", "A task held its thread for longer than stall_report_after.");
 
 /// See its text.
+pub static LATE: Counter = Counter::new(
+    "stalls_of_processor_total",
+    "stalls",
+    "A task held its thread for longer than stall_report_after since the thread waited for a processor: the \
+     machine is overloaded, and nothing else is reported about it.",
+);
+
+/// See its text.
 pub static REPORTS_SUPPRESSED: Counter = Counter::new(
     "stall_reports_suppressed_total",
     "reports",
@@ -25,4 +33,4 @@ pub static SAMPLES: Counter =
     Counter::new("stall_samples_total", "samples", "Looks at threads that were held by a task.");
 
 /// Everything that is counted here, for the reference and the status API.
-pub static ALL: &[&Counter] = &[&STALLS, &REPORTS_SUPPRESSED, &STALLS_UNSAMPLED, &SAMPLES];
+pub static ALL: &[&Counter] = &[&STALLS, &LATE, &REPORTS_SUPPRESSED, &STALLS_UNSAMPLED, &SAMPLES];

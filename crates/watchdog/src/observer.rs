@@ -72,6 +72,10 @@ impl Desk {
         self.rate.store(Arc::new(settings.report_rate));
     }
 
+    pub(crate) fn report_after(&self) -> Duration {
+        Duration::from_nanos(self.report_after_ns.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn rate(&self) -> Rate {
         **self.rate.load()
     }
@@ -83,7 +87,6 @@ impl Observer for Desk {
         if held_ns < self.report_after_ns.load(Ordering::Relaxed) {
             return Wish::LookAgain;
         }
-        metrics::STALLS.increment();
         if self.arrivals.push(*poll).is_err() {
             metrics::STALLS_UNSAMPLED.increment();
         }

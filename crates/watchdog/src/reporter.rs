@@ -18,7 +18,7 @@ use crate::stacks::Stacks;
 use crate::stall::Finished;
 use crate::summary::Summary;
 use crate::symbols::{self, Symbols};
-use crate::{REPORTS_KEPT, Status, advice, metrics};
+use crate::{REPORTS_KEPT, Status, advice, json, metrics};
 
 /// Its nice value.
 const NICE: i32 = 10;
@@ -40,7 +40,8 @@ pub(crate) struct Reporter {
     sink: Arc<dyn Sink>,
     symbols: Symbols,
     summary: Summary,
-    reports: VecDeque<Arc<Report>>,
+    /// With their JSON.
+    reports: VecDeque<(Arc<Report>, Arc<str>)>,
     bucket: Bucket,
     /// Reports that were not written since the last one that was.
     suppressed: u64,
@@ -68,18 +69,30 @@ impl Reporter {
         let _ = thread::schedule(thread::current(), Policy::Batch, NICE, 0);
         loop {
             while let Some(finished) = self.desk.finished.pop() {
+                if finished.was_late(self.desk.report_after()) {
+                    metrics::LATE.increment();
+                    continue;
+                }
+                metrics::STALLS.increment();
                 let report = Arc::new(self.report(finished));
                 self.summary.add(&report);
-                self.reports.push_back(Arc::clone(&report));
-                if self.reports.len() > REPORTS_KEPT {
-                    self.reports.pop_front();
-                }
-                let reports = self.reports.iter().cloned().collect();
-                self.status.store(Arc::new(Status { reports, summary: self.summary.rows().to_vec() }));
+                self.keep(Arc::clone(&report));
                 self.write(&report);
             }
             self.desk.reporter.wait(None);
         }
+    }
+
+    /// Publishes it with the last ones.
+    fn keep(&mut self, report: Arc<Report>) {
+        let mut text = String::new();
+        json::put_report(&mut text, &report);
+        self.reports.push_back((report, text.into()));
+        if self.reports.len() > REPORTS_KEPT {
+            self.reports.pop_front();
+        }
+        let (reports, json) = self.reports.iter().cloned().unzip();
+        self.status.store(Arc::new(Status { reports, json, summary: self.summary.rows().to_vec() }));
     }
 
     fn report(&mut self, finished: Finished) -> Report {
@@ -112,7 +125,7 @@ impl Reporter {
             on_cpu,
             in_calls,
             waiting: ns(ledger.waiting_ns),
-            looks: finished.looks,
+            looks: ledger.looks,
             samples: stacks.samples,
             advice: advice::advise(time, on_cpu, &hottest, &calls),
             common,

@@ -43,7 +43,6 @@ pub(crate) struct Stall {
     sampler: io::Result<ThreadSampler>,
     ledger: Ledger<CallSight>,
     stacks: Stacks,
-    looks: u64,
     interval: Duration,
     pub(crate) due_ns: u64,
 }
@@ -58,9 +57,17 @@ pub(crate) struct Finished {
     pub(crate) time_ns: u64,
     pub(crate) ledger: Ledger<CallSight>,
     pub(crate) stacks: Stacks,
-    pub(crate) looks: u64,
     /// What could not be found out.
     pub(crate) unknown: Vec<String>,
+}
+
+impl Finished {
+    /// Whether it took so long only because the thread waited for a processor, which is nothing that its task
+    /// does.
+    pub(crate) fn was_late(&self, report_after: Duration) -> bool {
+        self.ledger.waiting_ns > 0
+            && u128::from(self.time_ns.saturating_sub(self.ledger.waiting_ns)) < report_after.as_nanos()
+    }
 }
 
 /// Whether a stall goes on.
@@ -83,7 +90,6 @@ impl Stall {
             sampler: ThreadSampler::start(poll.tid, poll.stack_base, INTERVAL_MIN),
             ledger,
             stacks: Stacks::default(),
-            looks: 0,
             interval: INTERVAL_MIN,
             due_ns: 0,
         }
@@ -113,7 +119,6 @@ impl Stall {
         if self.poll.is_over() {
             return Now::Done(End::Over);
         }
-        self.looks += 1;
         metrics::SAMPLES.increment();
         let (files, stack_base) = (&self.files, self.poll.stack_base);
         self.ledger.add(look, |doing| learn(doing, files, stack_base));
@@ -157,6 +162,9 @@ impl Stall {
         }
         self.ledger.finish(ended_ns);
         let mut unknown = Vec::new();
+        if self.ledger.looks == 0 {
+            unknown.push("what it did, as it was over before it could be looked at".to_owned());
+        }
         if let Err(error) = &self.sampler {
             unknown.push(format!("stacks on a processor, as samples are refused ({error})"));
         }
@@ -172,7 +180,6 @@ impl Stall {
             time_ns: ended_ns.saturating_sub(self.poll.since_ns),
             ledger: self.ledger,
             stacks: self.stacks,
-            looks: self.looks,
             unknown,
         }
     }

@@ -11,7 +11,10 @@ use clearway_runtime::{Account, Config, LoopRef, Runtime, Tag, yield_now};
 use clearway_watchdog::{Handover, Rate, Report, Settings, Watchdog};
 
 /// What no test waits longer for.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A report that is not there by then was not made.
+const REPORT_LIMIT: Duration = Duration::from_secs(10);
 
 const SETTINGS: Settings = Settings {
     report_after: Some(Duration::from_millis(50)),
@@ -69,19 +72,32 @@ impl Watched {
         receiver.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// The report of a task, once it is there.
-    fn report(&self, name: &str) -> Arc<Report> {
+    /// Has `hold` run until it is reported: on a busy machine it may have waited for a processor all the
+    /// time, which is no stall. How long it took, and its report.
+    fn report(&self, name: &'static str, hold: fn()) -> (Duration, Arc<Report>) {
         let begun = Instant::now();
-        loop {
-            let status = self.watchdog.status();
-            let is_it =
-                |report: &&Arc<Report>| report.account.as_ref().is_some_and(|account| account.place == name);
-            if let Some(report) = status.reports.iter().find(is_it) {
-                return Arc::clone(report);
+        let is_it =
+            |report: &&Arc<Report>| report.account.as_ref().is_some_and(|account| account.place == name);
+        while begun.elapsed() < PATIENCE {
+            let took = self.hold(name, hold);
+            let over = Instant::now();
+            while over.elapsed() < REPORT_LIMIT {
+                if let Some(report) = self.watchdog.status().reports.iter().find(is_it) {
+                    return (took, Arc::clone(report));
+                }
+                std::thread::sleep(Duration::from_millis(5));
             }
-            assert!(begun.elapsed() < PATIENCE, "no report of {name}: {:?}", status.reports);
-            std::thread::sleep(Duration::from_millis(5));
         }
+        panic!("no report of {name}: {:?}", self.watchdog.status().reports);
+    }
+
+    /// Has one more reported, behind which no report of something earlier can come. All that there are.
+    fn all(&self) -> Vec<Arc<Report>> {
+        self.report("last", || spin(Duration::from_millis(200)));
+        let reports = self.watchdog.status().reports.clone();
+        let is_last =
+            |report: &Report| report.account.as_ref().is_some_and(|account| account.place == "last");
+        reports.into_iter().filter(|report| !is_last(report)).collect()
     }
 }
 
@@ -102,12 +118,10 @@ fn chaotic() -> bool {
 }
 
 fn check_spinner(watched: &Watched) -> Arc<Report> {
-    let took = watched.hold("spinner", || spin(Duration::from_millis(600)));
-    let report = watched.report("spinner");
+    let (took, report) = watched.report("spinner", || spin(Duration::from_millis(600)));
     assert!(is_about(report.time, took), "{took:?}: {report:?}");
     assert!(report.in_calls * 10 <= report.time, "{report:?}");
     assert!(report.on_cpu + report.waiting + report.in_calls <= report.time + Duration::from_millis(5));
-    assert!(report.samples > 0, "{report:?}");
     let all = report.branches.iter().flat_map(|branch| &branch.frames).chain(&report.common);
     let found = all.clone().find(|frame| frame.function.ends_with("stalls::spin"));
     let place = found.unwrap_or_else(|| panic!("{report:?}")).place.as_deref().unwrap();
@@ -121,16 +135,13 @@ fn a_spinner_is_reported_once_with_its_function() {
     let watched = start(Some(Duration::from_millis(1)));
     let report = check_spinner(&watched);
     assert_ne!(report.handover, Handover::None);
-    // One more that is over is the last: no second report of the first can come behind it.
-    watched.hold("last", || spin(Duration::from_millis(200)));
-    watched.report("last");
-    assert_eq!(watched.watchdog.status().reports.len(), 2);
+    assert_eq!(watched.all().len(), 1, "one report");
     let lines = watched.lines.0.lock().unwrap().clone();
     let headlines = lines.lines().filter(|line| line.contains("held its thread")).count();
     assert!(headlines >= 1, "{lines}");
     assert!(lines.contains("while testing, location: \"spinner\""), "{lines}");
     let rows = &watched.watchdog.status().summary;
-    assert_eq!(rows.iter().map(|row| row.stalls).sum::<u64>(), 2, "{rows:?}");
+    assert!(rows.iter().any(|row| row.place == "spinner" && row.stalls == 1), "{rows:?}");
 }
 
 #[test]
@@ -143,11 +154,10 @@ fn loops_that_are_not_handed_over_are_watched_as_well() {
 #[test]
 fn a_sleeper_is_reported_with_its_system_call() {
     let watched = start(Some(Duration::from_millis(1)));
-    let took = watched.hold("sleeper", || std::thread::sleep(Duration::from_millis(700)));
-    let report = watched.report("sleeper");
+    let (took, report) = watched.report("sleeper", || std::thread::sleep(Duration::from_millis(700)));
     let call = report.calls.first().unwrap_or_else(|| panic!("{report:?}"));
     assert_eq!(call.name, "clock_nanosleep", "{report:?}");
-    assert!(is_about(call.time, took), "{took:?}: {report:?}");
+    assert!(is_about(call.time + report.waiting, took), "{took:?}: {report:?}");
     let has_caller = call.frames.iter().any(|frame| frame.function.contains("a_sleeper_is_reported"));
     assert!(has_caller, "{report:?}");
     assert_eq!(report.samples, 0, "who sleeps is left alone: {report:?}");
@@ -169,7 +179,6 @@ fn a_library_that_sleeps_in_poll_is_not_disturbed() {
     });
     let kinds: Vec<_> = receiver.iter().collect();
     assert_eq!(kinds, [std::io::ErrorKind::WouldBlock; 100]);
-    assert!(watched.report("library").samples > 0);
 }
 
 #[test]
@@ -184,12 +193,7 @@ fn a_long_task_that_lets_others_run_is_not_reported() {
         sender.send(()).unwrap();
     });
     receiver.recv_timeout(PATIENCE).unwrap();
-    watched.hold("last", || spin(Duration::from_millis(200)));
-    watched.report("last");
-    let status = watched.watchdog.status();
-    // A machine that stops for 50 ms makes a stall of anything: then its report says so.
-    let guilty = status.reports.iter().filter(|report| report.waiting * 2 < report.time).count();
-    assert_eq!(guilty, 1, "{:?}", status.reports);
+    assert_eq!(watched.all(), []);
 }
 
 #[test]
@@ -198,7 +202,5 @@ fn settings_can_change() {
     watched.watchdog.configure(Settings { report_after: None, ..SETTINGS });
     watched.hold("unseen", || spin(Duration::from_millis(150)));
     watched.watchdog.configure(SETTINGS);
-    watched.hold("seen", || spin(Duration::from_millis(150)));
-    watched.report("seen");
-    assert_eq!(watched.watchdog.status().reports.len(), 1);
+    assert_eq!(watched.all(), []);
 }
