@@ -2,8 +2,9 @@
 //! sleeping one whose stack was copied. What is read is an allegation: a record counts as a frame if it
 //! lies on the stack, above the last one, and returns into this program.
 //!
-//! Our code is built with frame pointers, foreign code may not be. Where the chain is broken the next
-//! record on the stack that has another behind it is taken up; what lies between is not seen. A function
+//! Our code is built with frame pointers, foreign code (and the standard library) may not be. Where the
+//! chain is broken the address is looked for that lies behind a call of the very function; where that does
+//! not help, the next record that has another one behind it, which may be left over from before. A function
 //! without a frame that was called by our code is given its caller by the first word on the stack behind
 //! a call: only where its frame pointer is its caller's, or is not known.
 #![expect(unsafe_code, reason = "reads of a stack, and of code, by address")]
@@ -17,8 +18,14 @@ pub const FRAMES_MAX: usize = 64;
 /// Words that are looked through for records altogether.
 const SEARCHED_WORDS_MAX: usize = 4096;
 
+/// Words in which the address is looked for that a function returns to.
+const RETURN_WORDS_MAX: usize = 1024;
+
 /// Words in which a frameless function has its return address.
 const FRAMELESS_WORDS_MAX: usize = 64;
+
+/// Functions are shorter than this, bytes.
+const FUNCTION_BYTES_MAX: usize = 16 << 10;
 
 /// How much of a sleeping thread's stack is copied, bytes.
 const COPY_BYTES_MAX: usize = 64 << 10;
@@ -117,6 +124,27 @@ impl<'a> Stack<'a> {
         self.text.contains(&ret).then_some((next, ret))
     }
 
+    /// Where the function that `inner` is in returns to, if that is behind a call that names the function:
+    /// of the addresses behind calls the first one whose call goes to the nearest place before `inner`,
+    /// since no function begins within another.
+    fn return_of(&self, inner: usize, lowest: usize) -> Option<usize> {
+        if !self.text.contains(&inner) {
+            return None;
+        }
+        let mut nearest = (FUNCTION_BYTES_MAX, None);
+        for at in (0..RETURN_WORDS_MAX).map(|index| lowest + index * WORD) {
+            let Some(word) = self.read(at) else { break };
+            let called = Some(word).filter(|word| self.text.contains(word));
+            let called = called.and_then(|word| called_before(word, &self.text));
+            if let Some(distance) = called.and_then(|start| inner.checked_sub(start))
+                && distance < nearest.0
+            {
+                nearest = (distance, Some(at));
+            }
+        }
+        nearest.1
+    }
+
     /// The first record from `lowest` on that has another one behind it.
     fn search(&self, lowest: usize, budget: &mut usize) -> Option<usize> {
         let mut at = lowest;
@@ -165,21 +193,25 @@ pub fn walk(registers: Registers, stack: &Stack<'_>, mut found: impl FnMut(usize
     let (mut lowest, mut at) = (stack.low, registers.fp);
     let mut budget = SEARCHED_WORDS_MAX;
     while count < FRAMES_MAX {
-        let known = stack.record(at, lowest);
-        let (here, (next, ret)) = match known {
-            Some(record) => (at, record),
-            None => {
-                let Some(here) = stack.search(lowest, &mut budget) else { return };
-                let Some(record) = stack.record(here, lowest) else { return };
-                (here, record)
-            }
+        let here = if stack.record(at, lowest).is_some() {
+            at
+        } else if let Some(place) = stack.return_of(last, lowest) {
+            // What lies below it is the caller's frame, if the function has saved that.
+            place - WORD
+        } else if let Some(here) = stack.search(lowest, &mut budget) {
+            here
+        } else {
+            return;
         };
+        let Some(ret) = stack.read(here + WORD) else { return };
+        at = stack.read(here).unwrap_or(0);
+        lowest = here + 2 * WORD;
         // A frameless function's caller may have been found twice.
         if ret != last {
             found(ret);
             count += 1;
+            last = ret;
         }
-        (last, lowest, at) = (ret, here + 2 * WORD, next);
     }
 }
 
@@ -227,6 +259,35 @@ pub fn text() -> Range<usize> {
         static etext: u8;
     }
     (&raw const __executable_start).addr()..(&raw const etext).addr()
+}
+
+/// Where the call goes to that stands before `address`, which lies in `text`, if it says so itself or names
+/// the place where that stands.
+#[cfg(target_arch = "x86_64")]
+fn called_before(address: usize, text: &Range<usize>) -> Option<usize> {
+    if address - text.start < 6 {
+        return None;
+    }
+    let at = std::ptr::with_exposed_provenance::<[u8; 6]>(address - 6);
+    // SAFETY: in the program's own code, which stays mapped and is never written.
+    let target = match unsafe { at.read() } {
+        [_, 0xe8, offset @ ..] => address.wrapping_add_signed(i32::from_le_bytes(offset) as isize),
+        [0xff, 0x15, offset @ ..] => {
+            let place = address.wrapping_add_signed(i32::from_le_bytes(offset) as isize);
+            let mut target = [0_u8; WORD];
+            // What looked like a call may name any place.
+            copy(place, target.as_mut_ptr(), WORD).ok().filter(|&count| count == WORD)?;
+            usize::from_ne_bytes(target)
+        }
+        _ => return None,
+    };
+    text.contains(&target).then_some(target)
+}
+
+/// Where the call goes to that stands before `address`, which lies in `text`, if it says so itself.
+#[cfg(not(target_arch = "x86_64"))]
+fn called_before(_: usize, _: &Range<usize>) -> Option<usize> {
+    None
 }
 
 /// Whether the instruction before `address`, which lies in `text`, is a call.
