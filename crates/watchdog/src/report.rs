@@ -122,7 +122,9 @@ impl Report {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline(), self.times()];
-        if !self.common.is_empty() {
+        // Where ways part before the entry function they have in common what all requests have.
+        let is_entry = |frame: &Frame| self.entry.as_ref() == Some(&frame.function);
+        if !self.common.is_empty() && (self.entry.is_none() || self.common.iter().any(is_entry)) {
             lines.push("  all stacks lead through".to_owned());
             self.put_frames(&mut lines, &self.common);
         }

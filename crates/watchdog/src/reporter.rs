@@ -98,7 +98,9 @@ impl Reporter {
     fn report(&mut self, finished: Finished) -> Report {
         let Finished { ledger, stacks, .. } = finished;
         let ns = Duration::from_nanos;
-        let (common, branches) = self.merge(&stacks);
+        let named = self.name(&stacks);
+        let of_samples = entry_of_most(&named);
+        let (common, branches) = merge(named);
         let calls: Vec<Call> = ledger.calls.into_iter().fold(Vec::new(), |calls, call| {
             let frames = self.symbols.resolve(&call.sight.frames);
             let (name, subject) = (call.sight.name, call.sight.subject);
@@ -110,14 +112,14 @@ impl Reporter {
         let hottest: Vec<Frame> = hottest.cloned().collect();
         let on_cpu = ns(ledger.cpu_ns);
         let of_calls = calls.first().and_then(|call| symbols::entry(&call.frames));
-        let of_samples = symbols::entry(&common);
+        let of_calls = of_calls.map(|frame| frame.function.clone());
         let entry = if on_cpu * 2 >= time { of_samples.or(of_calls) } else { of_calls.or(of_samples) };
         self.number += 1;
         Report {
             number: self.number,
             unix_ms: finished.unix_ms,
             loop_index: finished.loop_index,
-            entry: entry.map(|frame| frame.function.clone()),
+            entry,
             account: finished.account,
             time,
             end: finished.end,
@@ -135,17 +137,14 @@ impl Reporter {
         }
     }
 
-    /// What the stacks have in common, and how they go on from there.
-    fn merge(&mut self, stacks: &Stacks) -> (Vec<Frame>, Vec<Branch>) {
-        let named: Vec<(Vec<Frame>, u64)> = stacks
-            .iter()
-            .map(|(stack, count)| {
-                let mut frames = self.symbols.resolve(stack);
-                frames.reverse();
-                (frames, count)
-            })
-            .collect();
-        merge(named)
+    /// The stacks as functions, the outermost first, each with its count.
+    fn name(&mut self, stacks: &Stacks) -> Vec<(Vec<Frame>, u64)> {
+        let name = |(stack, count)| {
+            let mut frames = self.symbols.resolve(stack);
+            frames.reverse();
+            (frames, count)
+        };
+        stacks.iter().map(name).collect()
     }
 
     fn write(&mut self, report: &Report) {
@@ -185,6 +184,20 @@ fn add_call(mut calls: Vec<Call>, call: Call) -> Vec<Call> {
     }
     calls.sort_by_key(|call| std::cmp::Reverse(call.time));
     calls
+}
+
+/// The entry function of most samples: a stack may lack one of its functions.
+fn entry_of_most(stacks: &[(Vec<Frame>, u64)]) -> Option<String> {
+    let mut entries: Vec<(String, u64)> = Vec::new();
+    for (frames, count) in stacks {
+        let inner_first: Vec<Frame> = frames.iter().rev().cloned().collect();
+        let Some(Frame { function, .. }) = symbols::entry(&inner_first) else { continue };
+        match entries.iter_mut().find(|(known, _)| known == function) {
+            Some((_, all)) => *all += count,
+            None => entries.push((function.clone(), *count)),
+        }
+    }
+    entries.into_iter().max_by_key(|(_, count)| *count).map(|(function, _)| function)
 }
 
 /// Merges stacks, the outermost function first, each with its count.
