@@ -39,10 +39,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::ONE_MORE,
         syntax: "valid_referers none | blocked | server_names | HOST[/PATH] | ~REGEX …",
         default: "",
-        doc: "Where requests may come from, for `$invalid_referer`: without `Referer` (`none`), with one that \
-              is no URL since somebody has made it unreadable (`blocked`), from the names of the server, from \
-              a host (`*.example.com`, `www.example.*`) with a path that begins so, or with what an \
-              expression in any case matches behind `http://` or `https://`.",
+        doc: "Where requests may come from, for `$invalid_referer`: without `Referer` (`none`), with one \
+              that is no URL since somebody has made it unreadable (`blocked`), from the names of the \
+              server, from a host (`*.example.com`, `www.example.*`) with a path that begins so, or with \
+              what an expression in any case matches behind `http://` or `https://`.",
         handler: valid_referers,
     },
     Spec {

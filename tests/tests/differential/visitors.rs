@@ -7,12 +7,14 @@ fn ask(target: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n")
 }
 
-const REFERERS: &str = "server { listen %%PORT%%; server_name localhost www.own.test *.wild.test .dot.test tail.* ~^re[0-9]+;
+const REFERERS: &str = "server { listen %%PORT%%;
+            server_name localhost www.own.test *.wild.test .dot.test tail.* ~^re[0-9]+;
         location /none { return 200 \"[$invalid_referer]\"; }
         location /blocked { valid_referers blocked www.example.org; return 200 \"[$invalid_referer]\"; }
         location /absent { valid_referers none www.example.org; return 200 \"[$invalid_referer]\"; }
         location /host { valid_referers www.Example.org/uri example.org; return 200 \"[$invalid_referer]\"; }
-        location /wild { valid_referers *.example.org .example.net www.example.* ~x; return 200 \"[$invalid_referer]\"; }
+        location /wild { valid_referers *.example.org .example.net www.example.* ~x;
+            return 200 \"[$invalid_referer]\"; }
         location /regex { valid_referers ~example\\.org/a ~\\.net$; return 200 \"[$invalid_referer]\"; }
         location /own { valid_referers server_names; return 200 \"[$invalid_referer]\"; }
         location /group { valid_referers ~(exa); if ($uri ~ ^/(g)) { return 200 \"[$invalid_referer]$1\"; } }
@@ -106,7 +108,8 @@ const LINKS: &str = "server { listen %%PORT%%;
         location /half { secure_link $arg_h; return 200 \"[$secure_link]\"; }
         location /old { secure_link_secret secret; return 200 \"[$secure_link][$secure_link_expires]\";
             location /old/in { return 200 \"in [$secure_link]\"; }
-            location /old/new { secure_link $arg_h; secure_link_md5 secret; return 200 \"new [$secure_link]\"; } }
+            location /old/new { secure_link $arg_h; secure_link_md5 secret;
+                return 200 \"new [$secure_link]\"; } }
         location /if { secure_link_secret secret; if ($secure_link = '') { return 403; }
             rewrite ^ /got/$secure_link; }
         location /got { return 200 $uri; }
@@ -168,14 +171,17 @@ fn links() {
     case.run();
 }
 
-const BROWSERS: &str = "server { listen %%PORT%%; location / { return 200 \"[$msie][$modern_browser][$ancient_browser]\"; }
+const BROWSERS: &str = "server { listen %%PORT%%;
+            location / { return 200 \"[$msie][$modern_browser][$ancient_browser]\"; }
         location /listed { modern_browser msie 5.5; modern_browser gecko 1.0; modern_browser safari 125.2;
             return 200 \"[$msie][$modern_browser][$ancient_browser]\"; }
         location /all { modern_browser opera 8.0; modern_browser konqueror 3.4; modern_browser MSIE 6.0;
             modern_browser unlisted; ancient_browser netscape4 Lynx \"Old Thing\"; ancient_browser_value old;
             modern_browser_value new; return 200 \"[$msie][$modern_browser][$ancient_browser]\";
-            location /all/in { modern_browser_value newer; return 200 \"[$modern_browser][$ancient_browser]\"; }
-            location /all/none { ancient_browser Thing; return 200 \"[$modern_browser][$ancient_browser]\"; } }
+            location /all/in { modern_browser_value newer;
+                return 200 \"[$modern_browser][$ancient_browser]\"; }
+            location /all/none { ancient_browser Thing;
+                return 200 \"[$modern_browser][$ancient_browser]\"; } }
         location /unlisted { modern_browser unlisted; return 200 \"[$modern_browser][$ancient_browser]\"; }
         location /set { set $msie 2; return 200 \"$msie\"; }
         }";
@@ -226,7 +232,8 @@ const COOKIES: &str = "map $arg_r $uid_reset { default 0; log log; some some; }
         location /log { }
         location /off { userid off; }
         location /marked { userid on; userid_mark k; add_header X-Set $uid_set; }
-        location /all { userid on; userid_mark =; userid_name Name; userid_domain example.test; userid_path /x;
+        location /all { userid on; userid_mark =; userid_name Name; userid_domain example.test;
+            userid_path /x;
             userid_expires max; userid_p3p \"policyref=x\"; userid_flags secure httponly samesite=lax; }
         location /strict { userid v1; userid_mark 1; userid_flags samesite=strict; userid_p3p none;
             userid_domain none; userid_expires off; }
