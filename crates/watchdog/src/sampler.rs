@@ -32,14 +32,14 @@ pub(crate) fn run(desk: &Desk) {
 }
 
 fn look_at_all(desk: &Desk, stalls: &mut Vec<Stall>) {
-    let others = u32::try_from(stalls.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(stalls.len()).unwrap_or(u32::MAX);
     let mut index = 0;
     while index < stalls.len() {
         if stalls[index].due_ns > clock::monotonic_ns() {
             index += 1;
             continue;
         }
-        match stalls[index].look(others) {
+        match stalls[index].look(count) {
             Now::GoesOn => index += 1,
             Now::Done(end) => {
                 // Before it was over it had given its account.

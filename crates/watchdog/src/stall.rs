@@ -103,8 +103,8 @@ impl Stall {
         self.account.get_or_insert(account);
     }
 
-    /// Looks at the thread; `others` are looked at as well.
-    pub(crate) fn look(&mut self, others: u32) -> Now {
+    /// Looks at the thread, one of so many that are looked at.
+    pub(crate) fn look(&mut self, stalls: u32) -> Now {
         let at_ns = clock::monotonic_ns();
         if let Some(lent_ns) = self.poll.handed_over_ns() {
             self.handover = if self.poll.is_suspect() {
@@ -127,7 +127,7 @@ impl Stall {
         if held >= REPORTED_AFTER {
             return Now::Done(End::StillHeld);
         }
-        self.pace(held, others);
+        self.pace(held, stalls);
         self.due_ns = at_ns + self.interval.as_nanos() as u64;
         Now::GoesOn
     }
@@ -142,10 +142,12 @@ impl Stall {
         }
     }
 
-    /// The longer a stall and the more there are, the rarer the looks.
-    fn pace(&mut self, held: Duration, others: u32) {
-        let interval = (held / INTERVAL_SHARE).clamp(INTERVAL_MIN * (1 + others / 8), INTERVAL_MAX);
-        if interval > self.interval * 2 {
+    /// The longer a stall, the rarer the looks; and however many stalls there are, all looks together are one
+    /// per [`INTERVAL_MIN`], as they take processors from those who do not stall.
+    fn pace(&mut self, held: Duration, stalls: u32) {
+        let least = (INTERVAL_MIN * stalls).clamp(INTERVAL_MIN, INTERVAL_MAX);
+        let interval = (held / INTERVAL_SHARE).clamp(least, INTERVAL_MAX);
+        if interval >= self.interval * 2 || interval <= self.interval / 2 {
             self.interval = interval;
             if let Ok(sampler) = &self.sampler {
                 // Where that is refused the samples go on as they came.
