@@ -218,18 +218,30 @@ impl Case {
     /// If they differ; the message has both texts and the command that plays the exchange again.
     pub fn run(self) {
         let only: Option<usize> = std::env::var(ONLY).ok().and_then(|number| number.parse().ok());
-        let mut oracle = self.setup(Binary::oracle()).start();
-        let mut ours = self.setup(Binary::under_test()).start();
+        let is_chosen = |number: usize| only.is_none_or(|only| only == number);
+        let chosen: Vec<_> =
+            self.exchanges.iter().enumerate().filter(|(number, _)| is_chosen(*number)).collect();
+        // Each server is asked one thing after the other, but they do not wait for each other.
+        let play_all = |binary: Binary, is_asked: fn(&Exchange) -> bool| {
+            let server = self.setup(binary).start();
+            let play = |exchange: &Exchange| exchange.play(&server);
+            let play = |exchange| if is_asked(exchange) { play(exchange) } else { String::new() };
+            let texts: Vec<String> = chosen.iter().map(|(_, exchange)| play(exchange)).collect();
+            (server, texts)
+        };
+        let (oracle, ours) = std::thread::scope(|scope| {
+            let oracle = scope.spawn(|| play_all(Binary::oracle(), |exchange| exchange.differs.is_none()));
+            let ours = play_all(Binary::under_test(), |_| true);
+            (oracle.join(), ours)
+        });
+        let (mut oracle, wanted) = oracle.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (mut ours, got) = ours;
         let mut failures = Vec::new();
-        for (number, exchange) in self.exchanges.iter().enumerate() {
-            if only.is_some_and(|only| only != number) {
-                continue;
-            }
-            let got = exchange.play(&ours);
+        for ((&(number, exchange), wanted), got) in chosen.iter().zip(wanted).zip(got) {
             let problem = match exchange.differs {
                 Some((wanted, _)) if got.starts_with(wanted) => None,
                 Some((wanted, reason)) => Some((format!("{wanted}…\n({reason})\n"), got)),
-                None => Some((exchange.play(&oracle), got)).filter(|(wanted, got)| wanted != got),
+                None => Some((wanted, got)).filter(|(wanted, got)| wanted != got),
             };
             failures.extend(problem.map(|texts| describe(number, &exchange.title(), &texts)));
         }
