@@ -380,7 +380,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "aio_write on | off",
         default: "aio_write off;",
-        doc: "Accepted without effect: threads of a pool write temporary files in any case.",
+        doc: "Whether nginx has a pool write temporary files where `aio threads` is in force.",
         handler: |scope, d| set(d, &mut scope.conf.sending().aio_write, |d| d.flag(0)),
     },
     Spec {
@@ -450,7 +450,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "types_hash_max_size SIZE",
         default: "types_hash_max_size 1024;",
-        doc: "Accepted without effect: tables have the size that they need.",
+        doc: "How large nginx makes the tables of `types`.",
         handler: |scope, d| set(d, &mut scope.conf.sending().hash_sizes[0], |d| d.number(0)),
     },
     Spec {
@@ -459,7 +459,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "types_hash_bucket_size SIZE",
         default: "types_hash_bucket_size 64;",
-        doc: "Accepted without effect: tables have the size that they need.",
+        doc: "How large nginx makes the tables of `types`.",
         handler: |scope, d| set(d, &mut scope.conf.sending().hash_sizes[1], |d| d.number(0)),
     },
 ];

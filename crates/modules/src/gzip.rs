@@ -93,7 +93,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "gzip_hash SIZE",
         default: "gzip_hash 64k;",
-        doc: "Accepted without effect: the table of the compressor has one size.",
+        doc: "How large nginx makes the table of its compressor.",
         handler: |scope, d| {
             set(d, &mut conf(scope).hash_bits, |d| {
                 let bits = power_of_two(d.size(0)?, 9, 17);

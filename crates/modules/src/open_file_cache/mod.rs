@@ -70,7 +70,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "open_file_cache_events on | off",
         default: "open_file_cache_events off;",
-        doc: "Accepted without effect: Linux has no such events for nginx either.",
+        doc: "Whether nginx is told of changes by the kernel, where that has such events.",
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&CACHE_CONF).events, |directive| directive.flag(0))
         },

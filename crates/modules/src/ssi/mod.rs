@@ -58,7 +58,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "ssi_ignore_recycled_buffers on | off",
         default: "ssi_ignore_recycled_buffers off;",
-        doc: "Accepted without effect: no buffers are used again before they are sent.",
+        doc: "Whether nginx sends buffers on that may be used again.",
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).ignore_recycled, |d| d.flag(0)),
     },
     Spec {
@@ -67,7 +67,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ssi_min_file_chunk SIZE",
         default: "ssi_min_file_chunk 1k;",
-        doc: "Accepted without effect: a document with commands is sent from memory.",
+        doc: "From which size on nginx sends parts of the document from its file.",
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).min_file_chunk_bytes, |d| d.size(0)),
     },
     Spec {

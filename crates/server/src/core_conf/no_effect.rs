@@ -25,6 +25,7 @@ pub const NO_EFFECT: &[NoEffect] = &[
                  goes to the end",
     },
     NoEffect { directive: "accept_mutex_delay", reason: "loops never wait for a turn to accept" },
+    NoEffect { directive: "aio_write", reason: "threads of a pool write temporary files in any case" },
     NoEffect {
         directive: "client_body_in_single_buffer",
         reason: "a body that is kept in memory is always in one buffer",
@@ -42,17 +43,28 @@ pub const NO_EFFECT: &[NoEffect] = &[
         directive: "epoll_events",
         reason: "a loop makes everything ready that one `epoll_wait` returns, in a batch of fixed size",
     },
+    NoEffect { directive: "gzip_hash", reason: "the table of the compressor has one size" },
     NoEffect { directive: "lock_file", reason: "loops share memory, no lock needs a file" },
+    NoEffect { directive: "map_hash_bucket_size", reason: "tables have the size that they need" },
+    NoEffect { directive: "map_hash_max_size", reason: "tables have the size that they need" },
+    NoEffect { directive: "open_file_cache_events", reason: "Linux has no such events for nginx either" },
     NoEffect {
         directive: "pcre_jit",
         reason: "expressions are always compiled to machine code where the library can",
     },
+    NoEffect { directive: "referer_hash_bucket_size", reason: "tables have the size that they need" },
+    NoEffect { directive: "referer_hash_max_size", reason: "tables have the size that they need" },
     NoEffect {
         directive: "request_pool_size",
         reason: "the memory of a request is used again for others, as it has grown",
     },
     NoEffect { directive: "server_names_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "server_names_hash_max_size", reason: "tables have the size that they need" },
+    NoEffect {
+        directive: "ssi_ignore_recycled_buffers",
+        reason: "no buffers are used again before they are sent",
+    },
+    NoEffect { directive: "ssi_min_file_chunk", reason: "a document with commands is sent from memory" },
     NoEffect {
         directive: "ssl_prefer_server_ciphers",
         reason: "no connection uses TLS yet: `listen … ssl` is refused",
@@ -61,6 +73,8 @@ pub const NO_EFFECT: &[NoEffect] = &[
         directive: "ssl_protocols", reason: "no connection uses TLS yet: `listen … ssl` is refused"
     },
     NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
+    NoEffect { directive: "types_hash_bucket_size", reason: "tables have the size that they need" },
+    NoEffect { directive: "types_hash_max_size", reason: "tables have the size that they need" },
     NoEffect { directive: "use", reason: "there is one method, `epoll`; others are refused" },
     NoEffect {
         directive: "variables_hash_bucket_size",
