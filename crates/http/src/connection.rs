@@ -4,6 +4,14 @@
 //! The task reads once when its socket becomes readable and writes once per small response; it waits
 //! only for the socket, for a timer, or inside a handler that said so.
 
+pub(crate) mod account;
+pub(crate) mod pace;
+pub(crate) mod pause;
+pub(crate) mod proxied;
+pub(crate) mod serve;
+pub(crate) mod tree;
+pub(crate) mod wire;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -19,12 +27,12 @@ use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Tag, Timer, Woken};
 
-use crate::generation::{Listener, Serving};
-use crate::listen::{Address, LocalAddress, ProxyProtocol};
+use crate::connection::proxied::{Front, read_front};
+use crate::connection::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::metrics::Stage;
-use crate::parts::Parts;
-use crate::proxied::{Front, read_front};
-use crate::serve::{LingeringLimits, lingering_close, serve_requests};
+use crate::response::parts::Parts;
+use crate::snapshot::generation::{Listener, Serving};
+use crate::snapshot::listen::{Address, LocalAddress, ProxyProtocol};
 use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
 
 /// What the error log says of a client that sent nothing for too long.

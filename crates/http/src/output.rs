@@ -14,16 +14,16 @@ use std::task::{Context, Poll, ready};
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing, Version};
 use clearway_runtime::Timer;
 
-use crate::account;
-use crate::chunk::{Chunk, Mark, Pushed};
+use crate::config::sending::Sending;
 use crate::connection::Conn;
-use crate::pace::Pace;
-use crate::relay::Relay;
+use crate::connection::account;
+use crate::connection::pace::Pace;
+use crate::connection::wire::{SendFailure, Wire};
+use crate::request::relay::Relay;
 use crate::request::{LimitRate, Request};
+use crate::response::chunk::{Chunk, Mark, Pushed};
 use crate::response::{ResponseHead, Text, write_head};
-use crate::sending::Sending;
 use crate::variables::View;
-use crate::wire::{SendFailure, Wire};
 
 /// What one response may send before others of the loop have their turn, bytes.
 const TURN_BYTES: u64 = 2 << 20;

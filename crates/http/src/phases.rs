@@ -5,16 +5,19 @@
 //! The engine's own steps stand between the phases: find-config after `ServerRewrite`, post-rewrite
 //! after `Rewrite` (back to find-config if the path was changed), post-access after `Access`.
 
+pub(crate) mod access;
+pub(crate) mod engine;
+
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 
 use clearway_runtime::Tag;
 
-use crate::body::Body;
-use crate::levels::Confs;
+use crate::config::levels::Confs;
 use crate::output::Output;
 use crate::request::Request;
+use crate::request::body::Body;
 use crate::snapshot::CoreLocation;
 use crate::variables::{VariableNames, View};
 

@@ -5,6 +5,15 @@
 //! never does. A subrequest is a request of its own that shares the head, and the variables, with the one
 //! that the client has made (`tree`).
 
+pub(crate) mod body;
+pub(crate) mod body_file;
+pub(crate) mod body_store;
+pub(crate) mod browser;
+pub(crate) mod redirect;
+pub(crate) mod relay;
+pub(crate) mod subrequest;
+pub mod uri;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +21,16 @@ use std::sync::Arc;
 use clearway_base::log::{Level, Record};
 use clearway_h1::{Known, Method, Span, Version};
 
+use crate::config::levels::{Conf, ConfKey};
 use crate::connection::Conn;
-use crate::levels::{Conf, ConfKey};
-use crate::parts::Parts;
-use crate::redirect::Wanted;
+use crate::connection::tree::{PartsRef, Tree};
 use crate::regex::Regex;
+use crate::request::redirect::Wanted;
+use crate::request::subrequest::SubPart;
+use crate::response::parts::Parts;
 use crate::response::{ResponseHead, put_decimal};
 use crate::snapshot::{Location, RedirectHost, RedirectPort, Server, Snapshot};
-use crate::subrequest::SubPart;
-use crate::tree::{PartsRef, Tree};
-use crate::values::Values;
+use crate::variables::values::Values;
 use crate::variables::{VariableId, Variables};
 
 /// How often a request may be redirected internally.

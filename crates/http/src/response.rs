@@ -1,6 +1,13 @@
 //! The head of a response, and how it is written in HTTP/1: nginx's headers in nginx's order. Owned
 //! by the task of the request; filled by handlers and header filters, written once.
 
+pub(crate) mod chunk;
+pub(crate) mod file_bytes;
+pub(crate) mod file_part;
+pub(crate) mod file_sender;
+pub(crate) mod parts;
+pub mod status;
+
 use std::borrow::Cow;
 
 use clearway_base::date;
@@ -9,7 +16,6 @@ use smallvec::SmallVec;
 
 use crate::request::Request;
 use crate::snapshot::RedirectUrl;
-use crate::status;
 
 /// A text of a response's head; what the configuration owns is borrowed from it.
 pub type Text<'c> = Cow<'c, [u8]>;

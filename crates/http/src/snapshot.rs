@@ -1,6 +1,12 @@
 //! A loaded configuration: servers, locations, addresses. Built at boot or reload, immutable, shared
 //! by all loops through one `Arc`; a request borrows from it.
 
+pub(crate) mod generation;
+pub(crate) mod listen;
+pub mod locations;
+pub mod mime;
+pub mod server_names;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,17 +14,16 @@ use clearway_base::log::Sink;
 use clearway_h1::ChunkedEncoding;
 use clearway_log::UtcOffset;
 
-use crate::access::LimitExcept;
-use crate::levels::{Conf, ConfKey, Confs};
-use crate::listen::Socket;
-use crate::locations;
-use crate::mime::{DEFAULT_TYPE, Types};
+use crate::config::levels::{Conf, ConfKey, Confs};
+use crate::config::product::{Product, ServerTokens};
+use crate::config::sending::Sending;
+use crate::config::setting::Setting;
 use crate::output::HeaderFilter;
 use crate::phases::PhaseList;
-use crate::product::{Product, ServerTokens};
-use crate::sending::Sending;
-use crate::setting::Setting;
-use crate::uri::MergeSlashes;
+use crate::phases::access::LimitExcept;
+use crate::request::uri::MergeSlashes;
+use crate::snapshot::listen::Socket;
+use crate::snapshot::mime::{DEFAULT_TYPE, Types};
 use crate::variables::{Value, Variables};
 
 /// Number of a server within a snapshot.

@@ -2,6 +2,9 @@
 //! at load, and values with variables in them. Nothing is looked up by name at run time. Evaluation runs
 //! on loops and never waits; what has to be kept of it is in `values`.
 
+pub(crate) mod core_variables;
+pub(crate) mod values;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,7 +20,7 @@ use crate::output::{Compression, OutputState};
 use crate::regex::Regex;
 use crate::request::{Lossy, Request};
 use crate::response::Text;
-use crate::values::Quote;
+use crate::variables::values::Quote;
 
 /// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
 const DEPTH_MAX: u8 = 100;

@@ -9,7 +9,7 @@ use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
 
-use crate::files::{on_pool, to_path};
+use crate::content::files::{on_pool, to_path};
 
 /// How long a pool is held at most.
 const HOLD_MAX: Duration = Duration::from_secs(60);

@@ -151,14 +151,14 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Counters(offload::ALL),
             Entry::Whole(&files::OPERATIONS_TOTAL, |_, put| files::put_operations(put)),
             Entry::Whole(&files::WRONG_GUESSES_TOTAL, |_, put| files::put_wrong_guesses(put)),
-            Entry::Counters(clearway_modules::copies::ALL),
+            Entry::Counters(clearway_modules::content::copies::ALL),
         ],
     },
     Group {
         title: "Limits and logs",
         entries: &[
-            Entry::Counters(clearway_modules::limit_req::metrics::ALL),
-            Entry::Counters(clearway_modules::limit_conn::metrics::ALL),
+            Entry::Counters(clearway_modules::access_control::limit_req::metrics::ALL),
+            Entry::Counters(clearway_modules::access_control::limit_conn::metrics::ALL),
             Entry::Counters(&[&clearway_log::LINES_LOST, &clearway_log::LINES_UNWRITTEN]),
         ],
     },

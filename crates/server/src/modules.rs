@@ -2,17 +2,19 @@
 //! module is one line here.
 
 use clearway_http::{Module, POSTPONE};
-use clearway_modules::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
-use clearway_modules::{
-    access, access_log, auth_basic, autoindex, dav, files, index, limit_conn, limit_req, random_index,
-    realpath, static_files, try_files,
+use clearway_modules::access_control::{
+    access, auth_basic, auth_request, limit_conn, limit_req, realip, referer, secure_link,
 };
-use clearway_modules::{addition, auth_request, mirror, ssi};
-use clearway_modules::{browser, referer, secure_link, userid};
-use clearway_modules::{charset, empty_gif, geo, headers, map, realip, rewrite, split_clients};
-use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter, ssl};
-use clearway_modules::{flv, mp4};
-use clearway_modules::{gunzip, gzip_static, status, stub_status, sub_filter};
+use clearway_modules::content::{
+    autoindex, dav, disable_symlinks, empty_gif, files, flv, gzip_static, index, mp4, open_file_cache,
+    random_index, realpath, static_files, status, stub_status, try_files,
+};
+use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
+use clearway_modules::filters::{
+    addition, charset, gunzip, headers, not_modified, range_filter, ssi, sub_filter,
+};
+use clearway_modules::variables::{browser, geo, map, split_clients, userid};
+use clearway_modules::{access_log, mirror, rewrite, ssl};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[

@@ -12,7 +12,7 @@ use clearway_runtime::Account;
 pub struct Frame {
     /// Its name, without hashes and machine paths; an address where there is no name.
     pub function: String,
-    /// Source file and line, `crates/http/src/engine.rs:12`; nothing where it is not known.
+    /// Source file and line, `crates/http/src/phases/engine.rs:12`; nothing where it is not known.
     pub place: Option<String>,
 }
 
@@ -240,7 +240,7 @@ pub(crate) mod tests {
             common: vec![
                 frame("m::burn", "crates/m.rs:9"),
                 frame("m::handler", "crates/m.rs:3"),
-                frame("clearway_http::engine::run", "crates/http/src/engine.rs:1"),
+                frame("clearway_http::phases::engine::run", "crates/http/src/phases/engine.rs:1"),
             ],
             branches: vec![Branch { samples: 20, frames: vec![frame("0x1234", "")] }],
             calls: vec![Call {

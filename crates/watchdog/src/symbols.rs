@@ -122,7 +122,7 @@ fn full_name(name: String, path: Option<&str>) -> String {
     }
 }
 
-/// `clearway_http::engine` of `crates/http/src/engine.rs`, `zlib_rs::deflate` of
+/// `clearway_http::phases::engine` of `crates/http/src/phases/engine.rs`, `zlib_rs::deflate` of
 /// `zlib-rs-0.5.0/src/deflate.rs`.
 fn module_of(path: &str) -> Option<String> {
     let (head, tail) = path.split_once("/src/").or_else(|| path.split_once("/tests/"))?;
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn paths_do_not_name_machines() {
         let short = |path: &str| short_path(Path::new(path)).unwrap();
-        assert_eq!(short("/a/b/crates/http/src/engine.rs"), "crates/http/src/engine.rs");
+        assert_eq!(short("/a/b/crates/http/src/phases/engine.rs"), "crates/http/src/phases/engine.rs");
         assert_eq!(short("/r/.cargo/registry/src/index-1/zlib-rs-0.5/src/x.rs"), "zlib-rs-0.5/src/x.rs");
         assert_eq!(short("/rustc/abc/library/core/src/ops.rs"), "library/core/src/ops.rs");
         assert_eq!(short("/usr/src/glibc/nptl/pthread.c"), "pthread.c");
@@ -214,8 +214,8 @@ mod tests {
             assert_eq!(short_name(name), short, "{name}");
         }
         for (path, full) in [
-            ("crates/http/src/engine.rs", "clearway_http::engine::f"),
-            ("crates/modules/src/dav/mod.rs", "clearway_modules::dav::f"),
+            ("crates/http/src/phases/engine.rs", "clearway_http::phases::engine::f"),
+            ("crates/modules/src/content/dav/mod.rs", "clearway_modules::content::dav::f"),
             ("crates/watchdog/tests/stalls.rs", "stalls::f"),
             ("zlib-rs-0.5.0/src/deflate/slow.rs", "zlib_rs::deflate::slow::f"),
             ("library/core/src/lib.rs", "core::f"),
@@ -241,7 +241,7 @@ mod tests {
             let frames: Vec<_> = names.iter().map(|name| frame(name)).collect();
             entry(&frames).map(|frame| frame.function.clone())
         };
-        let http = "clearway_http::engine::run";
+        let http = "clearway_http::phases::engine::run";
         assert_eq!(found(&["core::hint", "m::burn", "m::handler", http]), Some("m::handler".into()));
         assert_eq!(found(&["clock_nanosleep", "std::thread::sleep", http]), Some(http.into()));
         assert_eq!(found(&["0x12"]), None);

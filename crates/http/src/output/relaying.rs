@@ -8,14 +8,14 @@ use clearway_h1::Framing;
 use clearway_runtime::Timer;
 
 use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
-use crate::chunk::{Chunk, Mark};
 use crate::connection::Conn;
+use crate::connection::wire::SendFailure;
 use crate::output::Input;
-use crate::relay::{Moved, Parent, Relay, Sink};
 use crate::request::Request;
-use crate::subrequest::{Background, Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::request::relay::{Moved, Parent, Relay, Sink};
+use crate::request::subrequest::{Background, Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::response::chunk::{Chunk, Mark};
 use crate::variables::View;
-use crate::wire::SendFailure;
 
 /// How often subrequests go on before others of the loop have their turn.
 const TURNS_MAX: u32 = 64;

@@ -11,7 +11,7 @@ use clearway_log::{Buffering, FileCacheConfig, syslog};
 
 use super::format::Format;
 use super::{Destination, File, KNOWN, LOG_CONF, Log, State, writer};
-use crate::files::to_path;
+use crate::content::files::to_path;
 
 /// `buffer=` where only `gzip` is given, bytes.
 const BUFFER_BYTES_DEFAULT: u64 = 64 * 1024;

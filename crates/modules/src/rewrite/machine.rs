@@ -14,9 +14,9 @@ use rustix::fs::FileType;
 
 use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
 use super::redirect;
-use crate::files::{ABSENT, Failure, is_any, log_failure, on_pool};
-use crate::lookup::Failed;
-use crate::names::Names;
+use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
+use crate::variables::lookup::Failed;
+use crate::variables::names::Names;
 
 /// Executes the code of a level; `is_logged` as `rewrite_log` says.
 pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {

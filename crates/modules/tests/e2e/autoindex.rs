@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
-use clearway_modules::autoindex::AUTOINDEX;
-use clearway_modules::random_index::RANDOM_INDEX;
+use clearway_modules::content::autoindex::AUTOINDEX;
+use clearway_modules::content::random_index::RANDOM_INDEX;
 
 use crate::support::Site;
 

@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 
 use clearway_http::Module;
-use clearway_modules::gunzip::GUNZIP;
-use clearway_modules::gzip::GZIP;
-use clearway_modules::gzip::acceptance::GZIP_ACCEPTANCE;
-use clearway_modules::gzip_static::GZIP_STATIC;
+use clearway_modules::content::gzip_static::GZIP_STATIC;
+use clearway_modules::filters::gunzip::GUNZIP;
+use clearway_modules::filters::gzip::GZIP;
+use clearway_modules::filters::gzip::acceptance::GZIP_ACCEPTANCE;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, UNIX_EPOCH};
 
-use clearway_modules::dav::DAV;
+use clearway_modules::content::dav::DAV;
 
 use crate::support::Site;
 

@@ -1,7 +1,7 @@
 //! What is added to heads and behind bodies, to the byte.
 
 use clearway_base::date::parse_http_date;
-use clearway_modules::headers::HEADERS;
+use clearway_modules::filters::headers::HEADERS;
 
 use crate::support::Site;
 

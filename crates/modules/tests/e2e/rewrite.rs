@@ -1,6 +1,6 @@
 //! What rewriting writes into the error log, and its limits.
 
-use clearway_modules::map::MAP;
+use clearway_modules::variables::map::MAP;
 
 use crate::support::Site;
 

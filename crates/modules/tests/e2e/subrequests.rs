@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clearway_http::{Module, POSTPONE};
-use clearway_modules::{addition::ADDITION, mirror::MIRROR, ssi::SSI};
+use clearway_modules::filters::{addition::ADDITION, ssi::SSI};
+use clearway_modules::mirror::MIRROR;
 
 use crate::support::Site;
 

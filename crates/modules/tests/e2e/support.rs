@@ -16,8 +16,11 @@ use clearway_http::{
     Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot, ThreadPools,
 };
 use clearway_log::{Disk, Writer};
-use clearway_modules::{access_log, files, index, limit_req, realpath, rewrite, static_files, try_files};
-use clearway_modules::{disable_symlinks, not_modified, open_file_cache, range_filter};
+use clearway_modules::access_control::limit_req;
+use clearway_modules::content::{disable_symlinks, open_file_cache};
+use clearway_modules::content::{files, index, realpath, static_files, try_files};
+use clearway_modules::filters::{not_modified, range_filter};
+use clearway_modules::{access_log, rewrite};
 use clearway_net::accept::{AcceptPolicy, Accepted, MultiAccept};
 use clearway_offload::{Pool, PoolConfig};
 use clearway_runtime::{Config, LoopRef, Runtime, Tag};

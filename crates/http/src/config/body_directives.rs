@@ -1,0 +1,322 @@
+//! What the configuration says of request bodies: how large they may be, where they are kept, for how long
+//! one waits for them, and what is done with those that nobody wants. Executed at boot or reload; the
+//! variables and the one phase handler run in the request's task.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_base::log::Sink;
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+
+use crate::config::core_directives::{msec, set};
+use crate::config::levels::{Conf, ConfKey, Level};
+use crate::config::load::Load;
+use crate::config::module::{Module, context};
+use crate::config::setting::Setting;
+use crate::config::temp_paths::{CLIENT_BODY_TEMP_DEFAULT, TempPath, TempPaths};
+use crate::phases::{Cost, Exchange, Phase, PhaseHandler, Step};
+use crate::request::body_store::Store;
+use crate::variables::{Presence, Value, VariableKind, VariableSpec};
+
+/// The engine's own module for bodies.
+pub(crate) static BODY: Module = Module {
+    name: "client body",
+    directives: DIRECTIVES,
+    confs: &[&BODY_CONF, &BODY_MAIN],
+    variables: VARIABLES,
+    phases: PHASES,
+    finish: Some(finish),
+    ..Module::EMPTY
+};
+
+const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "client_max_body_size",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "client_max_body_size SIZE",
+        default: "client_max_body_size 1m;",
+        doc: "How large the body of a request may be; a larger one is answered with 413. 0 is no limit.",
+        handler: |scope, directive| set(directive, &mut conf(scope).max_bytes, |d| d.offset(0)),
+    },
+    Spec {
+        name: "client_body_buffer_size",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "client_body_buffer_size SIZE",
+        default: "client_body_buffer_size 8k;",
+        doc: "How much of a body is kept in memory. One that is longer by a quarter still is, if its length \
+              is known; all others are written to a file.",
+        handler: |scope, directive| set(directive, &mut conf(scope).buffer_bytes, |d| d.size(0)),
+    },
+    Spec {
+        name: "client_body_in_file_only",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "client_body_in_file_only on | clean | off",
+        default: "client_body_in_file_only off;",
+        doc: "Whether every body is written to a file (`$request_body_file`). It stays with `on`, and is \
+              removed after the request with `clean`.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).in_file_only, |d| d.choice(0, &InFileOnly::WORDS))
+        },
+    },
+    Spec {
+        name: "client_body_in_single_buffer",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "client_body_in_single_buffer on | off",
+        default: "client_body_in_single_buffer off;",
+        doc: "Whether a body in memory is in one piece.",
+        handler: |scope, directive| directive.set(&mut conf(scope).in_single_buffer, |d| d.flag(0)),
+    },
+    Spec {
+        name: "client_body_temp_path",
+        contexts: context::ALL,
+        args: Args::TAKE1234,
+        syntax: "client_body_temp_path DIRECTORY [LEVEL1 [LEVEL2 [LEVEL3]]]",
+        default: "client_body_temp_path /var/lib/nginx/body;",
+        doc: "The directory for bodies that are too large for memory, and how many characters the names of \
+              its subdirectories have. It is made when the server starts, and belongs to the user that the \
+              worker process runs as. Where the default one cannot be made, the server starts all the same.",
+        handler: read_temp_path,
+    },
+    Spec {
+        name: "client_body_timeout",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "client_body_timeout TIME",
+        default: "client_body_timeout 60s;",
+        doc: "How long a client may send nothing of a body before its connection is closed (408).",
+        handler: |scope, directive| set(directive, &mut conf(scope).timeout_ms, msec),
+    },
+    Spec {
+        name: "client_body_early_read",
+        contexts: HTTP_SERVER,
+        args: Args::ONE_MORE,
+        syntax: "client_body_early_read STRING …",
+        default: "",
+        doc: "The body is read before anything else is done with the request if one of the values is neither \
+              empty nor `0`.",
+        handler: read_early_read,
+    },
+    Spec {
+        name: "lingering_close",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "lingering_close off | on | always",
+        default: "lingering_close on;",
+        doc: "Whether a connection that is to be closed is read from for a while, so that a client that \
+              still sends gets to read the answer: `on` if it seems to do so.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).lingering_close, |d| d.choice(0, &LingeringClose::WORDS))
+        },
+    },
+    Spec {
+        name: "lingering_time",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "lingering_time TIME",
+        default: "lingering_time 30s;",
+        doc: "For how long at most what nobody wants is read from a client.",
+        handler: |scope, directive| set(directive, &mut conf(scope).lingering_time_ms, msec),
+    },
+    Spec {
+        name: "lingering_timeout",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "lingering_timeout TIME",
+        default: "lingering_timeout 5s;",
+        doc: "How long one waits for more of what nobody wants.",
+        handler: |scope, directive| set(directive, &mut conf(scope).lingering_timeout_ms, msec),
+    },
+];
+
+static VARIABLES: &[VariableSpec] = &[
+    VariableSpec {
+        name: "request_body",
+        kind: VariableKind::Exact,
+        doc: "The body of the request, if a handler has read it and it is in memory.",
+        eval: |view, _, out| {
+            let stored = view.request.stored_body();
+            Presence::put(stored.and_then(|body| body.in_memory()).map(|bytes| &bytes[..]), out)
+        },
+    },
+    VariableSpec {
+        name: "request_body_file",
+        kind: VariableKind::Exact,
+        doc: "Name of the file that the body of the request is in, if it is in one.",
+        eval: |view, _, out| {
+            use std::os::unix::ffi::OsStrExt;
+            let file = view.request.stored_body().and_then(|body| body.file());
+            Presence::put(file.map(|file| file.path().as_os_str().as_bytes()), out)
+        },
+    },
+];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::PostRead,
+    cost: Cost::Cheap,
+    enabled: |enabling| !enabling.confs.of(&BODY_CONF).early_read.is_empty(),
+    handler: read_early,
+}];
+
+/// What holds for the bodies of a location.
+pub(crate) static BODY_CONF: ConfKey<BodyConf> = ConfKey::new(Level::Location);
+
+/// What holds for all bodies.
+pub(crate) static BODY_MAIN: ConfKey<BodyMain> = ConfKey::new(Level::Main);
+
+/// The settings of a location.
+pub(crate) struct BodyConf {
+    /// `client_max_body_size`; 0: no limit.
+    pub(crate) max_bytes: Setting<u64>,
+    /// `client_body_buffer_size`.
+    pub(crate) buffer_bytes: Setting<u64>,
+    pub(crate) in_file_only: Setting<InFileOnly>,
+    /// What is in memory always is.
+    in_single_buffer: Option<bool>,
+    pub(crate) timeout_ms: Setting<u64>,
+    /// `client_body_temp_path`; there is one when all of the configuration was read.
+    pub(crate) temp_path: Setting<Option<Arc<TempPath>>>,
+    early_read: Setting<Vec<Value>>,
+    pub(crate) lingering_close: Setting<LingeringClose>,
+    pub(crate) lingering_time_ms: Setting<u64>,
+    pub(crate) lingering_timeout_ms: Setting<u64>,
+}
+
+impl Default for BodyConf {
+    fn default() -> Self {
+        Self {
+            max_bytes: Setting::new(1024 * 1024),
+            buffer_bytes: Setting::new(8 * 1024),
+            in_file_only: Setting::new(InFileOnly::Off),
+            in_single_buffer: None,
+            timeout_ms: Setting::new(60_000),
+            temp_path: Setting::new(None),
+            early_read: Setting::default(),
+            lingering_close: Setting::new(LingeringClose::On),
+            lingering_time_ms: Setting::new(30_000),
+            lingering_timeout_ms: Setting::new(5_000),
+        }
+    }
+}
+
+impl Conf for BodyConf {
+    fn merge(&mut self, parent: &Self) {
+        self.max_bytes.merge(&parent.max_bytes);
+        self.buffer_bytes.merge(&parent.buffer_bytes);
+        self.in_file_only.merge(&parent.in_file_only);
+        self.timeout_ms.merge(&parent.timeout_ms);
+        self.temp_path.merge(&parent.temp_path);
+        self.early_read.merge(&parent.early_read);
+        self.lingering_close.merge(&parent.lingering_close);
+        self.lingering_time_ms.merge(&parent.lingering_time_ms);
+        self.lingering_timeout_ms.merge(&parent.lingering_timeout_ms);
+    }
+}
+
+/// What holds for all of `http`.
+#[derive(Default)]
+pub(crate) struct BodyMain {
+    /// Where it is logged that a file could not be removed: the request is over by then.
+    pub(crate) log: Option<Arc<dyn Sink>>,
+}
+
+impl Conf for BodyMain {
+    fn merge(&mut self, _: &Self) {}
+}
+
+/// `client_body_in_file_only`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InFileOnly {
+    Off,
+    /// The files stay.
+    On,
+    /// They are removed after their requests.
+    Clean,
+}
+
+impl InFileOnly {
+    const WORDS: [(&str, Self); 3] = [("off", Self::Off), ("on", Self::On), ("clean", Self::Clean)];
+}
+
+/// `lingering_close`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LingeringClose {
+    Off,
+    /// Where something was received that is unread, or is still to come.
+    On,
+    Always,
+}
+
+impl LingeringClose {
+    const WORDS: [(&str, Self); 3] = [("off", Self::Off), ("on", Self::On), ("always", Self::Always)];
+}
+
+fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut BodyConf {
+    scope.conf.location(&BODY_CONF)
+}
+
+fn read_temp_path(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if conf(scope).temp_path.is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let environment = scope.conf.environment();
+    let path = TempPath::read(&environment.prefix, directive)?;
+    if let Some(paths) = environment.services.find::<TempPaths>() {
+        paths.declare(path.clone())?;
+    }
+    conf(scope).temp_path.set(Some(Arc::new(path)));
+    Ok(())
+}
+
+fn read_early_read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    for value in &directive.args {
+        let value = scope.conf.variables.compile(value, &directive.pos)?;
+        conf(scope).early_read.here().push(value);
+    }
+    Ok(())
+}
+
+/// Every location has a directory for bodies, if only the default one.
+fn finish(load: &mut Load) -> Result<(), Error> {
+    let paths = load.environment().services.find::<TempPaths>().cloned();
+    let log = load.environment().error_log.clone();
+    load.main(&BODY_MAIN).log = Some(log);
+    let default = Arc::new(TempPath::default_at(Path::new(CLIENT_BODY_TEMP_DEFAULT)));
+    let mut is_used = false;
+    for conf in load.all_locations(&BODY_CONF) {
+        if conf.temp_path.is_none() {
+            conf.temp_path.set(Some(Arc::clone(&default)));
+            is_used = true;
+        }
+    }
+    match paths {
+        Some(paths) if is_used => paths.declare((*default).clone()),
+        _ => Ok(()),
+    }
+}
+
+/// `client_body_early_read`.
+fn read_early<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let view = exchange.view();
+    let values = &exchange.request.conf(&BODY_CONF).early_read;
+    let is_wanted = values.iter().any(|value| !matches!(&*value.eval(&view), b"" | b"0"));
+    if !is_wanted {
+        return Step::Declined;
+    }
+    exchange.request.set_action("reading client request headers");
+    if let Err(answer) = exchange.body.state.check_size(exchange.request) {
+        return Step::Respond(answer);
+    }
+    Step::Wait(Box::pin(async move {
+        if let Err(answer) = exchange.read_body(Store::Early).await {
+            return Step::Respond(answer);
+        }
+        exchange.request.set_action("");
+        Step::Declined
+    }))
+}

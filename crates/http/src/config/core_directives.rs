@@ -1,0 +1,451 @@
+//! The engine's own directives: servers, locations, listening, where files are, error pages, how long
+//! connections live, sizes and timeouts of heads. Executed at boot or reload.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clearway_base::units;
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+use clearway_net::listen::parse_listen;
+
+use crate::config::levels::{ConfKey, Level};
+use crate::config::load::{Load, LocationForm};
+use crate::config::module::{Module, context};
+use crate::config::setting::Setting;
+use crate::regex::MATCH_STEPS_MAX;
+use crate::snapshot::listen::ListenOptions;
+use crate::snapshot::server_names::ServerName;
+use crate::snapshot::{
+    CoreLocation, ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root, RootKind,
+};
+use crate::variables::core_variables::VARIABLES;
+
+/// The engine's own part of the tables.
+pub(crate) static CORE: Module = Module {
+    name: "core",
+    directives: DIRECTIVES,
+    confs: &[&CORE_CONF],
+    variables: VARIABLES,
+    ..Module::EMPTY
+};
+
+/// The engine's own settings of locations.
+pub(crate) static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
+
+const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
+const ALL_AND_IF: Contexts = context::ALL.or(context::LOCATION_IF);
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "server",
+        contexts: context::HTTP,
+        args: Args::BLOCK.or(Args::NOARGS),
+        syntax: "server { … }",
+        default: "",
+        doc: "A virtual server: what is served on its addresses (`listen`) for its names (`server_name`).",
+        handler: Load::read_server,
+    },
+    Spec {
+        name: "location",
+        contexts: context::SERVER.or(context::LOCATION),
+        args: Args::BLOCK.or(Args::TAKE12),
+        syntax: "location [ = | ~ | ~* | ^~ ] URI { … }\nlocation @NAME { … }",
+        default: "",
+        doc: "What holds for a part of the paths. An exact name (`=`) wins; else the longest prefix, unless \
+              it has no `^~` and an expression (`~`, or `~*` in any case) of the same level matches, of \
+              which the first in the text counts. `@NAME` is reached by redirects only.",
+        handler: Load::read_location,
+    },
+    Spec {
+        name: "listen",
+        contexts: context::SERVER,
+        args: Args::ONE_MORE,
+        syntax: "listen ADDRESS[:PORT] | PORT | unix:PATH [default_server] [proxy_protocol] [bind] \
+                 [backlog=NUMBER] [deferred] [reuseport] [multipath] [ipv6only=on|off] [fastopen=NUMBER] \
+                 [rcvbuf=SIZE] [sndbuf=SIZE] [so_keepalive=on|off|[IDLE]:[INTERVAL]:[COUNT]]",
+        default: "listen *:80 | *:8000;",
+        doc: "An address that the server answers on. `default_server` makes it the one that answers for \
+              names that no server of the address has; without it the first one does. `proxy_protocol` says \
+              that connections begin with a header of the PROXY protocol. `reuseport` opens one socket per \
+              loop, `multipath` takes clients that use several paths at once.",
+        handler: listen,
+    },
+    Spec {
+        name: "server_name",
+        contexts: context::SERVER,
+        args: Args::ONE_MORE,
+        syntax: "server_name NAME …",
+        default: "server_name \"\";",
+        doc: "The names of the server: exact, with a wildcard at the front or the end (`*.example.com`, \
+              `www.example.*`, `.example.com` for both), or expressions (`~^www\\d+\\.`), whose groups can \
+              be used as variables.",
+        handler: server_name,
+    },
+    Spec {
+        name: "internal",
+        contexts: context::LOCATION,
+        args: Args::NOARGS,
+        syntax: "internal",
+        default: "",
+        doc: "The location is for redirects inside the server; clients get 404.",
+        handler: |scope, directive| {
+            let access = &mut scope.conf.core_location().access;
+            if *access == LocationAccess::Internal {
+                return Err(directive.reject("is duplicate"));
+            }
+            *access = LocationAccess::Internal;
+            Ok(())
+        },
+    },
+    Spec {
+        name: "root",
+        contexts: ALL_AND_IF,
+        args: Args::TAKE1,
+        syntax: "root PATH",
+        default: "root html;",
+        doc: "The directory of files: the path of the request is appended. May have variables in it.",
+        handler: |scope, directive| root(scope, directive, "root"),
+    },
+    Spec {
+        name: "alias",
+        contexts: context::LOCATION,
+        args: Args::TAKE1,
+        syntax: "alias PATH",
+        default: "",
+        doc: "What stands for the name of the location in the path of a file. In a location with an \
+              expression it is the whole path, and should use what the expression captures.",
+        handler: |scope, directive| root(scope, directive, "alias"),
+    },
+    Spec {
+        name: "types",
+        contexts: context::ALL,
+        args: Args::BLOCK.or(Args::NOARGS),
+        syntax: "types { TYPE EXTENSION …; … }",
+        default: "types { text/html html; image/gif gif; image/jpeg jpg; }",
+        doc: "The `Content-Type` of files by the extension of their names.",
+        handler: types,
+    },
+    Spec {
+        name: "default_type",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "default_type TYPE",
+        default: "default_type text/plain;",
+        doc: "The `Content-Type` of files whose extension `types` does not have.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().default_type, |d| d.value(0))
+        },
+    },
+    Spec {
+        name: "error_page",
+        contexts: ALL_AND_IF,
+        args: Args::TWO_MORE,
+        syntax: "error_page CODE … [=[RESPONSE]] URI",
+        default: "",
+        doc: "What is shown for errors: another path, a named location or a URL. `=RESPONSE` replaces the \
+              status, `=` alone takes that of the page.",
+        handler: error_page,
+    },
+    Spec {
+        name: "error_log",
+        contexts: context::ALL,
+        args: Args::ONE_MORE,
+        syntax: "error_log FILE | stderr [LEVEL]",
+        default: "error_log logs/error.log error;",
+        doc: "Where messages about requests go, and from which level on: `debug`, `info`, `notice`, `warn`, \
+              `error`, `crit`, `alert`, `emerg`.",
+        handler: |scope, directive| {
+            let sink = (scope.conf.environment().open_error_log)(directive)?;
+            scope.conf.core_location().error_log.here().push(sink);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "log_not_found",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "log_not_found on | off",
+        default: "log_not_found on;",
+        doc: "Whether files that are asked for and not there are logged as errors.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().log_not_found, |d| d.flag(0))
+        },
+    },
+    Spec {
+        name: "keepalive_timeout",
+        contexts: context::ALL,
+        args: Args::TAKE12,
+        syntax: "keepalive_timeout TIME [HEADER_TIME]",
+        default: "keepalive_timeout 75s;",
+        doc: "How long an idle connection waits for another request; 0 closes after each. The second one is \
+              sent to the client in `Keep-Alive`.",
+        handler: keepalive_timeout,
+    },
+    Spec {
+        name: "keepalive_min_timeout",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "keepalive_min_timeout TIME",
+        default: "keepalive_min_timeout 0;",
+        doc: "For how long after a request an idle connection is not closed although the server stops.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().keepalive_min_timeout_ms, msec)
+        },
+    },
+    Spec {
+        name: "keepalive_requests",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "keepalive_requests NUMBER",
+        default: "keepalive_requests 1000;",
+        doc: "After how many requests a connection is closed.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().keepalive_requests, |d| d.number(0))
+        },
+    },
+    Spec {
+        name: "keepalive_time",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "keepalive_time TIME",
+        default: "keepalive_time 1h;",
+        doc: "After which time a connection is closed with the next response.",
+        handler: |scope, directive| set(directive, &mut scope.conf.core_location().keepalive_time_ms, msec),
+    },
+    Spec {
+        name: "keepalive_disable",
+        contexts: context::ALL,
+        args: Args::TAKE12,
+        syntax: "keepalive_disable none | BROWSER …",
+        default: "keepalive_disable msie6;",
+        doc: "Browsers that get one request per connection: `msie6` after POST, `safari` on macOS.",
+        handler: keepalive_disable,
+    },
+    Spec {
+        name: "client_header_timeout",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "client_header_timeout TIME",
+        default: "client_header_timeout 60s;",
+        doc: "How long a client may take for the head of a request before its connection is closed (408).",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().client_header_timeout_ms, msec)
+        },
+    },
+    Spec {
+        name: "client_header_buffer_size",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "client_header_buffer_size SIZE",
+        default: "client_header_buffer_size 1k;",
+        doc: "How much of a head is read before the large buffers are used. Of the default server of an \
+              address.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().client_header_buffer_bytes, |d| d.size(0))
+        },
+    },
+    Spec {
+        name: "large_client_header_buffers",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE2,
+        syntax: "large_client_header_buffers NUMBER SIZE",
+        default: "large_client_header_buffers 4 8k;",
+        doc: "How many large buffers a head may need and their size. A request line beyond one is answered \
+              with 414, a header line with 400.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().large_client_header_buffers, |d| d.buffers(0))
+        },
+    },
+    Spec {
+        name: MATCH_LIMIT,
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "pcre_match_limit NUMBER",
+        default: "pcre_match_limit 10000000;",
+        doc: "How many steps of backtracking one match of an expression may take, at most ten million. A \
+              match that would take more is given up: an alert in the error log, and 500. Clearway's own.",
+        handler: |_, directive| match_limit(directive).map(|_| ()),
+    },
+];
+
+/// `pcre_match_limit`, which is looked for before the directives are executed.
+pub(crate) const MATCH_LIMIT: &str = "pcre_match_limit";
+
+/// What it says.
+pub(crate) fn match_limit(directive: &Directive) -> Result<u64, Error> {
+    directive.number_within(0, 1, Some(MATCH_STEPS_MAX))
+}
+
+/// Sets what may be set once per level.
+pub fn set<T>(
+    directive: &Directive,
+    setting: &mut Setting<T>,
+    parse: impl FnOnce(&Directive) -> Result<T, Error>,
+) -> Result<(), Error> {
+    if setting.is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    setting.set(parse(directive)?);
+    Ok(())
+}
+
+/// The first argument as a time in milliseconds.
+pub fn msec(directive: &Directive) -> Result<u64, Error> {
+    directive.msec(0).map(millis)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let argument = &directive.args[0];
+    let addresses = parse_listen(argument, &scope.conf.resolver())
+        .map_err(|error| directive.error(error.message(argument)))?;
+    let options = ListenOptions::parse(directive, |message| scope.say(message))?;
+    for address in addresses {
+        let added = scope.conf.add_listen(address, options);
+        if let Some(warning) = added.map_err(|message| directive.error(message))? {
+            scope.warn(directive.error(warning));
+        }
+    }
+    Ok(())
+}
+
+fn server_name(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    for argument in &directive.args {
+        let parsed = ServerName::parse(argument, &scope.conf.environment().hostname);
+        let (mut name, warning) = parsed.map_err(|error| directive.error(error.to_string()))?;
+        if let Some(warning) = warning {
+            scope.warn(directive.error(warning.message(argument)));
+        }
+        if let ServerName::Regex(regex) = &mut name {
+            scope.conf.bind_names(regex).map_err(|message| directive.error(message))?;
+        }
+        scope.conf.add_server_name(argument);
+    }
+    Ok(())
+}
+
+fn root(scope: &mut Scope<'_, Load>, directive: &Directive, which: &str) -> Result<(), Error> {
+    let (form, name_len) = (scope.conf.location_form(), scope.conf.location_name().len());
+    let present = &scope.conf.core_location().root;
+    if present.is_here() {
+        let other = if present.kind == RootKind::Root { "root" } else { "alias" };
+        if other == which {
+            return Err(directive.reject("is duplicate"));
+        }
+        return Err(directive.error(format!(
+            "\"{which}\" directive is duplicate, \"{other}\" directive was specified earlier"
+        )));
+    }
+    if which == "alias" && form == LocationForm::Named {
+        return Err(directive.error("the \"alias\" directive cannot be used inside the named location"));
+    }
+    for variable in ["document_root", "realpath_root"] {
+        let uses = |text: String| memchr::memmem::find(&directive.args[0], text.as_bytes()).is_some();
+        if uses(format!("${variable}")) || uses(format!("${{{variable}}}")) {
+            return Err(directive
+                .error(format!("the ${variable} variable cannot be used in the \"{which}\" directive")));
+        }
+    }
+    let kind = match (which, form) {
+        ("root", _) => RootKind::Root,
+        (_, LocationForm::Regex) => RootKind::AliasWhole,
+        _ => RootKind::Alias(name_len),
+    };
+    let mut path = &directive.args[0][..];
+    if kind == RootKind::Root {
+        path = path.strip_suffix(b"/").unwrap_or(path);
+    }
+    let path = match path.first() {
+        Some(b'$') => path.to_vec(),
+        _ => scope.conf.full_name(path),
+    };
+    let path = scope.conf.variables.compile(&Bytes::from(path), &directive.pos)?;
+    scope.conf.core_location().root.set(Root { kind, path });
+    Ok(())
+}
+
+fn types(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let mut duplicates = Vec::new();
+    let Some(block) = directive.block() else { return Ok(()) };
+    let setting = &mut scope.conf.core_location().types;
+    if !setting.is_here() {
+        setting.set(Arc::new(crate::snapshot::mime::Types::empty()));
+    }
+    let types = Arc::make_mut(setting.here());
+    let read = block.entries(&mut |line| {
+        for extension in &line.args {
+            if let Some(duplicate) = types.add(line.name.clone(), extension) {
+                duplicates.push(line.error(duplicate.message()));
+            }
+        }
+        Ok(())
+    });
+    duplicates.into_iter().for_each(|warning| scope.warn(warning));
+    read
+}
+
+fn error_page(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let (uri, rest) = directive.args.split_last().expect("the table asks for two arguments");
+    let mut codes = rest;
+    let mut overwrite = Overwrite::Keep;
+    if let Some((last, before)) = rest.split_last()
+        && let Some(code) = last.strip_prefix(b"=")
+    {
+        if before.is_empty() {
+            return Err(directive.invalid_value(0));
+        }
+        codes = before;
+        overwrite = match code {
+            [] => Overwrite::FromPage,
+            digits => Overwrite::With(number(digits).ok_or_else(|| directive.invalid_value(rest.len() - 1))?),
+        };
+    }
+    let uri = scope.conf.variables.compile(uri, &directive.pos)?;
+    for (index, text) in codes.iter().enumerate() {
+        let code = number(text).filter(|&code| code != 499).ok_or_else(|| directive.invalid_value(index))?;
+        if !(300..=599).contains(&code) {
+            let text = String::from_utf8_lossy(text);
+            return Err(directive.error(format!("value \"{text}\" must be between 300 and 599")));
+        }
+        let overwrite = match (overwrite, code) {
+            (Overwrite::Keep, 494..=497) => Overwrite::With(400),
+            (overwrite, _) => overwrite,
+        };
+        scope.conf.core_location().error_pages.here().push(ErrorPage { code, overwrite, uri: uri.clone() });
+    }
+    Ok(())
+}
+
+fn number(digits: &[u8]) -> Option<u16> {
+    units::parse_number(digits).map(|number| u16::try_from(number).unwrap_or(u16::MAX))
+}
+
+fn keepalive_timeout(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    set(directive, &mut scope.conf.core_location().keepalive_timeout, |directive| {
+        let timeout_ms = directive.msec(0).map(millis)?;
+        let header_s = match directive.args.len() {
+            1 => 0,
+            _ => directive.sec(1)?.as_secs(),
+        };
+        Ok(KeepaliveTimeout { timeout_ms, header_s })
+    })
+}
+
+fn keepalive_disable(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    const WORDS: [(&str, KeepaliveDisable); 3] = [
+        ("none", KeepaliveDisable::NONE),
+        ("msie6", KeepaliveDisable::MSIE6),
+        ("safari", KeepaliveDisable::SAFARI),
+    ];
+    set(directive, &mut scope.conf.core_location().keepalive_disable, |directive| {
+        let first = directive.choice(0, &WORDS)?;
+        match directive.args.len() {
+            1 => Ok(first),
+            _ => Ok(first.or(directive.choice(1, &WORDS)?)),
+        }
+    })
+}

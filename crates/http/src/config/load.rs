@@ -1,0 +1,673 @@
+//! From the tree of a configuration to a snapshot: directive handlers fill drafts of servers and
+//! locations, then levels are merged, variables settled, names and phases put into tables. Runs at
+//! boot or reload, off the loops.
+//!
+//! Every `http`, `server` and `location` block has a draft. An enclosing block's draft comes before
+//! those of the blocks in it, so merging in order merges from the outside in.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::Sink;
+use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
+use clearway_log::UtcOffset;
+use clearway_net::listen::{Resolve, SystemResolver};
+use clearway_runtime::Tag;
+
+use crate::config::body_directives::BODY;
+use crate::config::core_directives::{CORE, CORE_CONF, MATCH_LIMIT, match_limit};
+use crate::config::head_directives::HEAD;
+use crate::config::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
+use crate::config::module::{Module, POSTPONE, context};
+use crate::config::product::{self, Product};
+use crate::config::request_directives::REQUESTS;
+use crate::config::sending::{SENDING, Sending};
+use crate::config::setting::Setting;
+use crate::connection::proxied::PROXIED;
+use crate::phases::access::ACCESS;
+use crate::phases::{self, Enabling, PhaseList};
+use crate::regex::Regex;
+use crate::request::subrequest::SUBREQUESTS;
+use crate::snapshot::listen::{ListenOptions, Listens, NameTables};
+use crate::snapshot::locations::{self, AutoRedirect, LocationName};
+use crate::snapshot::server_names::ServerName;
+use crate::snapshot::{
+    CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootKind, Server, ServerId, Snapshot,
+};
+use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
+
+/// Opens what an `error_log` names; supplied by who owns the logs.
+pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
+
+/// What a configuration is loaded with.
+pub struct Environment {
+    /// Where relative paths of files begin; ends in a slash.
+    pub prefix: PathBuf,
+    /// The machine's name (`$hostname`).
+    pub hostname: Bytes,
+    /// For local times.
+    pub utc_offset: UtcOffset,
+    /// Where errors go that no `error_log` in `http` takes.
+    pub error_log: Arc<dyn Sink>,
+    /// Handles `error_log` in `http` and below.
+    pub open_error_log: Box<OpenErrorLog>,
+    /// The port of a server without `listen`: 80, or 8000 without root.
+    pub default_port: u16,
+    /// What modules need of the crates above: pools, the log writer.
+    pub services: Services,
+}
+
+/// Where relative paths begin that belong to the configuration rather than to what is served: the directory
+/// of its file, with a slash at its end. Among the services.
+#[derive(Clone)]
+pub struct ConfPrefix(pub PathBuf);
+
+/// Things that modules ask for by type.
+#[derive(Default)]
+pub struct Services(Vec<Box<dyn Any + Send + Sync>>);
+
+impl Services {
+    /// Adds a thing; of one type there is one.
+    #[must_use]
+    pub fn with<T: Any + Send + Sync>(mut self, thing: T) -> Self {
+        self.0.push(Box::new(thing));
+        self
+    }
+
+    /// The thing of this type.
+    pub fn find<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.iter().find_map(|thing| thing.downcast_ref())
+    }
+}
+
+/// Loads configurations with a fixed list of modules.
+pub struct HttpLoader {
+    modules: Vec<&'static Module>,
+    table: Table<Load>,
+}
+
+impl HttpLoader {
+    /// With the engine's own directives and those of `modules`.
+    pub fn new(modules: &[&'static Module]) -> Self {
+        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &SUBREQUESTS, &PROXIED, &REQUESTS];
+        let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
+        let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
+        Self { table: Table::new(&tables), modules }
+    }
+
+    /// Makes the directives of another table known, as such that are not allowed in `http`.
+    #[must_use]
+    pub fn with_names_of<D: 'static>(self, other: &Table<D>) -> Self {
+        Self { table: self.table.with_names_of(other), ..self }
+    }
+
+    /// All directives that may stand in `http` and below.
+    pub fn table(&self) -> &Table<Load> {
+        &self.table
+    }
+
+    /// The modules, the engine's own part first; for the reference.
+    pub fn modules(&self) -> &[&'static Module] {
+        &self.modules
+    }
+
+    /// Executes an `http` block.
+    ///
+    /// # Errors
+    /// The first mistake in it, in nginx's words.
+    pub fn load(
+        &self,
+        http: &Directive,
+        environment: Environment,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Snapshot, Error> {
+        let mut load = Load::new(&self.modules, environment);
+        if let Some(block) = http.block() {
+            // It holds for the expressions before it as well.
+            load.variables = VariableNames::with_match_limit(find_match_limit(block));
+            self.table.run(block, context::HTTP, &mut load, warnings)?;
+            load.merge();
+            load.check_pool_sizes(&block.close)?;
+        }
+        load.freeze(&self.modules, warnings)
+    }
+}
+
+/// A configuration while its directives are executed.
+pub struct Load {
+    environment: Environment,
+    /// Names of variables; values with variables are compiled with it.
+    pub variables: VariableNames,
+    specs: Vec<&'static VariableSpec>,
+    drafts: AllDrafts,
+    main: DraftConfs,
+    /// The first one is `http` itself.
+    servers: Vec<ServerDraft>,
+    /// The first one is `http` itself.
+    locations: Vec<LocationDraft>,
+    listens: Listens,
+    /// `server_product`.
+    pub(crate) product: Setting<Bytes>,
+    /// The locations whose blocks are being read, outermost first.
+    open: Vec<LocationName>,
+    /// What is being read.
+    server: usize,
+    location: usize,
+}
+
+/// What modules have been told at all places of a level.
+struct AllDrafts {
+    main: Drafts,
+    servers: Drafts,
+    locations: Drafts,
+}
+
+struct ServerDraft {
+    core: CoreServer,
+    confs: DraftConfs,
+    names: Vec<Bytes>,
+    base: usize,
+    listens: usize,
+}
+
+struct LocationDraft {
+    parent: usize,
+    name: Bytes,
+    confs: DraftConfs,
+    form: LocationForm,
+    nesting: Nesting,
+    children: locations::Builder<LocationId>,
+    pos: Option<Pos>,
+}
+
+/// How a location is written, as far as directives in it care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocationForm {
+    /// No location: `http` or `server`.
+    Outside,
+    /// A path.
+    Path,
+    /// An expression.
+    Regex,
+    /// `@name`.
+    Named,
+}
+
+impl Load {
+    fn new(modules: &[&'static Module], environment: Environment) -> Self {
+        let slots: Vec<_> = modules.iter().flat_map(|module| module.confs).copied().collect();
+        let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
+        let root = Root { kind: RootKind::Root, path: Value::literal(root) };
+        let core = CoreLocation {
+            root: Setting::enclosing(root),
+            error_log: Setting::enclosing(vec![environment.error_log.clone()]),
+            ..CoreLocation::default()
+        };
+        let servers = Drafts::new(Level::Server, &slots);
+        let mut locations = Drafts::new(Level::Location, &slots);
+        let mut confs = DraftConfs::default();
+        *locations.of_mut(&mut confs, &CORE_CONF) = core;
+        let http = LocationDraft {
+            parent: 0,
+            name: Bytes::new(),
+            confs,
+            form: LocationForm::Outside,
+            nesting: Nesting::Level,
+            children: locations::Builder::new(),
+            pos: None,
+        };
+        let server = ServerDraft {
+            core: CoreServer::default(),
+            confs: DraftConfs::default(),
+            names: Vec::new(),
+            base: 0,
+            listens: 0,
+        };
+        Self {
+            variables: VariableNames::default(),
+            specs: modules.iter().flat_map(|module| module.variables).collect(),
+            drafts: AllDrafts { main: Drafts::new(Level::Main, &slots), servers, locations },
+            main: DraftConfs::default(),
+            environment,
+            servers: vec![server],
+            locations: vec![http],
+            listens: Listens::default(),
+            product: Setting::new(Bytes::from_static(product::NAME.as_bytes())),
+            open: Vec::new(),
+            server: 0,
+            location: 0,
+        }
+    }
+
+    /// What the configuration is loaded with.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// A module's settings for all of `http`.
+    pub fn main<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.drafts.main.of_mut(&mut self.main, key)
+    }
+
+    /// A module's settings for the server being read, or for `http`.
+    pub fn server<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.drafts.servers.of_mut(&mut self.servers[self.server].confs, key)
+    }
+
+    /// A module's settings for the location being read, or for the server or `http` around.
+    pub fn location<T: Conf>(&mut self, key: &ConfKey<T>) -> &mut T {
+        self.drafts.locations.of_mut(&mut self.locations[self.location].confs, key)
+    }
+
+    /// A module's settings for every server and location; for `Module::finish`. Those that do not differ
+    /// come once.
+    pub fn all_locations<T: Conf>(&mut self, key: &'static ConfKey<T>) -> impl Iterator<Item = &mut T> {
+        self.drafts.locations.all_but(&self.locations[0].confs, key)
+    }
+
+    /// Shows a module's settings for every server and location, with the names of its server as they are
+    /// written (one that is empty, if there are none); for `Module::finish`.
+    ///
+    /// # Errors
+    /// What `visit` says first.
+    pub fn visit_with_names<T: Conf>(
+        &self,
+        key: &ConfKey<T>,
+        mut visit: impl FnMut(&T, &[Bytes]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let bases: HashMap<usize, usize> =
+            self.servers.iter().enumerate().skip(1).map(|(server, draft)| (draft.base, server)).collect();
+        let (mut server_of, no_name) = (vec![0], [Bytes::new()]);
+        for (index, draft) in self.locations.iter().enumerate().skip(1) {
+            let server = bases.get(&index).copied().unwrap_or_else(|| server_of[draft.parent]);
+            server_of.push(server);
+            let names = &self.servers[server].names;
+            visit(
+                self.drafts.locations.of(&draft.confs, key),
+                if names.is_empty() { &no_name } else { names },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// How the location being read is written.
+    pub fn location_form(&self) -> LocationForm {
+        self.locations[self.location].form
+    }
+
+    /// Name of the location being read, without modifier.
+    pub fn location_name(&self) -> &Bytes {
+        &self.locations[self.location].name
+    }
+
+    /// A path of the configuration, made absolute.
+    pub fn full_name(&self, path: &[u8]) -> Vec<u8> {
+        if path.first() == Some(&b'/') {
+            return path.to_vec();
+        }
+        [&path_bytes(&self.environment.prefix)[..], path].concat()
+    }
+
+    /// Where relative paths begin that belong to the configuration; ends in a slash.
+    pub fn conf_prefix(&self) -> Vec<u8> {
+        let prefix = self.environment.services.find::<ConfPrefix>().map(|ConfPrefix(prefix)| prefix);
+        path_bytes(prefix.unwrap_or(&self.environment.prefix))
+    }
+
+    pub(crate) fn core_server(&mut self) -> &mut CoreServer {
+        &mut self.servers[self.server].core
+    }
+
+    pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
+        self.location(&CORE_CONF)
+    }
+
+    /// How responses are sent in the location being read.
+    pub(crate) fn sending(&mut self) -> &mut Sending {
+        &mut self.core_location().sending
+    }
+
+    /// The engine's settings of every server.
+    pub(crate) fn core_servers(&self) -> impl Iterator<Item = &CoreServer> {
+        self.servers.iter().skip(1).map(|draft| &draft.core)
+    }
+
+    /// Makes variables of the named groups of an expression.
+    ///
+    /// # Errors
+    /// A name that is something else already.
+    pub fn bind_names(&mut self, regex: &mut Regex) -> Result<(), String> {
+        self.variables.bind(regex, &self.specs)
+    }
+
+    /// Whether `define_variable` will take a name.
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn check_variable(&mut self, name: &[u8]) -> Result<(), String> {
+        self.variables.check(name, &self.specs)
+    }
+
+    /// Gives a variable a meaning of the configuration's own (`map`).
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn define_variable(
+        &mut self,
+        name: &[u8],
+        computed: Arc<dyn Computed>,
+        keep: Keep,
+    ) -> Result<VariableId, String> {
+        self.variables.define(name, computed, keep, &self.specs)
+    }
+
+    /// What `set` writes to under a name; if nothing else defines it, it is `unset` before.
+    ///
+    /// # Errors
+    /// A name that is something else already, or none.
+    pub fn variable_to_set(
+        &mut self,
+        name: &[u8],
+        unset: impl FnOnce() -> Arc<dyn Computed>,
+    ) -> Result<Target, String> {
+        self.variables.assign(name, unset, &self.specs)
+    }
+
+    /// Adds a name to the server being read.
+    pub(crate) fn add_server_name(&mut self, name: &Bytes) {
+        self.servers[self.server].names.push(name.clone());
+    }
+
+    /// Adds an address to the server being read. What is strange about it.
+    pub(crate) fn add_listen(
+        &mut self,
+        address: clearway_net::listen::ListenAddr,
+        options: ListenOptions,
+    ) -> Result<Option<String>, String> {
+        self.servers[self.server].listens += 1;
+        self.listens.add(address, options, server_id(self.server))
+    }
+
+    /// Resolves names that the configuration has for addresses.
+    pub fn resolver(&self) -> impl Resolve + use<> {
+        SystemResolver
+    }
+}
+
+/// Blocks.
+impl Load {
+    /// Executes a `server` block.
+    pub(crate) fn read_server(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+        let load = &mut *scope.conf;
+        load.location = load.begin_location(0, Bytes::new(), LocationForm::Outside, directive);
+        load.server = load.servers.len();
+        load.servers.push(ServerDraft {
+            core: CoreServer::default(),
+            confs: DraftConfs::default(),
+            names: Vec::new(),
+            base: load.location,
+            listens: 0,
+        });
+        scope.block(directive, context::SERVER)?;
+        let load = &mut *scope.conf;
+        if load.servers[load.server].listens == 0 {
+            let any = std::net::SocketAddr::from(([0, 0, 0, 0], load.environment.default_port));
+            let address = clearway_net::listen::ListenAddr::Inet(any);
+            let added = load.listens.add(address, ListenOptions::NONE(), server_id(load.server));
+            added.map_err(|message| directive.error(message))?;
+        }
+        (load.server, load.location) = (0, 0);
+        Ok(())
+    }
+
+    /// Executes a `location` block.
+    pub(crate) fn read_location(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+        let args = &directive.args;
+        let refuse = |error: locations::LocationError| directive.error(error.to_string());
+        let mut name = LocationName::parse(&args[0], args.get(1).map(|name| &name[..])).map_err(refuse)?;
+        let load = &mut *scope.conf;
+        let parent = load.location;
+        if let Some(outer) = load.open.last() {
+            name.check_inside(outer).map_err(refuse)?;
+        }
+        let form = match &mut name.kind {
+            locations::Kind::Regex(regex) => {
+                load.bind_names(regex).map_err(|message| directive.error(message))?;
+                LocationForm::Regex
+            }
+            locations::Kind::Named => LocationForm::Named,
+            _ => LocationForm::Path,
+        };
+        let id = load.begin_location(parent, Bytes::copy_from_slice(&name.name), form, directive);
+        load.location = id;
+        load.open.push(name);
+        scope.block(directive, context::LOCATION)?;
+        let load = &mut *scope.conf;
+        load.location = parent;
+        let name = load.open.pop().expect("pushed before its block was read");
+        let nested = std::mem::take(&mut load.locations[id].children);
+        load.locations[parent].children.add(name, location_id(id), AutoRedirect::Off, nested);
+        Ok(())
+    }
+}
+
+/// Blocks that are locations without a name.
+impl Load {
+    /// Executes the block of a directive that says what holds under a condition (`if`) in the location
+    /// being read, or in the server. What it leaves open it takes from there.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn read_nested(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+        context: Contexts,
+    ) -> Result<LocationId, Error> {
+        Self::read_unnamed(scope, directive, context, Nesting::If)
+    }
+
+    /// Executes the block of a `limit_except` in the location being read.
+    pub(crate) fn read_limit_except(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+    ) -> Result<LocationId, Error> {
+        Self::read_unnamed(scope, directive, context::LIMIT_EXCEPT, Nesting::Level)
+    }
+
+    fn read_unnamed(
+        scope: &mut Scope<'_, Self>,
+        directive: &Directive,
+        context: Contexts,
+        nesting: Nesting,
+    ) -> Result<LocationId, Error> {
+        let load = &mut *scope.conf;
+        let outer = load.location;
+        let (name, form) = (load.locations[outer].name.clone(), load.locations[outer].form);
+        let inner = load.begin_location(outer, name, form, directive);
+        load.locations[inner].nesting = nesting;
+        load.location = inner;
+        scope.block(directive, context)?;
+        scope.conf.location = outer;
+        Ok(location_id(inner))
+    }
+
+    /// A module's settings for a nested location that was read.
+    pub fn nested<T: Conf>(&mut self, id: LocationId, key: &ConfKey<T>) -> &mut T {
+        self.drafts.locations.of_mut(&mut self.locations[id.0 as usize].confs, key)
+    }
+}
+
+/// The end.
+impl Load {
+    fn begin_location(
+        &mut self,
+        parent: usize,
+        name: Bytes,
+        form: LocationForm,
+        directive: &Directive,
+    ) -> usize {
+        self.locations.push(LocationDraft {
+            parent,
+            name,
+            confs: DraftConfs::default(),
+            form,
+            nesting: Nesting::Level,
+            children: locations::Builder::new(),
+            pos: Some(directive.pos.clone()),
+        });
+        self.locations.len() - 1
+    }
+
+    fn freeze(mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Snapshot, Error> {
+        modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(&mut self))?;
+        let mut trees = Vec::new();
+        for server in 1..self.servers.len() {
+            trees.push(self.build_tree(server)?);
+        }
+        let names: Vec<_> = self.servers[1..].iter().map(|server| server.names.clone()).collect();
+        let mut tables = NameTables {
+            servers: &names,
+            hostname: &self.environment.hostname,
+            variables: &mut self.variables,
+            warnings,
+        };
+        let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
+        let locations = self.freeze_locations(modules);
+        let confs = self.drafts.servers.finish();
+        let servers = self.servers.into_iter().skip(1).zip(trees);
+        let servers = servers.map(|(draft, tree)| Server {
+            name: shown_name(&draft.names, &self.environment.hostname),
+            base: location_id(draft.base),
+            tree,
+            core: draft.core,
+            confs: confs.confs(&draft.confs),
+        });
+        Ok(Snapshot {
+            servers: servers.collect(),
+            locations,
+            sockets: sockets.into(),
+            variables: self.variables.finish(&self.specs)?,
+            main: self.drafts.main.finish().confs(&self.main),
+            product: Product::new(&String::from_utf8_lossy(&self.product)),
+            hostname: self.environment.hostname,
+            utc_offset: self.environment.utc_offset,
+            prefix: path_bytes(&self.environment.prefix).into(),
+        })
+    }
+
+    fn merge(&mut self) {
+        let Self { servers, locations, drafts, main, .. } = self;
+        drafts.main.complete_outermost(main);
+        if let Some((http, servers)) = servers.split_first_mut() {
+            drafts.servers.complete_outermost(&mut http.confs);
+            for server in servers {
+                server.core.merge(&http.core);
+                drafts.servers.merge(&mut server.confs, &http.confs, Nesting::Level);
+            }
+        }
+        drafts.locations.complete_outermost(&mut locations[0].confs);
+        for index in 1..locations.len() {
+            let (outer, inner) = locations.split_at_mut(index);
+            let (parent, draft) = (&outer[inner[0].parent], &mut inner[0]);
+            drafts.locations.merge(&mut draft.confs, &parent.confs, draft.nesting);
+        }
+    }
+
+    fn build_tree(&mut self, server: usize) -> Result<locations::Level<LocationId>, Error> {
+        let base = self.servers[server].base;
+        let children = std::mem::take(&mut self.locations[base].children);
+        children.build().map_err(|duplicate| {
+            let pos = self.locations[duplicate.id.0 as usize].pos.as_ref();
+            match pos {
+                Some(pos) => Error::new(duplicate.message(), pos),
+                None => Error::unplaced(duplicate.message()),
+            }
+        })
+    }
+
+    fn freeze_locations(&mut self, modules: &[&'static Module]) -> Box<[Location]> {
+        let drafts = std::mem::take(&mut self.locations);
+        let finished =
+            std::mem::replace(&mut self.drafts.locations, Drafts::new(Level::Location, &[])).finish();
+        let variables = &self.variables;
+        let handlers = phases::in_order(modules.iter().flat_map(|module| module.phases));
+        let mut lists = Lists::default();
+        let freeze = |draft: LocationDraft| {
+            let core = finished.shared(&draft.confs, &CORE_CONF);
+            let confs = finished.confs(&draft.confs);
+            let enabling = Enabling { confs: &confs, core: &core, variables };
+            let place = draft.pos.as_ref().map(Pos::to_string).unwrap_or_default();
+            let phases = lists.share_phases(PhaseList::build(&handlers, &enabling, place.as_bytes()));
+            let filters = lists.share_filters(modules, &enabling);
+            Location { name: draft.name, core, confs, phases, filters }
+        };
+        drafts.into_iter().map(freeze).collect()
+    }
+}
+
+/// What is the same in many locations and kept once.
+#[derive(Default)]
+struct Lists {
+    phases: HashMap<Vec<(u16, Option<Tag>)>, Arc<PhaseList>>,
+    filters: HashMap<Vec<u16>, Arc<Filters>>,
+}
+
+impl Lists {
+    fn share_phases(&mut self, list: PhaseList) -> Arc<PhaseList> {
+        Arc::clone(self.phases.entry(list.key()).or_insert_with(|| Arc::new(list)))
+    }
+
+    /// The header filters of a location.
+    fn share_filters(&mut self, modules: &[&'static Module], enabling: &Enabling<'_>) -> Arc<Filters> {
+        let specs = modules.iter().flat_map(|module| module.filters).zip(0..);
+        let enabled = specs.filter(|(spec, _)| (spec.enabled)(enabling)).map(|(_, number)| number);
+        let filters = self.filters.entry(enabled.collect());
+        Arc::clone(filters.or_insert_with_key(|enabled| Arc::new(chosen_filters(modules, enabled))))
+    }
+}
+
+/// The header filters of all modules that have these numbers, which are in order.
+fn chosen_filters(modules: &[&'static Module], numbers: &[u16]) -> Filters {
+    let specs: Vec<_> = modules.iter().flat_map(|module| module.filters).collect();
+    let before = modules.iter().take_while(|module| !std::ptr::eq(**module, &raw const POSTPONE));
+    let before: usize = before.map(|module| module.filters.len()).sum();
+    Filters {
+        enabled: numbers.iter().map(|&number| specs[usize::from(number)].filter).collect(),
+        postpone_at: numbers.partition_point(|&number| usize::from(number) < before),
+    }
+}
+
+/// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.
+fn find_match_limit(block: &Block) -> Option<u64> {
+    block.directives.iter().find_map(|directive| match &directive.body {
+        Body::Included(files) => files.iter().find_map(find_match_limit),
+        _ if directive.name == MATCH_LIMIT && directive.args.len() == 1 => match_limit(directive).ok(),
+        _ => None,
+    })
+}
+
+/// What `$server_name` shows of the names of a server.
+fn shown_name(names: &[Bytes], hostname: &Bytes) -> Bytes {
+    let Some(first) = names.first() else { return Bytes::new() };
+    match ServerName::parse(first, hostname) {
+        Ok((ServerName::Text(text), _)) => Bytes::copy_from_slice(text.strip_prefix(b".").unwrap_or(&text)),
+        // An expression is shown with its tilde.
+        _ => first.clone(),
+    }
+}
+
+/// Drafts begin with that of `http`, which is no server.
+fn server_id(draft: usize) -> ServerId {
+    ServerId(u32::try_from(draft - 1).expect("a configuration is far smaller than 4 GiB"))
+}
+
+fn location_id(draft: usize) -> LocationId {
+    LocationId(u32::try_from(draft).expect("a configuration is far smaller than 4 GiB"))
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+}

@@ -1,0 +1,77 @@
+//! What a module is to the engine: its tables. The list of modules is given to the loader by the
+//! crate above; nothing here knows any of them by name.
+
+use clearway_conf::{Contexts, Error, Spec};
+
+use crate::config::levels::ConfSlot;
+use crate::config::load::Load;
+use crate::output::HeaderFilter;
+use crate::phases::{Enabling, PhaseHandler};
+use crate::variables::VariableSpec;
+
+/// The tables of one module. Always a `static`.
+pub struct Module {
+    /// For the reference, such as `rewrite`.
+    pub name: &'static str,
+    /// Its directives.
+    pub directives: &'static [Spec<Load>],
+    /// Its configuration types.
+    pub confs: &'static [&'static dyn ConfSlot],
+    /// Its variables.
+    pub variables: &'static [VariableSpec],
+    /// What it does in phases; within a phase, modules run in the order of the list.
+    pub phases: &'static [PhaseHandler],
+    /// Its header filters; they run in the order of the list.
+    pub filters: &'static [FilterSpec],
+    /// Called once when all levels are merged: opens what no directive named, takes what it needs of
+    /// the environment.
+    pub finish: Option<Finish>,
+}
+
+/// Completes a module's settings.
+pub type Finish = fn(&mut Load) -> Result<(), Error>;
+
+impl Module {
+    /// A module with nothing in its tables, to be completed with `..Module::EMPTY`.
+    pub const EMPTY: Self = Self {
+        name: "",
+        directives: &[],
+        confs: &[],
+        variables: &[],
+        phases: &[],
+        filters: &[],
+        finish: None,
+    };
+}
+
+/// Stands in the list of modules where bodies of subrequests come in: what is before it filters the body of
+/// each request by itself, what is behind it filters all of it together.
+pub static POSTPONE: Module = Module { name: "postpone", ..Module::EMPTY };
+
+/// A header filter and where it takes part.
+pub struct FilterSpec {
+    /// Whether it has anything to do in a location; asked once, at load.
+    pub enabled: fn(&Enabling<'_>) -> bool,
+    /// What it does.
+    pub filter: HeaderFilter,
+}
+
+/// The contexts that directives of HTTP stand in. The numbers below 8 are the server's own.
+pub mod context {
+    use super::Contexts;
+
+    /// In `http`.
+    pub const HTTP: Contexts = Contexts::bit(8);
+    /// In `server`.
+    pub const SERVER: Contexts = Contexts::bit(9);
+    /// In `location`.
+    pub const LOCATION: Contexts = Contexts::bit(10);
+    /// In an `if` of a `server`.
+    pub const SERVER_IF: Contexts = Contexts::bit(11);
+    /// In an `if` of a `location`.
+    pub const LOCATION_IF: Contexts = Contexts::bit(12);
+    /// In `limit_except`.
+    pub const LIMIT_EXCEPT: Contexts = Contexts::bit(13);
+    /// Anywhere in `http`, but not in `if`.
+    pub const ALL: Contexts = HTTP.or(SERVER).or(LOCATION);
+}

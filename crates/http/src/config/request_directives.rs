@@ -1,0 +1,295 @@
+//! The engine's own directives about what is taken of a request's head, how pages for errors are found and
+//! made up for browsers of the past, and sizes of nginx's memory that mean nothing here. Executed at boot or
+//! reload.
+
+use std::borrow::Cow;
+
+use clearway_conf::{Args, Contexts, Directive, Error, Pos, Scope, Spec};
+use clearway_h1::{InvalidHeaders, Known, Underscores};
+
+use crate::config::core_directives::set;
+use crate::config::levels::{Conf, ConfKey, Level};
+use crate::config::load::Load;
+use crate::config::module::{Module, context};
+use crate::config::setting::Setting;
+use crate::request::Request;
+use crate::request::uri::{Escape, MergeSlashes, escape_uri};
+use crate::response::status;
+use crate::snapshot::CoreServer;
+
+/// The engine's own part of the tables, as far as requests go.
+pub(crate) static REQUESTS: Module =
+    Module { name: "requests", directives: DIRECTIVES, confs: &[&HASHES, &POOLS, &PAGES], ..Module::EMPTY };
+
+const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
+
+/// The least size of a pool, bytes, and what it is a multiple of, as in nginx on machines of 64 bits.
+const POOL_MIN_BYTES: u64 = 112;
+const POOL_ALIGNMENT_BYTES: u64 = 16;
+
+static HASHES: ConfKey<HashConf> = ConfKey::new(Level::Main);
+static POOLS: ConfKey<PoolConf> = ConfKey::new(Level::Server);
+static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
+
+/// Sizes of nginx's tables, so that none is given twice.
+#[derive(Default)]
+struct HashConf {
+    names: [Setting<u64>; 2],
+    variables: [Setting<u64>; 2],
+}
+
+impl Conf for HashConf {
+    fn merge(&mut self, _: &Self) {}
+}
+
+/// Size of nginx's pools for requests, bytes, so that it is not given twice.
+#[derive(Default)]
+struct PoolConf(Setting<u64>);
+
+impl Conf for PoolConf {
+    fn merge(&mut self, parent: &Self) {
+        self.0.merge(&parent.0);
+    }
+}
+
+/// How pages for errors are found and made up.
+struct PageConf {
+    recursive: Setting<bool>,
+    msie_padding: Setting<bool>,
+    msie_refresh: Setting<bool>,
+}
+
+impl Default for PageConf {
+    fn default() -> Self {
+        Self {
+            recursive: Setting::new(false),
+            msie_padding: Setting::new(true),
+            msie_refresh: Setting::new(false),
+        }
+    }
+}
+
+impl Conf for PageConf {
+    fn merge(&mut self, parent: &Self) {
+        self.recursive.merge(&parent.recursive);
+        self.msie_padding.merge(&parent.msie_padding);
+        self.msie_refresh.merge(&parent.msie_refresh);
+    }
+}
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "merge_slashes",
+        contexts: HTTP_SERVER,
+        args: Args::FLAG,
+        syntax: "merge_slashes on | off",
+        default: "merge_slashes on;",
+        doc: "Whether several slashes in a row in a path count as one. Of the default server of an address.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().merge_slashes, |directive| {
+                Ok(if directive.flag(0)? { MergeSlashes::On } else { MergeSlashes::Off })
+            })
+        },
+    },
+    Spec {
+        name: "ignore_invalid_headers",
+        contexts: HTTP_SERVER,
+        args: Args::FLAG,
+        syntax: "ignore_invalid_headers on | off",
+        default: "ignore_invalid_headers on;",
+        doc: "Whether header lines are skipped whose names have other bytes in them than letters, digits and \
+              `-`. Of the default server of an address.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().invalid_headers, |directive| {
+                Ok(if directive.flag(0)? { InvalidHeaders::Ignore } else { InvalidHeaders::Pass })
+            })
+        },
+    },
+    Spec {
+        name: "underscores_in_headers",
+        contexts: HTTP_SERVER,
+        args: Args::FLAG,
+        syntax: "underscores_in_headers on | off",
+        default: "underscores_in_headers off;",
+        doc: "Whether `_` may be in the name of a header. Of the default server of an address.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().underscores, |directive| {
+                Ok(if directive.flag(0)? { Underscores::Valid } else { Underscores::Invalid })
+            })
+        },
+    },
+    Spec {
+        name: "max_headers",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "max_headers NUMBER",
+        default: "max_headers 1000;",
+        doc: "How many header lines a request may have; with more it is answered with 400. Of the default \
+              server of an address.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().max_headers, |directive| directive.number(0))
+        },
+    },
+    Spec {
+        name: "recursive_error_pages",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "recursive_error_pages on | off",
+        default: "recursive_error_pages off;",
+        doc: "Whether an error on the way to the page for an error may have a page of its own.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.location(&PAGES).recursive, |directive| directive.flag(0))
+        },
+    },
+    Spec {
+        name: "msie_padding",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "msie_padding on | off",
+        default: "msie_padding on;",
+        doc: "Whether the server's own pages for errors are made longer for Internet Explorer and Chrome, \
+              which show their own ones in place of short ones.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.location(&PAGES).msie_padding, |directive| directive.flag(0))
+        },
+    },
+    Spec {
+        name: "msie_refresh",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "msie_refresh on | off",
+        default: "msie_refresh off;",
+        doc: "Whether Internet Explorer is sent a page that leads elsewhere in place of a redirect.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.location(&PAGES).msie_refresh, |directive| directive.flag(0))
+        },
+    },
+    Spec {
+        name: "connection_pool_size",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "connection_pool_size SIZE",
+        default: "connection_pool_size 512;",
+        doc: "How much memory nginx takes at once for a connection.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_server().connection_pool_bytes, pool_size)
+        },
+    },
+    Spec {
+        name: "request_pool_size",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "request_pool_size SIZE",
+        default: "request_pool_size 4k;",
+        doc: "How much memory nginx takes at once for a request.",
+        handler: |scope, directive| set(directive, &mut scope.conf.server(&POOLS).0, pool_size),
+    },
+    Spec {
+        name: "server_names_hash_max_size",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "server_names_hash_max_size NUMBER",
+        default: "server_names_hash_max_size 512;",
+        doc: "How large nginx makes the tables of `server_name`.",
+        handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.names[0]),
+    },
+    Spec {
+        name: "server_names_hash_bucket_size",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "server_names_hash_bucket_size NUMBER",
+        default: "server_names_hash_bucket_size 64;",
+        doc: "How much of nginx's tables of `server_name` one look-up reads.",
+        handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.names[1]),
+    },
+    Spec {
+        name: "variables_hash_max_size",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "variables_hash_max_size NUMBER",
+        default: "variables_hash_max_size 1024;",
+        doc: "How large nginx makes the table of variables.",
+        handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.variables[0]),
+    },
+    Spec {
+        name: "variables_hash_bucket_size",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "variables_hash_bucket_size NUMBER",
+        default: "variables_hash_bucket_size 64;",
+        doc: "How much of nginx's table of variables one look-up reads.",
+        handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.variables[1]),
+    },
+];
+
+fn hash_size(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    setting: fn(&mut HashConf) -> &mut Setting<u64>,
+) -> Result<(), Error> {
+    set(directive, setting(scope.conf.main(&HASHES)), |directive| directive.number(0))
+}
+
+fn pool_size(directive: &Directive) -> Result<u64, Error> {
+    let bytes = directive.size(0)?;
+    if bytes < POOL_MIN_BYTES {
+        return Err(directive.error(format!("the pool size must be no less than {POOL_MIN_BYTES}")));
+    }
+    if !bytes.is_multiple_of(POOL_ALIGNMENT_BYTES) {
+        return Err(directive.error(format!("the pool size must be a multiple of {POOL_ALIGNMENT_BYTES}")));
+    }
+    Ok(bytes)
+}
+
+impl Load {
+    /// Refuses sizes that nginx cannot work with together, `close` being the end of `http`.
+    pub(crate) fn check_pool_sizes(&self, close: &Pos) -> Result<(), Error> {
+        let is_too_large =
+            |core: &CoreServer| core.large_client_header_buffers.1 < *core.connection_pool_bytes;
+        if self.core_servers().any(is_too_large) {
+            let message = "the \"large_client_header_buffers\" size must be equal to or greater than \
+                           \"connection_pool_size\"";
+            return Err(Error::new(message, close));
+        }
+        Ok(())
+    }
+}
+
+/// How the page for an error is to be found and made up.
+impl Request<'_> {
+    pub(crate) fn has_recursive_error_pages(&self) -> bool {
+        *self.conf(&PAGES).recursive
+    }
+
+    /// Whether a page is made longer for the browser's sake.
+    pub(crate) fn wants_padding(&self) -> bool {
+        *self.conf(&PAGES).msie_padding
+            && self.version().has_response_head()
+            && self.header(Known::UserAgent).is_some_and(status::wants_padding)
+    }
+
+    /// Whether a redirect is to be a page.
+    pub(crate) fn wants_refresh(&self) -> bool {
+        *self.conf(&PAGES).msie_refresh && self.header(Known::UserAgent).is_some_and(status::is_msie)
+    }
+}
+
+/// A page that leads a browser to a URL.
+pub(crate) fn refresh_page(url: &[u8]) -> Vec<u8> {
+    let url: Cow<'_, [u8]> = escape_uri(url, Escape::Refresh);
+    let (start, end) =
+        ("<html><head><meta http-equiv=\"Refresh\" content=\"0; URL=", "\"></head><body></body></html>\r\n");
+    [start.as_bytes(), &url, end.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_leads_elsewhere_and_nowhere_else() {
+        let page = String::from_utf8(refresh_page(b"/a b\"><script>'\x01~%20?x={1}&y")).unwrap();
+        let url = page.split("URL=").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(url, "/a%20b%22%3E%3Cscript%3E%27%01%7E%20?x=%7B1}&y");
+    }
+}

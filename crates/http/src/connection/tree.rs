@@ -1,0 +1,157 @@
+//! What a request and its subrequests share: the head as it was received, variables, and what modules keep
+//! for all of them. Made with the first subrequest, so that a request without one pays nothing. They are
+//! all one task, which evaluates nothing while it holds one of the locks in here: they are never contended.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use smallvec::SmallVec;
+
+use crate::request::subrequest::SubPart;
+use crate::response::Text;
+use crate::response::parts::Parts;
+use crate::variables::VariableId;
+
+/// Values of variables by number; `None` is one that was found to have no value.
+pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4]>;
+
+/// What a request and its subrequests share.
+pub(crate) struct Tree<'c> {
+    /// A copy of the head; what is to be sent is nobody's.
+    parts: Parts,
+    variables: Mutex<VariableValues<'c>>,
+    contexts: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    /// The number of the last subrequest.
+    last_number: AtomicU32,
+    /// Subrequests that have begun and whose output has not left them.
+    live: AtomicU32,
+    /// Subrequests that were asked for and have not ended.
+    outstanding: AtomicU32,
+}
+
+impl<'c> Tree<'c> {
+    pub(crate) fn new(parts: Parts, variables: VariableValues<'c>) -> Arc<Self> {
+        Arc::new(Self {
+            parts,
+            variables: Mutex::new(variables),
+            contexts: Mutex::default(),
+            last_number: AtomicU32::new(0),
+            live: AtomicU32::new(0),
+            outstanding: AtomicU32::new(0),
+        })
+    }
+
+    pub(crate) fn variables(&self) -> MutexGuard<'_, VariableValues<'c>> {
+        self.variables.try_lock().expect("one task, which evaluates nothing in here")
+    }
+
+    /// What a module keeps for all of them; made when it is asked for first.
+    pub(crate) fn context<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        self.find_context().unwrap_or_else(|| {
+            let made = Arc::new(T::default());
+            self.contexts().push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+            made
+        })
+    }
+
+    /// The same, if it was made.
+    pub(crate) fn find_context<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.contexts().iter().find_map(|context| Arc::clone(context).downcast().ok())
+    }
+
+    fn contexts(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
+        self.contexts.try_lock().expect("one task, which does nothing else in here")
+    }
+
+    /// The number of a subrequest that begins, from 1.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts one more subrequest that has begun, until the result is dropped; `None` where there are
+    /// `most` of them.
+    pub(crate) fn begin(self: &Arc<Self>, most: u32) -> Option<Live<'c>> {
+        (self.live.load(Ordering::Relaxed) < most).then(|| {
+            self.live.fetch_add(1, Ordering::Relaxed);
+            Live(Arc::clone(self))
+        })
+    }
+
+    /// Counts one more subrequest that is asked for, until the result is dropped; `None` where there are
+    /// `most` of them.
+    pub(crate) fn ask(self: &Arc<Self>, most: u32) -> Option<Asked<'c>> {
+        (self.outstanding.load(Ordering::Relaxed) < most).then(|| {
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+            Asked(Arc::clone(self))
+        })
+    }
+}
+
+/// A subrequest that has begun.
+pub(crate) struct Live<'c>(Arc<Tree<'c>>);
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A subrequest that was asked for.
+pub(crate) struct Asked<'c>(Arc<Tree<'c>>);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The buffers of a request.
+pub(crate) enum PartsRef<'c> {
+    /// Its own.
+    Own(&'c mut Parts),
+    /// Of the request that it is a subrequest of.
+    Shared(Box<SubPart<'c>>),
+}
+
+impl<'c> PartsRef<'c> {
+    /// Its own buffers, to be changed.
+    ///
+    /// # Panics
+    /// If it is a subrequest, which receives nothing.
+    pub(crate) fn own(&mut self) -> &mut Parts {
+        match self {
+            Self::Own(parts) => parts,
+            Self::Shared(_) => panic!("a subrequest receives nothing"),
+        }
+    }
+
+    /// What makes the request a subrequest, if it is one.
+    #[inline]
+    pub(crate) fn sub(&self) -> Option<&SubPart<'c>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(sub) => Some(sub),
+        }
+    }
+
+    pub(crate) fn sub_mut(&mut self) -> Option<&mut SubPart<'c>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(sub) => Some(sub),
+        }
+    }
+}
+
+impl Deref for PartsRef<'_> {
+    type Target = Parts;
+
+    #[inline]
+    fn deref(&self) -> &Parts {
+        match self {
+            Self::Own(parts) => parts,
+            Self::Shared(sub) => &sub.tree.parts,
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The part of a response that the socket has not taken yet. Owned by the connection's task, which
+//! alone sends it. Head and small chunks are gathered in one buffer so that they leave with one send(2),
+//! and so is a small file behind them; large chunks are queued as they are and leave with writev(2) or
+//! sendfile(2), uncopied. What a file is read into is that buffer again.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use clearway_offload::Pool;
+use clearway_offload::files::{Guess, Operation};
+use clearway_runtime::Socket;
+
+use crate::config::sending::Sending;
+use crate::response::chunk::Chunk;
+use crate::response::file_part::OpenFile;
+use crate::response::file_sender::{
+    Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Means, Way, buffer_bytes,
+};
+
+/// Chunks up to this size are copied behind the head instead of being queued, bytes.
+const GATHER_MAX_BYTES: usize = 4 * 1024;
+/// From here on a producer is told to wait, bytes.
+const FULL_BYTES: usize = 64 * 1024;
+/// Pieces given to one writev(2).
+const IOVECS_MAX: usize = 16;
+
+/// What the socket has not taken yet.
+#[derive(Default)]
+pub(crate) struct Wire<'c> {
+    /// Head and small chunks, before everything in `queue`.
+    front: Vec<u8>,
+    /// How much of the very first piece is sent, bytes; none of a file, whose parts shrink instead.
+    offset: usize,
+    sent_bytes: u64,
+    /// From the first chunk that is not gathered on: most responses have none.
+    rest: Option<Box<Rest<'c>>>,
+}
+
+/// What lies behind `front`.
+#[derive(Default)]
+struct Rest<'c> {
+    queue: VecDeque<Chunk<'c>>,
+    /// What of the queue is in memory, bytes.
+    queued_bytes: usize,
+    /// From the first part of a file on.
+    files: Option<Box<FileSender>>,
+}
+
+/// What comes next of what is to be sent.
+enum Next {
+    /// What is in memory.
+    Memory,
+    /// So many bytes of a file, behind the buffer.
+    Sendfile(usize),
+    /// What a pool has to read, behind the buffer.
+    Cold,
+}
+
+/// Why the rest of a response was not sent.
+#[derive(Debug)]
+pub enum SendFailure {
+    /// The socket took nothing for `send_timeout`.
+    TimedOut,
+    /// The connection broke.
+    Broken(io::Error),
+    /// The client has left while nothing was to be sent (`limit_rate`); perhaps with an error.
+    Left(io::Result<()>),
+    /// The body could not be read.
+    File(FileFailure, Arc<OpenFile>),
+    /// A subrequest, or what could not go on without one, has ended the whole request.
+    Terminated,
+}
+
+impl<'c> Wire<'c> {
+    /// Gathers in `buffer`, which is empty.
+    #[inline]
+    pub(crate) fn new(buffer: Vec<u8>) -> Self {
+        debug_assert!(buffer.is_empty());
+        Self { front: buffer, ..Self::default() }
+    }
+
+    /// Drops everything, of which nothing was sent.
+    pub(crate) fn clear(&mut self) {
+        debug_assert_eq!(self.sent_bytes, 0, "what is sent cannot be taken back");
+        let mut front = std::mem::take(&mut self.front);
+        front.clear();
+        *self = Self::new(front);
+    }
+
+    /// The buffer that it was given, once there is no more to send.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.front)
+    }
+
+    /// What the socket took so far, bytes (`$bytes_sent`).
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// What waits in memory for the socket, bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.front.len() + self.queued_bytes() - self.offset
+    }
+
+    /// Whether a producer should wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued_bytes() + self.front.len() >= FULL_BYTES || self.has_files()
+    }
+
+    /// Whether parts of files wait for the socket.
+    pub(crate) fn has_files(&self) -> bool {
+        self.files().is_some() && self.queue().any(|chunk| matches!(chunk, Chunk::File(_)))
+    }
+
+    /// Whether everything was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.is_gathered()
+    }
+
+    /// Whether a pool is waited for, and not the socket.
+    pub(crate) fn waits_for_pool(&self) -> bool {
+        self.files().is_some_and(FileSender::is_waiting)
+    }
+
+    /// Whether there was a part of a file before.
+    pub(crate) fn has_sent_files(&self) -> bool {
+        self.files().is_some()
+    }
+
+    /// Whether there is nothing but `front`.
+    fn is_gathered(&self) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.queue.is_empty())
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.rest.as_ref().map_or(0, |rest| rest.queued_bytes)
+    }
+
+    fn queue(&self) -> impl Iterator<Item = &Chunk<'c>> {
+        self.rest.iter().flat_map(|rest| &rest.queue)
+    }
+
+    fn files(&self) -> Option<&FileSender> {
+        self.rest.as_ref()?.files.as_deref()
+    }
+
+    /// Says who reads what the loop cannot; before the first part of a file.
+    pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
+        self.rest.get_or_insert_default().files = Some(Box::new(FileSender::new(pool, Means::Any)));
+    }
+
+    /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.
+    pub(crate) fn front(&mut self) -> &mut Vec<u8> {
+        debug_assert!(self.is_gathered(), "bytes written here would overtake the queue");
+        &mut self.front
+    }
+
+    /// Adds bytes that do not outlive the call.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.queue.is_empty()) else {
+            self.front.extend_from_slice(bytes);
+            return;
+        };
+        rest.queued_bytes += bytes.len();
+        match rest.queue.back_mut() {
+            Some(Chunk::Owned(last)) if last.capacity() - last.len() >= bytes.len() => {
+                last.extend_from_slice(bytes);
+            }
+            _ => rest.queue.push_back(Chunk::Owned(bytes.to_vec())),
+        }
+    }
+
+    /// Adds a chunk, copied if small.
+    pub(crate) fn push(&mut self, chunk: Chunk<'c>) {
+        if let Chunk::File(part) = &chunk {
+            debug_assert!(self.has_sent_files(), "a pool was named before");
+            if !part.is_empty() {
+                self.rest.get_or_insert_default().queue.push_back(chunk);
+            }
+        } else if chunk.bytes().len() <= GATHER_MAX_BYTES {
+            self.put(chunk.bytes());
+        } else {
+            let rest = self.rest.get_or_insert_default();
+            rest.queued_bytes += chunk.bytes().len();
+            rest.queue.push_back(chunk);
+        }
+    }
+
+    /// Gives the socket some of what there is, `limit` bytes at most. Each call that is ready has increased
+    /// `sent_bytes`, or read what comes next.
+    ///
+    /// # Errors
+    /// The rest cannot be sent.
+    pub(crate) fn poll_send(
+        &mut self,
+        socket: &Socket,
+        sending: &Sending,
+        limit: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        debug_assert!(!self.is_empty() && limit > 0);
+        let next = self.find_next(sending)?;
+        let has_front = !self.front.is_empty();
+        let sent = match next {
+            Next::Sendfile(_) if has_front => socket.poll_write_more(cx, cut(&self.front, limit)),
+            // A head waits for the first of its file: there may have to be another one.
+            Next::Cold if has_front && self.begun() == Begun::Yes => {
+                socket.poll_write(cx, cut(&self.front, limit))
+            }
+            Next::Memory if self.is_gathered() => {
+                socket.poll_write(cx, cut(&self.front[self.offset..], limit))
+            }
+            Next::Memory => self.poll_writev(socket, limit, cx),
+            Next::Sendfile(count) => return self.poll_sendfile(socket, count, limit, cx),
+            Next::Cold => return self.poll_fetch(sending, socket, cx),
+        };
+        self.note_sent(ready!(sent))
+    }
+
+    fn begun(&self) -> Begun {
+        match self.files() {
+            Some(files) if self.sent_bytes == 0 => files.begun,
+            _ => Begun::Yes,
+        }
+    }
+
+    fn note_sent(&mut self, sent: io::Result<usize>) -> Poll<Result<(), SendFailure>> {
+        match sent {
+            Ok(0) => Poll::Ready(Err(SendFailure::Broken(io::ErrorKind::WriteZero.into()))),
+            Ok(sent) => {
+                self.advance(sent);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(SendFailure::Broken(error))),
+        }
+    }
+
+    fn poll_writev(&self, socket: &Socket, limit: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
+        let front = (!self.front.is_empty()).then_some(&self.front[..]);
+        let in_memory = self.queue().take_while(|chunk| !matches!(chunk, Chunk::File(_)));
+        let pieces = front.into_iter().chain(in_memory.map(Chunk::bytes));
+        let (mut count, mut left) = (0, limit);
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            let sent = if count == 0 { self.offset } else { 0 };
+            let piece = cut(&piece[sent..], left);
+            *slice = IoSlice::new(piece);
+            count += 1;
+            left -= piece.len() as u64;
+            if left == 0 {
+                break;
+            }
+        }
+        socket.poll_write_vectored(cx, &slices[..count])
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.sent_bytes += sent as u64;
+        sent += self.offset;
+        self.offset = 0;
+        if sent < self.front.len() {
+            self.offset = sent;
+            return;
+        }
+        sent -= self.front.len();
+        self.front.clear();
+        while sent > 0
+            && let Some(rest) = &mut self.rest
+            && let Some(first) = rest.queue.front()
+        {
+            let len = first.bytes().len();
+            if sent < len {
+                self.offset = sent;
+                return;
+            }
+            sent -= len;
+            rest.queued_bytes -= len;
+            rest.queue.pop_front();
+        }
+        debug_assert_eq!(sent, 0, "the socket took no more than it was given");
+    }
+}
+
+/// Files.
+impl Wire<'_> {
+    /// What can be sent next. What is to be read of files at the head of the queue is read behind the
+    /// buffer, unless that has been sent in part.
+    fn find_next(&mut self, sending: &Sending) -> Result<Next, SendFailure> {
+        if self.front.len() as u64 >= buffer_bytes(sending) {
+            return Ok(Next::Memory);
+        }
+        let Some(rest) = &mut self.rest else { return Ok(Next::Memory) };
+        while let (Some(Chunk::File(part)), 0) = (rest.queue.front_mut(), self.offset) {
+            let files = rest.files.as_mut().expect("there since before the first file");
+            match files.way(part, &mut self.front, sending) {
+                Err(failure) => return Err(SendFailure::File(failure, Arc::clone(part.file()))),
+                Ok(Way::Sendfile(count)) => return Ok(Next::Sendfile(count)),
+                Ok(Way::Cold) => return Ok(Next::Cold),
+                Ok(Way::Read(read)) => part.advance(read),
+            }
+            if !part.is_empty() {
+                break;
+            }
+            rest.drop_sent_file();
+        }
+        Ok(Next::Memory)
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        socket: &Socket,
+        count: usize,
+        limit: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        let rest = self.rest.as_mut().expect("asked for a file");
+        let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
+        let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
+        let guess = Guess::new(Operation::Read);
+        let sent = ready!(socket.poll_sendfile(cx, file.as_fd(), part.start(), count));
+        drop(guess);
+        let failure = match sent {
+            Ok(0) => FileFailure::Truncated(part.start()),
+            Err(error) => FileFailure::Sendfile(error),
+            Ok(sent) => {
+                self.sent_bytes += sent as u64;
+                part.advance(sent as u64);
+                if part.is_empty() {
+                    rest.drop_sent_file();
+                }
+                return Poll::Ready(Ok(()));
+            }
+        };
+        Poll::Ready(Err(SendFailure::File(failure, Arc::clone(part.file()))))
+    }
+
+    fn poll_fetch(
+        &mut self,
+        sending: &Sending,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        if self.front.is_empty() {
+            // What was brought before is sent; the next comes with memory of its own.
+            self.front = Vec::new();
+        }
+        let begun = self.begun();
+        let rest = self.rest.as_mut().expect("asked for a file");
+        let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
+        let files = rest.files.as_mut().expect("there since before the first file");
+        match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
+            Ok(Fetched::Warm) => {}
+            Ok(Fetched::Data(data)) => {
+                files.begun = Begun::Yes;
+                part.advance(data.len() as u64);
+                if self.front.is_empty() {
+                    self.front = data;
+                } else {
+                    self.front.extend_from_slice(&data);
+                }
+                if part.is_empty() {
+                    rest.drop_sent_file();
+                }
+            }
+            Err(failure) => {
+                return Poll::Ready(Err(SendFailure::File(failure, Arc::clone(part.file()))));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Has a file that takes several calls of sendfile(2) leave in full packets (`tcp_nopush`).
+    pub(crate) fn cork_large_file(&mut self, socket: &Socket, sending: &Sending) {
+        if !*sending.tcp_nopush || !*sending.sendfile {
+            return;
+        }
+        let chunk_bytes = *sending.sendfile_max_chunk_bytes;
+        if let Some(rest) = &mut self.rest
+            && let (Some(Chunk::File(part)), Some(files)) = (rest.queue.front(), &mut rest.files)
+            && part.len() > chunk_bytes
+            && files.cork == Cork::Out
+        {
+            files.cork = Cork::In;
+            clearway_os::socket::cork(socket.as_fd());
+        }
+    }
+
+    /// Everything is sent.
+    pub(crate) fn uncork(&mut self, socket: &Socket) {
+        if let Some(rest) = &mut self.rest
+            && let Some(files) = &mut rest.files
+            && files.cork == Cork::In
+        {
+            files.cork = Cork::Out;
+            clearway_os::socket::uncork(socket.as_fd());
+        }
+    }
+}
+
+impl Rest<'_> {
+    /// The part at the head of the queue is done.
+    fn drop_sent_file(&mut self) {
+        let done = self.queue.pop_front();
+        if let (Some(Chunk::File(done)), Some(files)) = (done, &mut self.files) {
+            match self.queue.iter().find(|chunk| matches!(chunk, Chunk::File(_))) {
+                Some(Chunk::File(next)) if Arc::ptr_eq(next.file(), done.file()) => {}
+                _ => files.forget(),
+            }
+        }
+    }
+}
+
+/// The first `limit` bytes.
+fn cut(bytes: &[u8], limit: u64) -> &[u8] {
+    &bytes[..usize::try_from(limit).unwrap_or(usize::MAX).min(bytes.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(wire: &Wire<'_>) -> Vec<u8> {
+        let mut all = wire.front.clone();
+        wire.queue().for_each(|chunk| all.extend_from_slice(chunk.bytes()));
+        all.split_off(wire.offset)
+    }
+
+    #[test]
+    fn keeps_the_order_of_small_and_large_pieces_at_every_split() {
+        let large = vec![b'L'; GATHER_MAX_BYTES + 1];
+        let build = || {
+            let mut wire = Wire::new(Vec::new());
+            wire.put(b"head");
+            wire.push(Chunk::Borrowed(b"small"));
+            wire.push(Chunk::Borrowed(&large));
+            wire.put(b"\r\n");
+            wire.push(Chunk::Owned(large.clone()));
+            wire
+        };
+        let expected = contents(&build());
+        assert!(expected.starts_with(b"headsmallLLL"));
+        assert_eq!(expected.len(), 9 + 2 * large.len() + 2);
+        for step in [1, 3, 8, 9, 10, 4000, 4106, 4109, expected.len()] {
+            let mut wire = build();
+            let mut at = 0;
+            while !wire.is_empty() {
+                let sent = step.min(expected.len() - at);
+                at += sent;
+                wire.advance(sent);
+                assert_eq!(contents(&wire), expected[at..], "steps of {step}, after {at}");
+            }
+            assert_eq!((wire.sent_bytes(), wire.queued_bytes()), (expected.len() as u64, 0));
+        }
+    }
+
+    #[test]
+    fn says_full_by_bytes() {
+        let mut wire = Wire::default();
+        wire.push(Chunk::Owned(vec![0; FULL_BYTES - 1]));
+        assert!(!wire.is_full());
+        wire.put(b"x");
+        assert!(wire.is_full());
+    }
+}

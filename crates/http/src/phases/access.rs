@@ -1,0 +1,191 @@
+//! Who may: `satisfy` and `auth_delay`, which say what the handlers of the access phase come to together,
+//! and `limit_except`, a location within a location for all methods but some. The directives are executed
+//! at boot or reload; the phase runs in the request's task.
+
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::error::message;
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_h1::Method;
+
+use crate::config::core_directives::{msec, set};
+use crate::config::levels::{Conf, ConfKey, Level};
+use crate::config::load::Load;
+use crate::config::module::{Module, context};
+use crate::config::setting::Setting;
+use crate::connection::Conn;
+use crate::phases::engine::{Active, Flow};
+use crate::phases::{Answer, Part};
+use crate::request::Request;
+use crate::snapshot::LocationId;
+
+/// The engine's own part of the tables, as far as access goes.
+pub(crate) static ACCESS: Module =
+    Module { name: "core access", directives: DIRECTIVES, confs: &[&ACCESS_CONF], ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "satisfy",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "satisfy all | any",
+        default: "satisfy all;",
+        doc: "Whether a client must pass all of what guards a location (`allow` and `deny`, `auth_basic` and \
+              the like), or one of them.",
+        handler: |scope, directive| {
+            const WORDS: [(&str, Satisfy); 2] = [("all", Satisfy::All), ("any", Satisfy::Any)];
+            let setting = &mut scope.conf.location(&ACCESS_CONF).satisfy;
+            set(directive, setting, |directive| directive.choice(0, &WORDS))
+        },
+    },
+    Spec {
+        name: "auth_delay",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "auth_delay TIME",
+        default: "auth_delay 0s;",
+        doc: "How long a client waits for being told that it is not authorized (401), so that who tries \
+              passwords, or measures how long a wrong one takes, learns less.",
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.location(&ACCESS_CONF).auth_delay_ms, msec)
+        },
+    },
+    Spec {
+        name: "limit_except",
+        contexts: context::LOCATION,
+        args: Args::BLOCK.or(Args::ONE_MORE),
+        syntax: "limit_except METHOD … { … }",
+        default: "",
+        doc: "What holds in the location for all methods but these; to allow `GET` is to allow `HEAD`, too. \
+              In the block stand `allow`, `deny`, `auth_basic` and the like.",
+        handler: limit_except,
+    },
+];
+
+static ACCESS_CONF: ConfKey<AccessConf> = ConfKey::new(Level::Location);
+
+struct AccessConf {
+    satisfy: Setting<Satisfy>,
+    auth_delay_ms: Setting<u64>,
+}
+
+/// What the handlers of the access phase come to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Satisfy {
+    /// None may object.
+    All,
+    /// One that allows is enough.
+    Any,
+}
+
+impl Default for AccessConf {
+    fn default() -> Self {
+        Self { satisfy: Setting::new(Satisfy::All), auth_delay_ms: Setting::new(0) }
+    }
+}
+
+impl Conf for AccessConf {
+    fn merge(&mut self, parent: &Self) {
+        self.satisfy.merge(&parent.satisfy);
+        self.auth_delay_ms.merge(&parent.auth_delay_ms);
+    }
+}
+
+impl Request<'_> {
+    /// `satisfy`.
+    pub fn satisfy(&self) -> Satisfy {
+        *self.conf(&ACCESS_CONF).satisfy
+    }
+}
+
+/// A location for methods that the one around it is not for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LimitExcept {
+    /// The methods that are not limited, a bit each.
+    free: u32,
+    pub(crate) location: LocationId,
+}
+
+const fn bit(method: Method) -> u32 {
+    1 << method as u32
+}
+
+impl LimitExcept {
+    pub(crate) const fn holds_for(self, method: Method) -> bool {
+        self.free & bit(method) == 0
+    }
+}
+
+fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if scope.conf.core_location().limit_except.is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let mut free = 0;
+    for name in &directive.args {
+        free |= match Method::find(&name.to_ascii_uppercase()) {
+            Method::Other | Method::Trace | Method::Connect => {
+                return Err(directive.error(message(&[&"invalid method \"", name, &"\""])));
+            }
+            Method::Get => bit(Method::Get) | bit(Method::Head),
+            method => bit(method),
+        };
+    }
+    let location = Load::read_limit_except(scope, directive)?;
+    scope.conf.core_location().limit_except = Some(LimitExcept { free, location });
+    Ok(())
+}
+
+impl<'c> Active<'c> {
+    /// Asks the handlers of the access phase whether the client may.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    pub(crate) fn run_access(&mut self, conn: &'c Conn) -> impl Future<Output = Flow> + Send {
+        async move {
+            let location = self.request.location();
+            let satisfy = self.request.satisfy();
+            let mut refused = None;
+            for index in location.phases.part(Part::Access) {
+                match (self.run_entry(conn, location.phases.entry(index)).await, satisfy) {
+                    (Flow::Next, _) | (Flow::Allowed, Satisfy::All) => {}
+                    (Flow::Allowed, Satisfy::Any) => {
+                        self.output.head.headers.retain(|(name, _)| !is_challenge(name));
+                        return Flow::Next;
+                    }
+                    (Flow::Answer(Answer::Status(code @ (401 | 403 | 407))), Satisfy::Any) => {
+                        // To be asked for a password is the more useful answer.
+                        if refused.is_none_or(|code| code == 403) {
+                            refused = Some(code);
+                        }
+                    }
+                    (Flow::Answer(Answer::Status(code @ (401 | 407))), Satisfy::All) => {
+                        return Box::pin(self.refuse_unauthorized(conn, code)).await;
+                    }
+                    (flow, _) => return flow,
+                }
+            }
+            match refused {
+                None => Flow::Next,
+                Some(403) => {
+                    self.request.log(LogLevel::Error, format_args!("access forbidden by rule"));
+                    Flow::Answer(Answer::Status(403))
+                }
+                Some(code) => Box::pin(self.refuse_unauthorized(conn, code)).await,
+            }
+        }
+    }
+
+    /// Answers so after `auth_delay`. To be boxed, as nobody else should have to have room for it.
+    async fn refuse_unauthorized(&mut self, conn: &'c Conn, code: u16) -> Flow {
+        let delay_ms = *self.request.conf(&ACCESS_CONF).auth_delay_ms;
+        if delay_ms > 0 {
+            self.request.log(LogLevel::Info, format_args!("delaying unauthorized request"));
+            if let Err(answer) = self.exchange(conn).pause(delay_ms).await {
+                return Flow::Answer(answer);
+            }
+        }
+        Flow::Answer(Answer::Status(code))
+    }
+}
+
+/// A header that asks for a password.
+fn is_challenge(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"WWW-Authenticate") || name.eq_ignore_ascii_case(b"Proxy-Authenticate")
+}

@@ -1,0 +1,371 @@
+//! The body of a request: decoded as its handler reads it, or read and dropped. Owned by the task of
+//! the request; it reads from the socket only when it is asked to, which is the back-pressure.
+
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use clearway_base::log::Level;
+use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, CONTINUE, Fault, RequestHead};
+use clearway_runtime::Timer;
+
+use crate::config::body_directives::BODY_CONF;
+use crate::connection::Conn;
+use crate::phases::Answer;
+use crate::request::Request;
+
+/// What is read from the socket at once, bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Whether the client waits for `100 Continue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    Nothing,
+    Continue,
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug)]
+pub enum BodyError {
+    /// It is malformed or too large; to be answered with the fault's page.
+    Refused(Fault),
+    /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
+    TimedOut,
+    /// The client closed the connection before the end.
+    Closed,
+    /// The connection broke.
+    Broken(io::Error),
+}
+
+/// The state of one request's body; nothing if it has none, as most have.
+#[derive(Default)]
+pub(crate) struct BodyState(Option<Box<Receiving>>);
+
+pub(crate) struct Receiving {
+    decoder: BodyDecoder,
+    /// As announced.
+    pub(crate) length: BodyLength,
+    fate: Fate,
+    expect: Expect,
+    /// Why there is no more to decode.
+    fault: Option<Fault>,
+    /// What was received behind the head, decoded up to `at`.
+    input: Vec<u8>,
+    at: usize,
+    /// What was decoded for a handler, framing included, bytes.
+    taken_bytes: u64,
+}
+
+/// What becomes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is for who reads it.
+    Wanted,
+    /// It is dropped as it comes, whatever its size.
+    Dropped,
+}
+
+/// A request body as its handler sees it.
+pub struct Body<'a, 'c> {
+    pub(crate) state: &'a mut BodyState,
+    pub(crate) conn: &'c Conn,
+    /// `client_body_timeout`, milliseconds.
+    pub(crate) timeout_ms: u64,
+}
+
+impl Body<'_, '_> {
+    /// The next piece, once it has come; `None` at the end. Answers `Expect: 100-continue` before it
+    /// waits for the first one.
+    ///
+    /// # Errors
+    /// There will be no more pieces, though the body is not complete.
+    pub async fn read(&mut self) -> Result<Option<&[u8]>, BodyError> {
+        let conn = self.conn;
+        poll_fn(|cx| self.state.poll_continue(conn, cx)).await.map_err(BodyError::Broken)?;
+        let mut timer = None;
+        let deadline_ms = conn.home.now_ms() + self.timeout_ms;
+        let range = poll_fn(|cx| self.state.poll_piece(conn, deadline_ms, &mut timer, cx)).await?;
+        Ok(range.map(|range| self.state.piece(range)))
+    }
+
+    /// Whether all of it was read, or there is none.
+    pub fn is_done(&self) -> bool {
+        self.state.is_done()
+    }
+
+    /// Whether the request has one that is not empty, or may be: one in chunks.
+    pub fn is_announced(&self) -> bool {
+        let length = self.state.0.as_ref().map(|body| body.length);
+        !matches!(length, None | Some(BodyLength::Empty | BodyLength::Length(0)))
+    }
+
+    /// Whether somebody has begun to drop it, so that nobody can have it any more.
+    pub fn is_dropped(&self) -> bool {
+        self.state.0.as_ref().is_some_and(|body| body.fate == Fate::Dropped)
+    }
+}
+
+impl BodyState {
+    /// The body behind a head; takes what was already received of it, and of requests behind it.
+    pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
+        let length = head.body_length();
+        let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
+        Self(Some(Box::new(Receiving {
+            decoder: BodyDecoder::new(length),
+            length,
+            fate: Fate::Wanted,
+            expect,
+            fault: None,
+            input,
+            at: 0,
+            taken_bytes: 0,
+        })))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(|body| body.decoder.is_done())
+    }
+
+    /// Whether there is one that somebody has read, or may read still.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let is_wanted = |body: &Receiving| body.length != BodyLength::Empty && body.fate == Fate::Wanted;
+        self.0.as_deref().is_some_and(is_wanted)
+    }
+
+    /// Refuses a body beyond `client_max_body_size`, of which 0 is none, unless it is dropped anyway. The
+    /// error is the length that was announced, or that of what has come of one in chunks.
+    fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
+        let Some(body) = &mut self.0 else { return Ok(()) };
+        if max_bytes == 0 || body.fate == Fate::Dropped {
+            body.decoder.unlimit();
+            return Ok(());
+        }
+        let (received, remaining) = body.sizes();
+        body.decoder.limit(max_bytes).map_err(|_| received + remaining)
+    }
+
+    /// Refuses a body beyond the limit of the location, and begins to drop it.
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
+        self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
+            request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
+            self.take_expectation();
+            // The connection is closed in any case.
+            let _ = self.discard_received();
+            Answer::Status(413)
+        })
+    }
+
+    pub(crate) fn receiving(&mut self) -> Option<&mut Receiving> {
+        self.0.as_deref_mut()
+    }
+
+    /// What handlers have read of it as it was sent, bytes.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |body| body.taken_bytes)
+    }
+
+    /// Whether the client waits for `100 Continue`; it is told so once.
+    pub(crate) fn take_expectation(&mut self) -> bool {
+        let Some(body) = &mut self.0 else { return false };
+        std::mem::replace(&mut body.expect, Expect::Nothing) == Expect::Continue
+    }
+
+    /// Drops what was received so far.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
+        let Some(body) = &mut self.0 else { return Ok(()) };
+        if body.decoder.is_done() {
+            return Ok(());
+        }
+        body.fate = Fate::Dropped;
+        body.decoder.unlimit();
+        while body.at < body.input.len() && !body.decoder.is_done() {
+            body.step()?;
+        }
+        Ok(())
+    }
+
+    /// Gives away what was received behind the end of the body.
+    pub(crate) fn put_rest_into(&mut self, input: &mut Vec<u8>) {
+        if let Some(body) = self.0.take() {
+            input.extend_from_slice(&body.input[body.at..]);
+        }
+    }
+
+    /// Whether something was received that is not of this body, or not decoded yet.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.0.as_ref().is_some_and(|body| body.at < body.input.len())
+    }
+
+    /// Reads more, over what is decoded already; ready at once where there is no body.
+    pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_input(conn, cx))
+    }
+
+    fn piece(&self, range: Range<usize>) -> &[u8] {
+        self.0.as_ref().and_then(|body| body.input.get(range)).unwrap_or_default()
+    }
+
+    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_continue(conn, cx))
+    }
+
+    fn poll_piece(
+        &mut self,
+        conn: &Conn,
+        deadline_ms: u64,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
+        match &mut self.0 {
+            None => Poll::Ready(Ok(None)),
+            Some(body) => body.poll_piece(conn, deadline_ms, timer, cx),
+        }
+    }
+}
+
+/// For who keeps it all.
+impl Receiving {
+    pub(crate) fn is_done(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// What has come of it, and what is known to be missing of it or of the current chunk, bytes.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        (self.decoder.received(), self.decoder.remaining())
+    }
+
+    /// How much is still to come, bytes; `None` where it comes in chunks.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        (self.length != BodyLength::Chunked).then(|| self.decoder.remaining())
+    }
+
+    /// Appends what was received with the head to `data`.
+    ///
+    /// # Errors
+    /// The body is malformed or too large.
+    pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
+        let from = data.len();
+        data.extend_from_slice(&self.input[self.at..]);
+        self.input.clear();
+        self.at = 0;
+        self.decode_in_place(data, from)
+    }
+
+    /// Reads from the socket into the spare room of `data`, and leaves there what is of the body. The
+    /// result is how much was read, framing included.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        conn: &Conn,
+        data: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, BodyError>> {
+        let from = data.len();
+        match conn.socket.poll_read_vec(cx, data) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
+            Poll::Ready(Ok(size)) => {
+                let decoded = self.decode_in_place(data, from).map(|()| size as u64);
+                Poll::Ready(decoded.map_err(|fault| {
+                    self.taken_bytes += size as u64;
+                    BodyError::Refused(fault)
+                }))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
+        }
+    }
+
+    /// Takes the framing out of what stands in `data` behind `from`; what follows the end of the body is
+    /// of the next request.
+    fn decode_in_place(&mut self, data: &mut Vec<u8>, from: usize) -> Result<(), Fault> {
+        let (mut at, mut end) = (from, from);
+        while at < data.len() && !self.decoder.is_done() {
+            let decoded = self.decoder.decode(&data[at..]).inspect_err(|fault| self.fault = Some(*fault))?;
+            if let BodyEvent::Data(range) = &decoded.event {
+                data.copy_within(at + range.start..at + range.end, end);
+                end += range.len();
+            }
+            at += decoded.consumed;
+        }
+        self.taken_bytes += (at - from) as u64;
+        debug_assert!(self.input.is_empty(), "what was received with the head comes first");
+        self.input.extend_from_slice(&data[at..]);
+        data.truncate(end);
+        Ok(())
+    }
+}
+
+impl Receiving {
+    fn step(&mut self) -> Result<BodyEvent, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let decoded =
+            self.decoder.decode(&self.input[self.at..]).inspect_err(|fault| self.fault = Some(*fault))?;
+        let from = self.at;
+        self.at += decoded.consumed;
+        Ok(match decoded.event {
+            BodyEvent::Data(range) => BodyEvent::Data(from + range.start..from + range.end),
+            event => event,
+        })
+    }
+
+    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.expect == Expect::Nothing || self.decoder.is_done() {
+            return Poll::Ready(Ok(()));
+        }
+        match conn.socket.poll_write(cx, CONTINUE) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                self.expect = Expect::Nothing;
+                // So small a write is taken whole or not at all, but for a peer that reads nothing.
+                Poll::Ready(result.map(|_| ()))
+            }
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        conn: &Conn,
+        deadline_ms: u64,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
+        loop {
+            let before = self.at;
+            let event = self.step().map_err(BodyError::Refused)?;
+            self.taken_bytes += (self.at - before) as u64;
+            match event {
+                BodyEvent::Data(range) => return Poll::Ready(Ok(Some(range))),
+                BodyEvent::End => return Poll::Ready(Ok(None)),
+                BodyEvent::NeedInput => {}
+            }
+            if self.poll_input(conn, cx)?.is_pending() {
+                let timer = timer.get_or_insert_with(|| {
+                    let timer = Timer::new(conn.home);
+                    timer.arm(deadline_ms);
+                    timer
+                });
+                return timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut));
+            }
+        }
+    }
+
+    fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.input.drain(..self.at);
+        self.at = 0;
+        self.input.reserve(READ_BYTES);
+        match conn.socket.poll_read_vec(cx, &mut self.input) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
+            Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Bodies that are read to their end before anything is done with them: kept in memory up to a limit,
+//! otherwise in a file. A handler asks for that with [`Exchange::read_body`]; what is stored belongs to the
+//! request from then on, and can be read as often as one likes.
+//!
+//! Runs in the request's task. Bytes go from the socket into the buffer that is kept or written, chunked
+//! framing is taken out in place. While the pool writes one buffer the next one is filled, and then
+//! nothing more is read: the client has to wait for the disk.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_h1::{BodyLength, Fault};
+use clearway_offload::Error as PoolError;
+
+use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly};
+use crate::connection::Conn;
+use crate::phases::{Answer, Exchange};
+use crate::request::body::{BodyError, Receiving};
+use crate::request::body_file::{Fate, Keeper, Making, TempFile, Unwritten, Writer};
+use crate::request::{Lossy, Request};
+
+/// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
+/// back.
+const WRITE_BYTES: u64 = 64 * 1024;
+/// The smallest buffer, whatever is configured, bytes.
+const BUFFER_MIN_BYTES: u64 = 1024;
+/// Access rights of files, less the umask: the owner.
+const MODE: u32 = 0o600;
+/// The same of those that are to be moved to where others look for them: the group, too.
+const SHARED_MODE: u32 = 0o660;
+
+/// How a body is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// As the configuration says.
+    AsConfigured,
+    /// In a file, also if it is empty, of which nothing is said in the log. The file has a name and is
+    /// removed with the request, unless it is given away.
+    InFile,
+    /// Before there is a location to say how, and without a word in the log.
+    Early,
+}
+
+/// A body that was read to its end.
+pub struct StoredBody {
+    len: u64,
+    place: Place,
+}
+
+enum Place {
+    Memory(Bytes),
+    File(Arc<TempFile>),
+}
+
+impl StoredBody {
+    /// Its length without framing, bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, if it is in memory.
+    #[must_use]
+    pub fn in_memory(&self) -> Option<&Bytes> {
+        match &self.place {
+            Place::Memory(bytes) => Some(bytes),
+            Place::File(_) => None,
+        }
+    }
+
+    /// The file that all of it is in, if it is not in memory.
+    #[must_use]
+    pub fn file(&self) -> Option<&Arc<TempFile>> {
+        match &self.place {
+            Place::Memory(_) => None,
+            Place::File(file) => Some(file),
+        }
+    }
+
+    /// Up to `count` bytes from `offset`: fewer only at the end.
+    ///
+    /// # Errors
+    /// As [`TempFile::read`].
+    pub async fn read(&self, offset: u64, count: usize) -> io::Result<Bytes> {
+        let left = self.len.saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
+        match &self.place {
+            Place::Memory(bytes) => {
+                let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
+                Ok(bytes.slice(start..start + count))
+            }
+            Place::File(file) => file.read(offset, count).await.map(Bytes::from),
+        }
+    }
+}
+
+/// What a request keeps of its body.
+struct Kept(Option<Arc<StoredBody>>);
+
+impl Request<'_> {
+    /// The body, if a handler has had it read, and there is one.
+    pub fn stored_body(&self) -> Option<&Arc<StoredBody>> {
+        self.context::<Kept>()?.0.as_ref()
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// Reads the body to its end, unless that was done before, and keeps it with the request. `None` where
+    /// the request has no body, not even an empty one, or it was dropped already ([`is_dropped`]).
+    ///
+    /// [`is_dropped`]: crate::Body::is_dropped
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub async fn read_body(&mut self, store: Store) -> Result<Option<Arc<StoredBody>>, Answer> {
+        if let Some(kept) = self.request.context::<Kept>() {
+            return Ok(kept.0.clone());
+        }
+        if self.body.is_dropped() {
+            return Ok(None);
+        }
+        if self.body.state.take_expectation() {
+            self.output.state.send_continue();
+            // nginx has chosen the status 500 for the log before it sees that nobody would get it.
+            self.output.ready(self.request).await.map_err(|_| Answer::Abandon(500))?;
+        }
+        let stored = match self.body.state.receiving() {
+            Some(receiving) if receiving.length != BodyLength::Empty => {
+                let mut gathering = Gathering::new(self.request, self.body.conn, receiving, store);
+                let stored = match gathering.run().await {
+                    Ok(stored) => stored,
+                    Err(failure) => return Err(gathering.refuse(failure)),
+                };
+                Some(Arc::new(stored))
+            }
+            _ => None,
+        };
+        self.request.set_lasting_context(Kept(stored.clone()));
+        Ok(stored)
+    }
+}
+
+/// Why a body was not stored.
+enum Failure {
+    Unread(BodyError),
+    Unwritten(Unwritten),
+    /// There is no pool to write with, which is logged.
+    NoPool,
+    /// A buffer of so many bytes was refused.
+    NoMemory(u64),
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        Self::Unread(error)
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Unread(BodyError::Refused(fault))
+    }
+}
+
+impl From<Unwritten> for Failure {
+    fn from(unwritten: Unwritten) -> Self {
+        Self::Unwritten(unwritten)
+    }
+}
+
+/// Where a body goes.
+struct Plan {
+    /// Whether it goes to a file, however short it is.
+    to_file: bool,
+    fate: Fate,
+    mode: u32,
+    /// At which level it is logged that there is a file.
+    level: Option<Level>,
+}
+
+impl Plan {
+    fn new(store: Store, conf: &BodyConf) -> Self {
+        let (to_file, fate, level) = match (store, *conf.in_file_only) {
+            (Store::InFile, _) => (true, Fate::Clean, None),
+            (Store::Early, _) => (false, Fate::Brief, None),
+            (_, InFileOnly::Off) => (false, Fate::Brief, Some(Level::Warn)),
+            (_, InFileOnly::On) => (true, Fate::Stays, Some(Level::Notice)),
+            (_, InFileOnly::Clean) => (true, Fate::Clean, Some(Level::Notice)),
+        };
+        let mode = if store == Store::InFile { SHARED_MODE } else { MODE };
+        Self { to_file, fate, mode, level }
+    }
+}
+
+/// A body on its way from the socket to where it is kept.
+struct Gathering<'a, 'c> {
+    request: &'a Request<'c>,
+    conn: &'c Conn,
+    receiving: &'a mut Receiving,
+    conf: &'c BodyConf,
+    plan: Plan,
+    /// What is in memory, without framing.
+    data: Vec<u8>,
+    /// How much was read from the socket for `data`, framing included, bytes.
+    read_bytes: u64,
+    /// How much is read until `data` is written to the file, bytes.
+    room_bytes: u64,
+    writer: Option<Writer>,
+}
+
+impl<'a, 'c> Gathering<'a, 'c> {
+    fn new(request: &'a Request<'c>, conn: &'c Conn, receiving: &'a mut Receiving, store: Store) -> Self {
+        let conf = request.conf(&BODY_CONF);
+        let plan = Plan::new(store, conf);
+        let (data, writer) = (Vec::new(), None);
+        Self { request, conn, receiving, conf, plan, data, read_bytes: 0, room_bytes: 0, writer }
+    }
+
+    async fn run(&mut self) -> Result<StoredBody, Failure> {
+        self.receiving.take_received(&mut self.data)?;
+        self.make_room()?;
+        while !self.receiving.is_done() {
+            if self.read_bytes >= self.room_bytes || self.data.len() == self.data.capacity() {
+                if !self.data.is_empty() {
+                    self.write().await?;
+                }
+                self.make_room()?;
+            }
+            self.read_bytes += self.read().await?;
+        }
+        if self.plan.to_file || self.writer.is_some() {
+            return self.finish_file().await;
+        }
+        let bytes = Bytes::from(std::mem::take(&mut self.data));
+        Ok(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
+    }
+
+    /// Has room in memory for what is read next: all of the rest if it is not much more than a buffer.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        let buffer_bytes = (*self.conf.buffer_bytes).max(BUFFER_MIN_BYTES);
+        let goes_to_file = self.plan.to_file || self.writer.is_some();
+        let usual = if goes_to_file { buffer_bytes.max(WRITE_BYTES) } else { buffer_bytes };
+        self.room_bytes = match self.receiving.rest() {
+            Some(rest) if rest < usual.saturating_add(usual / 4) => rest,
+            _ => usual,
+        };
+        self.read_bytes = 0;
+        let room = usize::try_from(self.room_bytes).unwrap_or(usize::MAX);
+        self.data.try_reserve_exact(room).map_err(|_| Failure::NoMemory(self.room_bytes))
+    }
+
+    /// Reads what the socket has, or waits for it; how much it was, framing included.
+    async fn read(&mut self) -> Result<u64, BodyError> {
+        let Self { receiving, conn, data, conf, .. } = self;
+        let deadline_ms = conn.home.now_ms() + *conf.timeout_ms;
+        poll_fn(|cx| match receiving.poll_read_into(conn, data, cx) {
+            Poll::Ready(read) => Poll::Ready(read),
+            Poll::Pending => {
+                // Nothing else waits with it while a handler runs.
+                conn.timer.arm(deadline_ms);
+                conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut))
+            }
+        })
+        .await
+    }
+
+    /// Writes what is in memory to the file, which is made when there is none yet.
+    async fn write(&mut self) -> Result<(), Failure> {
+        let data = std::mem::take(&mut self.data);
+        self.data = match &mut self.writer {
+            Some(writer) => writer.write(data).await?,
+            None => {
+                let (writer, buffer) = self.create(data).await?;
+                self.writer = Some(writer);
+                buffer
+            }
+        };
+        Ok(())
+    }
+
+    async fn finish_file(&mut self) -> Result<StoredBody, Failure> {
+        if !self.data.is_empty() || self.writer.is_none() {
+            self.write().await?;
+        }
+        let writer = self.writer.take().expect("a write makes one");
+        let len = writer.offset;
+        Ok(StoredBody { len, place: Place::File(writer.finish().await?) })
+    }
+
+    async fn create(&self, first: Vec<u8>) -> Result<(Writer, Vec<u8>), Failure> {
+        let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
+        let place = (*self.conf.temp_path).clone().expect("every location has one");
+        let log = self.request.main_conf(&BODY_MAIN).log.clone();
+        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log, _serving: self.conn.serving() });
+        let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
+        // nginx does not tell of an empty file.
+        let level = self.plan.level.filter(|_| !first.is_empty());
+        let tell = |path: &Path| {
+            if let Some(level) = level {
+                let path = Lossy(path.as_os_str().as_bytes());
+                let message = format_args!("a client request body is buffered to a temporary file {path}");
+                self.request.log(level, message);
+            }
+        };
+        Ok(Writer::create(keeper, making, first, tell).await?)
+    }
+
+    /// Logs why there is no body, and says what to answer.
+    fn refuse(&self, failure: Failure) -> Answer {
+        let request = self.request;
+        match failure {
+            Failure::Unread(BodyError::Refused(fault)) => {
+                if fault == Fault::ChunkedBodyTooLarge {
+                    let (received, chunk) = self.receiving.sizes();
+                    request.log(Level::Error, format_args!("{fault}: {received}+{chunk} bytes"));
+                } else {
+                    request.log(Level::Error, format_args!("{fault}"));
+                }
+                Answer::Status(fault.page())
+            }
+            Failure::Unread(BodyError::TimedOut) => Answer::Abandon(408),
+            Failure::Unread(BodyError::Closed) => {
+                request.log(Level::Info, format_args!("client prematurely closed connection"));
+                Answer::Abandon(400)
+            }
+            Failure::Unread(BodyError::Broken(error)) => {
+                request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+                Answer::Abandon(400)
+            }
+            Failure::Unwritten(Unwritten::Failed(failure)) => {
+                request.log(Level::Crit, format_args!("{failure}"));
+                Answer::Status(500)
+            }
+            // The pool has logged it.
+            Failure::Unwritten(Unwritten::NotTaken(PoolError::Overflow)) => Answer::Status(503),
+            Failure::Unwritten(Unwritten::NotTaken(_)) | Failure::NoPool => Answer::Status(500),
+            Failure::NoMemory(bytes) => {
+                request.log(Level::Emerg, format_args!("malloc({bytes}) failed"));
+                Answer::Status(500)
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Where a request goes when it is not answered from the path that the client asked for: internal
+//! redirects, named locations, and the pages for errors. Runs in the request's task.
+
+use std::borrow::Cow;
+
+use clearway_base::log::Level;
+use clearway_h1::Method;
+
+use crate::config::request_directives::refresh_page;
+use crate::output::OutputState;
+use crate::phases::{Answer, Redirect};
+use crate::request::uri;
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Place, Request, Rewriting, Text};
+use crate::response::Text as HeadText;
+use crate::response::chunk::{Chunk, Mark};
+use crate::response::status::{self, Padding};
+use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
+use crate::variables::View;
+
+/// How a request goes on after an answer that is not its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Onward {
+    /// Its response is complete.
+    Answered,
+    /// From the server's phases, with a new path.
+    FromServer,
+    /// From the location's phases, in a new location.
+    FromLocation,
+    /// The connection is closed without a response.
+    Close,
+}
+
+/// The built-in page for a code is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BuiltIn(pub(crate) u16);
+
+/// What the path of a request has to be looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Nothing: it stays where it is.
+    Nothing,
+    /// Its location.
+    Location,
+}
+
+/// What becomes of a request whose path was rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    /// Its location is looked for at the end of the phase.
+    Search,
+    /// It stays (`break`).
+    Stay,
+}
+
+/// Gives up; the status is for the access log.
+fn close(output: &mut OutputState<'_>, status: u16) -> Onward {
+    if !output.head_sent() {
+        output.head.status = status;
+    }
+    Onward::Close
+}
+
+impl<'c> Request<'c> {
+    /// Takes the settings of a location into account that hold for the whole connection.
+    pub(crate) fn enter_location(&mut self, location: &'c Location) {
+        let limited = location.core.limit_except.filter(|limit| limit.holds_for(self.method));
+        let location = limited.map_or(location, |limit| self.snapshot.location(limit.location));
+        self.node_mut().location = location;
+        if self.keep_alive == KeepAlive::Yes && !self.may_keep_alive(location) {
+            self.keep_alive = KeepAlive::No;
+        }
+    }
+
+    fn may_keep_alive(&self, location: &Location) -> bool {
+        let core = &location.core;
+        let age_ms = self.conn.home.now_ms().saturating_sub(self.conn.start_ms);
+        core.keepalive_timeout.timeout_ms > 0
+            && self.number < *core.keepalive_requests
+            && age_ms <= *core.keepalive_time_ms
+            && !crate::request::browser::is_refused_keep_alive(self, *core.keepalive_disable)
+    }
+
+    /// Says that the path is no longer what the client asked for; `set_path` says what it is.
+    pub fn mark_rewritten(&mut self, rewritten: Rewritten) {
+        let node = self.node_mut();
+        node.origin = Origin::Internal;
+        match rewritten {
+            Rewritten::Search => node.rewriting.wanted = Wanted::Location,
+            Rewritten::Stay => node.rewriting = Rewriting { wanted: Wanted::Nothing, place: Place::Lost },
+        }
+    }
+
+    /// Stays in the location although the path was rewritten (`break`).
+    pub fn stay_in_location(&mut self) {
+        if self.node().rewriting.wanted == Wanted::Location {
+            self.mark_rewritten(Rewritten::Stay);
+        }
+    }
+
+    /// Goes on in a location without a name that belongs to the present one (`if`).
+    pub fn enter_nested(&mut self, id: LocationId) {
+        self.enter_location(self.snapshot.location(id));
+    }
+
+    /// A location is about to be looked for.
+    pub(crate) fn begin_search(&mut self) {
+        self.node_mut().rewriting.wanted = Wanted::Nothing;
+    }
+
+    /// After the rewrite phase: whether the path has changed, and so a location is to be looked for again.
+    pub(crate) fn post_rewrite(&mut self) -> Result<Wanted, u16> {
+        let rewriting = self.node().rewriting;
+        if rewriting.wanted == Wanted::Location {
+            self.redirects_left -= 1;
+            if self.redirects_left == 0 {
+                let path = Lossy(self.path());
+                let cycle = format_args!("rewrite or internal redirection cycle while processing \"{path}\"");
+                self.log(Level::Error, cycle);
+                return Err(500);
+            }
+            self.node_mut().location = self.snapshot.location(self.server.base);
+        } else if rewriting.place == Place::Lost && self.location().core.root.kind != RootKind::Root {
+            let name = Lossy(self.location().name());
+            let lost =
+                format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten");
+            self.log(Level::Alert, lost);
+            return Err(500);
+        }
+        Ok(rewriting.wanted)
+    }
+
+    /// Goes on with another path from the beginning.
+    fn redirect(&mut self, redirect: Redirect) -> Result<Onward, u16> {
+        self.redirects_left -= 1;
+        if self.redirects_left == 0 {
+            self.log(
+                Level::Error,
+                format_args!(
+                    "rewrite or internal redirection cycle while internally redirecting to \"{}\"",
+                    Lossy(&redirect.path)
+                ),
+            );
+            return Err(500);
+        }
+        let base = self.snapshot.location(self.server.base);
+        let node = self.node_mut();
+        node.path = Text::Made(redirect.path.into());
+        node.args = Text::Made(redirect.args.into());
+        node.origin = Origin::Internal;
+        node.alias_tail = AliasTail::Nothing;
+        node.rewriting = Rewriting::NONE;
+        self.clear_contexts();
+        self.enter_location(base);
+        Ok(Onward::FromServer)
+    }
+
+    /// Goes on in a named location with the same path.
+    fn redirect_named(&mut self, name: &[u8]) -> Result<Onward, u16> {
+        self.redirects_left -= 1;
+        let problem = if self.redirects_left == 0 {
+            "rewrite or internal redirection cycle while redirect to named location"
+        } else if self.path().is_empty() {
+            "empty URI in redirect to named location"
+        } else if let Some(id) = self.server.tree.find_named(name) {
+            let location = self.snapshot.location(id);
+            let node = self.node_mut();
+            node.origin = Origin::Internal;
+            node.rewriting.wanted = Wanted::Nothing;
+            self.clear_contexts();
+            self.enter_location(location);
+            return Ok(Onward::FromLocation);
+        } else {
+            "could not find named location"
+        };
+        self.log(Level::Error, format_args!("{problem} \"{}\"", Lossy(name)));
+        Err(500)
+    }
+
+    /// Acts on what a handler answered. The error is for the caller to answer with, once it has seen to
+    /// the body of the request.
+    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Result<Onward, BuiltIn> {
+        let onward = match answer {
+            Answer::Close => return Ok(close(output, 444)),
+            Answer::Abandon(code) => return Ok(close(output, code)),
+            // Whoever is not there any more is not answered, even if `return` asks for it.
+            Answer::Status(code @ (408 | 499)) => return Ok(close(output, code)),
+            Answer::Status(code) => return self.answer_status(output, code),
+            Answer::Redirect(redirect) => self.redirect(*redirect),
+            Answer::Named(name) => self.redirect_named(&name),
+        };
+        onward.or_else(|code| self.answer_status(output, code))
+    }
+
+    /// Answers with the page for a code: a configured one, else the built-in one.
+    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Result<Onward, BuiltIn> {
+        if output.head_sent() {
+            // Too late for a page: the client sees that the response is cut.
+            return Ok(Onward::Close);
+        }
+        self.error_status = Some(code);
+        if clearway_h1::closes_connection(code) {
+            self.keep_alive = KeepAlive::No;
+        }
+        output.head.content_type = None;
+        if self.error_pages == ErrorPages::Used && self.redirects_left > 0 {
+            if !self.has_recursive_error_pages() {
+                self.error_pages = ErrorPages::BuiltIn;
+            }
+            let location = self.location();
+            if let Some(page) = location.core.error_pages.iter().find(|page| page.code == code) {
+                return self.answer_page(output, page);
+            }
+        }
+        Err(BuiltIn(code))
+    }
+
+    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Result<Onward, BuiltIn> {
+        match page.overwrite {
+            Overwrite::Keep => {}
+            Overwrite::FromPage => self.error_status = None,
+            Overwrite::With(code) => self.error_status = Some(code),
+        }
+        let uri = page.uri.eval(&View::new(self, output));
+        let onward = match uri.first() {
+            Some(b'/') => {
+                if self.method != Method::Head {
+                    self.method = Method::Get;
+                }
+                let (path, args) = uri::split_args(&uri);
+                self.redirect(Redirect { path: path.to_vec(), args: args.to_vec() })
+            }
+            Some(b'@') => self.redirect_named(&uri),
+            _ => return Err(self.answer_elsewhere(output, page.overwrite, uri)),
+        };
+        onward.map_err(|code| {
+            self.error_status = Some(code);
+            self.keep_alive = KeepAlive::No;
+            BuiltIn(code)
+        })
+    }
+
+    fn answer_elsewhere(
+        &mut self,
+        output: &mut OutputState<'c>,
+        overwrite: Overwrite,
+        url: HeadText<'c>,
+    ) -> BuiltIn {
+        let code = match overwrite {
+            // Which redirect a page takes the place of does not matter.
+            _ if self.wants_refresh() => 302,
+            Overwrite::With(code @ (301 | 302 | 303 | 307 | 308)) => code,
+            _ => 302,
+        };
+        self.error_status = Some(code);
+        output.head.location = Some(url);
+        BuiltIn(code)
+    }
+
+    /// Answers with the built-in page for a code.
+    pub(crate) fn answer_builtin(&mut self, output: &mut OutputState<'c>, code: u16) {
+        if matches!(code, 301 | 302)
+            && self.wants_refresh()
+            && let Some(url) = output.head.location.take()
+        {
+            return self.answer_refresh(output, &url);
+        }
+        self.error_status = Some(status::sent_status(code));
+        let tokens = *self.location().core.server_tokens;
+        let page = self.snapshot.product.signature(tokens).pages.find(code, self.padding());
+        let head = &mut output.head;
+        head.clear_entity();
+        head.status = status::sent_status(code);
+        head.content_length = Some(page.map_or(0, |page| page.len() as u64));
+        if page.is_some() {
+            head.content_type = Some(Cow::Borrowed(b"text/html"));
+        }
+        let chunk = page.map_or(Chunk::EMPTY, |page| Chunk::Borrowed(page));
+        // A page fits in any buffer.
+        let _ = output.write(self, chunk, Mark::Last);
+    }
+
+    /// Answers with a page that leads elsewhere (`msie_refresh`).
+    fn answer_refresh(&mut self, output: &mut OutputState<'c>, url: &[u8]) {
+        let page = refresh_page(url);
+        self.error_status = Some(200);
+        let head = &mut output.head;
+        head.clear_entity();
+        head.status = 200;
+        head.content_length = Some(page.len() as u64);
+        head.content_type = Some(Cow::Borrowed(b"text/html"));
+        let _ = output.write(self, Chunk::Owned(page), Mark::Last);
+    }
+
+    fn padding(&self) -> Padding {
+        if self.wants_padding() { Padding::On } else { Padding::Off }
+    }
+}

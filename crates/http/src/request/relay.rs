@@ -1,0 +1,333 @@
+//! Responses in the body of another one. What a response is made of stands in a queue from the first
+//! subrequest on: chunks that may go on when everything before them has gone on, and subrequests, each of
+//! which fills a pipe of its own while it waits for its turn. Owned by the output of the request; polled
+//! whenever that is flushed, which is how subrequests get to run.
+//!
+//! Memory is bounded: some subrequests at a time run ahead of their turn, each up to a full pipe, and who
+//! makes the body is told to wait when the queue is long.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use clearway_base::log::Level;
+
+use crate::connection::tree::{Asked, Live};
+use crate::request::Request;
+use crate::request::subrequest::{
+    Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
+};
+use crate::response::Text;
+use crate::response::chunk::{Chunk, Mark};
+
+/// What a pipe or a queue holds before who fills it has to wait, bytes.
+const FULL_BYTES: usize = 64 * 1024;
+/// How many subrequests of one parent run ahead of their turn.
+const AHEAD_MAX: usize = 16;
+/// How many run at a time in a request; beyond that only those whose turn it is among their siblings.
+const LIVE_MAX: u32 = 64;
+
+/// Where the body of a subrequest goes.
+#[derive(Default)]
+pub(crate) struct Sink<'c> {
+    /// To the parent.
+    pipe: Option<Arc<Pipe<'c>>>,
+    outcome: Outcome,
+    takes_files: bool,
+    /// The parent's.
+    content_type: Option<Text<'c>>,
+}
+
+impl Sink<'_> {
+    pub(crate) fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    pub(crate) fn content_type(&self) -> Option<&[u8]> {
+        self.content_type.as_deref()
+    }
+}
+
+/// What a subrequest has made and its parent not taken.
+#[derive(Default)]
+struct Pipe<'c>(Mutex<PipeState<'c>>);
+
+#[derive(Default)]
+struct PipeState<'c> {
+    chunks: VecDeque<Chunk<'c>>,
+    /// In memory.
+    bytes: usize,
+    files: usize,
+}
+
+impl<'c> Pipe<'c> {
+    fn state(&self) -> MutexGuard<'_, PipeState<'c>> {
+        self.0.try_lock().expect("both ends are in one task, which does nothing else in here")
+    }
+
+    fn push(&self, chunk: Chunk<'c>) {
+        if chunk.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        state.bytes += chunk.bytes().len();
+        state.files += usize::from(matches!(chunk, Chunk::File(_)));
+        state.chunks.push_back(chunk);
+    }
+
+    fn pop(&self) -> Option<Chunk<'c>> {
+        let mut state = self.state();
+        let chunk = state.chunks.pop_front()?;
+        state.bytes -= chunk.bytes().len();
+        state.files -= usize::from(matches!(chunk, Chunk::File(_)));
+        Some(chunk)
+    }
+
+    fn is_full(&self) -> bool {
+        let state = self.state();
+        state.bytes >= FULL_BYTES || state.files > 0
+    }
+}
+
+/// What a response has to do with others of its request.
+#[derive(Default)]
+pub(crate) struct Relay<'c> {
+    /// Of a subrequest: where its body goes.
+    sink: Option<(Sink<'c>, Delivery)>,
+    queue: VecDeque<Piece<'c>>,
+    queued_bytes: usize,
+    /// What a filter waits for before it goes on.
+    awaited: Option<Outcome>,
+    background: Option<Arc<Background<'c>>>,
+    /// Whether something of the body has passed.
+    passed: Passed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Passed {
+    #[default]
+    Nothing,
+    Bytes,
+}
+
+enum Piece<'c> {
+    Chunk(Chunk<'c>, Mark),
+    Child(Child<'c>),
+}
+
+/// A subrequest in its place.
+struct Child<'c> {
+    stage: Stage<'c>,
+    pipe: Arc<Pipe<'c>>,
+    outcome: Outcome,
+    _asked: Asked<'c>,
+    /// Once it has begun.
+    live: Option<Live<'c>>,
+}
+
+enum Stage<'c> {
+    Wanted(Subrequest),
+    Running(Answering<'c>),
+    Ended,
+}
+
+/// What the parent is to a subrequest that begins.
+pub(crate) struct Parent<'a, 'c> {
+    pub(crate) request: &'a Request<'c>,
+    pub(crate) content_type: Option<&'a Text<'c>>,
+    pub(crate) takes_files: bool,
+}
+
+impl<'c> Child<'c> {
+    fn poll(
+        &mut self,
+        parent: &Parent<'_, 'c>,
+        most_live: u32,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Terminated> {
+        if let Stage::Wanted(_) = &self.stage {
+            let Some(live) = parent.request.tree().begin(most_live) else { return Ok(()) };
+            self.live = Some(live);
+            let Stage::Wanted(wanted) = std::mem::replace(&mut self.stage, Stage::Ended) else {
+                unreachable!("it was just looked at")
+            };
+            let sink = Sink {
+                pipe: Some(Arc::clone(&self.pipe)),
+                outcome: self.outcome.clone(),
+                takes_files: parent.takes_files,
+                content_type: wanted.stub.as_ref().and(parent.content_type).cloned(),
+            };
+            self.stage = Stage::Running(answer(parent.request, wanted, sink));
+        }
+        if let Stage::Running(answering) = &mut self.stage
+            && let Poll::Ready(result) = answering.as_mut().poll(cx)
+        {
+            self.stage = Stage::Ended;
+            return result;
+        }
+        Ok(())
+    }
+}
+
+/// What comes next of a queue.
+pub(crate) enum Moved<'c> {
+    /// This goes on.
+    Chunk(Chunk<'c>, Mark),
+    /// A subrequest is through.
+    Child,
+    /// Nothing yet.
+    Waiting,
+    /// There is nothing.
+    Empty,
+}
+
+impl<'c> Relay<'c> {
+    pub(crate) fn of_subrequest(sink: Sink<'c>, delivery: Delivery) -> Self {
+        Self { sink: Some((sink, delivery)), ..Self::default() }
+    }
+
+    pub(crate) fn is_of_subrequest(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Whether the body of a subrequest is of no interest.
+    pub(crate) fn is_head_only(&self) -> bool {
+        matches!(self.sink, Some((_, Delivery::HeadOnly)))
+    }
+
+    /// Whether what the response goes to takes parts of files; none where it is no subrequest.
+    pub(crate) fn sink_takes_files(&self) -> Option<bool> {
+        self.sink.as_ref().map(|(sink, _)| sink.takes_files)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether a filter waits for a subrequest.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|outcome| outcome.status().is_none())
+    }
+
+    /// Whether who makes the body should wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued_bytes >= FULL_BYTES || self.is_waiting() || self.is_sink_full()
+    }
+
+    /// Whether a subrequest has made more than its parent has taken.
+    pub(crate) fn is_sink_full(&self) -> bool {
+        self.sink.as_ref().and_then(|(sink, _)| sink.pipe.as_ref()).is_some_and(|pipe| pipe.is_full())
+    }
+
+    pub(crate) fn has_passed_bytes(&self) -> bool {
+        self.passed == Passed::Bytes
+    }
+
+    /// Adds a chunk that has to wait.
+    pub(crate) fn queue_chunk(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        self.queued_bytes += chunk.bytes().len();
+        self.queue.push_back(Piece::Chunk(chunk, mark));
+    }
+
+    /// Adds a subrequest.
+    pub(crate) fn queue_child(
+        &mut self,
+        request: &Request<'c>,
+        wanted: Subrequest,
+    ) -> Result<Outcome, NotMade> {
+        let asked = request.ask(&wanted)?;
+        let outcome = Outcome::default();
+        self.queue.push_back(Piece::Child(Child {
+            stage: Stage::Wanted(wanted),
+            pipe: Arc::default(),
+            outcome: outcome.clone(),
+            _asked: asked,
+            live: None,
+        }));
+        self.passed = Passed::Bytes;
+        Ok(outcome)
+    }
+
+    /// Has who makes the body wait until a subrequest has ended.
+    pub(crate) fn wait_for(&mut self, outcome: Outcome) {
+        self.awaited = Some(outcome);
+    }
+
+    /// Has subrequests go on: the first one, and some ahead of their turn.
+    pub(crate) fn poll_children(
+        &mut self,
+        parent: &Parent<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Terminated> {
+        let mut most_live = u32::MAX;
+        let children = self.queue.iter_mut().filter_map(|piece| match piece {
+            Piece::Child(child) => Some(child),
+            Piece::Chunk(..) => None,
+        });
+        for child in children.take(AHEAD_MAX) {
+            child.poll(parent, most_live, cx)?;
+            most_live = LIVE_MAX;
+        }
+        Ok(())
+    }
+
+    /// Takes what comes next.
+    pub(crate) fn take_next(&mut self) -> Moved<'c> {
+        match self.queue.front_mut() {
+            None => Moved::Empty,
+            Some(Piece::Chunk(..)) => {
+                let Some(Piece::Chunk(chunk, mark)) = self.queue.pop_front() else {
+                    unreachable!("it was just looked at")
+                };
+                self.queued_bytes -= chunk.bytes().len();
+                Moved::Chunk(chunk, mark)
+            }
+            Some(Piece::Child(child)) => match (child.pipe.pop(), &child.stage) {
+                (Some(chunk), _) => Moved::Chunk(chunk, Mark::More),
+                (None, Stage::Ended) => {
+                    self.queue.pop_front();
+                    Moved::Child
+                }
+                (None, _) => Moved::Waiting,
+            },
+        }
+    }
+
+    /// Gives the parent a piece of the body of a subrequest.
+    /// As in nginx, what is kept in memory may not be longer than was announced, even if it was filtered.
+    pub(crate) fn deliver(
+        &mut self,
+        request: &Request<'c>,
+        chunk: Chunk<'c>,
+        content_length: Option<u64>,
+    ) -> Result<(), Terminated> {
+        if !chunk.is_empty() {
+            self.passed = Passed::Bytes;
+        }
+        let limit_bytes = *request.conf(&SUBREQUEST_CONF).output_buffer_bytes;
+        let most_bytes = match content_length {
+            Some(bytes) if bytes > limit_bytes => 0,
+            Some(bytes) => bytes,
+            None => limit_bytes,
+        };
+        match &self.sink {
+            Some((Sink { pipe: Some(pipe), .. }, Delivery::InOrder)) => pipe.push(chunk),
+            Some((Sink { outcome, .. }, Delivery::InMemory)) if !outcome.keep(chunk.bytes(), most_bytes) => {
+                let announced = content_length.filter(|&bytes| bytes > limit_bytes);
+                let announced = announced.map(|bytes| format!(": {bytes}")).unwrap_or_default();
+                request.log(Level::Error, format_args!("too big subrequest response{announced}"));
+                return Err(Terminated(0));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn background(&self) -> Option<&Arc<Background<'c>>> {
+        self.background.as_ref()
+    }
+
+    pub(crate) fn background_mut(&mut self) -> &Background<'c> {
+        self.background.get_or_insert_default()
+    }
+}

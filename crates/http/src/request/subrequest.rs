@@ -1,0 +1,403 @@
+//! Subrequests: what else is asked within a request, by the server itself. One is a request of its own, with
+//! its path, location, head of a response and module contexts; it shares what the client has sent, and
+//! variables, with the request it belongs to (`tree`). All of them are polled by the one task.
+//!
+//! Who asks for one says what becomes of its response: it stands in its place in the body of its parent
+//! (`relay`), it is kept in memory, or it has no body, and somebody waits for its status, or nobody.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::{Args, Spec};
+use clearway_h1::Method;
+
+use crate::config::core_directives::set;
+use crate::config::levels::{Conf, ConfKey, Level};
+use crate::config::load::Load;
+use crate::config::module::{Module, context};
+use crate::config::setting::Setting;
+use crate::connection::Conn;
+use crate::connection::tree::{Asked, Tree};
+use crate::output::OutputState;
+use crate::phases::engine::Active;
+use crate::phases::{Answer, Exchange};
+use crate::request::body::BodyState;
+use crate::request::redirect::Onward;
+use crate::request::relay::Sink;
+use crate::request::{AliasTail, Lossy, Node, Origin, Request, Rewriting, Text};
+use crate::response::ResponseHead;
+use crate::response::chunk::{Chunk, Mark};
+use crate::variables::View;
+
+/// How deep subrequests may be nested, as in nginx.
+const NESTED_MAX: u8 = 50;
+/// How many a request may have that have not ended, as in nginx.
+const OUTSTANDING_MAX: u32 = 65_535 - 1_000;
+
+/// The engine's own part of the tables, as far as subrequests go.
+pub(crate) static SUBREQUESTS: Module =
+    Module { name: "core subrequests", directives: DIRECTIVES, confs: &[&SUBREQUEST_CONF], ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "subrequest_output_buffer_size",
+    contexts: context::ALL,
+    args: Args::TAKE1,
+    syntax: "subrequest_output_buffer_size SIZE",
+    default: "subrequest_output_buffer_size 4k;",
+    doc: "How much of the response of a subrequest is kept in memory where it is not sent; more is an error.",
+    handler: |scope, directive| {
+        let setting = &mut scope.conf.location(&SUBREQUEST_CONF).output_buffer_bytes;
+        set(directive, setting, |directive| directive.size(0))
+    },
+}];
+
+pub(crate) static SUBREQUEST_CONF: ConfKey<SubrequestConf> = ConfKey::new(Level::Location);
+
+pub(crate) struct SubrequestConf {
+    /// `subrequest_output_buffer_size`
+    pub(crate) output_buffer_bytes: Setting<u64>,
+}
+
+impl Default for SubrequestConf {
+    fn default() -> Self {
+        Self { output_buffer_bytes: Setting::new(4096) }
+    }
+}
+
+impl Conf for SubrequestConf {
+    fn merge(&mut self, parent: &Self) {
+        self.output_buffer_bytes.merge(&parent.output_buffer_bytes);
+    }
+}
+
+/// What becomes of the response of a subrequest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It stands in the body of the parent, where it was asked for.
+    InOrder,
+    /// It is kept in memory for who asks, if it is not too much (`subrequest_output_buffer_size`).
+    InMemory,
+    /// It has no body.
+    HeadOnly,
+}
+
+/// How a subrequest asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// With `GET`.
+    Get,
+    /// As the request that it belongs to.
+    LikeParent,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Subrequest {
+    /// The path, decoded.
+    pub path: Vec<u8>,
+    /// The arguments, as they would be sent.
+    pub args: Vec<u8>,
+    /// The method.
+    pub asking: Asking,
+    /// What becomes of the response.
+    pub delivery: Delivery,
+    /// The body in place of one that is empty, or of an error; it is of the parent's type.
+    pub stub: Option<Bytes>,
+}
+
+impl Subrequest {
+    /// What stands in the body of the parent, asked for with `GET`.
+    #[must_use]
+    pub fn in_order(path: Vec<u8>, args: Vec<u8>) -> Self {
+        Self { path, args, asking: Asking::Get, delivery: Delivery::InOrder, stub: None }
+    }
+
+    /// What has a status and no body, asked for with `GET`.
+    #[must_use]
+    pub fn head_only(path: Vec<u8>, args: Vec<u8>) -> Self {
+        Self { delivery: Delivery::HeadOnly, ..Self::in_order(path, args) }
+    }
+}
+
+/// A subrequest was not made; the reason is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotMade;
+
+/// What is known of a subrequest by who has asked for it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome(Arc<OutcomeState>);
+
+#[derive(Debug, Default)]
+struct OutcomeState {
+    /// 0 until it has ended.
+    status: AtomicU16,
+    memory: Mutex<Vec<u8>>,
+}
+
+impl Outcome {
+    /// Its status, once it has ended.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        Some(self.0.status.load(Ordering::Relaxed)).filter(|&status| status > 0)
+    }
+
+    /// The body that was kept in memory.
+    ///
+    /// # Panics
+    /// Never: nobody else holds it, as it is all one task.
+    #[must_use]
+    pub fn take_body(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.memory.try_lock().expect("one task"))
+    }
+
+    /// Keeps a piece of the body, unless that is too much.
+    pub(crate) fn keep(&self, bytes: &[u8], most_bytes: u64) -> bool {
+        let mut memory = self.0.memory.try_lock().expect("one task");
+        let fits = (memory.len() + bytes.len()) as u64 <= most_bytes;
+        if fits {
+            memory.extend_from_slice(bytes);
+        }
+        fits
+    }
+
+    fn end(&self, status: u16) {
+        self.0.status.store(status.max(1), Ordering::Relaxed);
+    }
+}
+
+/// What makes a request a subrequest.
+pub(crate) struct SubPart<'c> {
+    pub(crate) tree: Arc<Tree<'c>>,
+    /// From 1; tells it from others of the request.
+    number: u32,
+    nested_left: u8,
+    asking: Asking,
+    delivery: Delivery,
+    stub: Option<Stub>,
+}
+
+/// A body for want of another.
+struct Stub {
+    body: Bytes,
+    content_type: Option<Vec<u8>>,
+}
+
+impl SubPart<'_> {
+    pub(crate) fn method(&self, parent: &Request<'_>) -> Method {
+        match self.asking {
+            Asking::Get => Method::Get,
+            Asking::LikeParent => parent.method(),
+        }
+    }
+}
+
+impl<'c> Request<'c> {
+    /// Whether it is what the client has asked, and not a subrequest.
+    #[inline]
+    pub fn is_main(&self) -> bool {
+        self.parts.sub().is_none()
+    }
+
+    /// Tells it from other subrequests of the request, which is 0 itself.
+    pub fn node_number(&self) -> u32 {
+        self.parts.sub().map_or(0, |sub| sub.number)
+    }
+
+    /// What a module keeps for the request and all of its subrequests; made when it is asked for first.
+    pub fn common_context<T: std::any::Any + Default + Send + Sync>(&self) -> Arc<T> {
+        self.tree().context()
+    }
+
+    /// The same, if it was made.
+    pub fn find_common_context<T: std::any::Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.values.find_tree()?.find_context()
+    }
+
+    fn nested_left(&self) -> u8 {
+        self.parts.sub().map_or(NESTED_MAX, |sub| sub.nested_left)
+    }
+
+    fn delivery(&self) -> Option<Delivery> {
+        self.parts.sub().map(|sub| sub.delivery)
+    }
+
+    /// Whether a subrequest may be made.
+    ///
+    /// # Errors
+    /// It may not; that is logged.
+    pub(crate) fn ask(&self, wanted: &Subrequest) -> Result<Asked<'c>, NotMade> {
+        let path = Lossy(&wanted.path);
+        if self.nested_left() == 0 {
+            self.log(LogLevel::Error, format_args!("subrequests cycle while processing \"{path}\""));
+            return Err(NotMade);
+        }
+        let Some(asked) = self.tree().ask(OUTSTANDING_MAX) else {
+            let overflow = format_args!("request reference counter overflow while processing \"{path}\"");
+            self.log(LogLevel::Crit, overflow);
+            return Err(NotMade);
+        };
+        if matches!(self.delivery(), Some(Delivery::InMemory)) {
+            self.log(LogLevel::Error, format_args!("nested in-memory subrequest \"{path}\""));
+            return Err(NotMade);
+        }
+        Ok(asked)
+    }
+}
+
+/// The whole request is to be ended, with this status for the log: a subrequest has said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terminated(pub(crate) u16);
+
+/// A subrequest that is being answered.
+pub(crate) type Answering<'c> = Pin<Box<dyn Future<Output = Result<(), Terminated>> + Send + 'c>>;
+
+/// Begins to answer a subrequest.
+pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Answering<'c> {
+    let outcome = sink.outcome().clone();
+    let mut active = Active::subrequest(parent, wanted, sink);
+    Box::pin(async move {
+        let conn = active.request.conn;
+        active.answer_subrequest(conn).await?;
+        outcome.end(active.output.status());
+        Ok(())
+    })
+}
+
+impl<'c> Active<'c> {
+    fn subrequest(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Box<Self> {
+        let Subrequest { path, args, asking, delivery, stub } = wanted;
+        let tree = parent.tree();
+        let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
+        let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
+        let sub = SubPart { tree, number, nested_left, asking, delivery, stub };
+        let node = Node {
+            location: parent.snapshot.location(parent.server.base),
+            path: Text::Made(path.into()),
+            args: Text::Made(args.into()),
+            origin: Origin::Internal,
+            alias_tail: AliasTail::Nothing,
+            rewriting: Rewriting::NONE,
+        };
+        Box::new(Self {
+            request: Request::new_subrequest(parent, node, sub),
+            body: BodyState::default(),
+            output: OutputState::of_subrequest(sink, delivery),
+        })
+    }
+
+    async fn answer_subrequest(&mut self, conn: &'c Conn) -> Result<(), Terminated> {
+        if self.run_subrequest(conn).await == Onward::Close {
+            return Err(Terminated(self.output.status()));
+        }
+        if !self.output.has_passed_bytes() {
+            self.push_stub();
+        }
+        self.output.finish(&self.request);
+        while self.output.flush(conn, &self.request).await.is_err() {
+            self.log_send_failure();
+            let answer = self.output.start_over().map(Answer::Status);
+            if answer.is_none() || self.follow(conn, answer).await == Onward::Close {
+                return Err(Terminated(self.output.status()));
+            }
+            self.output.finish(&self.request);
+        }
+        self.log(conn);
+        Ok(())
+    }
+
+    /// Answers with the stub of a subrequest, if it has one, in place of an error.
+    pub(crate) fn push_stub(&mut self) -> bool {
+        let Some(stub) = self.request.parts.sub_mut().and_then(|sub| sub.stub.take()) else { return false };
+        if !self.output.head_sent() {
+            self.output.head.content_type = stub.content_type.map(Into::into);
+            self.output.head.status = self.output.head.status.max(200);
+        }
+        self.output.reopen();
+        // It was in memory before.
+        let _ = self.output.write(&self.request, Chunk::Shared(stub.body), Mark::More);
+        true
+    }
+}
+
+/// A subrequest without a body that has ended.
+pub struct Finished<'c>(Box<Active<'c>>);
+
+impl<'c> Finished<'c> {
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.0.output.status()
+    }
+
+    /// What variables are evaluated on, as the subrequest sees them.
+    #[must_use]
+    pub fn view(&self) -> View<'_, 'c> {
+        View::new(&self.0.request, &self.0.output)
+    }
+
+    /// The head of its response.
+    #[must_use]
+    pub fn head(&self) -> &ResponseHead<'c> {
+        &self.0.output.head
+    }
+}
+
+impl<'c> Exchange<'_, 'c> {
+    /// Waits for a subrequest, which has no body.
+    ///
+    /// # Errors
+    /// The answer to give instead: it could not be made, or wants the connection closed.
+    pub async fn subrequest(&mut self, wanted: Subrequest) -> Result<Finished<'c>, Answer> {
+        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
+        let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
+        let mut active = Active::subrequest(self.request, wanted, Sink::default());
+        match active.answer_subrequest(self.body.conn).await {
+            Ok(()) => Ok(Finished(active)),
+            Err(Terminated(status)) => Err(Answer::Abandon(status)),
+        }
+    }
+
+    /// Has a subrequest answered that nobody waits for, but the next request of the connection.
+    ///
+    /// # Errors
+    /// It could not be made; that is logged.
+    pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
+        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
+        let asked = self.request.ask(&wanted)?;
+        let answering = answer(self.request, wanted, Sink::default());
+        let background = self.output.state.background_mut();
+        background.push(Box::pin(async move {
+            let _asked = asked;
+            answering.await
+        }));
+        Ok(())
+    }
+}
+
+/// Subrequests that nobody waits for, but the next request of the connection.
+#[derive(Default)]
+pub(crate) struct Background<'c>(Mutex<Vec<Answering<'c>>>);
+
+impl<'c> Background<'c> {
+    fn push(&self, answering: Answering<'c>) {
+        self.0.try_lock().expect("one task").push(answering);
+    }
+
+    /// Has all of them go on; ready when they have ended. One that wants the connection closed has its way
+    /// when the response is sent.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut running = self.0.try_lock().expect("one task");
+        running.retain_mut(|answering| answering.as_mut().poll(cx).is_pending());
+        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits for all of them.
+    pub(crate) async fn finish(&self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+}

@@ -1,0 +1,392 @@
+//! What a response has to know about the file that it is sending: what of it is in memory, and the job
+//! of a pool thread that brings in what is not. Owned by the task of the response.
+//!
+//! A part that is known to be in memory is sent or read by the loop. Any other is read by a pool thread
+//! first, in steps as large as disks like them. A queue that has no room for a response of which nothing
+//! was sent is the end of that; once it is under way the queue is asked again, less and less often, for as
+//! long as a client would be waited for.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_offload::files::{self, Attempt, Held, Learned, Warmed};
+use clearway_offload::{Error as Refused, Pool, Task};
+use clearway_runtime::{LoopRef, Timer};
+
+use crate::config::sending::Sending;
+use crate::request::{Lossy, Request};
+use crate::response::file_part::{FileAccess, FilePart, OpenFile};
+
+/// Files up to this size are read even where sendfile(2) is allowed: behind a head they leave with the
+/// same send(2), bytes.
+const READ_MAX_BYTES: u64 = 16 * 1024;
+/// What is sent at once where `sendfile_max_chunk` is 0, bytes; the most that sendfile(2) takes.
+const SENDFILE_MAX_BYTES: u64 = 0x7fff_f000;
+/// The largest buffer that a file is read into, whatever `output_buffers` says, bytes.
+const BUFFER_MAX_BYTES: u64 = 1 << 20;
+/// The first wait for a queue that had no room, milliseconds; it doubles each time.
+const RETRY_MIN_MS: u64 = 20;
+/// The longest, milliseconds.
+const RETRY_MAX_MS: u64 = 1000;
+
+/// Sends the parts of files of one response, one after the other.
+pub(crate) struct FileSender {
+    /// Where what would block is done; none: on the loop, or nowhere.
+    pool: Option<Arc<Pool>>,
+    learned: Learned,
+    fetch: Fetch,
+    /// Up to where a pool thread has read into memory for this response.
+    warm_end: u64,
+    retry: Option<Retry>,
+    /// Of the copy that was brought last.
+    held: Option<Held>,
+    means: Means,
+    /// Whether something of a file was brought.
+    pub(crate) begun: Begun,
+    pub(crate) cork: Cork,
+}
+
+/// Whether the socket holds back packets that are not full (`tcp_nopush`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cork {
+    Out,
+    In,
+}
+
+/// How bytes may leave a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    Any,
+    /// Somebody wants to see them.
+    Read,
+    /// A large file goes so to its end.
+    Sendfile,
+}
+
+enum Fetch {
+    Nothing,
+    /// Into memory, or a buffer where memory is short.
+    Fetching(Task<io::Result<files::Fetched>>),
+    /// Into a buffer.
+    Reading(Task<io::Result<Vec<u8>>>),
+}
+
+/// Waits until a pool may have room again.
+struct Retry {
+    timer: Timer,
+    since_ms: u64,
+    delay_ms: u64,
+}
+
+/// What there is of a response already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Nothing was sent, nor brought to be sent, so that another answer can be given.
+    No,
+    Yes,
+}
+
+/// What a fetch is for.
+pub(crate) struct Fetching<'a> {
+    /// What comes next.
+    pub(crate) part: &'a FilePart,
+    pub(crate) sending: &'a Sending,
+    pub(crate) home: LoopRef,
+    pub(crate) begun: Begun,
+}
+
+/// How a loop can go on with a file.
+pub(crate) enum Way {
+    /// So many bytes by sendfile(2).
+    Sendfile(usize),
+    /// It has read so many behind the buffer.
+    Read(u64),
+    /// Not before a pool thread has read.
+    Cold,
+}
+
+/// What a pool thread has brought.
+pub(crate) enum Fetched {
+    /// What the loop wanted is in memory.
+    Warm,
+    /// Here it is.
+    Data(Vec<u8>),
+}
+
+/// Why the rest of a file cannot be sent.
+#[derive(Debug)]
+pub enum FileFailure {
+    /// sendfile(2) failed.
+    Sendfile(io::Error),
+    /// Reading failed.
+    Read(io::Error),
+    /// The file ends where sendfile(2) should go on, at this byte.
+    Truncated(u64),
+    /// Of so many bytes only so many were there.
+    Short {
+        /// What was there, bytes.
+        read: u64,
+        /// What was asked for, bytes.
+        of: u64,
+    },
+    /// No thread could be had to read it.
+    NoThread,
+}
+
+impl FileSender {
+    pub(crate) fn new(pool: Option<Arc<Pool>>, means: Means) -> Self {
+        Self {
+            pool,
+            means,
+            learned: Learned::default(),
+            fetch: Fetch::Nothing,
+            warm_end: 0,
+            retry: None,
+            held: None,
+            begun: Begun::No,
+            cork: Cork::Out,
+        }
+    }
+
+    /// Whether it waits for a pool, and not for the client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !matches!(self.fetch, Fetch::Nothing) || self.retry.is_some()
+    }
+
+    /// Another file follows.
+    pub(crate) fn forget(&mut self) {
+        debug_assert!(!self.is_waiting(), "a file is done when nobody reads it");
+        (self.learned, self.warm_end) = (Learned::default(), 0);
+        if self.means == Means::Sendfile {
+            self.means = Means::Any;
+        }
+    }
+
+    /// Finds out how the loop can send the beginning of a part: of what is to be read, as much as has room
+    /// in `buf`.
+    ///
+    /// # Errors
+    /// The part cannot be read to its end.
+    pub(crate) fn way(
+        &mut self,
+        part: &FilePart,
+        buf: &mut Vec<u8>,
+        sending: &Sending,
+    ) -> Result<Way, FileFailure> {
+        if self.is_waiting() || part.file().access() != FileAccess::Cached {
+            return Ok(Way::Cold);
+        }
+        if self.uses_sendfile(part, sending) {
+            self.means = Means::Sendfile;
+            let count = self.sendfile_bytes(part, sending);
+            let is_warm = part.file().opened().is_warm(part.start(), count, &mut self.learned);
+            return Ok(if is_warm { Way::Sendfile(count as usize) } else { Way::Cold });
+        }
+        let room = buffer_bytes(sending).saturating_sub(buf.len() as u64).max(1);
+        let count = part.len().min(room);
+        self.read_now(part, count, buf)
+    }
+
+    /// Reads `count` bytes of the beginning of a part behind what is in `buf`, if a loop can.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn read_now(
+        &mut self,
+        part: &FilePart,
+        count: u64,
+        buf: &mut Vec<u8>,
+    ) -> Result<Way, FileFailure> {
+        match part.file().opened().read_now(buf, part.start(), count as usize) {
+            Attempt::Cold => Ok(Way::Cold),
+            Attempt::Done(Err(error)) => Err(FileFailure::Read(error)),
+            Attempt::Done(Ok(read)) if (read as u64) < count => {
+                Err(FileFailure::Short { read: read as u64, of: count })
+            }
+            Attempt::Done(Ok(read)) => Ok(Way::Read(read as u64)),
+        }
+    }
+
+    fn uses_sendfile(&self, part: &FilePart, sending: &Sending) -> bool {
+        match self.means {
+            Means::Read => false,
+            Means::Sendfile => true,
+            Means::Any => {
+                *sending.sendfile && part.len() > READ_MAX_BYTES && !part.file().opened().is_remote()
+            }
+        }
+    }
+
+    /// What a pool thread has warmed is sent before the next is asked for.
+    fn sendfile_bytes(&self, part: &FilePart, sending: &Sending) -> u64 {
+        let chunk = Some(*sending.sendfile_max_chunk_bytes).filter(|&bytes| bytes > 0);
+        let count = part.len().min(chunk.unwrap_or(SENDFILE_MAX_BYTES)).min(SENDFILE_MAX_BYTES);
+        match self.warm_end.checked_sub(part.start()) {
+            Some(warm) if warm > 0 => count.min(warm),
+            _ => count,
+        }
+    }
+
+    /// Has a pool thread read the beginning of a part.
+    ///
+    /// # Errors
+    /// The part cannot be read to its end.
+    pub(crate) fn poll_fetch(
+        &mut self,
+        wanted: &Fetching<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Fetched, FileFailure>> {
+        let Fetching { part, sending, home, begun } = *wanted;
+        loop {
+            if let Some(retry) = &self.retry {
+                ready!(retry.timer.poll_expired(cx));
+            }
+            let refused = match &mut self.fetch {
+                Fetch::Nothing => {
+                    self.fetch = self.begin(part, sending)?;
+                    continue;
+                }
+                Fetch::Fetching(task) => match ready!(Pin::new(task).poll(cx)) {
+                    Ok(fetched) => return Poll::Ready(self.take_fetched(part, sending, fetched)),
+                    Err(refused) => refused,
+                },
+                Fetch::Reading(task) => match ready!(Pin::new(task).poll(cx)) {
+                    Ok(data) => return Poll::Ready(self.take_data(part, sending, data)),
+                    Err(refused) => refused,
+                },
+            };
+            self.fetch = Fetch::Nothing;
+            let may_wait = refused == Refused::Overflow && begun == Begun::Yes;
+            if !may_wait || !self.wait_for_room(home, *sending.send_timeout_ms) {
+                self.retry = None;
+                return Poll::Ready(Err(FileFailure::NoThread));
+            }
+        }
+    }
+
+    fn begin(&mut self, part: &FilePart, sending: &Sending) -> Result<Fetch, FileFailure> {
+        let pool = self.pool.as_ref().ok_or(FileFailure::NoThread)?;
+        // The copy before has been sent, or there is another file.
+        self.held = None;
+        let (file, start) = (Arc::clone(part.file()), part.start());
+        let count = part.len().min(buffer_bytes(sending));
+        if let FileAccess::Direct { alignment } = file.access() {
+            let read =
+                move |blocking: &_| file.opened().read_direct(blocking, start, count as usize, alignment);
+            return Ok(Fetch::Reading(pool.submit(read)));
+        }
+        // What was read into memory and is gone again is not read there once more.
+        if self.warm_end > start {
+            let read = move |blocking: &_| file.opened().read(blocking, start, count as usize);
+            return Ok(Fetch::Reading(pool.submit(read)));
+        }
+        let len = part.len();
+        Ok(Fetch::Fetching(pool.submit(move |blocking| file.opened().fetch(blocking, start, len))))
+    }
+
+    /// `false` when it has waited long enough.
+    fn wait_for_room(&mut self, home: LoopRef, timeout_ms: u64) -> bool {
+        let now_ms = home.now_ms();
+        let retry = self.retry.get_or_insert_with(|| Retry {
+            timer: Timer::new(home),
+            since_ms: now_ms,
+            delay_ms: RETRY_MIN_MS / 2,
+        });
+        retry.delay_ms = (retry.delay_ms * 2).min(RETRY_MAX_MS);
+        retry.timer.arm(now_ms + retry.delay_ms);
+        now_ms.saturating_sub(retry.since_ms) < timeout_ms
+    }
+
+    fn take_fetched(
+        &mut self,
+        part: &FilePart,
+        sending: &Sending,
+        fetched: io::Result<files::Fetched>,
+    ) -> Result<Fetched, FileFailure> {
+        (self.fetch, self.retry) = (Fetch::Nothing, None);
+        match fetched.map_err(FileFailure::Read)? {
+            files::Fetched::Warm(warmed) => self.take_warmed(part, sending, warmed),
+            files::Fetched::Data(data, _) if data.is_empty() => {
+                Err(FileFailure::Short { read: 0, of: part.len() })
+            }
+            files::Fetched::Data(data, held) => {
+                self.held = Some(held);
+                Ok(Fetched::Data(data))
+            }
+        }
+    }
+
+    fn take_warmed(
+        &mut self,
+        part: &FilePart,
+        sending: &Sending,
+        warmed: Warmed,
+    ) -> Result<Fetched, FileFailure> {
+        self.warm_end = warmed.end();
+        if self.warm_end <= part.start() {
+            return Err(if self.uses_sendfile(part, sending) {
+                FileFailure::Truncated(part.start())
+            } else {
+                FileFailure::Short { read: 0, of: part.len().min(buffer_bytes(sending)) }
+            });
+        }
+        self.learned.note(warmed);
+        Ok(Fetched::Warm)
+    }
+
+    fn take_data(
+        &mut self,
+        part: &FilePart,
+        sending: &Sending,
+        data: io::Result<Vec<u8>>,
+    ) -> Result<Fetched, FileFailure> {
+        (self.fetch, self.retry) = (Fetch::Nothing, None);
+        let data = data.map_err(FileFailure::Read)?;
+        let (read, of) = (data.len() as u64, part.len().min(buffer_bytes(sending)));
+        if read < of { Err(FileFailure::Short { read, of }) } else { Ok(Fetched::Data(data)) }
+    }
+}
+
+/// What is read at once: all of `output_buffers`.
+pub(crate) fn buffer_bytes(sending: &Sending) -> u64 {
+    let (number, size) = *sending.output_buffers;
+    number.saturating_mul(size).clamp(1, BUFFER_MAX_BYTES)
+}
+
+impl FileFailure {
+    /// What to answer with if nothing was sent; `None`: nothing can be, the file is not what it was.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::NoThread => Some(503),
+            Self::Read(_) | Self::Sendfile(_) => Some(500),
+            Self::Truncated(_) | Self::Short { .. } => None,
+        }
+    }
+
+    /// Says in nginx's words what is wrong.
+    pub(crate) fn log(&self, request: &Request<'_>, file: &OpenFile) {
+        let path = Lossy(file.path());
+        match self {
+            Self::Sendfile(error) => {
+                request.log(Level::Info, format_args!("sendfile() failed {}", Errno(error)));
+            }
+            Self::Read(error) => {
+                request.log(Level::Crit, format_args!("pread() \"{path}\" failed {}", Errno(error)));
+            }
+            Self::Truncated(at) => {
+                let message = format_args!("sendfile() reported that \"{path}\" was truncated at {at}");
+                request.log(Level::Alert, message);
+            }
+            Self::Short { read, of } => {
+                request.log(Level::Alert, format_args!("pread() read only {read} of {of} from \"{path}\""));
+            }
+            // The pool has said so already.
+            Self::NoThread => {}
+        }
+    }
+}

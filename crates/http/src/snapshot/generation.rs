@@ -1,0 +1,222 @@
+//! Configurations in a running worker, and the sockets that connections arrive at. A reload publishes
+//! another generation to a listener; its connections take that from their next request on.
+//!
+//! What is published is swapped off the loops. A connection compares a number, and fetches what is
+//! published (lock-free) only where that has changed and no request of its own borrows from what it has.
+//! So a generation lives as long as a listener or a connection uses it; idle connections, which are woken
+//! after a swap, let go of it then. It is not freed on a loop: who made it is given its parts back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use clearway_base::log::{Level, Record, Sink};
+use clearway_runtime::{Identities, LoopRef};
+
+use crate::response::parts::Stock;
+use crate::snapshot::Snapshot;
+use crate::snapshot::listen::Socket;
+
+/// One configuration in a running worker.
+pub struct Generation {
+    /// There until it is dropped.
+    parts: Option<GenerationParts>,
+    ended: Option<Box<Ended>>,
+}
+
+/// What a generation is made of.
+pub struct GenerationParts {
+    /// Which of its worker's generations it is; later ones have higher numbers, the first one 1.
+    pub number: u64,
+    /// What is configured. Once nobody uses it, to be dropped where that may take its time.
+    pub snapshot: Arc<Snapshot>,
+    /// The threads that stand for the loops. They end when this is dropped.
+    pub identities: Arc<Identities>,
+}
+
+/// What is to be done when nobody uses a generation any more.
+type Ended = dyn FnOnce(GenerationParts) + Send + Sync;
+
+impl Generation {
+    /// A generation that lives as long as a listener or a connection uses it. Then `ended` is given its
+    /// parts, on a loop as a rule: it must not wait, and should have them dropped on another thread.
+    pub fn new(
+        parts: GenerationParts,
+        ended: impl FnOnce(GenerationParts) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        assert!((1..CLOSING).contains(&parts.number), "the first generation has number 1");
+        Arc::new(Self { parts: Some(parts), ended: Some(Box::new(ended)) })
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &GenerationParts {
+        self.parts.as_ref().expect("they are there until the drop")
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if let (Some(parts), Some(ended)) = (self.parts.take(), self.ended.take()) {
+            ended(parts);
+        }
+    }
+}
+
+/// What a listener's connections are served with: a generation, and which of its sockets the listener is.
+pub(crate) struct Serving {
+    // Dropped before the generation, which is to be the last that holds them.
+    pub(crate) snapshot: Arc<Snapshot>,
+    identities: Arc<Identities>,
+    pub(crate) number: u64,
+    socket: usize,
+    _generation: Arc<Generation>,
+}
+
+impl Serving {
+    fn new(generation: Arc<Generation>, socket: usize) -> Arc<Self> {
+        let GenerationParts { number, snapshot, identities } = generation.parts();
+        assert!(socket < snapshot.sockets().len(), "a listener is one of the snapshot's sockets");
+        Arc::new(Self {
+            snapshot: Arc::clone(snapshot),
+            identities: Arc::clone(identities),
+            number: *number,
+            socket,
+            _generation: generation,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.snapshot.sockets[self.socket]
+    }
+
+    /// The id that stands for a loop (`$pid`).
+    pub(crate) fn identity(&self, home: LoopRef) -> u32 {
+        self.identities.of(home.index())
+    }
+}
+
+/// A socket that connections arrive at, through all generations in which there is one for its address.
+///
+/// What changes here is noticed by connections that are busy at their next request, and by idle ones as
+/// soon as they are woken: each change is to be followed by `Runtime::wake_all`.
+pub struct Listener {
+    published: ArcSwap<Serving>,
+    /// The number of what is published, written after it, and [`STOPPING`] and [`CLOSING`]. While it is
+    /// the number of what a connection has, there is nothing to look at.
+    state: AtomicU64,
+    /// Connections that began no request in this generation or a later one are closed.
+    close_below: AtomicU64,
+    pub(crate) stock: Stock,
+}
+
+/// Connections are to end with their requests.
+const STOPPING: u64 = 1 << 63;
+/// Older connections are to be closed, or were.
+const CLOSING: u64 = 1 << 62;
+
+impl Listener {
+    /// For one of the sockets of the generation's snapshot, by its number in `Snapshot::sockets`.
+    ///
+    /// # Panics
+    /// If there is no such socket.
+    pub fn new(generation: Arc<Generation>, socket: usize) -> Self {
+        let serving = Serving::new(generation, socket);
+        Self {
+            state: AtomicU64::new(serving.number),
+            published: ArcSwap::new(serving),
+            close_below: AtomicU64::new(0),
+            stock: Stock::new(),
+        }
+    }
+
+    /// From here on connections and requests that begin are served with another generation, in whose
+    /// snapshot the listener is socket number `socket`. To be called off the loops, by one thread at a
+    /// time.
+    ///
+    /// # Panics
+    /// If there is no such socket, or the generation is not later than the one before.
+    pub fn publish(&self, generation: Arc<Generation>, socket: usize) {
+        let serving = Serving::new(generation, socket);
+        let number = serving.number;
+        let before = self.number();
+        assert!(number > before, "generations follow each other");
+        self.published.store(serving);
+        self.state.fetch_add(number - before, Ordering::Release);
+    }
+
+    /// From here on responses close their connections, and idle connections end as soon as they are
+    /// woken, `keepalive_min_timeout` permitting.
+    pub fn stop(&self) {
+        self.state.fetch_or(STOPPING, Ordering::Release);
+    }
+
+    /// Ends all connections that neither were accepted nor began a request since generation `number`
+    /// was published, idle or not, without waiting for anything (`worker_shutdown_timeout`).
+    pub fn close_older(&self, number: u64) {
+        self.close_below.fetch_max(number, Ordering::Relaxed);
+        self.state.fetch_or(CLOSING, Ordering::Release);
+    }
+
+    /// The same for all connections.
+    pub fn close_all(&self) {
+        self.close_older(u64::MAX);
+    }
+
+    /// Where lines about accepting on a loop go: the error log of the address's default server, as of
+    /// the generation that is published when they are written, with the loop's identity in it.
+    pub fn accept_log(self: &Arc<Self>, home: LoopRef) -> Arc<dyn Sink> {
+        Arc::new(AcceptLog { listener: Arc::clone(self), home })
+    }
+
+    /// What new connections are served with.
+    pub(crate) fn published(&self) -> Arc<Serving> {
+        self.published.load_full()
+    }
+
+    /// The number of what is published.
+    pub(crate) fn number(&self) -> u64 {
+        self.state.load(Ordering::Acquire) & !(STOPPING | CLOSING)
+    }
+
+    /// Whether nothing has happened since generation `number` was published. If not, what has is told by
+    /// the other questions.
+    #[inline]
+    pub(crate) fn is_as_of(&self, number: u64) -> bool {
+        self.state.load(Ordering::Acquire) == number
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.load(Ordering::Acquire) & STOPPING != 0
+    }
+
+    /// Whether connections whose latest request was of generation `number` are to be closed at once.
+    pub(crate) fn closes(&self, number: u64) -> bool {
+        self.state.load(Ordering::Acquire) & CLOSING != 0 && number < self.close_below.load(Ordering::Relaxed)
+    }
+}
+
+/// See [`Listener::accept_log`].
+struct AcceptLog {
+    listener: Arc<Listener>,
+    home: LoopRef,
+}
+
+impl Sink for AcceptLog {
+    fn enabled(&self, level: Level) -> bool {
+        sinks(&self.listener.published.load()).iter().any(|sink| sink.enabled(level))
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        let serving = self.listener.published.load();
+        let record = Record { tid: serving.identity(self.home), ..*record };
+        for sink in sinks(&serving).iter().filter(|sink| sink.enabled(record.level)) {
+            sink.write(&record);
+        }
+    }
+}
+
+/// The error log of the default server.
+fn sinks(serving: &Serving) -> &[Arc<dyn Sink>] {
+    let server = serving.snapshot.server(serving.socket().bound().default_server);
+    &serving.snapshot.location(server.base).core.error_log
+}

@@ -1,0 +1,13 @@
+//! Who may: by address, password, subrequest, referer, link and rate. Runs in the access and pre-access
+//! phases of a request.
+
+pub mod access;
+pub mod auth_basic;
+pub mod auth_request;
+pub(crate) mod cidr;
+pub mod limit_conn;
+pub mod limit_req;
+pub mod realip;
+pub mod referer;
+pub(crate) mod secret;
+pub mod secure_link;

@@ -1,0 +1,305 @@
+//! `auth_basic`: who knows a password. The user file is read, and the password hashed, in one job of the
+//! pool: neither is done on a loop, whatever the scheme costs. Runs in the access phase.
+
+mod scheme;
+
+use std::fs::File;
+use std::io;
+
+use clearway_base::Errno;
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+use clearway_http::{
+    Conf, ConfKey, Cost, Credentials, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler,
+    Setting, Step, Value, context, set,
+};
+use clearway_offload::{Blocking, file};
+use rustix::fs::{Mode, OFlags};
+
+use crate::content::files::{Failure, log_failure, on_pool};
+
+/// The module.
+pub static AUTH_BASIC: Module = Module {
+    name: "auth_basic",
+    directives: DIRECTIVES,
+    confs: &[&AUTH_CONF],
+    phases: PHASES,
+    ..Module::EMPTY
+};
+
+/// How much of a user file is read at once, bytes.
+const PART_BYTES: usize = 64 * 1024;
+
+/// The longest hash of a password that a user file may have, bytes. No scheme comes near.
+const STORED_MAX_BYTES: usize = 2048;
+
+const ANYWHERE: Contexts = context::ALL.or(context::LIMIT_EXCEPT);
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "auth_basic",
+        contexts: ANYWHERE,
+        args: Args::TAKE1,
+        syntax: "auth_basic REALM | off",
+        default: "auth_basic off;",
+        doc: "Asks for a user and a password, which must be those of a line of `auth_basic_user_file`; \
+              clients are shown the realm, which may have variables in it. `off` ends what an enclosing \
+              level says.",
+        handler: |scope, directive| {
+            let realm = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
+            set(directive, &mut scope.conf.location(&AUTH_CONF).realm, |_| Ok(Some(realm)))
+        },
+    },
+    Spec {
+        name: "auth_basic_user_file",
+        contexts: ANYWHERE,
+        args: Args::TAKE1,
+        syntax: "auth_basic_user_file FILE",
+        default: "",
+        doc: "The file with lines `USER:PASSWORD` or `USER:PASSWORD:COMMENT`, `#` before a comment; its name \
+              may have variables in it, and a relative one is looked up in the directory of the \
+              configuration file. Passwords are hashed by crypt(3) (DES, `$1$`, `$5$`, `$6$`, bcrypt, \
+              yescrypt, as the system has them), as `$apr1$`, `{SHA}` or `{SSHA}`, or stand there in the \
+              clear behind `{PLAIN}`. Changes hold from the next request on.",
+        handler: read_user_file,
+    },
+];
+
+static PHASES: &[PhaseHandler] =
+    &[PhaseHandler { phase: Phase::Access, cost: Cost::Cheap, enabled: is_enabled, handler }];
+
+static AUTH_CONF: ConfKey<AuthConf> = ConfKey::new(Level::Location);
+
+#[derive(Default)]
+struct AuthConf {
+    realm: Setting<Option<Value>>,
+    user_file: Setting<Option<UserFile>>,
+}
+
+#[derive(Clone)]
+struct UserFile {
+    path: Value,
+    /// Where it begins if what variables give is a relative path.
+    base: Vec<u8>,
+}
+
+impl Conf for AuthConf {
+    fn merge(&mut self, parent: &Self) {
+        self.realm.merge(&parent.realm);
+        self.user_file.merge(&parent.user_file);
+    }
+}
+
+fn read_user_file(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let (text, base) = (&directive.args[0], scope.conf.conf_prefix());
+    let path = match text.first() {
+        Some(b'$' | b'/') => text.clone(),
+        _ => [&base[..], text].concat().into(),
+    };
+    let path = scope.conf.variables.compile(&path, &directive.pos)?;
+    let setting = &mut scope.conf.location(&AUTH_CONF).user_file;
+    set(directive, setting, |_| Ok(Some(UserFile { path, base })))
+}
+
+fn is_enabled(enabling: &Enabling<'_>) -> bool {
+    let conf = enabling.confs.of(&AUTH_CONF);
+    let is_off = |realm: &Value| realm.as_literal() == Some(b"off");
+    conf.user_file.is_some() && conf.realm.as_ref().is_some_and(|realm| !is_off(realm))
+}
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let conf = exchange.request.conf(&AUTH_CONF);
+    let (Some(realm), Some(user_file)) = (&*conf.realm, &*conf.user_file) else { return Step::Declined };
+    let realm = realm.eval(&exchange.view());
+    if *realm == *b"off" {
+        return Step::Declined;
+    }
+    let Some(credentials) = exchange.request.credentials() else {
+        let message = format_args!("no user/password was provided for basic authentication");
+        exchange.request.log(LogLevel::Info, message);
+        return Step::status(challenge(&mut exchange, &realm));
+    };
+    let mut path = user_file.path.eval(&exchange.view()).into_owned();
+    if path.first() != Some(&b'/') {
+        path = [&user_file.base, &path[..]].concat();
+    }
+    Step::Wait(Box::pin(async move {
+        let asked = path.clone();
+        let job = move |blocking: &Blocking| {
+            let found = look_up(blocking, &asked, &credentials);
+            (found, credentials.user)
+        };
+        let status = match on_pool(exchange.request, job).await {
+            Ok((found, user)) => judge(&mut exchange, found, &Asked { user, path, realm: &realm }),
+            Err(status) => Some(status),
+        };
+        status.map_or(Step::Allowed, Step::status)
+    }))
+}
+
+/// Asks the client for a password.
+fn challenge(exchange: &mut Exchange<'_, '_>, realm: &[u8]) -> u16 {
+    let value = [b"Basic realm=\"", realm, b"\""].concat();
+    exchange.output.head().headers.push((b"WWW-Authenticate".into(), value.into()));
+    401
+}
+
+/// What was asked of whom.
+struct Asked<'r> {
+    user: Vec<u8>,
+    path: Vec<u8>,
+    realm: &'r [u8],
+}
+
+/// What a user file has said.
+enum Found {
+    Right,
+    Wrong,
+    NoUser,
+}
+
+/// Why there is no answer.
+enum Problem {
+    Open(io::Error),
+    Read(io::Error),
+    Crypt(io::Error),
+}
+
+/// The status to refuse with, `None` where the password is right. Logs what nginx does.
+fn judge(exchange: &mut Exchange<'_, '_>, found: Result<Found, Problem>, asked: &Asked<'_>) -> Option<u16> {
+    let request = &exchange.request;
+    let (user, path) = (Lossy(&asked.user), Lossy(&asked.path));
+    let failure = |call, error| Failure { call, path: &asked.path, error };
+    match found {
+        Ok(Found::Right) => return None,
+        Ok(Found::Wrong) => request.log(LogLevel::Error, format_args!("user \"{user}\": password mismatch")),
+        Ok(Found::NoUser) => {
+            request.log(LogLevel::Error, format_args!("user \"{user}\" was not found in \"{path}\""));
+        }
+        Err(Problem::Open(error)) if error.kind() == io::ErrorKind::NotFound => {
+            log_failure(request, LogLevel::Error, failure("open()", &error));
+            return Some(403);
+        }
+        Err(Problem::Open(error)) => {
+            log_failure(request, LogLevel::Crit, failure("open()", &error));
+            return Some(500);
+        }
+        Err(Problem::Read(error)) => {
+            log_failure(request, LogLevel::Crit, failure("pread()", &error));
+            return Some(500);
+        }
+        Err(Problem::Crypt(error)) => {
+            request.log(LogLevel::Crit, format_args!("crypt_r() failed {}", Errno(&error)));
+            return Some(500);
+        }
+    }
+    Some(challenge(exchange, asked.realm))
+}
+
+/// **Blocks**, and computes for as long as the scheme of the password takes.
+fn look_up(blocking: &Blocking, path: &[u8], credentials: &Credentials) -> Result<Found, Problem> {
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let file = File::from(opened.map_err(|error| Problem::Open(error.into()))?);
+    let mut search = Search::new(&credentials.user);
+    let mut offset = 0;
+    loop {
+        let part = file::read(blocking, &file, offset, PART_BYTES).map_err(Problem::Read)?;
+        offset += part.len() as u64;
+        if search.feed(&part) == Progress::Complete || part.len() < PART_BYTES {
+            break;
+        }
+    }
+    let Some(stored) = search.stored() else { return Ok(Found::NoUser) };
+    let is_right = scheme::is_right(&credentials.password, stored).map_err(Problem::Crypt)?;
+    Ok(if is_right { Found::Right } else { Found::Wrong })
+}
+
+/// Looks for the line of a user in a file that comes in parts.
+struct Search<'u> {
+    user: &'u [u8],
+    place: Place,
+    stored: Vec<u8>,
+}
+
+/// Where in a line it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the name, of which so many bytes are those of the user.
+    Name(usize),
+    /// In the password of the user.
+    Password,
+    /// In what is not for the user.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Open,
+    Complete,
+}
+
+impl<'u> Search<'u> {
+    fn new(user: &'u [u8]) -> Self {
+        Self { user, place: Place::Name(0), stored: Vec::new() }
+    }
+
+    fn feed(&mut self, part: &[u8]) -> Progress {
+        for &byte in part {
+            self.place = match (self.place, byte) {
+                (Place::Password, b'\n' | b'\r' | b':') => return Progress::Complete,
+                (Place::Password, _) if self.stored.len() == STORED_MAX_BYTES => return Progress::Complete,
+                (Place::Password, byte) => {
+                    self.stored.push(byte);
+                    Place::Password
+                }
+                (_, b'\n') => Place::Name(0),
+                (Place::Name(0), b'#' | b'\r') => Place::Other,
+                (Place::Name(matched), b':') if matched == self.user.len() => Place::Password,
+                (Place::Name(matched), byte) if self.user.get(matched) == Some(&byte) => {
+                    Place::Name(matched + 1)
+                }
+                _ => Place::Other,
+            };
+        }
+        Progress::Open
+    }
+
+    /// What the file has for the user.
+    fn stored(&self) -> Option<&[u8]> {
+        (self.place == Place::Password).then_some(&self.stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(file: &str, user: &str, part_bytes: usize) -> Option<String> {
+        let mut search = Search::new(user.as_bytes());
+        for part in file.as_bytes().chunks(part_bytes) {
+            if search.feed(part) == Progress::Complete {
+                break;
+            }
+        }
+        search.stored().map(|stored| String::from_utf8(stored.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn the_first_line_of_a_user_counts() {
+        let file =
+            "# ann:no\n\nanna:1\nann\nann :2\n\rann:3\nann:4:comment\nann:5\r\nbob:6\r\nempty:\nlast:7";
+        for part_bytes in [1, 2, 3, 1000] {
+            let find = |user| find(file, user, part_bytes);
+            assert_eq!(find("ann").as_deref(), Some("4"));
+            assert_eq!(find("anna").as_deref(), Some("1"));
+            assert_eq!(find("bob").as_deref(), Some("6"));
+            assert_eq!(find("empty").as_deref(), Some(""));
+            assert_eq!(find("last").as_deref(), Some("7"));
+            for user in ["an", "nobody", "# ann", "bo", "las", "ann\nann"] {
+                assert_eq!(find(user), None, "{user}");
+            }
+        }
+        let long = format!("ann:{}", "x".repeat(5000));
+        assert_eq!(find(&long, "ann", 1000).map(|stored| stored.len()), Some(STORED_MAX_BYTES));
+    }
+}

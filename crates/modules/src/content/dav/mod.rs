@@ -1,0 +1,480 @@
+//! `dav_methods` and its family: files are put, removed, copied and moved by requests. What a request wants
+//! is found out on the loop, what is done with files all on the pool, and the lines that this is worth to the
+//! log are written when the job is done.
+
+mod destination;
+mod transfer;
+mod tree;
+
+use std::sync::Arc;
+
+use clearway_base::date::parse_http_date;
+use clearway_base::log::Level as LogLevel;
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_h1::{Known, Method};
+use clearway_http::uri::{self, Escape};
+use clearway_http::{
+    Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Mark, Module, Phase, PhaseHandler,
+    Request, Setting, Step, Store, StoredBody, context, paths, set,
+};
+use clearway_offload::Blocking;
+use rustix::io::Errno as Code;
+
+use crate::content::files::{on_pool, to_path};
+use tree::{Journal, PathRights, directory_mode};
+
+/// The module. It comes behind the lists of directories and before files.
+pub static DAV: Module =
+    Module { name: "dav", directives: DIRECTIVES, confs: &[&DAV_CONF], phases: PHASES, ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "dav_methods",
+        contexts: context::ALL,
+        args: Args::ONE_MORE,
+        syntax: "dav_methods off | PUT | DELETE | MKCOL | COPY | MOVE …",
+        default: "dav_methods off;",
+        doc: "The methods of WebDAV that change files. A file that is put is written to the place of request \
+              bodies first (`client_body_temp_path`), and moved when it is complete.",
+        handler: read_methods,
+    },
+    Spec {
+        name: "create_full_put_path",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "create_full_put_path on | off",
+        default: "create_full_put_path off;",
+        doc: "Whether PUT makes directories that are not there.",
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).full_path, |d| {
+                d.flag(0).map(|is_made| if is_made { FullPath::Made } else { FullPath::Expected })
+            })
+        },
+    },
+    Spec {
+        name: "min_delete_depth",
+        contexts: context::ALL,
+        args: Args::TAKE1,
+        syntax: "min_delete_depth NUMBER",
+        default: "min_delete_depth 0;",
+        doc: "How many segments a path must have at least to be removed.",
+        handler: |scope, directive| set(directive, &mut conf(scope).min_delete_depth, |d| d.number(0)),
+    },
+    Spec {
+        name: "dav_access",
+        contexts: context::ALL,
+        args: Args::TAKE123,
+        syntax: "dav_access user:RIGHTS | group:RIGHTS | all:RIGHTS …",
+        default: "dav_access user:rw;",
+        doc: "The access rights of new files, and of directories with those to search: `r` or `rw` for each.",
+        handler: |scope, directive| set(directive, &mut conf(scope).access, read_access),
+    },
+];
+
+static PHASES: &[PhaseHandler] =
+    &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled, handler }];
+
+static DAV_CONF: ConfKey<DavConf> = ConfKey::new(Level::Location);
+
+struct DavConf {
+    methods: Methods,
+    full_path: Setting<FullPath>,
+    min_delete_depth: Setting<u64>,
+    access: Setting<u32>,
+}
+
+impl Default for DavConf {
+    fn default() -> Self {
+        Self {
+            methods: Methods::NONE,
+            full_path: Setting::new(FullPath::Expected),
+            min_delete_depth: Setting::new(0),
+            access: Setting::new(0o600),
+        }
+    }
+}
+
+impl Conf for DavConf {
+    fn merge(&mut self, parent: &Self) {
+        if self.methods == Methods::NONE {
+            self.methods = parent.methods;
+        }
+        self.full_path.merge(&parent.full_path);
+        self.min_delete_depth.merge(&parent.min_delete_depth);
+        self.access.merge(&parent.access);
+    }
+}
+
+/// Whether PUT makes the directories above a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FullPath {
+    Made,
+    Expected,
+}
+
+/// A set of methods. `off` is one of them, so that it is more than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Methods(u8);
+
+impl Methods {
+    const NONE: Self = Self(0);
+    const WORDS: [(&str, Self); 6] = [
+        ("off", Self(1)),
+        ("put", Self(2)),
+        ("delete", Self(4)),
+        ("mkcol", Self(8)),
+        ("copy", Self(16)),
+        ("move", Self(32)),
+    ];
+
+    /// The set with nothing but a method; empty for those of others.
+    fn of(method: Method) -> Self {
+        match method {
+            Method::Put => Self(2),
+            Method::Delete => Self(4),
+            Method::Mkcol => Self(8),
+            Method::Copy => Self(16),
+            Method::Move => Self(32),
+            _ => Self::NONE,
+        }
+    }
+
+    fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut DavConf {
+    scope.conf.location(&DAV_CONF)
+}
+
+fn read_methods(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    for (at, word) in directive.args.iter().enumerate() {
+        let method = directive.choice(at, &Methods::WORDS)?;
+        let methods = conf(scope).methods;
+        if methods.meets(method) {
+            let message = clearway_conf::error::message(&[&"duplicate value \"", word, &"\""]);
+            scope.warn(directive.error(message));
+        }
+        conf(scope).methods = Methods(methods.0 | method.0);
+    }
+    Ok(())
+}
+
+fn read_access(directive: &Directive) -> Result<u32, Error> {
+    let (mut access, mut user) = (0, 0o600);
+    for (at, text) in directive.args.iter().enumerate() {
+        let invalid = || directive.invalid_value(at);
+        let colon = text.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
+        let shift = match &text[..colon] {
+            b"user" => {
+                user = 0;
+                6
+            }
+            b"group" => 3,
+            b"all" => 0,
+            _ => return Err(invalid()),
+        };
+        let rights = match &text[colon + 1..] {
+            b"rw" => 6,
+            b"r" => 4,
+            _ => return Err(invalid()),
+        };
+        access |= rights << shift;
+    }
+    Ok(access | user)
+}
+
+fn enabled(enabling: &Enabling<'_>) -> bool {
+    let methods = enabling.confs.of(&DAV_CONF).methods;
+    Methods::WORDS[1..].iter().any(|(_, method)| methods.meets(*method))
+}
+
+fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    let (request, method) = (&exchange.request, exchange.request.method());
+    if !request.conf(&DAV_CONF).methods.meets(Methods::of(method)) {
+        return Step::Declined;
+    }
+    let step = match method {
+        Method::Put => begin_put(request),
+        Method::Delete => begin_delete(&exchange),
+        Method::Mkcol => begin_mkcol(&exchange),
+        _ => transfer::begin(&exchange),
+    };
+    match step {
+        Ok(Work::Put) => Step::Wait(Box::pin(put(exchange))),
+        Ok(Work::Job(job)) => Step::Wait(Box::pin(run(exchange, job))),
+        Err(status) => Step::status(status),
+    }
+}
+
+/// What a request comes to.
+enum Work {
+    /// A body is to be read first.
+    Put,
+    Job(Job),
+}
+
+/// What a thread of the pool does; the result is a status.
+type Job = Box<dyn FnOnce(&Blocking, &mut Journal) -> u16 + Send>;
+
+/// Logs why a request is refused.
+fn refuse(request: &Request<'_>, status: u16, message: std::fmt::Arguments<'_>) -> u16 {
+    request.log(LogLevel::Error, message);
+    status
+}
+
+/// Refuses a body.
+fn expect_no_body(exchange: &Exchange<'_, '_>, what: &str) -> Result<(), u16> {
+    if exchange.body.is_announced() {
+        return Err(refuse(exchange.request, 415, format_args!("{what} unsupported")));
+    }
+    Ok(())
+}
+
+/// Does work on the pool and answers with the status that it comes to.
+async fn run(mut exchange: Exchange<'_, '_>, job: Job) -> Step<'static> {
+    let done = on_pool(exchange.request, move |blocking| {
+        let mut journal = Journal::default();
+        (job(blocking, &mut journal), journal)
+    });
+    let (status, journal) = match done.await {
+        Ok(done) => done,
+        Err(status) => return Step::status(status),
+    };
+    journal.write(exchange.request);
+    if status == 201 && exchange.request.method() == Method::Mkcol {
+        set_location(&mut exchange);
+    }
+    Step::status(status)
+}
+
+/// Says where what was made is.
+fn set_location(exchange: &mut Exchange<'_, '_>) {
+    let location = uri::escape_uri(exchange.request.path(), Escape::Uri).into_owned();
+    exchange.output.head().location = Some(location.into());
+}
+
+fn begin_put(request: &Request<'_>) -> Result<Work, u16> {
+    if request.path().ends_with(b"/") {
+        return Err(refuse(request, 409, format_args!("cannot PUT to a collection")));
+    }
+    if request.header(Known::ContentRange).is_some() {
+        return Err(refuse(request, 501, format_args!("PUT with range is unsupported")));
+    }
+    Ok(Work::Put)
+}
+
+async fn put(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    let stored = match exchange.read_body(Store::InFile).await {
+        Ok(stored) => stored,
+        Err(answer) => return Step::Respond(answer),
+    };
+    let request = &*exchange.request;
+    let Some(stored) = stored.filter(|body| body.file().is_some()) else {
+        let problem = if exchange.body.is_dropped() { "is unavailable" } else { "must be in a file" };
+        return Step::status(refuse(request, 500, format_args!("PUT request body {problem}")));
+    };
+    let path = to_path(&paths::file_path(&exchange.view()));
+    let conf = request.conf(&DAV_CONF);
+    let (access, full_path) = (*conf.access, *conf.full_path);
+    let modified = request.header(Known::Date).and_then(parse_http_date);
+    let placed = on_pool(request, move |blocking| {
+        let mut journal = Journal::default();
+        let putting = Putting { stored: &stored, access, full_path, modified };
+        (putting.place(blocking, &path, &mut journal), journal)
+    });
+    let (status, journal) = match placed.await {
+        Ok(placed) => placed,
+        Err(status) => return Step::status(status),
+    };
+    journal.write(request);
+    if !matches!(status, 201 | 204) {
+        return Step::status(status);
+    }
+    if status == 201 {
+        set_location(&mut exchange);
+        exchange.output.head().content_length = Some(0);
+    }
+    exchange.output.head().status = status;
+    let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+    Step::Done
+}
+
+/// A body that is to become a file.
+struct Putting<'a> {
+    stored: &'a Arc<StoredBody>,
+    access: u32,
+    full_path: FullPath,
+    /// `Date` of the request, seconds since the epoch.
+    modified: Option<i64>,
+}
+
+impl Putting<'_> {
+    fn place(&self, blocking: &Blocking, path: &std::path::Path, journal: &mut Journal) -> u16 {
+        let status = match tree::is_directory(blocking, path) {
+            None => 201,
+            Some(false) => 204,
+            Some(true) => {
+                journal.could_not_be_created(path, Code::ISDIR);
+                return 409;
+            }
+        };
+        let file = self.stored.file().expect("it was stored in a file");
+        let open = file.file().expect("nobody else gives it away");
+        let prepared = tree::set_mode(blocking, &open, file.path(), self.access, journal).and_then(|()| {
+            self.modified.map_or(Ok(()), |at| tree::set_time(blocking, &open, file.path(), at, journal))
+        });
+        let rights = PathRights {
+            directories: match self.full_path {
+                FullPath::Made => Some(directory_mode(self.access)),
+                FullPath::Expected => None,
+            },
+            file: Some(self.access),
+            modified: self.modified,
+        };
+        let moved = prepared.and_then(|()| tree::rename(blocking, file.path(), path, &rights, journal));
+        match moved {
+            Ok(()) => {
+                file.give_away(blocking);
+                status
+            }
+            Err(tree::Failed) => 500,
+        }
+    }
+}
+
+fn begin_mkcol(exchange: &Exchange<'_, '_>) -> Result<Work, u16> {
+    let request = &exchange.request;
+    expect_no_body(exchange, "MKCOL with body is")?;
+    if !request.path().ends_with(b"/") {
+        return Err(refuse(request, 409, format_args!("MKCOL can create a collection only")));
+    }
+    let mut path = paths::file_path(&exchange.view());
+    path.pop();
+    let (path, mode) = (to_path(&path), directory_mode(*request.conf(&DAV_CONF).access));
+    Ok(Work::Job(Box::new(move |blocking, journal| match tree::make_directory(blocking, &path, mode) {
+        Ok(()) => 201,
+        Err(error) => journal.refuse("mkdir()", &path, error, 409),
+    })))
+}
+
+fn begin_delete(exchange: &Exchange<'_, '_>) -> Result<Work, u16> {
+    let request = &exchange.request;
+    expect_no_body(exchange, "DELETE with body is")?;
+    check_depth_of_path(request)?;
+    let path = to_path(&paths::file_path(&exchange.view()));
+    let is_collection = request.path().ends_with(b"/");
+    let depth = request.header(Known::Depth).map(<[u8]>::to_vec);
+    Ok(Work::Job(Box::new(move |blocking, journal| {
+        delete(blocking, &path, is_collection, depth.as_deref(), journal)
+    })))
+}
+
+/// `min_delete_depth`
+fn check_depth_of_path(request: &Request<'_>) -> Result<(), u16> {
+    let (path, min) = (request.path(), *request.conf(&DAV_CONF).min_delete_depth);
+    if min == 0 {
+        return Ok(());
+    }
+    let mut depth = 0;
+    for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+        depth += 1;
+        if depth >= min && at + 1 < path.len() {
+            return Ok(());
+        }
+    }
+    Err(refuse(request, 409, format_args!("insufficient URI depth:{depth} to DELETE")))
+}
+
+/// What `Depth` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+    Invalid,
+}
+
+impl Depth {
+    /// Reads the header; the second part is what to log of it.
+    fn read(header: Option<&[u8]>, default: Self) -> (Self, Option<String>) {
+        let depth = match header {
+            None => default,
+            Some(b"0") => Self::Zero,
+            Some(b"1") => Self::One,
+            Some(b"infinity") => Self::Infinity,
+            Some(other) => {
+                let problem = format!("client sent invalid \"Depth\" header: \"{}\"", Lossy(other));
+                return (Self::Invalid, Some(problem));
+            }
+        };
+        (depth, None)
+    }
+}
+
+fn delete(
+    blocking: &Blocking,
+    path: &std::path::Path,
+    is_collection: bool,
+    depth: Option<&[u8]>,
+    journal: &mut Journal,
+) -> u16 {
+    let is_directory = match tree::look(blocking, path) {
+        Ok(stat) => tree::is_of(&stat, rustix::fs::FileType::Directory),
+        Err(error) => {
+            let status = if error == Code::NOTDIR { 409 } else { 404 };
+            return journal.refuse("lstat()", path, error, status);
+        }
+    };
+    if is_directory && !is_collection {
+        let message = format!("DELETE \"{}\" failed {}", tree::shown(path), tree::errno(Code::ISDIR));
+        return journal.say(message, 409);
+    }
+    let (default, wanted) =
+        if is_directory { (Depth::Infinity, "infinity") } else { (Depth::Zero, "0 or infinity") };
+    let (depth, problem) = Depth::read(depth, default);
+    journal.add(LogLevel::Error, problem);
+    if depth != default && depth != Depth::Infinity {
+        return journal.say(format!("\"Depth\" header must be {wanted}"), 400);
+    }
+    let removed = if is_directory {
+        tree::remove_directory(blocking, path, journal)
+    } else {
+        tree::remove_file(blocking, path, journal)
+    };
+    removed.map_or_else(|status| status, |()| 204)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_conf::parse_bytes;
+
+    #[test]
+    fn rights_as_nginx_reads_them() {
+        let read = |text: &str| {
+            let tree = parse_bytes(format!("dav_access {text};").as_bytes()).unwrap();
+            read_access(&tree.directives[0]).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("user:rw"), Ok(0o600));
+        assert_eq!(read("group:rw all:r"), Ok(0o664));
+        assert_eq!(read("user:r group:r"), Ok(0o440));
+        assert_eq!(read("all:rw group:r user:rw"), Ok(0o646));
+        for text in ["user", "user:x", "other:r", "user:rwx", "group:"] {
+            let error = read(&format!("all:r {text}")).unwrap_err();
+            assert_eq!(error, format!("invalid value \"{text}\" in nginx.conf:1"));
+        }
+    }
+
+    #[test]
+    fn depths() {
+        let read = |header: Option<&[u8]>| Depth::read(header, Depth::One).0;
+        assert_eq!(read(None), Depth::One);
+        assert_eq!(read(Some(b"0")), Depth::Zero);
+        assert_eq!(read(Some(b"infinity")), Depth::Infinity);
+        for header in [&b"Infinity"[..], b"", b"2", b"01"] {
+            assert_eq!(read(Some(header)), Depth::Invalid);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Files under `root` or `alias`. What is in memory is done on the loop of the request: a copy of a small
+//! file, or opening and handing over the open file to be sent. A pool thread opens what is not.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::Level as LogLevel;
+use clearway_h1::Method;
+use clearway_http::uri::{self, Escape};
+use clearway_http::{
+    Answer, Chunk, Cost, ETags, Exchange, FileAccess, FilePart, Lossy, Mark, Module, OpenFile, Phase,
+    PhaseHandler, Ranges, Request, Step, paths,
+};
+use clearway_offload::files::{Attempt, Opened};
+use clearway_os::stat::Stat;
+
+use crate::content::copies::{COPIES, COPY_MAX_BYTES, FileCopy, Now};
+use crate::content::files::{Failure, copies_limit, log_failure, on_pool, refuse};
+use crate::filters::not_modified;
+use crate::variables::lookup::Failed;
+use crate::variables::names::{Found, Names, Question, Search, is_direct};
+
+/// The module. It answers what no other module has answered, so it comes last.
+pub static STATIC_FILES: Module = Module { name: "static", phases: PHASES, ..Module::EMPTY };
+
+static PHASES: &[PhaseHandler] =
+    &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler }];
+
+fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let request = &exchange.request;
+    if !matches!(request.method(), Method::Get | Method::Head | Method::Post) {
+        return Step::status(405);
+    }
+    if request.path().ends_with(b"/") {
+        return refuse_directory(&exchange);
+    }
+    let view = exchange.view();
+    let path = paths::file_path(&view);
+    let names = Names::of(&view, &path);
+    if names.are_plain()
+        && let Some(copy) = find_copy(request, &names, &path)
+    {
+        return answer(&mut exchange, &path, Source::Copy(copy)).step();
+    }
+    let found = match names.open(&path) {
+        Search::Known(found) => found,
+        Search::Asked(reply) => names.settle(request, &path, reply),
+        Search::Cold(question) => return Step::Wait(Box::pin(open_on_pool(exchange, names, path, question))),
+    };
+    match answer_found(&mut exchange, &path, found) {
+        Answered::Unread(part) => Step::Wait(Box::pin(send_bytes(exchange, part))),
+        answered => answered.step(),
+    }
+}
+
+/// A directory that no index and no listing was found for.
+fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
+    let path = paths::file_path(&exchange.view());
+    exchange
+        .request
+        .log(LogLevel::Error, format_args!("directory index of \"{}\" is forbidden", Lossy(&path)));
+    Step::status(403)
+}
+
+/// The copy of what is behind a path now, if there is one and that can be found out at once.
+pub(crate) fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Option<Arc<FileCopy>> {
+    if copies_limit(request) == 0 {
+        return None;
+    }
+    let copy = COPIES.find(path, now(request))?;
+    let found = match names.told(request, path) {
+        Some(stat) => Attempt::Done(Ok(stat)),
+        None => names.stat(path),
+    };
+    match found {
+        Attempt::Cold => None,
+        Attempt::Done(Ok(stat)) if copy.is_of(&stat) => Some(copy).filter(|_| !is_direct(request, stat.size)),
+        Attempt::Done(_) => {
+            COPIES.drop_outdated(&copy);
+            None
+        }
+    }
+}
+
+fn now(request: &Request<'_>) -> Now {
+    Now { monotonic_ms: request.now_ms(), unix_ms: request.now_unix_ms() }
+}
+
+async fn open_on_pool(
+    mut exchange: Exchange<'_, '_>,
+    names: Names,
+    path: Vec<u8>,
+    question: Question,
+) -> Step<'static> {
+    let name = path.clone();
+    let reply = match on_pool(exchange.request, move |blocking| question.ask(blocking, &name)).await {
+        Ok(reply) => reply,
+        Err(status) => return Step::status(status),
+    };
+    let found = names.settle(exchange.request, &path, reply);
+    match answer_found(&mut exchange, &path, found) {
+        Answered::Unread(part) => send_bytes(exchange, part).await,
+        answered => answered.step(),
+    }
+}
+
+/// How far a response has come.
+pub(crate) enum Answered {
+    /// There is nothing left to do but this.
+    With(Step<'static>),
+    /// Its head is sent, and a filter looks at the bytes of its body.
+    Unread(FilePart),
+}
+
+impl Answered {
+    pub(crate) fn step(self) -> Step<'static> {
+        match self {
+            Self::With(step) => step,
+            Self::Unread(_) => Step::Done,
+        }
+    }
+}
+
+impl From<Step<'static>> for Answered {
+    fn from(step: Step<'static>) -> Self {
+        Self::With(step)
+    }
+}
+
+fn answer_found(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Result<Found, Failed>) -> Answered {
+    let request = &exchange.request;
+    match found {
+        Ok(Found::Opened(opened, access)) => answer(exchange, path, Source::Opened(opened, access)),
+        Ok(Found::Shared(file)) => answer(exchange, path, Source::Shared(file)),
+        Ok(Found::Directory) => redirect_to_directory(exchange).into(),
+        Ok(Found::Other) => {
+            request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Lossy(path)));
+            Step::status(404).into()
+        }
+        Err(Failed { call, error }) => Step::status(refuse(request, call, path, &error)).into(),
+    }
+}
+
+/// The same path with a slash behind it.
+fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
+    let request = &mut exchange.request;
+    if request.error_status().is_none() {
+        request.mark_root_tested();
+    }
+    let mut location = uri::escape_uri(request.path(), Escape::Uri).into_owned();
+    location.push(b'/');
+    if !request.args().is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(request.args());
+    }
+    exchange.output.head().location = Some(location.into());
+    Step::status(301)
+}
+
+/// A file to be sent.
+pub(crate) enum Source {
+    /// It is what it was when it was copied.
+    Copy(Arc<FileCopy>),
+    Opened(Opened, FileAccess),
+    /// Of the cache of open files.
+    Shared(Arc<OpenFile>),
+}
+
+impl Source {
+    fn stat(&self) -> &Stat {
+        match self {
+            Self::Copy(copy) => copy.stat(),
+            Self::Opened(opened, _) => opened.stat(),
+            Self::Shared(file) => file.opened().stat(),
+        }
+    }
+}
+
+/// Answers with a file, whatever the encoding of it that the head has been told.
+pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
+    if exchange.request.error_status().is_none() {
+        exchange.request.mark_root_tested();
+    }
+    if exchange.request.method() == Method::Post {
+        return Step::status(405).into();
+    }
+    if let Err(answer) = exchange.discard_body() {
+        return Step::Respond(answer).into();
+    }
+    let stat = *source.stat();
+    exchange.request.set_action("sending response to client");
+    let modified = stat.modified.seconds;
+    let etag = (*exchange.request.location().core.etags == ETags::On).then(|| etag(modified, stat.size));
+    let body = match body(exchange.request, path, source, etag.as_deref()) {
+        Ok(body) => body,
+        Err(answer) => return Step::Respond(answer).into(),
+    };
+    let content_type = exchange.request.content_type().map(Cow::Borrowed);
+    let head = exchange.output.head();
+    head.status = 200;
+    head.content_length = Some(stat.size);
+    head.last_modified = Some(modified);
+    head.etag = etag.map(Cow::Owned);
+    head.content_type = content_type;
+    head.ranges = Ranges::Allowed;
+    send(exchange, body, stat.size)
+}
+
+/// Date and size, as nginx makes it.
+pub(crate) fn etag(modified: i64, size: u64) -> Vec<u8> {
+    let mut text = Vec::with_capacity(36);
+    text.push(b'"');
+    put_hex(modified as u64, &mut text);
+    text.push(b'-');
+    put_hex(size, &mut text);
+    text.push(b'"');
+    text
+}
+
+fn put_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|at| b"0123456789abcdef"[(number >> (4 * at)) as usize & 15]));
+}
+
+/// What is sent.
+enum Body {
+    /// All of it.
+    Memory(Bytes),
+    File(Arc<OpenFile>),
+}
+
+/// Takes a small file into memory; a large one is read while it is sent.
+fn body(request: &Request<'_>, path: &[u8], source: Source, etag: Option<&[u8]>) -> Result<Body, Answer> {
+    let (opened, access) = match &source {
+        Source::Copy(copy) => return Ok(Body::Memory(copy.data().clone())),
+        Source::Opened(opened, access) => (opened, *access),
+        Source::Shared(file) => (file.opened(), file.access()),
+    };
+    let stat = opened.stat();
+    let is_small = stat.size <= COPY_MAX_BYTES && access == FileAccess::Cached;
+    if is_small
+        && request.method() == Method::Get
+        && not_modified::is_sent(request, stat.modified.seconds, etag)
+        && let Some(data) = read_small(request, path, opened)?
+    {
+        return Ok(Body::Memory(data));
+    }
+    Ok(Body::File(match source {
+        Source::Opened(opened, access) => Arc::new(OpenFile::new(opened, path, access, request.file_pool())),
+        Source::Shared(file) => file,
+        Source::Copy(_) => unreachable!("it is in memory"),
+    }))
+}
+
+/// The contents of a small file: a copy, or what is in memory of it.
+fn read_small(request: &Request<'_>, path: &[u8], opened: &Opened) -> Result<Option<Bytes>, Answer> {
+    let size = opened.stat().size;
+    let limit = copies_limit(request);
+    if limit > 0
+        && let Some(copy) = COPIES.find(path, now(request))
+        && opened.stat_again().is_ok_and(|stat| copy.is_of(&stat) && stat.size == size)
+    {
+        return Ok(Some(copy.data().clone()));
+    }
+    let mut data = Vec::new();
+    match opened.read_now(&mut data, 0, size as usize) {
+        Attempt::Cold => Ok(None),
+        Attempt::Done(Ok(read)) if read as u64 == size => Ok(Some(keep(request, path, opened, data.into()))),
+        Attempt::Done(Ok(read)) => {
+            let path = Lossy(path);
+            request.log(LogLevel::Alert, format_args!("pread() read only {read} of {size} from \"{path}\""));
+            Err(Answer::Abandon(200))
+        }
+        Attempt::Done(Err(error)) => {
+            log_failure(request, LogLevel::Crit, Failure { call: "pread()", path, error: &error });
+            Err(Answer::Status(500))
+        }
+    }
+}
+
+/// Makes a copy of a file that was just read, if it is worth one and sure to be what it seems.
+fn keep(request: &Request<'_>, path: &[u8], opened: &Opened, data: Bytes) -> Bytes {
+    let (limit, now) = (copies_limit(request), now(request));
+    if limit > 0
+        && opened.is_local()
+        && COPIES.wants(path, opened.stat(), now)
+        && opened.stat_again().is_ok_and(|stat| stat == *opened.stat())
+    {
+        COPIES.keep(path, *opened.stat(), data.clone(), now, limit);
+    }
+    data
+}
+
+fn send(exchange: &mut Exchange<'_, '_>, body: Body, size: u64) -> Answered {
+    let Exchange { request, output, .. } = exchange;
+    match body {
+        Body::Memory(data) => {
+            let _ = output.write(request, Chunk::Shared(data), Mark::Last);
+        }
+        Body::File(file) => {
+            output.send_head(request);
+            let part = FilePart::new(file, 0..size);
+            if output.wants_body() && !output.takes_files() {
+                return Answered::Unread(part);
+            }
+            let _ = output.write(request, Chunk::File(part), Mark::Last);
+        }
+    }
+    Step::Done.into()
+}
+
+/// Sends a file through filters that look at its bytes.
+pub(crate) async fn send_bytes(mut exchange: Exchange<'_, '_>, part: FilePart) -> Step<'static> {
+    // What goes wrong is kept by the connection.
+    let _ = exchange.output.send_bytes(exchange.request, part).await;
+    Step::Done
+}

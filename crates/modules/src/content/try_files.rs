@@ -1,0 +1,218 @@
+//! `try_files`: the first of several files or directories that is there answers, or else another path,
+//! a named location or a status. All are looked for on the loop, or where that might wait on a pool in one
+//! hop.
+
+use clearway_base::log::Level as LogLevel;
+use clearway_base::units;
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+use clearway_http::uri::split_args;
+use clearway_http::{
+    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
+    RootKind, Step, Value, context, paths,
+};
+use clearway_offload::file::Kind;
+use clearway_offload::files::Attempt;
+use clearway_os::stat::Stat;
+
+use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
+use crate::variables::lookup::Failed;
+use crate::variables::names::Names;
+
+/// The module.
+pub static TRY_FILES: Module = Module {
+    name: "try_files",
+    directives: DIRECTIVES,
+    confs: &[&TRY_CONF],
+    phases: PHASES,
+    ..Module::EMPTY
+};
+
+const SERVER_LOCATION: Contexts = context::SERVER.or(context::LOCATION);
+
+static DIRECTIVES: &[Spec<Load>] = &[Spec {
+    name: "try_files",
+    contexts: SERVER_LOCATION,
+    args: Args::TWO_MORE,
+    syntax: "try_files FILE … URI\ntry_files FILE … =CODE",
+    default: "",
+    doc: "Takes the first file that is there (a directory where the name ends in a slash) in place of the \
+          path. If none is, the last argument answers: a path, a named location (`@NAME`) or a status \
+          (`=CODE`). May have variables.",
+    handler: read_try_files,
+}];
+
+static PHASES: &[PhaseHandler] = &[PhaseHandler {
+    phase: Phase::PreContent,
+    cost: Cost::Cheap,
+    enabled: |enabling| enabling.confs.of(&TRY_CONF).tries.is_some(),
+    handler,
+}];
+
+static TRY_CONF: ConfKey<TryConf> = ConfKey::new(Level::Location);
+
+#[derive(Default)]
+struct TryConf {
+    tries: Option<Tries>,
+}
+
+impl Conf for TryConf {
+    /// Not inherited.
+    fn merge(&mut self, _: &Self) {}
+}
+
+struct Tries {
+    files: Vec<Try>,
+    last: Last,
+}
+
+struct Try {
+    name: Value,
+    kind: Wanted,
+}
+
+/// What has to be there under a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    File,
+    Directory,
+}
+
+enum Last {
+    Code(u16),
+    Path(Value),
+}
+
+fn read_try_files(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if scope.conf.location(&TRY_CONF).tries.is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let (last, names) = directive.args.split_last().expect("the table asks for two arguments");
+    let mut files = Vec::new();
+    for name in names {
+        let (name, kind) = match name.strip_suffix(b"/") {
+            Some(directory) => (name.slice_ref(directory), Wanted::Directory),
+            None => (name.clone(), Wanted::File),
+        };
+        files.push(Try { name: scope.conf.variables.compile(&name, &directive.pos)?, kind });
+    }
+    let last = match last.strip_prefix(b"=") {
+        Some(digits) => {
+            let code = units::parse_number(digits).filter(|&code| code <= 999);
+            let text = String::from_utf8_lossy(last);
+            Last::Code(code.ok_or_else(|| directive.error(format!("invalid code \"{text}\"")))? as u16)
+        }
+        None => Last::Path(scope.conf.variables.compile(last, &directive.pos)?),
+    };
+    scope.conf.location(&TRY_CONF).tries = Some(Tries { files, last });
+    Ok(())
+}
+
+fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    let Some(tries) = &exchange.request.conf(&TRY_CONF).tries else { return Step::Declined };
+    let view = exchange.view();
+    let root = paths::document_root(&view);
+    let candidates = tries.files.iter().map(|file| {
+        let name = relative_name(exchange.request, file.name.eval(&view).into_owned(), &file.name);
+        let path = [&root[..], &name].concat();
+        Candidate { lookup: Names::of(&view, &path), path, name, wanted: file.kind }
+    });
+    let candidates: Vec<_> = candidates.collect();
+    let last = match &tries.last {
+        Last::Code(code) => Answer::Status(*code),
+        Last::Path(path) => redirect(relative_name(exchange.request, path.eval(&view).into_owned(), path)),
+    };
+    match look(&candidates, |candidate| candidate.lookup.stat(&candidate.path)) {
+        Attempt::Done(looked) => act(exchange.request, &candidates, looked, last),
+        Attempt::Cold => Step::Wait(Box::pin(search(exchange, candidates, last))),
+    }
+}
+
+/// Under `alias`, a name made of the path of the request loses the name of the location.
+fn relative_name(request: &Request<'_>, name: Vec<u8>, value: &Value) -> Vec<u8> {
+    match request.location().core.root.kind {
+        RootKind::Alias(len) if value.as_literal().is_none() && name.starts_with(prefix(request, len)) => {
+            name[len..].to_vec()
+        }
+        _ => name,
+    }
+}
+
+fn prefix<'a>(request: &'a Request<'_>, len: usize) -> &'a [u8] {
+    &request.path()[..len.min(request.path().len())]
+}
+
+fn redirect(target: Vec<u8>) -> Answer {
+    if target.starts_with(b"@") {
+        return Answer::Named(target.into());
+    }
+    let (path, args) = split_args(&target);
+    Answer::Redirect(Box::new(Redirect { path: path.to_vec(), args: args.to_vec() }))
+}
+
+struct Candidate {
+    /// What stands in place of the path.
+    name: Vec<u8>,
+    /// Where it is looked for.
+    path: Vec<u8>,
+    lookup: Names,
+    wanted: Wanted,
+}
+
+/// The candidate that is there, and what could not be looked at before it.
+struct Looked {
+    found: Option<(usize, Stat)>,
+    failures: Vec<(usize, Failed)>,
+}
+
+async fn search(exchange: Exchange<'_, '_>, candidates: Vec<Candidate>, last: Answer) -> Step<'static> {
+    let job = move |blocking: &_| {
+        let stat = |one: &Candidate| Attempt::Done(one.lookup.stat_blocking(blocking, &one.path));
+        (look(&candidates, stat), candidates)
+    };
+    match on_pool(exchange.request, job).await {
+        Ok((Attempt::Done(looked), candidates)) => act(exchange.request, &candidates, looked, last),
+        Ok((Attempt::Cold, _)) => unreachable!("a pool thread waits"),
+        Err(status) => Step::status(status),
+    }
+}
+
+fn act(request: &mut Request<'_>, candidates: &[Candidate], looked: Looked, last: Answer) -> Step<'static> {
+    for (at, Failed { call, error }) in &looked.failures {
+        let failure = Failure { call, path: &candidates[*at].path, error };
+        log_failure(request, LogLevel::Crit, failure);
+    }
+    let Some((found, stat)) = looked.found else { return Step::Respond(last) };
+    let Candidate { name, path, lookup, wanted } = &candidates[found];
+    if *wanted == Wanted::File {
+        lookup.tell(request, path.clone(), stat);
+    }
+    match request.location().core.root.kind {
+        RootKind::Root => request.set_path(name.clone()),
+        RootKind::Alias(len) => request.set_path([prefix(request, len), name].concat()),
+        RootKind::AliasWhole if *wanted == Wanted::File => request.set_path_in_alias(name.clone()),
+        RootKind::AliasWhole => {}
+    }
+    Step::Declined
+}
+
+fn look(
+    candidates: &[Candidate],
+    mut stat: impl FnMut(&Candidate) -> Attempt<Result<Stat, Failed>>,
+) -> Attempt<Looked> {
+    let mut looked = Looked { found: None, failures: Vec::new() };
+    for (at, candidate) in candidates.iter().enumerate() {
+        match stat(candidate) {
+            Attempt::Cold => return Attempt::Cold,
+            Attempt::Done(Ok(stat)) => {
+                let is_directory = Kind::of_mode(stat.mode) == Kind::Directory;
+                if is_directory == (candidate.wanted == Wanted::Directory) {
+                    looked.found = Some((at, stat));
+                    break;
+                }
+            }
+            Attempt::Done(Err(failed)) if is_any(&failed.error, &ABSENT) => {}
+            Attempt::Done(Err(failed)) => looked.failures.push((at, failed)),
+        }
+    }
+    Attempt::Done(looked)
+}

@@ -1,0 +1,10 @@
+//! Modules that make variables: of other values, of addresses, of cookies. They are evaluated where they
+//! are asked for, in the request's task.
+
+pub mod browser;
+pub mod geo;
+pub(crate) mod lookup;
+pub mod map;
+pub(crate) mod names;
+pub mod split_clients;
+pub mod userid;
