@@ -155,6 +155,11 @@ impl Connection {
         if self.received.is_empty() { self.receive(Instant::now() + limit) } else { End::Data }
     }
 
+    /// What has been received and not been taken as a part of an answer.
+    pub fn received(&self) -> &[u8] {
+        &self.received
+    }
+
     /// Everything until the server closes, and how it ended ([`End::Open`]: not within `limit`).
     pub fn read_to_end(&mut self, limit: Duration) -> (Vec<u8>, End) {
         let deadline = Instant::now() + limit;
