@@ -7,6 +7,7 @@ pub mod auth_request;
 pub(crate) mod cidr;
 pub mod limit_conn;
 pub mod limit_req;
+pub(crate) mod limits;
 pub mod realip;
 pub mod referer;
 pub(crate) mod secret;

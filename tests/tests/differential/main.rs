@@ -17,6 +17,7 @@ mod gzip;
 mod gzip_static;
 mod headers;
 mod keepalive;
+mod limits;
 mod listen;
 mod location;
 mod malformed;

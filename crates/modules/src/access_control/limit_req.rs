@@ -2,23 +2,22 @@
 //! that waits, or is refused. Runs in the preaccess phase on a loop; the states of keys lie in shared
 //! memory, which no lock guards (`clearway_zone`), and a request that is held back waits for a timer.
 
-pub(crate) mod directives;
+mod directives;
 pub mod metrics;
 mod rate;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
-use clearway_conf::Error;
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Presence,
-    Setting, Step, Value, VariableKind, VariableSpec, View,
+    Conf, ConfKey, Cost, Enabling, Exchange, Level, Lossy, Module, Phase, PhaseHandler, Presence, Setting,
+    Step, VariableKind, VariableSpec, View,
 };
-use clearway_zone::{Contended, KeyHash, Updated, Zone, Zones};
+use clearway_zone::{Contended, KeyHash, Updated, Zone};
 use smallvec::SmallVec;
 
 use self::rate::{REQUEST, Rate};
+use crate::access_control::limits::{Family, LimitZone, LimitZones, Refusal, conclude, conclusion};
 
 /// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
 pub static LIMIT_REQ: Module = Module {
@@ -30,8 +29,8 @@ pub static LIMIT_REQ: Module = Module {
     ..Module::EMPTY
 };
 
-/// Longest value of a key, bytes.
-const KEY_MAX_BYTES: usize = 65_535;
+static FAMILY: Family<Rate> =
+    Family { module: "limit_req", zones: &ZONES_CONF, zone_word: "limit_req", key_max_bytes: 65_535 };
 
 static VARIABLES: &[VariableSpec] = &[VariableSpec {
     name: "limit_req_status",
@@ -39,80 +38,44 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
     doc: "What `limit_req` made of the request: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or \
           `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
-        Presence::put(view.request.context::<Status>().map(|status| status.as_str().as_bytes()), out)
+        let status = conclusion(view.request, |status: &Status| status.as_str());
+        Presence::put(status.map(str::as_bytes), out)
     },
 }];
 
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::PreAccess, cost: Cost::Cheap, enabled: is_enabled, handler }];
 
-static ZONES_CONF: ConfKey<ZonesConf> = ConfKey::new(Level::Main);
+static ZONES_CONF: ConfKey<LimitZones<Rate>> = ConfKey::new(Level::Main);
 
 static LIMIT_CONF: ConfKey<LimitConf> = ConfKey::new(Level::Location);
-
-/// All zones that a directive of this module names.
-#[derive(Default)]
-struct ZonesConf {
-    zones: Vec<Arc<LimitZone>>,
-}
-
-impl Conf for ZonesConf {
-    fn merge(&mut self, _: &Self) {}
-}
-
-/// A zone and what `limit_req_zone` says of it, which may come after its first use.
-struct LimitZone {
-    zone: Arc<Zone>,
-    rule: OnceLock<Rule>,
-}
-
-struct Rule {
-    key: Value,
-    /// The key as it is written.
-    key_text: Bytes,
-    rate: Rate,
-}
 
 /// A `limit_req`. Burst and delay are in thousandths of a request.
 #[derive(Clone)]
 struct Limit {
-    zone: Arc<LimitZone>,
+    zone: Arc<LimitZone<Rate>>,
     burst: u64,
     /// What is beyond the rate by no more than this does not wait.
     delay: u64,
 }
 
+#[derive(Default)]
 struct LimitConf {
     limits: Setting<Vec<Limit>>,
-    log_level: Setting<LogLevel>,
-    status: Setting<u16>,
-    dry_run: Setting<bool>,
-}
-
-impl Default for LimitConf {
-    fn default() -> Self {
-        Self {
-            limits: Setting::default(),
-            log_level: Setting::new(LogLevel::Error),
-            status: Setting::new(503),
-            dry_run: Setting::new(false),
-        }
-    }
+    refusal: Refusal,
 }
 
 impl Conf for LimitConf {
     fn merge(&mut self, parent: &Self) {
         self.limits.merge(&parent.limits);
-        self.log_level.merge(&parent.log_level);
-        self.status.merge(&parent.status);
-        self.dry_run.merge(&parent.dry_run);
+        self.refusal.merge(&parent.refusal);
     }
 }
 
 impl LimitConf {
     /// Of lines about requests that wait: one step less severe than of those that are refused.
     fn delay_log_level(&self) -> LogLevel {
-        match *self.log_level {
+        match *self.refusal.log_level {
             LogLevel::Error => LogLevel::Warn,
             LogLevel::Warn => LogLevel::Notice,
             _ => LogLevel::Info,
@@ -120,11 +83,12 @@ impl LimitConf {
     }
 
     fn dry_run_text(&self) -> &'static str {
-        if *self.dry_run { ", dry run" } else { "" }
+        if *self.refusal.dry_run { ", dry run" } else { "" }
     }
 }
 
-/// What became of a request; kept with it, so that it is counted once however it is redirected.
+/// What became of a request; kept with it, so that it is counted once however it is redirected, and
+/// whatever subrequests it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Passed,
@@ -150,21 +114,15 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
 }
 
-/// The shared memory zones of the configuration.
-pub(crate) fn zones(load: &Load) -> Result<Arc<Zones>, Error> {
-    let zones = load.environment().services.find::<Arc<Zones>>().cloned();
-    zones.ok_or_else(|| Error::unplaced("no shared memory zones"))
-}
-
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    if exchange.request.context::<Status>().is_some() {
+    if conclusion(exchange.request, |_: &Status| ()).is_some() {
         return Step::Declined;
     }
     let conf = exchange.request.conf(&LIMIT_CONF);
     match check(&exchange.view(), &conf.limits) {
         Verdict::Unlimited => Step::Declined,
         Verdict::Passed => {
-            conclude(&mut exchange, Status::Passed);
+            end(&mut exchange, Status::Passed);
             Step::Declined
         }
         Verdict::Delayed { by, excess, delay_ms } => {
@@ -173,11 +131,11 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
                 conf.delay_log_level(),
                 format_args!("delaying request{dry_run}, excess: {excess}, by zone \"{zone}\""),
             );
-            if *conf.dry_run {
-                conclude(&mut exchange, Status::DelayedDryRun);
+            if *conf.refusal.dry_run {
+                end(&mut exchange, Status::DelayedDryRun);
                 return Step::Declined;
             }
-            conclude(&mut exchange, Status::Delayed);
+            end(&mut exchange, Status::Delayed);
             Step::Wait(Box::pin(async move {
                 match exchange.pause(delay_ms).await {
                     Ok(()) => Step::Declined,
@@ -188,7 +146,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         Verdict::Rejected { by, excess } => {
             let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Lossy(by.name()));
             exchange.request.log(
-                *conf.log_level,
+                *conf.refusal.log_level,
                 format_args!("limiting requests{dry_run}, excess: {excess} by zone \"{zone}\""),
             );
             reject(exchange, conf)
@@ -204,17 +162,17 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 fn reject<'a>(mut exchange: Exchange<'a, '_>, conf: &LimitConf) -> Step<'a> {
-    if *conf.dry_run {
-        conclude(&mut exchange, Status::RejectedDryRun);
+    if *conf.refusal.dry_run {
+        end(&mut exchange, Status::RejectedDryRun);
         return Step::Declined;
     }
-    conclude(&mut exchange, Status::Rejected);
-    Step::status(*conf.status)
+    end(&mut exchange, Status::Rejected);
+    Step::status(*conf.refusal.status)
 }
 
-fn conclude(exchange: &mut Exchange<'_, '_>, status: Status) {
+fn end(exchange: &mut Exchange<'_, '_>, status: Status) {
     metrics::of(status).increment();
-    exchange.request.set_lasting_context(status);
+    conclude(exchange.request, status);
 }
 
 /// Thousandths of a request as nginx prints them.
@@ -254,19 +212,8 @@ struct Applied<'c> {
 
 impl<'c> Applied<'c> {
     fn of(limit: &'c Limit, view: &View<'_, 'c>) -> Option<Self> {
-        let rule = limit.zone.rule.get()?;
-        let key = rule.key.eval(view);
-        if key.is_empty() {
-            return None;
-        }
-        if key.len() > KEY_MAX_BYTES {
-            let (name, value) = (Lossy(&rule.key_text), Lossy(&key));
-            let message =
-                format_args!("the value of the \"{name}\" key is more than 65535 bytes: \"{value}\"");
-            view.request.log(LogLevel::Error, message);
-            return None;
-        }
-        Some(Self { limit, rate: rule.rate, key: limit.zone.zone.hash(&key) })
+        let (key, &rate) = FAMILY.key(&limit.zone, view)?;
+        Some(Self { limit, rate, key: limit.zone.zone.hash(&key) })
     }
 
     fn zone(&self) -> &'c Zone {

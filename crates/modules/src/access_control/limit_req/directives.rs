@@ -1,31 +1,18 @@
 //! The directives of the `limit_req` family and what nginx says about wrong ones. Boot only.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
-use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Load, context, set};
-use clearway_zone::Zone;
+use clearway_http::{Load, context};
 
 use super::rate::{REQUEST, Rate};
-use super::{LIMIT_CONF, LIMIT_REQ, Limit, LimitZone, Rule, ZONES_CONF, zones};
-
-/// The smallest zone that nginx accepts, bytes: eight pages.
-const ZONE_MIN_BYTES: u64 = 8 * 4096;
+use super::{FAMILY, LIMIT_CONF, Limit};
+use crate::access_control::limits::{no_zone, refuse, zone_and_size};
 
 /// `nodelay`: a delay, in thousandths of a request, that no excess reaches.
 const NO_DELAY: u64 = u64::MAX;
-
-/// What lines about refused requests may be.
-pub(crate) const LOG_LEVELS: [(&str, LogLevel); 4] = [
-    ("info", LogLevel::Info),
-    ("notice", LogLevel::Notice),
-    ("warn", LogLevel::Warn),
-    ("error", LogLevel::Error),
-];
 
 pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -61,10 +48,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "limit_req_log_level error",
         doc: "How severe a line about a request that was refused is. One about a request that waits is one \
               step less severe.",
-        handler: |scope, directive| {
-            let setting = &mut scope.conf.location(&LIMIT_CONF).log_level;
-            set(directive, setting, |directive| directive.choice(0, &LOG_LEVELS))
-        },
+        handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_log_level(directive),
     },
     Spec {
         name: "limit_req_status",
@@ -73,11 +57,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_status CODE",
         default: "limit_req_status 503",
         doc: "What a request that is refused is answered with, from 400 to 599.",
-        handler: |scope, directive| {
-            set(directive, &mut scope.conf.location(&LIMIT_CONF).status, |directive| {
-                Ok(directive.number_within(0, 400, Some(599))? as u16)
-            })
-        },
+        handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_status(directive),
     },
     Spec {
         name: "limit_req_dry_run",
@@ -86,26 +66,12 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_dry_run on | off",
         default: "limit_req_dry_run off",
         doc: "Counts and logs, but lets all requests pass.",
-        handler: |scope, directive| {
-            let setting = &mut scope.conf.location(&LIMIT_CONF).dry_run;
-            set(directive, setting, |directive| directive.flag(0))
-        },
+        handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_dry_run(directive),
     },
 ];
 
-/// `TEXT "VALUE"`, on the line of the directive.
-pub(crate) fn refuse(directive: &Directive, text: &str, value: &[u8]) -> Error {
-    directive.error(message(&[&text, &" \"", &value, &"\""]))
-}
-
-/// A directive that makes a zone and does not say which.
-pub(crate) fn no_zone(directive: &Directive) -> Error {
-    directive.error(message(&[&"\"", &directive.name, &"\" must have \"zone\" parameter"]))
-}
-
 fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
-    let key_text = &directive.args[0];
-    let key = scope.conf.variables.compile(key_text, &directive.pos)?;
+    let key = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
     let mut named: Option<(Bytes, u64)> = None;
     let mut rate = Rate::new(1, 1);
     for arg in &directive.args[1..] {
@@ -120,45 +86,7 @@ fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let Some((name, bytes)) = named.filter(|(name, _)| !name.is_empty()) else {
         return Err(no_zone(directive));
     };
-    let zone = declare(scope.conf, directive, &name, bytes)?;
-    let label = key_text.clone();
-    zone.zone.when_opened(move |zone| check_key(zone, &label));
-    let rule = Rule { key, key_text: key_text.clone(), rate };
-    zone.rule.set(rule).map_err(|_| {
-        let bound = zone.rule.get().map_or(&b""[..], |rule| &rule.key_text);
-        let parts: [&dyn AsRef<[u8]>; 6] =
-            [&directive.name, &" \"", &name, &"\" is already bound to key \"", &bound, &"\""];
-        directive.error(message(&parts))
-    })
-}
-
-/// The states in a zone are of the values of one key.
-fn check_key(zone: &Zone, key: &[u8]) -> Result<(), Vec<u8>> {
-    zone.check_label(key).map_err(|previous| {
-        let parts: [&dyn AsRef<[u8]>; 7] = [
-            &"limit_req \"",
-            &zone.name(),
-            &"\" uses the \"",
-            &key,
-            &"\" key while previously it used the \"",
-            &previous,
-            &"\" key",
-        ];
-        message(&parts)
-    })
-}
-
-/// Takes `NAME:SIZE` apart.
-pub(crate) fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> Result<(Bytes, u64), Error> {
-    let colon = memchr::memchr(b':', zone);
-    let size = colon.and_then(|at| units::parse_size(&zone[at + 1..]));
-    let (Some(at), Some(bytes)) = (colon, size) else {
-        return Err(refuse(directive, "invalid zone size", arg));
-    };
-    if bytes < ZONE_MIN_BYTES {
-        return Err(directive.error(message(&[&"zone \"", arg, &"\" is too small"])));
-    }
-    Ok((arg.slice_ref(&zone[..at]), bytes))
+    FAMILY.make(scope.conf, directive, (name, bytes), key, rate)
 }
 
 /// `rate=NUMBERr/s` or `rate=NUMBERr/m`; without a unit per second.
@@ -178,7 +106,7 @@ fn read_limit(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     let positive = |digits: &[u8]| units::parse_number(digits).filter(|&number| number > 0);
     for arg in &directive.args {
         if let Some(name) = arg.strip_prefix(b"zone=") {
-            zone = Some(declare(scope.conf, directive, name, 0)?);
+            zone = Some(FAMILY.declare(scope.conf, directive, name, 0)?);
         } else if let Some(number) = arg.strip_prefix(b"burst=") {
             burst = positive(number).ok_or_else(|| refuse(directive, "invalid burst value", arg))?;
         } else if let Some(number) = arg.strip_prefix(b"delay=") {
@@ -197,17 +125,4 @@ fn read_limit(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     let (burst, delay) = (burst.saturating_mul(REQUEST), delay.saturating_mul(REQUEST));
     limits.push(Limit { zone, burst, delay });
     Ok(())
-}
-
-/// The zone of that name; `bytes` is 0 where the directive does not say its size.
-fn declare(load: &mut Load, directive: &Directive, name: &[u8], bytes: u64) -> Result<Arc<LimitZone>, Error> {
-    let declared = zones(load)?.declare(name, bytes, LIMIT_REQ.name);
-    let zone: Arc<Zone> = declared.map_err(|message| directive.error(message))?;
-    let known = &mut load.main(&ZONES_CONF).zones;
-    if let Some(known) = known.iter().find(|known| Arc::ptr_eq(&known.zone, &zone)) {
-        return Ok(Arc::clone(known));
-    }
-    let new = Arc::new(LimitZone { zone, rule: OnceLock::new() });
-    known.push(Arc::clone(&new));
-    Ok(new)
 }

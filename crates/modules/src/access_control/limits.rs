@@ -1,0 +1,230 @@
+//! What `limit_req` and `limit_conn` have in common: zones with a key, what becomes of requests that are
+//! refused, and that a request with all its subrequests is counted once. Runs at boot, and in the preaccess
+//! phase on a loop.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use clearway_base::log::Level as LogLevel;
+use clearway_base::units;
+use clearway_conf::error::message;
+use clearway_conf::{Directive, Error};
+use clearway_http::{Conf, ConfKey, Load, Lossy, Request, Setting, Text, Value, View, set};
+use clearway_zone::{Zone, Zones};
+
+/// The smallest zone that nginx accepts, bytes: eight pages.
+const ZONE_MIN_BYTES: u64 = 8 * 4096;
+
+/// What lines about refused requests may be.
+const LOG_LEVELS: [(&str, LogLevel); 4] = [
+    ("info", LogLevel::Info),
+    ("notice", LogLevel::Notice),
+    ("warn", LogLevel::Warn),
+    ("error", LogLevel::Error),
+];
+
+/// A module that counts by the keys of zones. `R` is what its zones know besides the key.
+pub(crate) struct Family<R: Send + Sync + 'static> {
+    /// The module that its zones are of.
+    pub(crate) module: &'static str,
+    pub(crate) zones: &'static ConfKey<LimitZones<R>>,
+    /// How it calls a zone where the key is another one than before.
+    pub(crate) zone_word: &'static str,
+    /// Longest value of a key, bytes.
+    pub(crate) key_max_bytes: usize,
+}
+
+/// All zones that a directive of a module names.
+pub(crate) struct LimitZones<R>(Vec<Arc<LimitZone<R>>>);
+
+impl<R> Default for LimitZones<R> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<R: Send + Sync + 'static> Conf for LimitZones<R> {
+    fn merge(&mut self, _: &Self) {}
+}
+
+/// A zone and what the directive says that makes it, which may come after its first use.
+pub(crate) struct LimitZone<R> {
+    pub(crate) zone: Arc<Zone>,
+    rule: OnceLock<Rule<R>>,
+}
+
+struct Rule<R> {
+    key: Value,
+    /// The key as it is written.
+    text: Bytes,
+    more: R,
+}
+
+impl<R: Send + Sync + 'static> Family<R> {
+    /// The zone of that name; `bytes` is 0 where the directive does not say its size.
+    pub(crate) fn declare(
+        &self,
+        load: &mut Load,
+        directive: &Directive,
+        name: &[u8],
+        bytes: u64,
+    ) -> Result<Arc<LimitZone<R>>, Error> {
+        let zones = load.environment().services.find::<Arc<Zones>>().cloned();
+        let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
+        let declared = zones.declare(name, bytes, self.module);
+        let zone: Arc<Zone> = declared.map_err(|message| directive.error(message))?;
+        let known = &mut load.main(self.zones).0;
+        if let Some(known) = known.iter().find(|known| Arc::ptr_eq(&known.zone, &zone)) {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(LimitZone { zone, rule: OnceLock::new() });
+        known.push(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// Makes a zone of the key that is the first argument of the directive.
+    pub(crate) fn make(
+        &self,
+        load: &mut Load,
+        directive: &Directive,
+        (name, bytes): (Bytes, u64),
+        key: Value,
+        more: R,
+    ) -> Result<(), Error> {
+        let text = directive.args[0].clone();
+        let zone = self.declare(load, directive, &name, bytes)?;
+        let (label, word) = (text.clone(), self.zone_word);
+        zone.zone.when_opened(move |zone| check_key(zone, word, &label));
+        zone.rule.set(Rule { key, text, more }).map_err(|_| {
+            let bound = zone.rule.get().map_or(&b""[..], |rule| &rule.text);
+            let parts: [&dyn AsRef<[u8]>; 6] =
+                [&directive.name, &" \"", &name, &"\" is already bound to key \"", &bound, &"\""];
+            directive.error(message(&parts))
+        })
+    }
+
+    /// The value of a zone's key and what else the zone knows, if the request counts there.
+    pub(crate) fn key<'c>(&self, zone: &'c LimitZone<R>, view: &View<'_, 'c>) -> Option<(Text<'c>, &'c R)> {
+        let rule = zone.rule.get()?;
+        let value = rule.key.eval(view);
+        if value.is_empty() {
+            return None;
+        }
+        if value.len() > self.key_max_bytes {
+            let (name, most, value) = (Lossy(&rule.text), self.key_max_bytes, Lossy(&value));
+            let message =
+                format_args!("the value of the \"{name}\" key is more than {most} bytes: \"{value}\"");
+            view.request.log(LogLevel::Error, message);
+            return None;
+        }
+        Some((value, &rule.more))
+    }
+}
+
+/// What is in a zone is of the values of one key.
+fn check_key(zone: &Zone, word: &str, key: &[u8]) -> Result<(), Vec<u8>> {
+    zone.check_label(key).map_err(|previous| {
+        let parts: [&dyn AsRef<[u8]>; 8] = [
+            &word,
+            &" \"",
+            &zone.name(),
+            &"\" uses the \"",
+            &key,
+            &"\" key while previously it used the \"",
+            &previous,
+            &"\" key",
+        ];
+        message(&parts)
+    })
+}
+
+/// `TEXT "VALUE"`, on the line of the directive.
+pub(crate) fn refuse(directive: &Directive, text: &str, value: &[u8]) -> Error {
+    directive.error(message(&[&text, &" \"", &value, &"\""]))
+}
+
+/// A directive that makes a zone and does not say which.
+pub(crate) fn no_zone(directive: &Directive) -> Error {
+    directive.error(message(&[&"\"", &directive.name, &"\" must have \"zone\" parameter"]))
+}
+
+/// Takes `NAME:SIZE` apart.
+pub(crate) fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> Result<(Bytes, u64), Error> {
+    let colon = memchr::memchr(b':', zone);
+    let size = colon.and_then(|at| units::parse_size(&zone[at + 1..]));
+    let (Some(at), Some(bytes)) = (colon, size) else {
+        return Err(refuse(directive, "invalid zone size", arg));
+    };
+    if bytes < ZONE_MIN_BYTES {
+        return Err(directive.error(message(&[&"zone \"", arg, &"\" is too small"])));
+    }
+    Ok((arg.slice_ref(&zone[..at]), bytes))
+}
+
+/// What becomes of a request that is refused.
+pub(crate) struct Refusal {
+    pub(crate) log_level: Setting<LogLevel>,
+    pub(crate) status: Setting<u16>,
+    pub(crate) dry_run: Setting<bool>,
+}
+
+impl Default for Refusal {
+    fn default() -> Self {
+        Self {
+            log_level: Setting::new(LogLevel::Error),
+            status: Setting::new(503),
+            dry_run: Setting::new(false),
+        }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn merge(&mut self, parent: &Self) {
+        self.log_level.merge(&parent.log_level);
+        self.status.merge(&parent.status);
+        self.dry_run.merge(&parent.dry_run);
+    }
+
+    pub(crate) fn read_log_level(&mut self, directive: &Directive) -> Result<(), Error> {
+        set(directive, &mut self.log_level, |directive| directive.choice(0, &LOG_LEVELS))
+    }
+
+    pub(crate) fn read_status(&mut self, directive: &Directive) -> Result<(), Error> {
+        set(directive, &mut self.status, |directive| Ok(directive.number_within(0, 400, Some(599))? as u16))
+    }
+
+    pub(crate) fn read_dry_run(&mut self, directive: &Directive) -> Result<(), Error> {
+        set(directive, &mut self.dry_run, |directive| directive.flag(0))
+    }
+}
+
+/// What the first subrequest that was counted has come to, where the request of the client was not.
+struct OfSubrequest<T>(OnceLock<T>);
+
+impl<T> Default for OfSubrequest<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+/// Keeps what became of a request for the rest of it, also for its subrequests.
+pub(crate) fn conclude<T: Send + Sync + 'static>(request: &mut Request<'_>, conclusion: T) {
+    if request.is_main() {
+        // Subrequests that begin later inherit it.
+        request.set_lasting_context(conclusion);
+    } else {
+        let first = request.common_context::<OfSubrequest<T>>().0.set(conclusion).is_ok();
+        debug_assert!(first, "one task asks and sets");
+    }
+}
+
+/// What became of a request, or the subrequest that was counted in its place.
+pub(crate) fn conclusion<T, R>(request: &Request<'_>, read: impl FnOnce(&T) -> R) -> Option<R>
+where
+    T: Send + Sync + 'static,
+{
+    match request.context::<T>() {
+        Some(own) => Some(read(own)),
+        None => request.find_common_context::<OfSubrequest<T>>()?.0.get().map(read),
+    }
+}
