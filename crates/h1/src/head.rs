@@ -8,9 +8,9 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::fault::Fault;
-use crate::header::{Header, Known, Span, name_hash};
+use crate::header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash};
 use crate::header_line::{HeaderLine, Line};
-use crate::host::{self, Host};
+use crate::host::{self, Host, LatestHost};
 use crate::options::{InvalidHeaders, Options};
 use crate::request_line::{Method, Progress, RequestLine, TargetForm, Version};
 use crate::scan;
@@ -75,6 +75,7 @@ pub struct RequestHead {
     /// Known headers that are in `headers`: a set of `Known::bit`.
     seen: u64,
     host: Option<Host>,
+    latest_host: LatestHost,
     body: BodyLength,
     connection: ConnectionOption,
     ignored: SmallVec<[Span; 0]>,
@@ -96,7 +97,7 @@ impl RequestHead {
         RequestHead::default()
     }
 
-    /// Forgets the request.
+    /// Forgets the request, but not what is known of its host.
     pub fn clear(&mut self) {
         self.request_line = RequestLine::default();
         self.line = HeaderLine::default();
@@ -123,7 +124,7 @@ impl RequestHead {
             self.window_end = self.pos + options.client_header_buffer_size.max(1);
         }
         loop {
-            let end = buf.len().min(self.window_end);
+            let end = buf.len().min(self.window_end).min(HEAD_MAX_BYTES);
             if self.parse_window(&buf[..end], options)? == HeadProgress::Complete {
                 return Ok(HeadProgress::Complete);
             }
@@ -160,13 +161,16 @@ impl RequestHead {
 
     fn parse_window(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
         if self.phase == Phase::RequestLine {
-            match self.request_line.parse(buf, &mut self.pos)? {
+            let usual = self.request_line.take_usual(buf, &mut self.pos);
+            match usual.map_or_else(|| self.request_line.parse(buf, &mut self.pos), Ok)? {
                 Progress::Incomplete => return Ok(HeadProgress::Incomplete),
                 Progress::Complete => self.take_request_line(buf)?,
             }
         }
         while self.phase == Phase::Headers {
-            match self.line.parse(buf, &mut self.pos, options.underscores)? {
+            let usual = self.line.take_usual(buf, &mut self.pos);
+            let parse = || self.line.parse(buf, &mut self.pos, options.underscores);
+            match usual.map_or_else(parse, Ok)? {
                 Line::Incomplete => return Ok(HeadProgress::Incomplete),
                 Line::Header => self.take_header(buf, options)?,
                 Line::End => self.finish(buf)?,
@@ -177,6 +181,7 @@ impl RequestHead {
 
     /// The current buffer is full. Decides as nginx does whether there is another one: a line that is
     /// begun moves there as a whole.
+    #[cold]
     fn open_next_window(&mut self, options: &Options) -> Result<(), Fault> {
         let at = self.window_end;
         let size = options.large_client_header_buffer_size;
@@ -207,9 +212,7 @@ impl RequestHead {
 
     fn take_header(&mut self, buf: &[u8], options: &Options) -> Result<(), Fault> {
         if !self.line.is_valid && options.invalid_headers == InvalidHeaders::Ignore {
-            if self.ignored.len() < IGNORED_KEPT_MAX {
-                self.ignored.push(self.line.received());
-            }
+            self.ignore_line();
             return Ok(());
         }
         if self.headers.len() >= options.max_headers {
@@ -220,8 +223,7 @@ impl RequestHead {
         let hash = name_hash(bytes);
         let known = Known::find_hashed(bytes, hash);
         if known.is_unique() && self.seen & known.bit() != 0 {
-            self.previous = self.headers.iter().position(|header| header.known == known).unwrap_or_default();
-            return Err(if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader });
+            return Err(self.duplicate(known));
         }
         self.headers.push(Header { name, value, hash, known });
         self.seen |= known.bit();
@@ -235,9 +237,22 @@ impl RequestHead {
         }
     }
 
+    #[cold]
+    fn ignore_line(&mut self) {
+        if self.ignored.len() < IGNORED_KEPT_MAX {
+            self.ignored.push(self.line.received());
+        }
+    }
+
+    #[cold]
+    fn duplicate(&mut self, known: Known) -> Fault {
+        self.previous = self.headers.iter().position(|header| header.known == known).unwrap_or_default();
+        if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader }
+    }
+
     /// The host of an absolute target goes before `Host`, which must be valid all the same.
     fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), Fault> {
-        let host = host::validate(value.of(buf), value.start()).ok_or(Fault::InvalidHost)?;
+        let host = self.latest_host.validate(value.of(buf), value.start()).ok_or(Fault::InvalidHost)?;
         if self.host.is_none() {
             self.host = Some(host);
         }
@@ -246,7 +261,9 @@ impl RequestHead {
 
     /// nginx looks for the words anywhere in the value; of several lines the last one that has one counts.
     fn take_connection(&mut self, value: &[u8]) {
-        if contains_ignoring_case(value, b"close") {
+        if value.eq_ignore_ascii_case(b"keep-alive") {
+            self.connection = ConnectionOption::KeepAlive;
+        } else if contains_ignoring_case(value, b"close") {
             self.connection = ConnectionOption::Close;
         } else if contains_ignoring_case(value, b"keep-alive") {
             self.connection = ConnectionOption::KeepAlive;

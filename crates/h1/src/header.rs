@@ -9,8 +9,6 @@ pub struct Span {
 }
 
 impl Span {
-    /// Heads are bounded by `Options::head_max_bytes` and leading empty lines are dropped by the owner, so
-    /// that offsets fit in 32 bits; a buffer beyond that saturates and yields empty slices.
     #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end);
@@ -48,10 +46,15 @@ impl Span {
     }
 }
 
+/// The parser looks at no more than the first [`HEAD_MAX_BYTES`], so that offsets fit in 32 bits.
 #[inline]
 pub(crate) fn offset(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+    debug_assert!(at <= HEAD_MAX_BYTES);
+    at as u32
 }
+
+/// How much of what was received can be parsed as one head, bytes, whatever the options allow.
+pub(crate) const HEAD_MAX_BYTES: usize = u32::MAX as usize;
 
 /// One header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,35 +71,45 @@ pub struct Header {
 
 const LOWER: u64 = 0x2020_2020_2020_2020;
 
+/// Eight bytes of a name, letters as small ones. Where there are less than eight, all of them.
+#[inline]
+const fn last_word(name: &[u8]) -> u64 {
+    if let Some(last) = name.last_chunk::<8>() {
+        return u64::from_le_bytes(*last) | LOWER;
+    }
+    if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        return (u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << 32) | LOWER;
+    }
+    match *name {
+        [a, b, c] => u32::from_le_bytes([a, b, c, 0]) as u64 | LOWER,
+        [a, b] => u32::from_le_bytes([a, b, 0, 0]) as u64 | LOWER,
+        [a] => a as u64 | LOWER,
+        _ => LOWER,
+    }
+}
+
 /// Whether two names differ in nothing but case. They have no control bytes: only those could become a
 /// digit or a dash by the bit that makes a letter a small one.
 #[inline]
 fn is_same_name(a: &[u8], b: &[u8]) -> bool {
-    let (a_blocks, a_rest) = a.as_chunks::<8>();
-    let (b_blocks, b_rest) = b.as_chunks::<8>();
     let lower = |block: &[u8; 8]| u64::from_le_bytes(*block) | LOWER;
+    let (a_blocks, b_blocks) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
     a.len() == b.len()
+        && last_word(a) == last_word(b)
         && a_blocks.iter().zip(b_blocks).all(|(a, b)| lower(a) == lower(b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a | 0x20 == b | 0x20)
 }
 
 /// Hash of a header name, the same for every spelling of its case.
 #[inline]
 pub const fn name_hash(name: &[u8]) -> u32 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = MULTIPLIER;
+    let mut hash = name.len() as u64;
     let mut rest = name;
     while let Some((block, tail)) = rest.split_first_chunk::<8>() {
         hash = (hash.rotate_left(5) ^ (u64::from_le_bytes(*block) | LOWER)).wrapping_mul(MULTIPLIER);
         rest = tail;
     }
-    // The leading 1 tells how many bytes are left.
-    let mut last = 1;
-    while let Some((&byte, tail)) = rest.split_first() {
-        last = last << 8 | (byte | 0x20) as u64;
-        rest = tail;
-    }
-    hash = (hash.rotate_left(5) ^ last).wrapping_mul(MULTIPLIER);
+    hash = (hash.rotate_left(5) ^ last_word(name)).wrapping_mul(MULTIPLIER);
     (hash >> 32) as u32
 }
 
@@ -115,12 +128,12 @@ macro_rules! known {
             /// All but `Other`.
             pub const ALL: &[Known] = &[$(Known::$id,)*];
 
+            const NAMES: &[&str] = &["", $($name,)*];
+
             /// The name in its usual spelling; empty for `Other`.
+            #[inline]
             pub const fn name(self) -> &'static str {
-                match self {
-                    Known::Other => "",
-                    $(Known::$id => $name,)*
-                }
+                Self::NAMES[self as usize]
             }
         }
     };

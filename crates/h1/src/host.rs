@@ -1,6 +1,10 @@
 //! Validation of a host (RFC 3986 §3.2.2, RFC 9110 §7.2) as it stands in `Host` or in an absolute target:
 //! what nginx takes for one, without port and trailing dot. Pure functions; any thread.
 
+use std::fmt;
+
+use smallvec::SmallVec;
+
 use crate::header::Span;
 
 /// A valid host.
@@ -12,6 +16,49 @@ pub struct Host {
     pub port: u16,
     /// Whether the name has no upper case letter, so that no copy has to be made to compare it.
     pub is_lowercase: bool,
+}
+
+/// The latest valid host, which those of the requests that follow mostly equal. Outlives requests.
+#[derive(Clone, Default)]
+pub(crate) struct LatestHost {
+    text: SmallVec<[u8; KEPT_INLINE_BYTES]>,
+    /// As if `text` were all that was received.
+    host: Option<Host>,
+}
+
+/// Hosts are kept in place up to this length, bytes.
+const KEPT_INLINE_BYTES: usize = 32;
+/// Longer ones are not kept, bytes.
+const KEPT_MAX_BYTES: usize = 256;
+
+/// It is nothing of a request.
+impl fmt::Debug for LatestHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LatestHost")
+    }
+}
+
+impl LatestHost {
+    /// Does what [`validate`] does.
+    #[inline]
+    pub(crate) fn validate(&mut self, text: &[u8], start: usize) -> Option<Host> {
+        let host = match self.host {
+            Some(host) if *self.text == *text => host,
+            _ => self.validate_other(text)?,
+        };
+        Some(Host { name: Span::new(start, start + host.name.len()), ..host })
+    }
+
+    #[cold]
+    fn validate_other(&mut self, text: &[u8]) -> Option<Host> {
+        let host = validate(text, 0)?;
+        if text.len() <= KEPT_MAX_BYTES {
+            self.text.clear();
+            self.text.extend_from_slice(text);
+            self.host = Some(host);
+        }
+        Some(host)
+    }
 }
 
 /// Validates `text`, which begins at offset `start` of the received bytes.
@@ -162,6 +209,16 @@ mod tests {
         ];
         for text in cases {
             assert_eq!(parts(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_latest_host_is_that_of_the_text() {
+        let mut latest = LatestHost::default();
+        let long = format!("{}:80", "a".repeat(300));
+        for text in ["", "a.:80", "a.:80", "a.:81", "b", "..", "b", "Bb", &long, "Bb", "bb", &long, "[::1]:8"]
+        {
+            assert_eq!(latest.validate(text.as_bytes(), 7), validate(text.as_bytes(), 7), "{text}");
         }
     }
 

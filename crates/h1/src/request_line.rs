@@ -179,7 +179,48 @@ impl RequestLine {
         self.state != State::Start
     }
 
+    /// Takes a line at once that is there as a whole and as nearly all are: GET of a path without escapes,
+    /// HTTP/1.1, CR LF. Everything else is left to [`parse`](Self::parse).
+    #[inline]
+    pub(crate) fn take_usual(&mut self, buf: &[u8], pos: &mut usize) -> Option<Progress> {
+        const BEGIN: &[u8; 5] = b"GET /";
+        const END: &[u8; 11] = b" HTTP/1.1\r\n";
+        if self.state != State::Start {
+            return None;
+        }
+        let start = *pos;
+        let rest = buf.get(start..)?.strip_prefix(BEGIN)?;
+        let (path_len, is_plain) = scan::path_len(rest)?;
+        let raw_start = start + BEGIN.len() - 1;
+        let path_end = raw_start + 1 + path_len;
+        let mut at = path_end;
+        let mut args = Span::default();
+        if rest[path_len] == b'?' {
+            at = scan::skip_args(buf, path_end + 1);
+            args = Span::new(path_end + 1, at);
+        }
+        if buf.get(at..)?.first_chunk()? != END {
+            return None;
+        }
+        let line_end = at + END.len() - 2;
+        self.state = State::LineFeed;
+        self.method = Method::Get;
+        self.version = Version::HTTP_11;
+        self.major = 1;
+        self.path_is_plain = is_plain;
+        self.start = offset(start);
+        self.line = Span::new(start, line_end);
+        self.method_name = Span::new(start, start + 3);
+        self.raw = Span::new(raw_start, at);
+        self.path = Span::new(raw_start, path_end);
+        self.args = args;
+        self.protocol = Span::new(at + 1, line_end);
+        *pos = line_end + 2;
+        Some(Progress::Complete)
+    }
+
     /// Advances `pos` over `buf`; after `Complete` it is past the line's LF.
+    #[inline(never)]
     pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
         while *pos < buf.len() {
             let progress = match self.state {
@@ -202,17 +243,6 @@ impl RequestLine {
     }
 
     fn parse_method(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
-        // What most requests begin with, compared at once.
-        if self.state == State::Start
-            && let Some((b"GET /", _)) = buf[*pos..].split_first_chunk::<5>()
-        {
-            self.start = offset(*pos);
-            self.method_name = Span::new(*pos, *pos + 3);
-            self.method = Method::Get;
-            self.begin_path(*pos + 4);
-            *pos += 5;
-            return Ok(Progress::Incomplete);
-        }
         if self.state == State::Start {
             self.start = offset(*pos);
             self.state = State::Method;
@@ -403,16 +433,6 @@ impl RequestLine {
 
     fn parse_protocol(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
         const NAME: &[u8] = b"HTTP/";
-        // What nearly every request has, compared at once.
-        if self.state == State::AfterTarget
-            && let Some((b"HTTP/1.1\r\n", _)) = buf[*pos..].split_first_chunk::<10>()
-        {
-            self.protocol = Span::new(*pos, *pos + 8);
-            self.major = 1;
-            self.version = Version::HTTP_11;
-            *pos += 10;
-            return self.end_line(*pos - 2);
-        }
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
             if self.state == State::Protocol {

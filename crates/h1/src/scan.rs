@@ -1,5 +1,5 @@
-//! Byte classes and scanners of the head parser. Tables are built at compile time; names and paths are
-//! looked up four bytes at a time, values of header lines are searched eight bytes at a time in a word.
+//! Byte classes and scanners of the head parser. Tables are built at compile time; targets are looked up four
+//! bytes at a time, names and values of header lines are searched eight and more bytes at a time in words.
 //! Pure functions of the bytes: any thread.
 
 /// Class of a byte inside a request target. The order matters: see [`skip_args`].
@@ -74,35 +74,103 @@ const fn name_table() -> [u8; 256] {
     table
 }
 
+/// How long the path is whose first slash is before `text`, up to a byte that cannot be in a plain one, and
+/// whether it is plain so far: no segment is empty or begins with a dot. `None` where it does not end.
+#[inline]
+pub(crate) fn path_len(text: &[u8]) -> Option<(usize, bool)> {
+    let (mut previous, mut is_plain) = (b'/', true);
+    for (len, &byte) in text.iter().enumerate() {
+        let class = TARGET[usize::from(byte)];
+        if class != target::PLAIN {
+            if class > target::DOT {
+                return Some((len, is_plain));
+            }
+            is_plain &= previous != b'/';
+        }
+        previous = byte;
+    }
+    None
+}
+
 /// Index of the first byte at or after `pos` that is not plain in a path, or the length of `buf`.
 #[inline]
 pub(crate) fn skip_plain(buf: &[u8], pos: usize) -> usize {
-    skip_class_zero(buf, pos, &TARGET)
+    skip_target(buf, pos, target::PLAIN)
 }
 
 /// Index of the first byte at or after `pos` that ends a query string (`#`, space, CR, LF or a bad byte).
 #[inline]
 pub(crate) fn skip_args(buf: &[u8], pos: usize) -> usize {
-    skip_while(buf, pos, |byte| TARGET[usize::from(byte)] < target::HASH)
+    skip_target(buf, pos, target::QUESTION)
 }
 
 /// Index of the first byte at or after `pos` that ends the target itself (space, CR, LF or a bad byte).
 #[inline]
 pub(crate) fn skip_fragment(buf: &[u8], pos: usize) -> usize {
-    skip_while(buf, pos, |byte| TARGET[usize::from(byte)] < target::SPACE)
+    skip_target(buf, pos, target::HASH)
 }
 
-/// Index of the first byte at or after `pos` that is not a letter, digit or `-`.
+/// Index of the first byte at or after `pos` whose class is beyond `last`, four at a time while they last.
 #[inline]
-pub(crate) fn skip_name(buf: &[u8], pos: usize) -> usize {
-    skip_class_zero(buf, pos, &NAME)
-}
-
-/// Index of the first CR, LF or NUL at or after `pos`, or the length of `buf`.
-#[inline]
-pub(crate) fn skip_value(buf: &[u8], pos: usize) -> usize {
+fn skip_target(buf: &[u8], pos: usize, last: u8) -> usize {
+    let is_skipped = |byte: u8| TARGET[usize::from(byte)] <= last;
     let mut at = pos;
-    while let Some(block) = buf.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+    while let Some(&[a, b, c, d]) = buf.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        if !(is_skipped(a) && is_skipped(b) && is_skipped(c) && is_skipped(d)) {
+            break;
+        }
+        at += 4;
+    }
+    skip_while(buf, at, is_skipped)
+}
+
+/// How many bytes a text begins with that are letters, digits or `-`.
+#[inline]
+pub(crate) fn name_len(text: &[u8]) -> usize {
+    let (blocks, rest) = text.as_chunks();
+    let mut at = 0;
+    for block in blocks {
+        let len = name_len_in(block);
+        at += len;
+        if len < block.len() {
+            return at;
+        }
+    }
+    at + rest.iter().take_while(|&&byte| NAME[usize::from(byte)] == name::VALID).count()
+}
+
+const HIGH_BITS: u64 = repeat(0x80);
+
+const fn repeat(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// How many bytes a block begins with that are letters, digits or `-`. Without its highest bit, a byte does
+/// not overflow into the next one: what is added takes those from a limit on to the highest bit.
+#[inline]
+fn name_len_in(block: &[u8; 8]) -> usize {
+    let word = u64::from_le_bytes(*block);
+    let low = word & !HIGH_BITS;
+    let folded = low | repeat(0x20);
+    let letters = (folded + repeat(0x80 - b'a')) & !(folded + repeat(0x7f - b'z'));
+    let digits = (low + repeat(0x80 - b'0')) & !(low + repeat(0x7f - b'9'));
+    let others = (low ^ repeat(b'-')) + repeat(0x7f);
+    let invalid = (!(letters | digits) & others | word) & HIGH_BITS;
+    invalid.trailing_zeros() as usize / 8
+}
+
+/// How many bytes a text begins with that are not CR, LF or NUL.
+#[inline]
+pub(crate) fn value_len(text: &[u8]) -> usize {
+    let mut at = 0;
+    for blocks in text.as_chunks::<32>().0 {
+        // As one question about all of them, which takes a few instructions.
+        if blocks.iter().fold(false, |found, &byte| found | (byte < b' ')) {
+            break;
+        }
+        at += blocks.len();
+    }
+    while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) {
         let offset = first_control(block);
         at += offset;
         match block.get(offset) {
@@ -112,17 +180,15 @@ pub(crate) fn skip_value(buf: &[u8], pos: usize) -> usize {
             Some(_) => at += 1,
         }
     }
-    skip_while(buf, at, |byte| !ends_value(byte))
+    skip_while(text, at, |byte| !ends_value(byte))
 }
 
 /// Index of the first byte below space, or 8. Subtracting 0x20 from each byte sets the highest bit of those
 /// that are below it (and have not got it already); a borrow can spoil only the bytes behind the first one.
 #[inline]
 fn first_control(block: &[u8; 8]) -> usize {
-    const SPACES: u64 = 0x2020_2020_2020_2020;
-    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
     let word = u64::from_le_bytes(*block);
-    let below = word.wrapping_sub(SPACES) & !word & HIGH_BITS;
+    let below = word.wrapping_sub(repeat(0x20)) & !word & HIGH_BITS;
     below.trailing_zeros() as usize / 8
 }
 
@@ -135,20 +201,6 @@ pub(crate) fn has_control(text: &[u8]) -> bool {
         Some(last) => first_control(last) < 8 || blocks.iter().any(|block| first_control(block) < 8),
         None => rest.iter().fold(false, |found, &byte| found | (byte < b' ')),
     }
-}
-
-/// Index of the first byte at or after `pos` whose class is not 0, four at a time while they last.
-#[inline]
-fn skip_class_zero(buf: &[u8], pos: usize, table: &[u8; 256]) -> usize {
-    let class = |byte: u8| table[usize::from(byte)];
-    let mut at = pos;
-    while let Some(&[a, b, c, d]) = buf.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        if class(a) | class(b) | class(c) | class(d) != 0 {
-            break;
-        }
-        at += 4;
-    }
-    skip_while(buf, at, |byte| class(byte) == 0)
 }
 
 #[inline]
@@ -175,9 +227,9 @@ mod tests {
                 let mut line = vec![b'\t'; len];
                 line.push(end);
                 line.extend_from_slice(b"rest\r\n");
-                assert_eq!(skip_value(&line, 0), len);
+                assert_eq!(value_len(&line), len);
             }
-            assert_eq!(skip_value(&vec![b'x'; len], 0), len);
+            assert_eq!(value_len(&vec![b'x'; len]), len);
         }
     }
 
@@ -189,7 +241,19 @@ mod tests {
                 line[at] = byte;
                 line[at + 1] = byte;
                 line.push(b'\n');
-                assert_eq!(skip_value(&line, 0), 24, "{byte:#x} at {at}");
+                assert_eq!(value_len(&line), 24, "{byte:#x} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn name_ends_at_the_first_other_byte_whatever_its_place_in_a_block() {
+        for byte in 0..=255 {
+            for at in 0..20 {
+                let mut line = b"aZ-09zA5bY-18xB4cX27".to_vec();
+                line[at] = byte;
+                let end = if byte.is_ascii_alphanumeric() || byte == b'-' { line.len() } else { at };
+                assert_eq!(name_len(&line), end, "{byte:#x} at {at}");
             }
         }
     }
