@@ -12,4 +12,5 @@ pub mod rewrite;
 pub mod ssl;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod upstreams;
 pub mod variables;

@@ -1,5 +1,6 @@
 //! Configurations that are refused, in nginx's words.
 
+use clearway_testkit::Case;
 use clearway_testkit::differential::both_refuse;
 
 /// A configuration that is fine but for `content` at the place of a server's contents.
@@ -88,6 +89,41 @@ fn values_of_the_modules() {
     both_refuse(&server("return 200 $nothing_like_it;"));
     both_refuse(&server("return 200 ${uri;"));
     both_refuse(&server("server_name ~(;"));
+}
+
+#[test]
+fn name_servers() {
+    both_refuse(&server("resolver;"));
+    both_refuse(&server("resolver valid=1s;"));
+    both_refuse(&server("resolver 127.0.0.1; resolver 127.0.0.2;"));
+    both_refuse(&server("resolver 127.0.0.1 valid=;"));
+    both_refuse(&server("resolver 127.0.0.1 valid=1x;"));
+    both_refuse(&server("resolver 127.0.0.1 valid=1ms;"));
+    both_refuse(&server("resolver 127.0.0.1 ipv6=maybe;"));
+    both_refuse(&server("resolver 127.0.0.1:0;"));
+    both_refuse(&server("resolver 127.0.0.1:53-54;"));
+    both_refuse(&server("resolver [::1]:53-54;"));
+    both_refuse(&server("resolver [::1;"));
+    both_refuse(&server("resolver [::1]x;"));
+    both_refuse(&server("resolver []:53;"));
+    both_refuse(&server("resolver *;"));
+    both_refuse(&server("resolver *:x;"));
+    both_refuse(&server("resolver \"\";"));
+    both_refuse(&server("resolver :53;"));
+    both_refuse(&server("resolver dns/x;"));
+    both_refuse(&server("resolver unix:;"));
+    both_refuse(&server("resolver no.such.host.invalid;"));
+    both_refuse(&server("resolver no.such.host.invalid:x;"));
+    both_refuse(&server("resolver_timeout 1x;"));
+    both_refuse(&server("resolver_timeout 1s; resolver_timeout 1s;"));
+    both_refuse(&server("location / { if ($uri) { resolver 127.0.0.1; } }"));
+    Case::http(
+        "resolver 127.0.0.1 [::1]:53 valid=10s ipv6=off; resolver_timeout 1m;
+        server { listen %%PORT%%; resolver localhost 53 1.2.3.4:5; resolver_timeout 100ms;
+        location / { resolver unix:/dns ipv6=on; resolver_timeout 1s; return 200 ok; } }",
+    )
+    .get("/")
+    .run();
 }
 
 #[test]

@@ -9,7 +9,8 @@ fn a_request_with_its_subrequests_is_counted_once() {
         server { listen %%PORT%%; default_type text/html;
         location /page/ { ssi on; alias html/; }
         location /limited/ { ssi on; alias html/; limit_req zone=one; limit_conn now 1; }
-        location /part { limit_req zone=one; limit_conn now 1; return 200 \"<$limit_req_status $limit_conn_status>\"; }
+        location /part { limit_req zone=one; limit_conn now 1;
+                         return 200 \"<$limit_req_status $limit_conn_status>\"; }
         location /asked/ { auth_request /part; error_page 404 /part?key=d; }
         }";
     let parts = |key: &str| {

@@ -16,3 +16,4 @@ mod limit_req;
 mod rewrite;
 mod subrequests;
 mod support;
+mod upstreams;

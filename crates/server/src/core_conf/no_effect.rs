@@ -39,6 +39,7 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "there are no debug lines; warns as an nginx without `--with-debug`",
     },
     NoEffect { directive: "debug_points", reason: "there are none: what must not happen is an assertion" },
+    NoEffect { directive: "early_hints", reason: "they come from upstream servers, and none is asked" },
     NoEffect {
         directive: "epoll_events",
         reason: "a loop makes everything ready that one `epoll_wait` returns, in a batch of fixed size",
@@ -57,6 +58,11 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect {
         directive: "request_pool_size",
         reason: "the memory of a request is used again for others, as it has grown",
+    },
+    NoEffect { directive: "resolver", reason: "only names of upstream servers are looked up while serving" },
+    NoEffect {
+        directive: "resolver_timeout",
+        reason: "only names of upstream servers are looked up while serving",
     },
     NoEffect { directive: "server_names_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "server_names_hash_max_size", reason: "tables have the size that they need" },
