@@ -21,6 +21,10 @@ const QUIET_PERIODS: u32 = 20;
 /// Periods between two looks while nothing has blocked for a while.
 const RELAXED: u32 = 10;
 
+/// A poll that cannot have been under way for so many periods is not looked at again before the others: a
+/// loop that is busy is in some poll at every look.
+const PRESSING: u32 = 2;
+
 /// The least number of periods with a look in each after something blocked (and at the start); it is
 /// a second where that is more.
 const ALERT_PERIODS: u32 = 20;
@@ -51,6 +55,14 @@ struct Seen {
     waiting_cpu_ns: u64,
 }
 
+impl Seen {
+    /// Whether to look again after one period, however quiet it was.
+    fn is_pressing(&self, period: Duration) -> bool {
+        let longest_ns = u128::from(self.sight.seen_ns.saturating_sub(self.sight.since_ns));
+        self.is_old || longest_ns >= period.as_nanos() * u128::from(PRESSING)
+    }
+}
+
 /// Runs until the runtime stops. `period` is at least a microsecond.
 pub(crate) fn run(shared: &'static Shared, period: Duration) {
     thread::sleep_exactly();
@@ -60,8 +72,8 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
     let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
     let mut look_ns = clock::monotonic_ns();
     while !shared.stopping() {
-        let polling = watched.iter().any(|watched| watched.seen.is_some());
-        let periods = pace.next(polling);
+        let pressing = watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
+        let periods = pace.next(pressing);
         futex::wait(&shared.watchdog, 0, Some(period * periods));
         let handovers = metrics::HANDOVERS.value();
         let mut busy = false;
@@ -88,9 +100,9 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
     }
 }
 
-/// How often to look. A look costs some ten microseconds (a timer, two switches), so while nothing
+/// How often to look. A look costs ten to thirty microseconds (a timer, two switches), so while nothing
 /// has blocked for a while only every [`RELAXED`]-th period has one, and the one after it too where
-/// a poll was seen under way.
+/// a poll was seen that may have been under way for a while ([`PRESSING`]).
 struct Pace {
     period: Duration,
     /// Periods left in which every one has a look.
@@ -101,8 +113,8 @@ struct Pace {
 
 impl Pace {
     /// Periods until the next look.
-    fn next(&self, polling: bool) -> u32 {
-        if self.alert > 0 || polling { 1 } else { RELAXED }
+    fn next(&self, pressing: bool) -> u32 {
+        if self.alert > 0 || pressing { 1 } else { RELAXED }
     }
 
     /// Notes what the look after so many periods has found. `true`: go to sleep.
@@ -227,6 +239,19 @@ fn sleep(shared: &Shared, barrier: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::Word;
+
+    #[test]
+    fn a_poll_that_has_just_begun_does_not_press() {
+        let (word, _) = Word::new(0);
+        let ms = Duration::from_millis(1);
+        let seen = |since_ns, is_old| {
+            let sight = Sight { since_ns, seen_ns: 10_000_000, cpu_ns: 0 };
+            Seen { word: word.load(), sight, is_old, waiting_cpu_ns: 0 }
+        };
+        assert!(!seen(8_000_001, false).is_pressing(ms), "it began in this turn of a busy loop");
+        assert!(seen(8_000_000, false).is_pressing(ms) && seen(9_999_999, true).is_pressing(ms));
+    }
 
     #[test]
     fn looks_are_rare_until_something_blocks_and_end_when_nothing_runs() {
