@@ -268,8 +268,11 @@ impl Loop {
         self.remote.shared.wake_watchdog();
         let now_ns = clock::monotonic_ns();
         let now = now_ns / NS_PER_MS;
-        self.now_ms.store(now, Ordering::Relaxed);
-        self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        // Turns are shorter than a millisecond while there is much to do, and what is kept is no finer.
+        if now != self.now_ms.load(Ordering::Relaxed) {
+            self.now_ms.store(now, Ordering::Relaxed);
+            self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        }
         let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
         if before_ns != 0 {
             self.note_turn(turn_end_ns.unwrap_or(now_ns).saturating_sub(before_ns));
