@@ -31,13 +31,24 @@ pub static POLLS: Family = Family::new(
 )
 .by(LOOP);
 
+/// [`LoopValues::handovers`].
+pub static HANDOVERS: Family = Family::new(
+    Kind::Counter,
+    "handovers_total",
+    "hand-overs",
+    "A task held its loop longer than handover_after, and a spare carrier took the loop over.",
+)
+.by(LOOP);
+
 /// What a loop counts of itself: written by the carrier that is named in its word, in RUN (rule 5 of
-/// word.rs), so there is one writer at a time, and each sees what the one before it wrote.
+/// word.rs), so there is one writer at a time, and each sees what the one before it wrote. Hand-overs are
+/// written by the watchdog alone.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LoopCounters {
     polls: AtomicU64,
     lag: Histogram,
+    handovers: AtomicU64,
 }
 
 impl LoopCounters {
@@ -52,8 +63,21 @@ impl LoopCounters {
         self.lag.note_alone(ns);
     }
 
+    /// The loop was handed over. The watchdog only.
+    pub(crate) fn count_handover(&self) {
+        count_alone(&self.handovers, 1);
+    }
+
+    pub(crate) fn handovers(&self) -> u64 {
+        self.handovers.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn read(&self) -> LoopValues {
-        LoopValues { polls: self.polls.load(Ordering::Relaxed), lag: self.lag.read() }
+        LoopValues {
+            polls: self.polls.load(Ordering::Relaxed),
+            lag: self.lag.read(),
+            handovers: self.handovers(),
+        }
     }
 }
 
@@ -64,14 +88,9 @@ pub struct LoopValues {
     pub polls: u64,
     /// How long its turns took.
     pub lag: Durations,
+    /// How often a task held it too long, and it was handed over.
+    pub handovers: u64,
 }
-
-/// See its text.
-pub static HANDOVERS: Counter = Counter::new(
-    "handovers_total",
-    "hand-overs",
-    "A task held its loop longer than handover_after, and a spare carrier took the loop over.",
-);
 
 /// See its text.
 pub static SUSPECTS_DETACHED: Counter = Counter::new(
@@ -129,7 +148,6 @@ pub static TASK_PANICS: Counter = Counter::new(
 
 /// Everything that is counted here, for the reference and the status API.
 pub static ALL: &[&Counter] = &[
-    &HANDOVERS,
     &SUSPECTS_DETACHED,
     &SUSPECTS_QUEUED,
     &BURNERS_QUEUED,

@@ -9,7 +9,6 @@ use clearway_os::thread::StateFile;
 use clearway_os::{clock, futex, thread};
 
 use crate::event_loop::Loop;
-use crate::metrics;
 use crate::observer::{self, Lender, Sight};
 use crate::shared::{Carrier, Lent, Shared};
 use crate::suspects::{Manner, Tag};
@@ -75,13 +74,14 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
         let pressing = watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
         let periods = pace.next(pressing);
         futex::wait(&shared.watchdog, 0, Some(period * periods));
-        let handovers = metrics::HANDOVERS.value();
-        let mut busy = false;
+        let (mut busy, mut handed_over) = (false, false);
         let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
         for (l, watched) in shared.loops().iter().zip(&mut watched) {
             let word = l.remote.word.load();
             busy |= word.phase() != Phase::Wait;
+            let handovers = l.counters.handovers();
             watched.seen = examine(shared, l, word, watched, (period, last_ns));
+            handed_over |= l.counters.handovers() != handovers;
         }
         observer::show(
             shared,
@@ -94,7 +94,7 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
             shared.pass_overdue_turns(shared.started.load(Ordering::Acquire) as usize);
         }
         demote_burners(shared, period);
-        if pace.after(periods, busy || detached, detached || metrics::HANDOVERS.value() != handovers) {
+        if pace.after(periods, busy || detached, detached || handed_over) {
             sleep(shared, barrier);
         }
     }
@@ -181,7 +181,7 @@ fn take_over(shared: &Shared, l: &Loop, seen: Seen, manner: Manner) -> bool {
     let tag = Tag(carrier.tag.load(Ordering::Relaxed));
     match shared.lend(&l.remote, word, 0, (Lender::Watchdog, seen.sight)) {
         Lent::Done => {
-            metrics::HANDOVERS.increment();
+            l.counters.count_handover();
             shared.suspects.blame(tag, manner, clock::monotonic_ms());
             if manner == Manner::Burns {
                 let tid = carrier.tid.load(Ordering::Relaxed);

@@ -224,8 +224,8 @@ fn a_task_that_blocks_loses_its_loop_and_the_others_go_on() {
 
 #[test]
 fn a_suspect_is_polled_away_from_its_loop() {
-    let runtime = handing_over();
-    let home = runtime.at(0);
+    let runtime = start(2, Some(Duration::from_millis(1)));
+    let home = runtime.at(1);
     let tag = Tag::of(b"sleeps");
     let before = clearway_runtime::metrics::SUSPECTS_DETACHED.value();
     let block = || {
@@ -244,6 +244,8 @@ fn a_suspect_is_polled_away_from_its_loop() {
         block();
         clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2
     });
+    wait_until("its loop counts the hand-over", || home.counted().handovers > 0);
+    assert_eq!(runtime.at(0).counted().handovers, 0, "nothing held the other one");
 }
 
 #[test]

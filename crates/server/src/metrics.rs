@@ -126,6 +126,9 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::PerLoop(&runtime::POLLS, |l, put| {
                 put(&[("loop", &l.index().to_string())], Value::Number(l.counted().polls));
             }),
+            Entry::PerLoop(&runtime::HANDOVERS, |l, put| {
+                put(&[("loop", &l.index().to_string())], Value::Number(l.counted().handovers));
+            }),
             Entry::Counters(runtime::ALL),
             Entry::Counters(clearway_watchdog::metrics::ALL),
         ],
