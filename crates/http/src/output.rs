@@ -19,6 +19,7 @@ use crate::connection::Conn;
 use crate::connection::account;
 use crate::connection::pace::Pace;
 use crate::connection::wire::{SendFailure, Wire};
+use crate::phases::Answer;
 use crate::request::relay::Relay;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark, Pushed};
@@ -121,7 +122,12 @@ impl<'c> Filtering<'_, 'c> {
 
     /// Has the engine answer with a status instead of this response; no other filter sees it.
     pub fn refuse(&mut self, status: u16) {
-        self.output.unusual().refusal = Some(status);
+        self.output.unusual().refusal = Some(Answer::Status(status));
+    }
+
+    /// Has the engine close the connection instead; the status of this response is for the log.
+    pub fn abandon(&mut self) {
+        self.output.unusual().refusal = Some(Answer::Abandon(self.output.head.status));
     }
 }
 
@@ -179,8 +185,8 @@ struct TrailerState<'c> {
 struct Unusual {
     failure: Option<SendFailure>,
     pace: Option<Pace>,
-    /// The status that a header filter wants to be answered with instead.
-    refusal: Option<u16>,
+    /// What a header filter wants to be answered instead.
+    refusal: Option<Answer>,
 }
 
 /// Whether another request may follow.
@@ -344,8 +350,8 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// The status to answer with instead of the response that was made.
-    pub(crate) fn take_refusal(&mut self) -> Option<u16> {
+    /// What to answer instead of the response that was made.
+    pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
         let refusal = self.unusual.as_mut()?.refusal.take()?;
         self.head.clear_entity();
         Some(refusal)

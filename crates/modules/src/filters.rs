@@ -8,6 +8,7 @@ pub mod gzip;
 pub mod headers;
 pub mod not_modified;
 pub mod range_filter;
+pub mod slice;
 pub mod ssi;
 pub mod sub_filter;
 pub(crate) mod type_set;

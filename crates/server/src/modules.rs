@@ -11,7 +11,7 @@ use clearway_modules::content::{
 };
 use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
 use clearway_modules::filters::{
-    addition, charset, gunzip, headers, not_modified, range_filter, ssi, sub_filter,
+    addition, charset, gunzip, headers, not_modified, range_filter, slice, ssi, sub_filter,
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite, ssl, upstreams};
@@ -21,6 +21,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &files::FILES,
     &disable_symlinks::DISABLE_SYMLINKS,
     &open_file_cache::OPEN_FILE_CACHE,
+    // Before all that evaluates variables, and before all filters.
+    &slice::SLICE,
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
     &ssl::SSL,

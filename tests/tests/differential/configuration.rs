@@ -89,6 +89,13 @@ fn values_of_the_modules() {
     both_refuse(&server("return 200 $nothing_like_it;"));
     both_refuse(&server("return 200 ${uri;"));
     both_refuse(&server("server_name ~(;"));
+    both_refuse(&server("slice x;"));
+    both_refuse(&server("slice 1g;"));
+    both_refuse(&server("slice -1;"));
+    both_refuse(&server("slice 1; slice 2;"));
+    both_refuse(&server("set $slice_range 1;"));
+    both_refuse(&server("location / { if ($uri) { slice 1; } }"));
+    both_refuse(&server("location / { limit_except GET { slice 1; } }"));
 }
 
 #[test]

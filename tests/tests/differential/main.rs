@@ -29,6 +29,7 @@ mod requests;
 mod returns;
 mod rewrite;
 mod server_name;
+mod slice;
 mod ssi;
 mod static_files;
 mod stock;

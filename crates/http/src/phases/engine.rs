@@ -106,7 +106,7 @@ impl<'c> Active<'c> {
     /// Runs the phases up to an answer; `None` when a handler has pushed the response.
     async fn run_phases(&mut self, conn: &'c Conn, start: Start) -> Option<Answer> {
         match self.run_parts(conn, start).await {
-            Flow::Done => self.output.take_refusal().map(Answer::Status),
+            Flow::Done => self.output.take_refusal(),
             Flow::Answer(answer) => Some(answer),
             Flow::Next | Flow::Allowed => {
                 self.request.log(Level::Error, format_args!("no handler found"));
