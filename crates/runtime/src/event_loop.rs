@@ -13,8 +13,9 @@ use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::crowd::CROWDED;
 use crate::detach::Admission;
+use crate::lenders::Lender;
 use crate::metrics::LoopCounters;
-use crate::observer::{Lender, Sight};
+use crate::observer::Sight;
 use crate::ready::Ring;
 use crate::remote::Remote;
 use crate::shared::{Lent, Shared, Waiting};

@@ -9,6 +9,7 @@
 mod sync;
 
 mod demotion;
+mod lenders;
 mod ready;
 mod remote;
 mod spares;

@@ -3,10 +3,10 @@
 //! gives an account of itself, any thread may ask whether a poll is over.
 //!
 //! 1. A poll is named by the value that its loop's word had (rule 1 of word.rs: never seen before). It is
-//!    under way while the word has that value or one of `Away::by` does.
-//! 2. A lender writes its own entry of `by` before it swaps the word and takes it back if the swap fails.
-//!    The two lenders of a poll (the watchdog, its own carrier) have an entry each, so that the one who
-//!    lost takes nothing from the one who won. A carrier that comes back clears both.
+//!    under way while the word has that value or one of `Away::lenders` does.
+//! 2. A lender writes its own entry of `lenders` before it swaps the word and takes it back if the swap
+//!    fails. The two lenders of a poll (the watchdog, its own carrier) have an entry each, so that the one
+//!    who lost takes nothing from the one who won. A carrier that comes back clears both. (lenders.rs)
 //! 3. `announced` and `asked` are set by the watchdog. The carrier takes `asked` when it has given its
 //!    account; the watchdog when the poll is over. `Shared::asked` is how many there were at its last look:
 //!    what a task pays for rule 3 is one load of that.
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use clearway_os::{clock, thread};
 
 use crate::carriers::CARRIER_STACK;
+use crate::lenders::{Lender, Lenders, is_under_way};
 use crate::remote::Remote;
 use crate::shared::{Carrier, Shared};
 use crate::suspects::Tag;
@@ -89,7 +90,7 @@ impl StuckPoll {
     /// Whether the poll has ended. Any thread, also in a signal handler.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        !is_under_way(self.home, self.carrier, self.id.0)
+        !is_under_way(&self.home.word, &self.carrier.away.lenders, self.id.0)
     }
 
     /// When it ended, if it is over and its loop was handed over; monotonic clock, nanoseconds.
@@ -106,23 +107,14 @@ impl StuckPoll {
     pub fn handed_over_ns(&self) -> Option<u64> {
         let away = &self.carrier.away;
         let lent_ns = away.lent_ns.load(Ordering::Acquire);
-        away.is(self.id.0).then_some(lent_ns)
+        away.lenders.have(self.id.0).then_some(lent_ns)
     }
 
     /// Whether the task was polled away from its loop from the start, since its tag had blocked lately.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
-        self.carrier.away.by[Lender::Itself as usize].load(Ordering::Acquire) == self.id.0
+        self.carrier.away.lenders.has_entered(self.id.0, Lender::Itself)
     }
-}
-
-/// Who lends a loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lender {
-    /// The watchdog.
-    Watchdog,
-    /// The carrier that polls.
-    Itself,
 }
 
 /// First sight of a poll.
@@ -141,10 +133,10 @@ impl Sight {
     }
 }
 
-/// What a carrier shows of its stuck poll. All values are of the poll in `by`.
+/// What a carrier shows of its stuck poll. All values are of the poll in `lenders`.
 pub(crate) struct Away {
-    /// Rule 2; 0: nothing.
-    by: [AtomicU64; 2],
+    /// Rule 2.
+    lenders: Lenders,
     loop_index: AtomicU32,
     since_ns: AtomicU64,
     seen_ns: AtomicU64,
@@ -159,9 +151,9 @@ pub(crate) struct Away {
 }
 
 impl Away {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            by: [AtomicU64::new(0), AtomicU64::new(0)],
+            lenders: Lenders::new(),
             loop_index: AtomicU32::new(0),
             since_ns: AtomicU64::new(0),
             seen_ns: AtomicU64::new(0),
@@ -180,14 +172,6 @@ impl Away {
         self.stack_base.store(stack_base, Ordering::Relaxed);
     }
 
-    fn is(&self, poll: u64) -> bool {
-        self.by.iter().any(|by| by.load(Ordering::Acquire) == poll)
-    }
-
-    fn poll(&self) -> Option<u64> {
-        self.by.iter().map(|by| by.load(Ordering::Acquire)).find(|&poll| poll != 0)
-    }
-
     /// Rule 2: before the swap.
     pub(crate) fn leave(&self, poll: Lease, loop_index: usize, sight: Sight, lender: Lender) {
         self.loop_index.store(loop_index as u32, Ordering::Relaxed);
@@ -195,29 +179,20 @@ impl Away {
         self.seen_ns.store(sight.seen_ns, Ordering::Relaxed);
         self.cpu_ns.store(sight.cpu_ns, Ordering::Relaxed);
         self.lent_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
-        self.by[lender as usize].store(poll.bits(), Ordering::Release);
+        self.lenders.enter(poll, lender);
     }
 
     /// Rule 2: after a swap that failed.
     pub(crate) fn stay(&self, poll: Lease, lender: Lender) {
-        let by = &self.by[lender as usize];
-        // Cleared already if the carrier has come back meanwhile.
-        let _ = by.compare_exchange(poll.bits(), 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.lenders.withdraw(poll, lender);
     }
 
     /// Rule 2: the carrier is back.
     pub(crate) fn come_back(&self) {
-        self.back_of.store(self.poll().unwrap_or(0), Ordering::Relaxed);
+        self.back_of.store(self.lenders.poll().unwrap_or(0), Ordering::Relaxed);
         self.back_ns.store(clock::monotonic_ns(), Ordering::Release);
-        for by in &self.by {
-            by.store(0, Ordering::Release);
-        }
+        self.lenders.clear();
     }
-}
-
-/// Rule 1.
-fn is_under_way(home: &Remote, carrier: &Carrier, poll: u64) -> bool {
-    home.word.load().bits() == poll || carrier.away.is(poll)
 }
 
 /// Shows the observer what is stuck. `attached` are polls that hold their loops, with its index. On the
@@ -233,7 +208,7 @@ pub(crate) fn show(shared: &'static Shared, attached: impl Iterator<Item = (usiz
     }
     for index in 0..shared.started.load(Ordering::Acquire) as usize {
         let away = &shared.carriers[index].away;
-        let Some(poll) = away.poll() else { continue };
+        let Some(poll) = away.lenders.poll() else { continue };
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let sight = Sight {
             since_ns: load(&away.since_ns),
@@ -283,7 +258,8 @@ fn count_asked(shared: &'static Shared) {
         if poll == 0 {
             return false;
         }
-        let under_way = shared.loops().iter().any(|l| is_under_way(&l.remote, carrier, poll));
+        let under_way =
+            shared.loops().iter().any(|l| is_under_way(&l.remote.word, &carrier.away.lenders, poll));
         if !under_way {
             let asked = &carrier.away.asked;
             // The carrier may have taken it just now.
@@ -309,7 +285,7 @@ pub(crate) fn give_account(shared: &Shared, describe: impl FnOnce() -> Account) 
     });
     let Some(carrier) = mine else { return };
     let poll = carrier.away.asked.swap(0, Ordering::AcqRel);
-    if poll != 0 && shared.loops().iter().any(|l| is_under_way(&l.remote, carrier, poll)) {
+    if poll != 0 && shared.loops().iter().any(|l| is_under_way(&l.remote.word, &carrier.away.lenders, poll)) {
         observer.account(PollId(poll), describe());
     }
 }

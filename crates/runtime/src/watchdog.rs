@@ -9,7 +9,8 @@ use clearway_os::thread::StateFile;
 use clearway_os::{clock, futex, thread};
 
 use crate::event_loop::Loop;
-use crate::observer::{self, Lender, Sight};
+use crate::lenders::Lender;
+use crate::observer::{self, Sight};
 use crate::shared::{Carrier, Lent, Shared};
 use crate::suspects::{Manner, Tag};
 use crate::word::{Lease, Phase};

@@ -1,8 +1,8 @@
 //! The state word of a loop, and with it the protocol by which a loop is lent.
 //!
 //! A *loop* is a scheduling context, a *carrier* is a thread that runs one. What follows are the
-//! rules; `loom` models at the end of this file, of `remote.rs`, `ready.rs`, `waker_cell.rs` and
-//! `timer.rs` check them. This file runs on carriers and on the watchdog.
+//! rules; `loom` models at the end of this file, of `remote.rs`, `ready.rs`, `waker_cell.rs`,
+//! `timer.rs` and `lenders.rs` check them. This file runs on carriers and on the watchdog.
 
 // The rules.
 //
@@ -130,7 +130,8 @@ impl Word {
             *lease = run;
             return true;
         }
-        let swapped = self.0.compare_exchange(lease.0, run.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        // Acquire also where it fails: what the lender has written before its swap is there to be undone.
+        let swapped = self.0.compare_exchange(lease.0, run.0, Ordering::AcqRel, Ordering::Acquire).is_ok();
         *lease = run;
         swapped
     }
