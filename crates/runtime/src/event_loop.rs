@@ -160,7 +160,7 @@ impl Loop {
                 unsafe { self.ask_for_help() };
                 for _ in 0..self.ready.len() {
                     let Some(task) = self.ready.pop() else { break };
-                    // SAFETY: the caller owns the loop; the queue entry's reference goes along.
+                    // SAFETY: the caller owns the loop; the task comes out of a queue.
                     if !unsafe { self.poll(task, me, &mut lease) } {
                         return Exit::Lost;
                     }
@@ -193,7 +193,7 @@ impl Loop {
                 break;
             }
             let Some(task) = crowd.steal(self.remote.shared.loops(), index) else { break };
-            // SAFETY: the caller owns the loop; the queue entry's reference goes along.
+            // SAFETY: the caller owns the loop; the task comes out of a queue.
             if !unsafe { self.poll(task, me, lease) } {
                 return None;
             }
@@ -205,7 +205,7 @@ impl Loop {
     /// The oldest task that is ready, for another loop to poll it once.
     pub(crate) fn give_away(&self) -> Option<NonNull<Header>> {
         let task = self.ready.pop()?;
-        // SAFETY: alive by the reference of its queue entry.
+        // SAFETY: alive as it is NOTIFIED.
         if unsafe { task.as_ref() }.binding == Binding::Bound {
             self.remote.inject(task);
             return None;
@@ -333,14 +333,14 @@ impl Loop {
     /// Polls one task. `false`: the loop was lent meanwhile, and all that follows from that is done.
     ///
     /// # Safety
-    /// The caller is carrier `me` and owns the loop; `task` comes with its queue entry's reference.
+    /// The caller is carrier `me` and owns the loop; `task` was taken from a queue.
     unsafe fn poll(&'static self, task: NonNull<Header>, me: usize, lease: &mut Lease) -> bool {
         let shared = self.remote.shared;
-        // SAFETY: alive by the reference.
+        // SAFETY: alive as it is NOTIFIED.
         let header = unsafe { task.as_ref() };
         let tag = Tag(header.tag.load(Ordering::Relaxed));
         shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
-        // SAFETY: the reference stays with the queue entry.
+        // SAFETY: it was taken from a queue.
         let waker = || unsafe { task::waker(task) };
         let suspect = match shared.admit(header, tag, self.now_ms.load(Ordering::Relaxed), waker) {
             Admission::Ordinary => None,
@@ -366,7 +366,7 @@ impl Loop {
             shared.lend(&self.remote, *lease, shared.kept, (Lender::Itself, sight));
         }
         let home = header.home;
-        // SAFETY: the reference is handed on.
+        // SAFETY: as for this function.
         let outcome = unsafe { task::poll(task) };
         if self.remote.word.end_poll(lease) {
             if outcome == Outcome::Notified {

@@ -30,10 +30,10 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Puts a task that was made NOTIFIED (task.rs), with a reference to it, into the inject queue.
+    /// Puts a task that was made NOTIFIED (task.rs) into the inject queue.
     pub(crate) fn inject(&self, task: NonNull<Header>) {
-        // SAFETY: the caller's reference keeps the task alive until the owner of the loop has
-        // polled it; NOTIFIED makes sure that it is in one queue only.
+        // SAFETY: NOTIFIED keeps the task alive until the owner of the loop polls it, and makes sure that
+        // it is in one queue only.
         unsafe { self.inject.push(task) };
         self.notify();
     }
@@ -100,7 +100,7 @@ mod loom_tests {
             remote.word.end_wait(lease);
             for task in remote.inject.take() {
                 remote.word.begin_poll(lease);
-                // SAFETY: the reference came with the queue entry.
+                // SAFETY: it was taken from a queue.
                 let outcome = unsafe { task::poll(task) };
                 assert!(remote.word.end_poll(lease));
                 match outcome {
@@ -139,13 +139,47 @@ mod loom_tests {
         });
     }
 
+    /// A task that is polled for another reason finds itself registered and leaves it so: the wake-up at any
+    /// moment reaches it nevertheless.
+    #[test]
+    fn loom_a_task_that_stays_registered_is_woken() {
+        loom::model(|| {
+            let (remote, mut lease) = remote();
+            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let theirs = Arc::clone(&flag);
+            task::spawn(remote, 0, task::Binding::Free, {
+                let flag = Arc::clone(&flag);
+                let mut is_first = true;
+                poll_fn(move |cx| {
+                    flag.1.register(cx.waker());
+                    if flag.0.load(Relaxed) {
+                        return Poll::Ready(());
+                    }
+                    if std::mem::take(&mut is_first) {
+                        cx.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                })
+            });
+            let waking = thread::spawn(move || {
+                theirs.0.store(true, Relaxed);
+                if let Some(waker) = theirs.1.take() {
+                    waker.wake();
+                }
+            });
+            run(remote, &mut lease);
+            waking.join().unwrap();
+            drop(flag.1.take());
+        });
+    }
+
     /// Takes what is ready or injected at `home` and polls it in the word of `on` (rule 12 of word.rs); how
     /// many polls ended their task.
     fn poll_all(home: &'static Remote, ring: &Ring<task::Header>, (on, lease): (&Remote, &mut Lease)) -> u32 {
         let mut ended = 0;
         while let Some(task) = ring.pop() {
             on.word.begin_poll(lease);
-            // SAFETY: the reference came with the queue entry.
+            // SAFETY: it was taken from a queue.
             let outcome = unsafe { task::poll(task) };
             assert!(on.word.end_poll(lease));
             match outcome {

@@ -2,11 +2,13 @@
 //! whichever thread runs its home loop (or has just lost it), and may be woken from anywhere.
 //!
 //! 1. `state` has NOTIFIED (it is in a queue, or will be put there by who has it RUNNING), RUNNING
-//!    and COMPLETE. Who sets NOTIFIED while neither of the others is set puts it into a queue.
-//! 2. A queue entry owns a reference, the poll that takes the entry inherits it.
-//! 3. The future is touched by the holder of RUNNING only, and after the last reference is gone by
-//!    who dropped that. It is dropped when it completes (rule 8 of word.rs), or with the last
-//!    reference. COMPLETE says that it is gone.
+//!    and COMPLETE, and above them how many wakers there are. Who sets NOTIFIED while neither of the
+//!    others is set puts it into a queue.
+//! 2. It lives while it is NOTIFIED and not COMPLETE, or RUNNING, or has wakers. Who takes away the last
+//!    of these frees it. So a queue entry and a poll need no reference: the entry is NOTIFIED, the poll
+//!    that takes it makes RUNNING of that.
+//! 3. The future is touched by the holder of RUNNING only, and by who frees the task. It is dropped when
+//!    it completes (rule 8 of word.rs), or then. COMPLETE says that it is gone.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
 use std::future::Future;
@@ -21,20 +23,21 @@ use crate::stack::Linked;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use crate::turns::Place;
 
-const NOTIFIED: u32 = 1;
-const RUNNING: u32 = 2;
-const COMPLETE: u32 = 4;
+const NOTIFIED: u64 = 1;
+const RUNNING: u64 = 2;
+const COMPLETE: u64 = 4;
+/// One waker.
+const REFERENCE: u64 = 8;
 
 /// I/O operations that one poll may complete before it has to let others run.
 pub(crate) const BUDGET: u32 = 128;
 
-/// More references than this mean that they leak.
-const REFERENCES_MAX: u32 = u32::MAX / 2;
+/// A state with more wakers than this means that they leak.
+const REFERENCES_MAX: u64 = u64::MAX / 2;
 
 /// What every task begins with, whatever its future.
 pub(crate) struct Header {
-    state: AtomicU32,
-    references: AtomicU32,
+    state: AtomicU64,
     link: AtomicPtr<Header>,
     pub(crate) home: &'static Remote,
     table: &'static Table,
@@ -91,11 +94,11 @@ unsafe impl Linked for Header {
 /// What a poll left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The task is over; its reference is gone.
+    /// The task is over, and may be gone.
     Complete,
-    /// It waits; its reference is gone.
+    /// It waits, or is gone with its last waker.
     Pending,
-    /// It was woken during the poll: the caller has its reference and puts it into a queue.
+    /// It was woken during the poll: the caller puts it into a queue.
     Notified,
 }
 
@@ -111,8 +114,7 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
 ) {
     let task = Box::new(Task {
         header: Header {
-            state: AtomicU32::new(NOTIFIED),
-            references: AtomicU32::new(1),
+            state: AtomicU64::new(NOTIFIED),
             link: AtomicPtr::new(ptr::null_mut()),
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
@@ -130,15 +132,15 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
 /// Polls a task that was taken from a queue.
 ///
 /// # Safety
-/// `task` comes with the reference of its queue entry, which this call takes over.
+/// `task` was taken from a queue, and nothing else is done with it.
 pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
-    // SAFETY: valid by the caller's reference.
+    // SAFETY: alive as it is NOTIFIED.
     let header = unsafe { task.as_ref() };
     let before = header.state.fetch_xor(NOTIFIED | RUNNING, Ordering::AcqRel);
-    debug_assert_eq!(before, NOTIFIED, "in one queue, and not polled by anybody");
+    debug_assert_eq!(before % REFERENCE, NOTIFIED, "in one queue, and not polled by anybody");
     header.budget.store(BUDGET, Ordering::Relaxed);
-    // SAFETY: a waker that shares the caller's reference and is not dropped.
-    let waker = ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &WAKER)) });
+    // SAFETY: a waker that is not dropped, and shorter than RUNNING.
+    let waker = ManuallyDrop::new(unsafe { waker_of(task) });
     let result = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: RUNNING is ours, the future has not completed.
         unsafe { (header.table.poll)(task, &mut Context::from_waker(&waker)) }
@@ -166,17 +168,19 @@ pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
 /// # Safety
 /// As for [`poll`].
 pub(crate) unsafe fn park(task: NonNull<Header>) {
-    // SAFETY: valid by the caller's reference.
+    // SAFETY: alive as it is NOTIFIED.
     let header = unsafe { task.as_ref() };
-    header.state.fetch_and(!NOTIFIED, Ordering::AcqRel);
+    // It is woken from here on: a reference keeps it until the end.
+    header.state.fetch_add(REFERENCE - NOTIFIED, Ordering::AcqRel);
     // Against the one in `grant`: its wake finds the task not notified, or its grant is seen here.
     fence(Ordering::SeqCst);
-    if header.place() == Place::Granted && header.state.fetch_or(NOTIFIED, Ordering::AcqRel) == 0 {
-        header.home.inject(task);
-        return;
+    // SAFETY: with that reference, which is given up here.
+    unsafe {
+        match header.place() {
+            Place::Granted => wake(task.as_ptr().cast()),
+            _ => drop_waker(task.as_ptr().cast()),
+        }
     }
-    // SAFETY: the reference is the caller's, given up here.
-    unsafe { release(task) };
 }
 
 /// Grants a turn to the task of a waker that stood in the line, which is polled next.
@@ -191,7 +195,7 @@ pub(crate) fn grant(waker: Waker) {
 /// A waker of a task that was taken from a queue.
 ///
 /// # Safety
-/// `task` comes with a reference, which stays the caller's.
+/// As for [`poll`], which has not been called yet.
 #[cfg(not(loom))]
 pub(crate) unsafe fn waker(task: NonNull<Header>) -> Waker {
     // SAFETY: the waker gets a reference of its own.
@@ -201,27 +205,26 @@ pub(crate) unsafe fn waker(task: NonNull<Header>) -> Waker {
 /// Ends RUNNING.
 ///
 /// # Safety
-/// As for [`poll`], by whose caller's reference `task` lives.
+/// The caller has `task` RUNNING, and its future is dropped if `result` says that it is ready.
 unsafe fn finish(task: NonNull<Header>, result: Poll<()>) -> Outcome {
-    // SAFETY: valid by the caller's reference.
-    let header = unsafe { task.as_ref() };
-    let outcome = match result {
+    // SAFETY: alive as it is RUNNING.
+    let state = &unsafe { task.as_ref() }.state;
+    let (after, outcome) = match result {
         Poll::Ready(()) => {
-            header.state.fetch_xor(RUNNING | COMPLETE, Ordering::AcqRel);
-            Outcome::Complete
+            let change = RUNNING | COMPLETE;
+            (state.fetch_xor(change, Ordering::AcqRel) ^ change, Outcome::Complete)
         }
-        Poll::Pending => match header.state.fetch_and(!RUNNING, Ordering::AcqRel) & NOTIFIED {
-            0 => Outcome::Pending,
-            _ => return Outcome::Notified,
+        Poll::Pending => match state.fetch_and(!RUNNING, Ordering::AcqRel) & !RUNNING {
+            after if after & NOTIFIED != 0 => return Outcome::Notified,
+            after => (after, Outcome::Pending),
         },
     };
-    // SAFETY: the reference is the caller's, given up here.
-    unsafe { release(task) };
+    // SAFETY: `after` is what we have made of it.
+    unsafe { free_if_dead(task, after) };
     outcome
 }
 
-/// A notified task on its way from one queue to another, with the reference of the entry. It must
-/// be requeued, or it is never polled again.
+/// A notified task on its way from one queue to another. It must be requeued, or it is never polled again.
 #[cfg(not(loom))]
 pub(crate) struct Queued(NonNull<Header>);
 
@@ -232,14 +235,14 @@ unsafe impl Send for Queued {}
 #[cfg(not(loom))]
 impl Queued {
     /// # Safety
-    /// `task` was taken from a queue, comes with its entry's reference, and was not polled.
+    /// `task` was taken from a queue and not polled.
     pub(crate) unsafe fn new(task: NonNull<Header>) -> Self {
         Self(task)
     }
 
     /// Puts it into its home's inject queue.
     pub(crate) fn requeue(self) {
-        // SAFETY: alive by the reference, which goes to the queue.
+        // SAFETY: alive as it is NOTIFIED.
         unsafe { self.0.as_ref() }.home.inject(self.0);
     }
 }
@@ -253,9 +256,9 @@ pub(crate) fn wake_local(waker: Waker, here: &'static Remote, push: impl FnOnce(
     if !ptr::eq(header.home, here) {
         return waker.wake();
     }
-    if header.state.fetch_or(NOTIFIED, Ordering::AcqRel) == 0 {
-        // The waker's reference becomes that of the queue entry.
-        let _ = ManuallyDrop::new(waker);
+    let _ = ManuallyDrop::new(waker);
+    // SAFETY: the waker's reference is given up here.
+    if unsafe { notify(task) } {
         push(task);
     }
 }
@@ -266,6 +269,15 @@ pub(crate) fn of_waker(waker: &Waker) -> Option<NonNull<Header>> {
         return None;
     }
     NonNull::new(waker.data().cast_mut().cast())
+}
+
+/// A waker that takes over a reference.
+///
+/// # Safety
+/// The caller has a reference to `task`, and gives it up.
+pub(crate) unsafe fn waker_of(task: NonNull<Header>) -> Waker {
+    // SAFETY: as for this function.
+    unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &WAKER)) }
 }
 
 /// The header of the task that is being polled with `waker`.
@@ -292,19 +304,48 @@ unsafe fn free<F>(task: NonNull<Header>) {
     drop(unsafe { Box::from_raw(task.cast::<Task<F>>().as_ptr()) });
 }
 
-/// Gives up one reference.
-unsafe fn release(task: NonNull<Header>) {
-    // SAFETY: the caller's reference keeps it alive until the decrement.
-    let header = unsafe { task.as_ref() };
-    if header.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+/// Makes a task NOTIFIED and gives up a reference to it. `true`: the caller puts it into a queue.
+///
+/// # Safety
+/// The caller has a reference.
+#[must_use]
+unsafe fn notify(task: NonNull<Header>) -> bool {
+    // SAFETY: the caller's reference keeps it alive until the swap.
+    let state = &unsafe { task.as_ref() }.state;
+    let mut before = state.load(Ordering::Relaxed);
+    let after = loop {
+        let notified = if before & COMPLETE == 0 { before | NOTIFIED } else { before };
+        let after = notified - REFERENCE;
+        match state.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break after,
+            Err(now) => before = now,
+        }
+    };
+    if before % REFERENCE == 0 {
+        return true;
+    }
+    // SAFETY: `after` is what we have made of it.
+    unsafe { free_if_dead(task, after) };
+    false
+}
+
+/// Rule 2.
+///
+/// # Safety
+/// The caller has just made the state `after`. If that means death, nobody else can reach the task.
+unsafe fn free_if_dead(task: NonNull<Header>, after: u64) {
+    let lives = after >= REFERENCE || after & RUNNING != 0 || after & (NOTIFIED | COMPLETE) == NOTIFIED;
+    if lives {
         return;
     }
-    if header.state.load(Ordering::Acquire) & COMPLETE == 0 {
-        // SAFETY: no reference is left, so nobody polls it.
-        unsafe { (header.table.drop_future)(task) };
+    // SAFETY: nobody else reaches it.
+    let table = unsafe { task.as_ref() }.table;
+    if after & COMPLETE == 0 {
+        // SAFETY: nobody polls it, and its future has not been dropped.
+        unsafe { (table.drop_future)(task) };
     }
-    // SAFETY: no reference is left and the future is gone.
-    unsafe { (header.table.free)(task) };
+    // SAFETY: its future is gone.
+    unsafe { (table.free)(task) };
 }
 
 /// `std::panic::catch_unwind`; loom's own panics must pass, since they end its threads.
@@ -318,38 +359,40 @@ fn catch_unwind<R>(f: AssertUnwindSafe<impl FnOnce() -> R>) -> std::thread::Resu
 static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake, wake_by_ref, drop_waker);
 
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
-    // SAFETY: the waker being cloned holds a reference.
+    // SAFETY: the waker being cloned keeps it alive.
     let header = unsafe { &*data.cast::<Header>() };
-    if header.references.fetch_add(1, Ordering::Relaxed) > REFERENCES_MAX {
+    if header.state.fetch_add(REFERENCE, Ordering::Relaxed) > REFERENCES_MAX {
         std::process::abort();
     }
     RawWaker::new(data, &WAKER)
 }
 
 unsafe fn wake(data: *const ()) {
-    // SAFETY: the waker holds a reference, which goes to the queue or is given up.
+    // SAFETY: the waker holds a reference, which is given up; a task that is to be queued is alive.
     unsafe {
         let task = NonNull::new_unchecked(data.cast_mut().cast::<Header>());
-        if task.as_ref().state.fetch_or(NOTIFIED, Ordering::AcqRel) == 0 {
+        if notify(task) {
             task.as_ref().home.inject(task);
-        } else {
-            release(task);
         }
     }
 }
 
 unsafe fn wake_by_ref(data: *const ()) {
-    // SAFETY: the waker holds a reference; the queue gets another.
+    // SAFETY: the waker keeps it alive.
     unsafe {
         let task = NonNull::new_unchecked(data.cast_mut().cast::<Header>());
-        if task.as_ref().state.fetch_or(NOTIFIED, Ordering::AcqRel) == 0 {
-            task.as_ref().references.fetch_add(1, Ordering::Relaxed);
+        let before = task.as_ref().state.fetch_or(NOTIFIED, Ordering::AcqRel);
+        if before % REFERENCE == 0 {
             task.as_ref().home.inject(task);
         }
     }
 }
 
 unsafe fn drop_waker(data: *const ()) {
-    // SAFETY: the waker's reference is given up.
-    unsafe { release(NonNull::new_unchecked(data.cast_mut().cast())) };
+    // SAFETY: the waker's reference keeps it alive until it is given up.
+    unsafe {
+        let task = NonNull::new_unchecked(data.cast_mut().cast::<Header>());
+        let after = task.as_ref().state.fetch_sub(REFERENCE, Ordering::AcqRel) - REFERENCE;
+        free_if_dead(task, after);
+    }
 }
