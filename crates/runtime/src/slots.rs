@@ -2,10 +2,11 @@
 //! Slots are never freed, only recycled (rule 11 of word.rs), so any thread may hold an index and a
 //! late event meets a generation that is not its own.
 //!
-//! 1. `state` is generation (32 bits), tick (16), readiness (16). Only the generation that epoll's
+//! 1. `state` is generation (32 bits), tick (24), readiness (8). Only the generation that epoll's
 //!    token names may add readiness; each time the tick moves.
 //! 2. Who got WouldBlock clears a bit by one swap of the value it saw before the call: an event that
-//!    came meanwhile moved the tick, and the bit stays.
+//!    came meanwhile moved the tick, and the bit stays. Who has read all there was keeps the value that
+//!    it saw before, and takes [`READ`] for nothing until the tick has moved: that costs no swap.
 //! 3. Releasing a slot moves the generation, empties the wakers and puts it on the free list.
 //! 4. `idle` is written by the task of the socket, but for one change: from a time to [`RECLAIMED`], by who
 //!    then wakes the task. The task may overrule that, since something has come for it.
@@ -37,8 +38,8 @@ pub(crate) const WRITE_CLOSED: u64 = 8;
 /// epoll was asked to tell of room for writing too.
 pub(crate) const WRITE_WATCHED: u64 = 16;
 
-const TICK: u64 = 1 << 16;
-const TICK_MASK: u64 = 0xffff_0000;
+const TICK: u64 = 1 << 8;
+const TICK_MASK: u64 = 0xffff_ff00;
 
 /// One registration.
 #[repr(align(64))]
@@ -154,6 +155,13 @@ impl Slot {
     pub(crate) fn note_write_watched(&self) {
         self.state.fetch_or(WRITE_WATCHED, Ordering::AcqRel);
     }
+}
+
+/// Whether `state` is worth a read by who has read all that there was at the state `spent` (rule 2; 0: nobody
+/// has yet).
+pub(crate) fn may_read(state: u64, spent: u64) -> bool {
+    let is_spent = (state ^ spent) & !(TICK - 1) == 0;
+    state & READ_CLOSED != 0 || state & READ != 0 && !is_spent
 }
 
 /// The readiness that an event means.
@@ -331,6 +339,26 @@ mod tests {
         assert_ne!(slot.state() & READ, 0);
         slot.clear(slot.state(), READ);
         assert_eq!(slot.state() & READ, 0);
+    }
+
+    #[test]
+    fn what_was_read_is_spent_until_the_next_event() {
+        let slots = Slots::new();
+        let (token, slot) = slots.take().unwrap();
+        assert!(!may_read(slot.state(), 0));
+        slot.add(token, READ);
+        assert!(may_read(slot.state(), 0));
+        let spent = slot.state();
+        slot.clear(slot.state(), WRITE);
+        assert!(!may_read(slot.state(), spent), "writing has nothing to do with it");
+        slot.add(token, READ);
+        assert!(may_read(slot.state(), spent));
+        let spent = slot.state();
+        slot.add(token, READ | READ_CLOSED);
+        assert!(may_read(slot.state(), spent) && may_read(slot.state(), slot.state()), "its end is no data");
+        slots.release(token);
+        let (_, slot) = slots.take().unwrap();
+        assert!(!may_read(slot.state(), spent));
     }
 
     #[test]

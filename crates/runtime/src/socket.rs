@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::LoopRef;
 use crate::coop;
-use crate::slots::{Offer, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED};
+use crate::slots::{Offer, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED, may_read};
 
 const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
@@ -32,6 +32,8 @@ pub struct Socket {
     home: LoopRef,
     /// The registration's token; 0: none yet.
     token: AtomicU64,
+    /// The slot's state at which all that there was has been read (rule 2 of slots.rs); written by who reads.
+    spent: AtomicU64,
 }
 
 /// Whether a successful call has shown that the next one would block.
@@ -54,7 +56,7 @@ impl Socket {
     /// Takes a nonblocking descriptor. It is registered at the first operation that would block.
     #[must_use]
     pub fn new(home: LoopRef, fd: OwnedFd) -> Self {
-        Self { fd, home, token: AtomicU64::new(0) }
+        Self { fd, home, token: AtomicU64::new(0), spent: AtomicU64::new(0) }
     }
 
     /// The loop that watches it.
@@ -68,9 +70,9 @@ impl Socket {
             // Reading will say what is wrong.
             return Poll::Ready(());
         };
-        if slot.state() & (READ | READ_CLOSED) == 0 {
+        if !self.may_read(slot.state()) {
             slot.reader.register(cx.waker());
-            if slot.state() & (READ | READ_CLOSED) == 0 {
+            if !self.may_read(slot.state()) {
                 return Poll::Pending;
             }
         }
@@ -84,9 +86,9 @@ impl Socket {
         let Some(slot) = self.slot().or_else(|| self.register().ok()) else {
             return Poll::Ready(Woken::Readable);
         };
-        if slot.state() & (READ | READ_CLOSED) == 0 {
+        if !self.may_read(slot.state()) {
             slot.reader.register(cx.waker());
-            if slot.state() & (READ | READ_CLOSED) == 0 {
+            if !self.may_read(slot.state()) {
                 return match slot.offer(from_ms) {
                     Offer::Standing => Poll::Pending,
                     Offer::Accepted => Poll::Ready(Woken::Reclaimed),
@@ -192,6 +194,7 @@ impl Socket {
             self.home.0.epoll.delete(self.fd.as_fd())?;
             self.home.0.slots.release(Token(token));
             *self.token.get_mut() = 0;
+            *self.spent.get_mut() = 0;
         }
         self.home = home;
         Ok(())
@@ -202,6 +205,10 @@ impl Socket {
             0 => None,
             token => self.home.0.slots.find(Token(token)),
         }
+    }
+
+    fn may_read(&self, state: u64) -> bool {
+        may_read(state, self.spent.load(Ordering::Relaxed))
     }
 
     /// Has the loop watch the descriptor for reading.
@@ -236,19 +243,19 @@ impl Socket {
         loop {
             let slot = self.slot();
             let seen = slot.map_or(READ, Slot::state);
-            if seen & (READ | READ_CLOSED) == 0
-                && let Some(slot) = slot
+            if let Some(slot) = slot
+                && !self.may_read(seen)
             {
                 slot.reader.register(cx.waker());
-                if slot.state() & (READ | READ_CLOSED) == 0 {
+                if !self.may_read(slot.state()) {
                     return Poll::Pending;
                 }
                 continue;
             }
             match read() {
                 Ok((size, after)) => {
-                    if after == After::Exhausted && seen & READ_CLOSED == 0 {
-                        slot.inspect(|slot| slot.clear(seen, READ));
+                    if after == After::Exhausted && slot.is_some() {
+                        self.spent.store(seen, Ordering::Relaxed);
                     }
                     coop::spend(cx);
                     return Poll::Ready(Ok(size));

@@ -1,74 +1,82 @@
-//! A place for one waker: one task registers, any thread wakes. No lock: who comes second of a
-//! registration and a wake-up does both jobs.
+//! A place for one waker: one task registers, any thread wakes. No lock and one word.
 //!
-//! 1. `state` has two bits, REGISTERING and WAKING. Who sets the first of them on 0 has the cell.
-//! 2. A registration that finds WAKING set at its end takes the waker out again and wakes it.
-//! 3. A wake-up that finds REGISTERING leaves its bit for rule 2 and goes.
-//! 4. A registration that finds WAKING at its beginning wakes its own waker: it may have missed it.
-#![expect(unsafe_code, reason = "an UnsafeCell guarded by two bits")]
+//! 1. The word is null, or the address of a task of ours with a reference to it (its waker is no more than
+//!    that), or that of a box with somebody else's waker, told by the lowest bit.
+//! 2. Who swaps a value out owns what it stands for.
+//! 3. Of a registration and a wake-up that both swap, one comes first. If it is the registration, the
+//!    wake-up finds the waker; if not, the registration acquires what was written before the wake-up, so
+//!    that who looks after it sees what the wake-up was for.
+//! 4. A task that finds itself registered leaves it so. Who takes the waker from then on wakes the task
+//!    while it runs, so that it is polled again; who took it before this poll would be seen.
+#![expect(unsafe_code, reason = "a waker as one word")]
 
+use std::mem::ManuallyDrop;
+use std::ptr;
 use std::task::Waker;
 
-use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{AtomicPtr, Ordering};
+use crate::task::{self, Header};
 
-const REGISTERING: u32 = 1;
-const WAKING: u32 = 2;
+/// Set in the address of a box.
+const BOXED: usize = 1;
 
-/// The cell. At most one registration at a time (one reading, one writing task per socket); a
-/// second one at the same moment is woken at once rather than forgotten.
+/// The cell. One registration is kept: that of the last one (one reading, one writing task per socket).
 #[derive(Debug)]
 pub(crate) struct WakerCell {
-    state: AtomicU32,
-    waker: UnsafeCell<Option<Waker>>,
+    waker: AtomicPtr<Header>,
 }
-
-// SAFETY: `waker` is touched only between winning a bit on 0 and giving it back (rules 1 to 3).
-unsafe impl Sync for WakerCell {}
-// SAFETY: a waker may be moved between threads.
-unsafe impl Send for WakerCell {}
 
 impl WakerCell {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU32::new(0), waker: UnsafeCell::new(None) }
+        Self { waker: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Has `waker` woken by the next `take`. What it waits for is to be looked at after this.
     pub(crate) fn register(&self, waker: &Waker) {
-        let won = self.state.compare_exchange(0, REGISTERING, Ordering::Acquire, Ordering::Acquire);
-        if won.is_err() {
-            waker.wake_by_ref();
+        let own = task::of_waker(waker).map(ptr::NonNull::as_ptr);
+        if own.is_some_and(|own| self.waker.load(Ordering::Acquire) == own) {
             return;
         }
-        let old = self.waker.with_mut(|slot| {
-            // SAFETY: REGISTERING was set on 0 by us, so nobody else touches the slot.
-            let slot = unsafe { &mut *slot };
-            match slot {
-                Some(present) if present.will_wake(waker) => None,
-                _ => slot.replace(waker.clone()),
+        let new = match own {
+            Some(own) => {
+                // Its reference is the word's from here on.
+                let _ = ManuallyDrop::new(waker.clone());
+                own
             }
-        });
-        if self.state.compare_exchange(REGISTERING, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: WAKING came while we had the cell, and its setter left the slot to us.
-            let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
-            self.state.swap(0, Ordering::AcqRel);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
-        drop(old);
+            None => Box::into_raw(Box::new(waker.clone())).map_addr(|addr| addr | BOXED).cast(),
+        };
+        let old = self.waker.swap(new, Ordering::AcqRel);
+        // SAFETY: rule 2.
+        drop(unsafe { owned(old) });
     }
 
-    /// Takes the waker to wake it; `None` if there is none or a registration under way does it.
+    /// Takes the waker to wake it; `None` if there is none.
     #[must_use]
     pub(crate) fn take(&self) -> Option<Waker> {
-        if self.state.fetch_or(WAKING, Ordering::AcqRel) != 0 {
-            return None;
-        }
-        // SAFETY: WAKING was set on 0 by us, so nobody else touches the slot.
-        let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
-        self.state.fetch_and(!WAKING, Ordering::Release);
-        waker
+        let taken = self.waker.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: rule 2.
+        unsafe { owned(taken) }
     }
+}
+
+impl Drop for WakerCell {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// What a value stands for.
+///
+/// # Safety
+/// It was swapped out by the caller (rules 1 and 2).
+unsafe fn owned(word: *mut Header) -> Option<Waker> {
+    if word.addr() & BOXED != 0 {
+        let boxed = word.map_addr(|addr| addr & !BOXED).cast::<Waker>();
+        // SAFETY: it was made by `Box::into_raw`, and nobody else has it.
+        return Some(*unsafe { Box::from_raw(boxed) });
+    }
+    // SAFETY: the reference goes from the word to the waker.
+    ptr::NonNull::new(word).map(|task| unsafe { task::waker_of(task) })
 }
 
 #[cfg(all(test, loom))]

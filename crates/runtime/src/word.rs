@@ -197,7 +197,7 @@ mod tests {
 #[expect(unsafe_code, reason = "the model touches loop-local data as the loop does")]
 mod loom_tests {
     use super::*;
-    use crate::sync::UnsafeCell;
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
 
