@@ -228,8 +228,36 @@ impl PhaseList {
     pub(crate) fn entry(&self, index: usize) -> &PhaseEntry {
         &self.entries[index]
     }
+
+    /// The phase of the handler that suspects are known by with this tag.
+    pub(crate) fn tagged(&self, tag: Tag) -> Option<Phase> {
+        self.entries.iter().find(|entry| entry.tag == Some(tag)).map(|entry| entry.phase)
+    }
 }
 
 fn tag(name: &[u8], phase: Phase) -> Tag {
     Tag::of(&[name, format!(" {phase:?}").as_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_means_the_phase_of_its_handler() {
+        let entry = |name: &[u8], order, phase| PhaseEntry {
+            handler: |_| Step::Declined,
+            tag: Some(tag(name, phase)),
+            order,
+            phase,
+        };
+        let untagged = PhaseEntry { tag: None, ..entry(b"a:1", 0, Phase::Access) };
+        let entries =
+            [untagged, entry(b"a:1", 1, Phase::PreContent), entry(b"a:1", 2, Phase::Content)].into();
+        let list = PhaseList { entries, starts: [0, 0, 0, 1, 3] };
+        assert_eq!(list.tagged(tag(b"a:1", Phase::Content)), Some(Phase::Content));
+        assert_eq!(list.tagged(tag(b"a:1", Phase::PreContent)), Some(Phase::PreContent));
+        assert_eq!(list.tagged(tag(b"a:1", Phase::Access)), None);
+        assert_eq!(list.tagged(tag(b"a:2", Phase::Content)), None);
+    }
 }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use clearway_base::log::Sink;
 use clearway_h1::ChunkedEncoding;
 use clearway_log::UtcOffset;
+use clearway_runtime::Tag;
 
 use crate::config::levels::{Conf, ConfKey, Confs};
 use crate::config::product::{Product, ServerTokens};
@@ -58,6 +59,14 @@ impl Snapshot {
     /// A module's settings for all of `http`.
     pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
         self.main.of(key)
+    }
+
+    /// The name of the location and the step of the work that a task means by its tag, where it cannot say so
+    /// itself any more. Looks at all locations: not to be called on a loop.
+    pub fn tagged(&self, tag: Tag) -> Option<(&[u8], &'static str)> {
+        self.locations
+            .iter()
+            .find_map(|location| Some((location.name(), location.phases.tagged(tag)?.step())))
     }
 
     pub(crate) fn server(&self, id: ServerId) -> &Server {

@@ -74,8 +74,8 @@ pub(crate) fn put_report(out: &mut String, report: &Report) {
     object.number("loop", report.loop_index as u64);
     let account = report.account.as_ref();
     object.optional("request", account.map(|account| &*account.subject));
-    object.optional("location", account.map(|account| &*account.place));
-    object.optional("phase", account.map(|account| account.step));
+    object.optional("location", report.whereabouts().map(|(place, _)| place));
+    object.optional("phase", report.whereabouts().map(|(_, step)| step));
     object.number("connection", account.map_or(0, |account| account.connection));
     object.optional("entry", report.entry.as_deref());
     object.ms("ms", report.time);

@@ -9,6 +9,7 @@ mod json;
 mod ledger;
 pub mod metrics;
 mod observer;
+mod place;
 mod rate;
 mod report;
 mod reporter;
@@ -26,8 +27,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clearway_base::log::Sink;
 use clearway_os::signal;
-use clearway_runtime::Runtime;
+use clearway_runtime::{Runtime, Tag};
 
+pub use place::Place;
 pub use rate::Rate;
 pub use report::{Branch, Call, End, Frame, Handover, Report};
 pub use summary::Row;
@@ -114,6 +116,12 @@ impl Watchdog {
     /// Goes on with other settings.
     pub fn configure(&self, settings: Settings) {
         self.desk.configure(settings);
+    }
+
+    /// Says from now on where a task was that gave no account of itself, by its tag. Called by the thread
+    /// that makes the reports: it may take its time.
+    pub fn name_places(&self, places: impl Fn(Tag) -> Option<Place> + Send + Sync + 'static) {
+        self.desk.name_places(Box::new(places));
     }
 
     /// Its reports and sums.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use clearway_os::{clock, futex};
-use clearway_runtime::{Account, Observer, PollId, StuckPoll, Wish};
+use clearway_runtime::{Account, Observer, PollId, StuckPoll, Tag, Wish};
 use crossbeam_queue::ArrayQueue;
 
 use crate::metrics;
+use crate::place::{Place, Places};
 use crate::stall::Finished;
 use crate::{Rate, Settings};
 
@@ -44,6 +45,7 @@ pub(crate) struct Desk {
     /// Nanoseconds; `u64::MAX`: never.
     report_after_ns: AtomicU64,
     rate: ArcSwap<Rate>,
+    places: ArcSwapOption<Box<Places>>,
     pub(crate) arrivals: ArrayQueue<StuckPoll>,
     pub(crate) accounts: ArrayQueue<(PollId, Account)>,
     pub(crate) sampler: Bell,
@@ -56,6 +58,7 @@ impl Desk {
         let desk = Self {
             report_after_ns: AtomicU64::new(0),
             rate: ArcSwap::new(Arc::new(settings.report_rate)),
+            places: ArcSwapOption::empty(),
             arrivals: ArrayQueue::new(ARRIVALS_MAX),
             accounts: ArrayQueue::new(ARRIVALS_MAX),
             sampler: Bell::default(),
@@ -70,6 +73,16 @@ impl Desk {
         let after_ns = settings.report_after.map_or(u128::from(u64::MAX), |after| after.as_nanos());
         self.report_after_ns.store(u64::try_from(after_ns).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.rate.store(Arc::new(settings.report_rate));
+    }
+
+    pub(crate) fn name_places(&self, places: Box<Places>) {
+        self.places.store(Some(Arc::new(places)));
+    }
+
+    /// What stands behind a tag.
+    pub(crate) fn place(&self, tag: Tag) -> Option<Place> {
+        let places = self.places.load_full().filter(|_| tag != Tag::NONE)?;
+        places(tag)
     }
 
     pub(crate) fn report_after(&self) -> Duration {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clearway_runtime::Account;
 
+use crate::place::Place;
+
 /// A function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
@@ -80,6 +82,8 @@ pub struct Report {
     pub loop_index: usize,
     /// What the task said of itself; nothing if it did not get to it.
     pub account: Option<Account>,
+    /// Where it was as far as its tag says, if it gave no account.
+    pub place: Option<Place>,
     /// The function of a module, script or plugin in which it began.
     pub entry: Option<String>,
     /// How long.
@@ -118,6 +122,13 @@ const BRANCHES_SHOWN: usize = 3;
 const CALLS_SHOWN: usize = 3;
 
 impl Report {
+    /// The location and the step in which it was, if they are known.
+    #[must_use]
+    pub fn whereabouts(&self) -> Option<(&str, &'static str)> {
+        let said = self.account.as_ref().map(|account| (&*account.place, account.step));
+        said.or_else(|| self.place.as_ref().map(|place| (&*place.name, place.step)))
+    }
+
     /// The lines for the error log, in order; each begins with the number of the stall.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -164,9 +175,9 @@ impl Report {
         let (index, time) = (self.loop_index, Ms(self.time));
         let held = format!("a task of loop {index} held its thread for {time} ms{so_far}, {handover}");
         let entry = self.entry.as_ref().map(|entry| format!(" in {entry}")).unwrap_or_default();
-        match &self.account {
-            Some(account) => {
-                let Account { place, step, circumstances, .. } = account;
+        let circumstances = self.account.as_ref().map_or("", |account| &account.circumstances);
+        match self.whereabouts() {
+            Some((place, step)) => {
                 format!("{held}, while {step}, location: \"{place}\"{entry}{circumstances}")
             }
             None => format!("{held}{entry}"),
@@ -228,6 +239,7 @@ pub(crate) mod tests {
                 step: "content phase",
                 circumstances: ", client: 127.0.0.1, request: \"GET /a HTTP/1.1\"".to_owned(),
             }),
+            place: None,
             entry: Some("m::handler".to_owned()),
             time: ms(312),
             end: End::Over,
@@ -289,5 +301,9 @@ pub(crate) mod tests {
         let lines = report.lines();
         assert_eq!(lines[0], "stall 7: a task of loop 1 held its thread for 312 ms so far, not handed over");
         assert_eq!(lines[15], "stall 7:     and 8 more");
+        let place = Some(Place { name: "/b".to_owned(), step: "in the access phase" });
+        let tagged = Report { place, ..report };
+        let expected = ", while in the access phase, location: \"/b\"";
+        assert_eq!(tagged.lines()[0], [&*lines[0], expected].concat());
     }
 }

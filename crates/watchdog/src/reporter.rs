@@ -96,6 +96,10 @@ impl Reporter {
     }
 
     fn report(&mut self, finished: Finished) -> Report {
+        let place = match finished.account {
+            Some(_) => None,
+            None => self.desk.place(finished.tag),
+        };
         let Finished { ledger, stacks, .. } = finished;
         let ns = Duration::from_nanos;
         let named = self.name(&stacks);
@@ -121,6 +125,7 @@ impl Reporter {
             loop_index: finished.loop_index,
             entry,
             account: finished.account,
+            place,
             time,
             end: finished.end,
             handover: finished.handover,

@@ -7,7 +7,7 @@ use clearway_os::sampling::ThreadSampler;
 use clearway_os::stack_walk::{self, Registers, Stack};
 use clearway_os::thread_files::{Doing, ThreadFiles};
 use clearway_os::{clock, system_calls, thread};
-use clearway_runtime::{Account, PollId, StuckPoll};
+use clearway_runtime::{Account, PollId, StuckPoll, Tag};
 
 use crate::ledger::{Ledger, Look};
 use crate::metrics;
@@ -51,6 +51,8 @@ pub(crate) struct Stall {
 pub(crate) struct Finished {
     pub(crate) loop_index: usize,
     pub(crate) account: Option<Account>,
+    /// What the task had said that it would do.
+    pub(crate) tag: Tag,
     pub(crate) handover: Handover,
     pub(crate) end: End,
     pub(crate) unix_ms: u64,
@@ -176,6 +178,7 @@ impl Stall {
         Finished {
             loop_index: self.poll.loop_index,
             account: self.account,
+            tag: self.poll.tag,
             handover: self.handover,
             end,
             unix_ms: clock::unix_ms(),

@@ -35,10 +35,10 @@ pub struct Row {
 impl Row {
     /// Of one stall.
     pub(crate) fn of(report: &Report) -> Self {
-        let account = report.account.as_ref();
+        let (place, step) = report.whereabouts().unwrap_or_default();
         Self {
-            place: account.map(|account| account.place.clone()).unwrap_or_default(),
-            step: account.map(|account| account.step).unwrap_or_default(),
+            place: place.to_owned(),
+            step,
             entry: report.entry.clone().unwrap_or_default(),
             stalls: 1,
             time: report.time,

@@ -22,7 +22,7 @@ use clearway_os::clock;
 use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
-use clearway_watchdog::Watchdog;
+use clearway_watchdog::{Place, Watchdog};
 use crossbeam_queue::SegQueue;
 
 use crate::control::{HandedSocket, SocketKind};
@@ -240,6 +240,7 @@ impl Worker {
         let before = self.current.replace(Current { identities, generation });
         self.shutdown_timeout = core.shutdown_timeout();
         self.watchdog.configure(core.stall_reports());
+        self.name_places();
         if let Some(before) = before {
             self.say(&before.identities, "gracefully shutting down");
             let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, number));
@@ -254,6 +255,17 @@ impl Worker {
         self.writer.reopen();
         self.runtime.wake_all();
         result
+    }
+
+    /// Has reports of stalls say which location a tag means, as long as the configuration is in use.
+    fn name_places(&self) {
+        let generation = self.current.as_ref().and_then(|current| current.generation.as_ref());
+        let generation = generation.map_or_else(Weak::new, Arc::downgrade);
+        self.watchdog.name_places(move |tag| {
+            let generation = generation.upgrade()?;
+            let (name, step) = generation.parts().snapshot.tagged(tag)?;
+            Some(Place { name: String::from_utf8_lossy(name).into_owned(), step })
+        });
     }
 
     /// Has `status` show what is in use now.
