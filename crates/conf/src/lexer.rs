@@ -20,13 +20,21 @@ const PARAMETER_PRINTED_BYTES: usize = 10;
 #[derive(Debug)]
 pub(crate) enum Statement {
     /// Words, then `;`.
-    Semicolon(Vec<Bytes>),
+    Semicolon(Words),
     /// Words, then `{`.
-    BlockStart(Vec<Bytes>),
+    BlockStart(Words),
     /// `}` with no word before it.
     BlockEnd,
     /// The end of the text with no word before it.
     End,
+}
+
+/// The words of a statement.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) name: Bytes,
+    /// In as little memory as they need: there are as many lists as directives.
+    pub(crate) args: Vec<Bytes>,
 }
 
 pub(crate) struct Lexer {
@@ -36,6 +44,8 @@ pub(crate) struct Lexer {
     pub(crate) line: u32,
     /// `None`: the text is the `-g` option, which has neither lines nor limits.
     file: Option<Arc<Path>>,
+    /// Room for those of the statement being read.
+    words: Vec<Bytes>,
 }
 
 /// Where a word (or comment) began.
@@ -49,11 +59,11 @@ struct Start {
 
 impl Lexer {
     pub(crate) const fn of_file(text: Bytes, file: Arc<Path>) -> Self {
-        Self { text, at: 0, line: 1, file: Some(file) }
+        Self { text, at: 0, line: 1, file: Some(file), words: Vec::new() }
     }
 
     pub(crate) const fn of_param(text: Bytes) -> Self {
-        Self { text, at: 0, line: 0, file: None }
+        Self { text, at: 0, line: 0, file: None, words: Vec::new() }
     }
 
     pub(crate) const fn is_param(&self) -> bool {
@@ -78,7 +88,7 @@ impl Lexer {
 
     /// Reads one statement.
     pub(crate) fn statement(&mut self) -> Result<Statement, Error> {
-        let mut words = Vec::new();
+        let mut words = std::mem::take(&mut self.words);
         // nginx's buffer begins with the last word until a byte behind the next blank is looked at.
         let mut start = self.start_at(self.at);
         loop {
@@ -107,11 +117,20 @@ impl Lexer {
                 }
             };
             match end {
-                b';' => return Ok(Statement::Semicolon(words)),
-                b'{' => return Ok(Statement::BlockStart(words)),
+                b';' => return Ok(Statement::Semicolon(self.taken(words))),
+                b'{' => return Ok(Statement::BlockStart(self.taken(words))),
                 _ => {}
             }
         }
+    }
+
+    /// Empties the list of words, which is used again.
+    fn taken(&mut self, mut words: Vec<Bytes>) -> Words {
+        let mut list = words.drain(..);
+        let name = list.next().expect("a statement begins with a word");
+        let args = list.collect();
+        self.words = words;
+        Words { name, args }
     }
 
     /// What begins at `at` on the current line.

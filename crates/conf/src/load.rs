@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, Pos, failed, printed};
 use crate::glob::is_mask;
-use crate::lexer::{Lexer, Statement};
+use crate::lexer::{Lexer, Statement, Words};
 use crate::lua::LUA_BLOCK_SUFFIX;
 use crate::source::Source;
-use crate::tree::{Block, Body, Directive};
+use crate::tree::{Block, Body, Directive, Directives};
 
 /// How deep blocks and included files may be nested together, in levels.
 pub const NESTING_MAX_LEVELS: u32 = 256;
@@ -42,6 +42,8 @@ pub struct Loader<'s> {
     /// Positions in `files`.
     by_path: HashMap<Arc<Path>, usize>,
     included: u32,
+    /// Directives of the blocks that are being read, those of inner ones behind those of outer ones.
+    unfinished: Vec<Directive>,
 }
 
 /// A configuration as `-T` prints it.
@@ -79,6 +81,7 @@ impl<'s> Loader<'s> {
             files: Vec::new(),
             by_path: HashMap::new(),
             included: 0,
+            unfinished: Vec::new(),
         }
     }
 
@@ -109,7 +112,7 @@ impl<'s> Loader<'s> {
             Ok(ReadFile { path, text }) => self.block(&mut Lexer::of_file(text, path), Within::File, level),
             Err(error) => {
                 let close = included_at.cloned().unwrap_or_else(|| Pos::in_file(path.into(), 0));
-                Block { directives: Vec::new().into(), close, broken: Some(error) }
+                Block { directives: Directives::default(), close, broken: Some(Box::new(error)) }
             }
         }
     }
@@ -127,14 +130,14 @@ impl<'s> Loader<'s> {
             Some(pos) => Error::new(failed("open()", name, &error), pos),
             None => Error::unplaced(failed("open()", name, &error)),
         })?;
-        let file = ReadFile { path: path.into(), text: text.into() };
+        let file = ReadFile { path: path.into(), text };
         self.by_path.insert(Arc::clone(&file.path), self.files.len());
         self.files.push(file.clone());
         Ok(file)
     }
 
     fn block(&mut self, lexer: &mut Lexer, within: Within, level: u32) -> Block {
-        let mut directives = Vec::new();
+        let first = self.unfinished.len();
         let broken = loop {
             match lexer.statement() {
                 Err(error) => break Some(error),
@@ -150,35 +153,36 @@ impl<'s> Loader<'s> {
                 }
                 Ok(Statement::BlockStart(words)) => {
                     let pos = lexer.pos();
-                    let body = self.block_body(lexer, &words[0], level);
-                    directives.push(directive(words, pos, body));
+                    let body = self.block_body(lexer, &words.name, level);
+                    self.unfinished.push(directive(words, pos, body));
                 }
                 Ok(Statement::Semicolon(words)) => {
                     let pos = lexer.pos();
                     let body = self.semicolon_body(&words, &pos, level);
-                    directives.push(directive(words, pos, body));
+                    self.unfinished.push(directive(words, pos, body));
                 }
             }
-            if let Some(error) = directives.last().and_then(why_broken) {
+            if let Some(error) = self.unfinished[first..].last().and_then(why_broken) {
                 break Some(error.clone());
             }
         };
-        Block { directives: directives.into(), close: lexer.pos(), broken }
+        let directives = self.unfinished.drain(first..).collect();
+        Block { directives, close: lexer.pos(), broken: broken.map(Box::new) }
     }
 
     fn block_body(&mut self, lexer: &mut Lexer, name: &[u8], level: u32) -> Body {
         if name.ends_with(LUA_BLOCK_SUFFIX) {
             return match lexer.lua_code() {
-                Ok(code) => Body::Lua(code),
-                Err(error) => Body::Broken(error),
+                Ok(code) => Body::Lua(Box::new(code)),
+                Err(error) => Body::Broken(Box::new(error)),
             };
         }
         if level == NESTING_MAX_LEVELS {
             let error = lexer.error(format!("blocks are nested more than {NESTING_MAX_LEVELS} levels deep"));
             return Body::Block(Block {
-                directives: Vec::new().into(),
+                directives: Directives::default(),
                 close: lexer.pos(),
-                broken: Some(error),
+                broken: Some(Box::new(error)),
             });
         }
         Body::Block(self.block(lexer, Within::Braces, level + 1))
@@ -186,16 +190,21 @@ impl<'s> Loader<'s> {
 
     /// `;` ends any directive, and a well-formed `include` stands for files. An ill-formed one is
     /// left as it is: what nginx says about it depends on the block it stands in.
-    fn semicolon_body(&mut self, words: &[Bytes], pos: &Pos, level: u32) -> Body {
-        match words {
-            [name, mask] if name == "include" => Body::Included(self.include(mask, pos, level)),
+    fn semicolon_body(&mut self, words: &Words, pos: &Pos, level: u32) -> Body {
+        match &words.args[..] {
+            [mask] if words.name == "include" => Body::Included(self.include(mask, pos, level)),
             _ => Body::Semicolon,
         }
     }
 
     fn include(&mut self, name: &[u8], pos: &Pos, level: u32) -> Vec<Block> {
-        let refused =
-            |error| vec![Block { directives: Vec::new().into(), close: pos.clone(), broken: Some(error) }];
+        let refused = |error| {
+            vec![Block {
+                directives: Directives::default(),
+                close: pos.clone(),
+                broken: Some(Box::new(error)),
+            }]
+        };
         if level == NESTING_MAX_LEVELS {
             let text = format!("files are included more than {NESTING_MAX_LEVELS} levels deep");
             return refused(Error::new(text, pos));
@@ -229,17 +238,16 @@ impl<'s> Loader<'s> {
     }
 }
 
-fn directive(mut words: Vec<Bytes>, pos: Pos, body: Body) -> Directive {
-    let name = words.remove(0);
-    Directive { name, args: words, pos, body }
+fn directive(Words { name, args }: Words, pos: Pos, body: Body) -> Directive {
+    Directive { name, args, pos, body }
 }
 
 /// Why nothing behind this directive could be read.
 fn why_broken(directive: &Directive) -> Option<&Error> {
     match &directive.body {
         Body::Semicolon | Body::Lua(_) => None,
-        Body::Block(block) => block.broken.as_ref(),
-        Body::Included(blocks) => blocks.last()?.broken.as_ref(),
+        Body::Block(block) => block.broken.as_deref(),
+        Body::Included(blocks) => blocks.last()?.broken.as_deref(),
         Body::Broken(error) => Some(error),
     }
 }

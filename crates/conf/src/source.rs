@@ -9,6 +9,8 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use crate::glob::{self, Directory};
 
 /// Where files are read and masks are expanded.
@@ -18,7 +20,7 @@ pub trait Source {
     /// # Errors
     ///
     /// What the system says, with its number, which goes into nginx's message.
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    fn read(&self, path: &Path) -> io::Result<Bytes>;
 
     /// The files that a mask of the shell's kind matches (`*`, `?`, `[…]`), sorted by their bytes;
     /// none is no error.
@@ -35,13 +37,13 @@ pub struct Disk;
 
 impl Source for Disk {
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn read(&self, path: &Path) -> io::Result<Bytes> {
         let file = std::fs::File::open(path)?;
         // As much as there was when it was opened: a device or a growing file has an end too.
         let length_bytes = file.metadata()?.len();
         let mut text = Vec::new();
         file.take(length_bytes).read_to_end(&mut text)?;
-        Ok(text)
+        Ok(text.into())
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
@@ -71,7 +73,7 @@ impl Directory for Disk {
 /// has read.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    files: BTreeMap<PathBuf, Bytes>,
 }
 
 impl Memory {
@@ -84,19 +86,19 @@ impl Memory {
     /// Adds a file, or replaces it.
     #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) -> Self {
-        self.files.insert(path.into(), text.into());
+        self.files.insert(path.into(), Bytes::from(text.into()));
         self
     }
 }
 
-impl<P: Into<PathBuf>, T: Into<Vec<u8>>> FromIterator<(P, T)> for Memory {
+impl<P: Into<PathBuf>, T: Into<Bytes>> FromIterator<(P, T)> for Memory {
     fn from_iter<I: IntoIterator<Item = (P, T)>>(files: I) -> Self {
         Self { files: files.into_iter().map(|(path, text)| (path.into(), text.into())).collect() }
     }
 }
 
 impl Source for Memory {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn read(&self, path: &Path) -> io::Result<Bytes> {
         const ENOENT: i32 = 2;
         self.files.get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
     }

@@ -263,7 +263,7 @@ impl<C: 'static> Table<C> {
         for directive in &block.directives {
             let spec = self.checked(directive, context)?;
             if let Body::Broken(error) = &directive.body {
-                return Err(error.clone());
+                return Err(Error::clone(error));
             }
             let mut scope = Scope { table: self, conf: &mut *conf, context, warnings: &mut *warnings };
             (spec.handler)(&mut scope, directive)?;

@@ -32,11 +32,11 @@ pub enum Body {
     /// `{ … }`
     Block(Block),
     /// `{ … }` of a `*_by_lua_block` directive.
-    Lua(LuaCode),
+    Lua(Box<LuaCode>),
     /// `;` of an `include`: the files that it stands for, in order.
     Included(Vec<Block>),
     /// `{` of a `*_by_lua_block` directive whose code could not be read to its end.
-    Broken(Error),
+    Broken(Box<Error>),
 }
 
 /// The code of a `*_by_lua_block` directive, without the braces.
@@ -57,16 +57,16 @@ pub struct Block {
     /// what it finds out when a block is complete.
     pub close: Pos,
     /// Why reading stopped behind the last directive, if it did not stop at the end.
-    pub broken: Option<Error>,
+    pub broken: Option<Box<Error>>,
 }
 
 /// Directives of one block. A copy is another handle: who executes a block later keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives(Arc<[Directive]>);
 
-impl From<Vec<Directive>> for Directives {
-    fn from(directives: Vec<Directive>) -> Self {
-        Self(directives.into())
+impl FromIterator<Directive> for Directives {
+    fn from_iter<I: IntoIterator<Item = Directive>>(directives: I) -> Self {
+        Self(directives.into_iter().collect())
     }
 }
 
@@ -142,6 +142,6 @@ impl Block {
     ///
     /// Why reading stopped.
     pub fn end(&self) -> Result<(), Error> {
-        self.broken.clone().map_or(Ok(()), Err)
+        self.broken.as_ref().map_or(Ok(()), |error| Err(Error::clone(error)))
     }
 }

@@ -179,7 +179,7 @@ fn files_are_read_once_and_dumped() {
     );
 
     // What was read is a source itself.
-    let again: Memory = loader.files().iter().map(|file| (&*file.path, &file.text[..])).collect();
+    let again: Memory = loader.files().iter().map(|file| (&*file.path, file.text.clone())).collect();
     assert_eq!(load(&again), load(&source));
 }
 
