@@ -19,7 +19,9 @@ mod variables;
 
 pub use config::core_directives::{msec, set};
 pub use config::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
-pub use config::load::{ConfPrefix, Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Services};
+pub use config::load::{
+    Checked, ConfPrefix, Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Remains, Services,
+};
 pub use config::module::{FilterSpec, Module, POSTPONE, context};
 pub use config::sending::{Aio, Directio, IfModifiedSince, Sending, ThreadPools};
 pub use config::setting::Setting;

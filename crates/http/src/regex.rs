@@ -5,9 +5,10 @@
 //! one match is bounded ([`MATCH_STEPS_MAX`] or `pcre_match_limit`, [`JIT_STACK_MAX_BYTES`]); what exceeds
 //! that is an error, as in nginx, and what takes long below it is a matter for the hand-over.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use clearway_metrics::Counter;
 use pcre2::bytes::CaptureLocations;
@@ -33,7 +34,7 @@ pub const JIT_STACK_MAX_BYTES: usize = 1 << 20;
 const STOCK_MAX: usize = 16;
 
 /// Whether letters match in both cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Case {
     /// `~`
     Sensitive,
@@ -54,12 +55,58 @@ pub struct NamedGroup {
 
 /// A compiled expression.
 pub struct Regex {
-    code: pcre2::bytes::Regex,
+    code: Arc<Code>,
     pattern: Box<[u8]>,
     case: Case,
-    groups: usize,
     names: Vec<NamedGroup>,
+}
+
+/// What expressions have in common that are written alike.
+struct Code {
+    code: pcre2::bytes::Regex,
+    groups: usize,
     stock: Mutex<Vec<CaptureLocations>>,
+}
+
+/// Expressions by their text. The servers of a large configuration repeat a few of them thousands of times,
+/// and the next configuration has most of those of the one in use.
+static KNOWN: LazyLock<Mutex<KnownCode>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct KnownCode {
+    by_text: HashMap<(Case, String), Weak<Code>>,
+    /// How many there may be before those are looked for that nobody has any more.
+    sweep_at: usize,
+}
+
+impl KnownCode {
+    fn insert(&mut self, case: Case, text: String, code: &Arc<Code>) {
+        if self.by_text.len() >= self.sweep_at {
+            self.by_text.retain(|_, code| code.strong_count() > 0);
+            self.sweep_at = 2 * self.by_text.len() + SWEEP_MIN;
+        }
+        self.by_text.insert((case, text), Arc::downgrade(code));
+    }
+}
+
+/// Below so many expressions nobody looks for those that are gone.
+const SWEEP_MIN: usize = 64;
+
+impl Code {
+    /// Compiles an expression, unless somebody has it.
+    fn of(text: String, case: Case) -> Result<Arc<Self>, CompileError> {
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (case, text);
+        if let Some(code) = known().by_text.get(&key).and_then(Weak::upgrade) {
+            return Ok(code);
+        }
+        let (_, text) = key;
+        let code = build(&text, case).map_err(|error| CompileError::new(&text, &error))?;
+        let groups = code.captures_len() - 1;
+        let code = Arc::new(Self { code, groups, stock: Mutex::new(Vec::with_capacity(STOCK_MAX)) });
+        known().insert(case, text, &code);
+        Ok(code)
+    }
 }
 
 impl fmt::Debug for Regex {
@@ -74,27 +121,19 @@ impl Regex {
     /// # Errors
     /// In nginx's words, with the rest of the pattern from the place of the error on.
     pub fn compile(pattern: &[u8], case: Case) -> Result<Self, CompileError> {
-        let text = as_text(pattern);
-        let code = build(&text, case).map_err(|error| CompileError::new(&text, &error))?;
-        let names = code.capture_names().iter().enumerate();
+        let code = Code::of(as_text(pattern), case)?;
+        let names = code.code.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| {
             name.as_ref().map(|name| NamedGroup { name: name.as_str().into(), group, variable: 0 })
         });
-        Ok(Self {
-            pattern: pattern.into(),
-            case,
-            groups: code.captures_len() - 1,
-            names: names.collect(),
-            stock: Mutex::new(Vec::with_capacity(STOCK_MAX)),
-            code,
-        })
+        Ok(Self { pattern: pattern.into(), case, names: names.collect(), code })
     }
 
     /// Bounds the steps that a match may take.
     pub(crate) fn limit(&mut self, steps: u64) {
         debug_assert!(steps <= MATCH_STEPS_MAX);
         let text = format!("(*LIMIT_MATCH={steps}){}", as_text(&self.pattern));
-        self.code = build(&text, self.case).expect("it is an expression without the limit");
+        self.code = Code::of(text, self.case).expect("it is an expression without the limit");
     }
 
     /// The pattern as configured.
@@ -106,7 +145,7 @@ impl Regex {
     /// Number of capturing groups.
     #[must_use]
     pub fn groups(&self) -> usize {
-        self.groups
+        self.code.groups
     }
 
     /// The groups that have names, by number.
@@ -132,18 +171,20 @@ impl Regex {
     /// # Errors
     /// When a limit of PCRE2 was reached; the request is to be answered with 500.
     pub fn exec(&self, subject: &[u8], captures: &mut Captures) -> Result<bool, MatchError> {
-        let mut scratch = self.take_scratch();
-        let matched = self.code.captures_read(&mut scratch, subject).map(|found| found.is_some());
+        let mut scratch = self.code.take_scratch();
+        let matched = self.code.code.captures_read(&mut scratch, subject).map(|found| found.is_some());
         if let Ok(true) = matched {
-            captures.take_from(&scratch, self.groups);
+            captures.take_from(&scratch, self.code.groups);
         }
-        self.put_scratch(scratch);
+        self.code.put_scratch(scratch);
         matched.map_err(|error| {
             LIMITS_HIT.increment();
             MatchError { code: error.code() }
         })
     }
+}
 
+impl Code {
     fn take_scratch(&self) -> CaptureLocations {
         let kept = self.stock.try_lock().ok().and_then(|mut stock| stock.pop());
         kept.unwrap_or_else(|| self.code.capture_locations())
@@ -304,6 +345,31 @@ mod tests {
     }
 
     #[test]
+    fn those_that_are_written_alike_are_one() {
+        let first = compile(br"^/alike/(?<name>\w+)$");
+        let second = compile(br"^/alike/(?<name>\w+)$");
+        assert!(Arc::ptr_eq(&first.code, &second.code));
+        let other = Regex::compile(br"^/alike/(?<name>\w+)$", Case::Insensitive).unwrap();
+        assert!(!Arc::ptr_eq(&first.code, &other.code));
+        let mut limited = compile(br"^/alike/(?<name>\w+)$");
+        limited.limit(100);
+        assert!(!Arc::ptr_eq(&first.code, &limited.code));
+        let mut captures = Captures::default();
+        assert!(limited.exec(b"/alike/x", &mut captures).unwrap());
+        assert_eq!((captures.get(1), limited.groups()), (Some(7..8), 1));
+    }
+
+    #[test]
+    fn what_nobody_has_is_forgotten() {
+        for number in 0..10 * SWEEP_MIN {
+            compile(format!("forgotten{number}").as_bytes());
+        }
+        let known = KNOWN.lock().unwrap();
+        let left = known.by_text.keys().filter(|(_, text)| text.starts_with("forgotten")).count();
+        assert!(left < 10 * SWEEP_MIN, "{left}");
+    }
+
+    #[test]
     fn names_are_bound_in_order() {
         let mut regex = compile(br"(?<a>x)(y)(?P<b>z)");
         let mut next = 40;
@@ -391,6 +457,6 @@ mod tests {
                 scope.spawn(move || check(thread));
             }
         });
-        assert!(regex.stock.lock().unwrap().len() <= STOCK_MAX);
+        assert!(regex.code.stock.lock().unwrap().len() <= STOCK_MAX);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,13 +66,15 @@ fn attempt(
         for path in &logs {
             Disk.open(path).map_err(|error| not_opened(path, &error, log))?;
         }
-        let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
         let log = open_log(&loaded.core, options, log)?;
-        requests.into_iter().try_for_each(|request| try_address(&request, &log))?;
+        let requests = loaded.checked.iter().flat_map(|http| &http.requests);
+        requests.into_iter().try_for_each(|request| try_address(request, &log))?;
         if let Some(warning) = loaded.core.descriptor_warning() {
             log.log(Level::Warn, format_args!("{warning}"));
         }
     }
+    // The process is about to end, which is faster.
+    let _ = loaded.checked.map(|http| ManuallyDrop::new(http.remains));
     Ok(loaded.files)
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use bytes::{Buf, Bytes};
 use clearway_base::log::Level;
 use clearway_os::channel::{self, FDS_PER_MESSAGE_MAX};
 use clearway_os::users::User;
@@ -62,7 +63,7 @@ pub(crate) struct Handover {
     /// The port of a server without `listen`.
     pub(crate) default_port: u16,
     /// The configuration file and what it includes.
-    pub(crate) files: Vec<(PathBuf, Vec<u8>)>,
+    pub(crate) files: Vec<(PathBuf, Bytes)>,
     pub(crate) sockets: Vec<HandedSocket>,
     pub(crate) logs: Vec<(PathBuf, OwnedFd)>,
     pub(crate) zones: Vec<HandedZone>,
@@ -240,7 +241,7 @@ impl Handover {
             },
             user: content.list(read_user)?.pop(),
             default_port: u16::try_from(content.number()?).ok()?,
-            files: content.list(|content| Some((content.path()?, content.bytes()?)))?,
+            files: content.list(|content| Some((content.path()?, content.slice()?)))?,
             sockets: content.list(|content| {
                 Some(HandedSocket {
                     address: String::from_utf8(content.bytes()?).ok()?,
@@ -277,24 +278,30 @@ fn read_log(content: &mut Content) -> Option<(PathBuf, OwnedFd)> {
 }
 
 /// A frame being written.
-#[derive(Default)]
 struct Frame<'a> {
-    content: Vec<u8>,
+    /// With room for the head.
+    bytes: Vec<u8>,
     fds: Vec<BorrowedFd<'a>>,
+}
+
+impl Default for Frame<'_> {
+    fn default() -> Self {
+        Self { bytes: vec![0; HEAD_BYTES], fds: Vec::new() }
+    }
 }
 
 impl<'a> Frame<'a> {
     fn tag(&mut self, tag: u8) {
-        self.content.push(tag);
+        self.bytes.push(tag);
     }
 
     fn number(&mut self, number: u64) {
-        self.content.extend_from_slice(&number.to_le_bytes());
+        self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
-        self.content.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
     }
 
     fn path(&mut self, path: &Path) {
@@ -303,7 +310,7 @@ impl<'a> Frame<'a> {
 
     /// Leaves a byte in the content, so that there are never more descriptors than bytes.
     fn fd(&mut self, fd: &'a OwnedFd) {
-        self.content.push(0);
+        self.bytes.push(0);
         self.fds.push(fd.as_fd());
     }
 
@@ -312,14 +319,13 @@ impl<'a> Frame<'a> {
         list.iter().for_each(|item| put(self, item));
     }
 
-    fn send(self, to: BorrowedFd<'_>) -> io::Result<()> {
+    fn send(mut self, to: BorrowedFd<'_>) -> io::Result<()> {
         let length = |n: usize| u32::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.content.len());
-        bytes.extend_from_slice(&length(self.content.len())?.to_le_bytes());
-        bytes.extend_from_slice(&length(self.fds.len())?.to_le_bytes());
-        bytes.extend_from_slice(&self.content);
+        let content = length(self.bytes.len() - HEAD_BYTES)?;
+        self.bytes[..4].copy_from_slice(&content.to_le_bytes());
+        self.bytes[4..HEAD_BYTES].copy_from_slice(&length(self.fds.len())?.to_le_bytes());
         // Descriptors ride on first bytes; where there are many of them, on several.
-        let mut rest = &bytes[..];
+        let mut rest = &self.bytes[..];
         let mut groups = self.fds.chunks(FDS_PER_MESSAGE_MAX).peekable();
         while let Some(group) = groups.next() {
             let (now, later) = rest.split_at(if groups.peek().is_some() { 1 } else { rest.len() });
@@ -332,31 +338,31 @@ impl<'a> Frame<'a> {
 
 /// A frame being read.
 struct Content {
-    bytes: std::vec::IntoIter<u8>,
+    bytes: Bytes,
     fds: std::vec::IntoIter<OwnedFd>,
 }
 
 impl Content {
     fn tag(&mut self) -> Option<u8> {
-        self.bytes.next()
+        Some(self.take(1)?[0])
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = [0; 8];
-        for byte in &mut number {
-            *byte = self.bytes.next()?;
-        }
-        Some(u64::from_le_bytes(number))
+        Some(u64::from_le_bytes(*self.take(8)?.first_chunk()?))
     }
 
     fn bytes(&mut self) -> Option<Vec<u8>> {
+        Some(self.slice()?.into())
+    }
+
+    /// Bytes that stay where they are: the text of a configuration may be long.
+    fn slice(&mut self) -> Option<Bytes> {
         let length = usize::try_from(self.number()?).ok()?;
-        let bytes = self.bytes.as_slice().get(..length)?.to_vec();
-        // Cheap: an iterator over bytes skips by arithmetic.
-        if length > 0 {
-            self.bytes.nth(length - 1);
-        }
-        Some(bytes)
+        self.take(length)
+    }
+
+    fn take(&mut self, length: usize) -> Option<Bytes> {
+        (length <= self.bytes.len()).then(|| self.bytes.split_to(length))
     }
 
     fn path(&mut self) -> Option<PathBuf> {
@@ -364,7 +370,7 @@ impl Content {
     }
 
     fn fd(&mut self) -> Option<OwnedFd> {
-        self.bytes.next()?;
+        self.take(1)?;
         self.fds.next()
     }
 
@@ -415,12 +421,16 @@ impl Inbox {
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (length, fds) = (number(0) as usize, number(4) as usize);
         if content.len() < length || self.fds.len() < fds {
+            // Room for all of it, once.
+            let missing = length.saturating_sub(content.len());
+            self.bytes.reserve(missing + channel::RECEIVE_BYTES_MAX);
             return Ok(None);
         }
-        let mut bytes: Vec<u8> = self.bytes.drain(..HEAD_BYTES + length).collect();
-        bytes.drain(..HEAD_BYTES);
+        let behind = self.bytes.split_off(HEAD_BYTES + length);
+        let mut bytes = Bytes::from(std::mem::replace(&mut self.bytes, behind));
+        bytes.advance(HEAD_BYTES);
         let fds: Vec<OwnedFd> = self.fds.drain(..fds).collect();
-        let content = Content { bytes: bytes.into_iter(), fds: fds.into_iter() };
+        let content = Content { bytes, fds: fds.into_iter() };
         read(content).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
@@ -469,7 +479,7 @@ mod tests {
             },
             user: Some(User { name: c"nobody".into(), uid: 65_534, gid: 1 }),
             default_port: 8000,
-            files: vec![("/p/c".into(), vec![b'x'; 300_000]), ("/p/d\n".into(), Vec::new())],
+            files: vec![("/p/c".into(), vec![b'x'; 300_000].into()), ("/p/d\n".into(), Bytes::new())],
             sockets: vec![shared, per_loop],
             logs: vec![("/l".into(), file(601))],
             zones: vec![HandedZone { name: b"z".to_vec(), module: "m".to_owned(), bytes: 8, fd: file(602) }],

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
-use clearway_http::{ConfPrefix, Environment, HttpLoader, Services, Snapshot};
+use clearway_http::{Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_zone::Zones;
 
-use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, MAIN, Reader, TABLES};
+use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, HttpBlock, MAIN, Reader, TABLES};
 use crate::modules::MODULES;
 use crate::options::{DefaultErrorLog, Options};
 use crate::pools::Pools;
@@ -51,8 +51,10 @@ pub(crate) struct Means<'a> {
 pub(crate) struct Loaded {
     /// What stands outside `http`.
     pub(crate) core: CoreConf,
-    /// The `http` block, if there is one.
+    /// The `http` block, if there is one, for a worker to run.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// The same for a master, which runs none of it.
+    pub(crate) checked: Option<Checked>,
     /// The error log of `main`.
     pub(crate) log: Arc<ErrorLog>,
     /// Its pools; those that are new have no threads yet.
@@ -118,8 +120,11 @@ fn load_with(
     let mut core = CoreConf::new(&options.prefix, means.reader);
     let mut loader = Loader::new(source, &options.conf);
     // As nginx reads them: first what `-g` says, then the file.
-    table.run(&loader.param(&options.params), MAIN, &mut core, text)?;
-    table.run(&loader.file(&options.conf), MAIN, &mut core, text)?;
+    let read = table.run(&loader.param(&options.params), MAIN, &mut core, text);
+    let read = read.and_then(|()| table.run(&loader.file(&options.conf), MAIN, &mut core, text));
+    if let Err(behind) = read {
+        return Err(mistake_in_http(&http, &mut core, options, means, text).unwrap_or(behind));
+    }
     let log = open_main_log(&core, options, means.writer)?;
     means.writer.report_to(&log);
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
@@ -128,17 +133,46 @@ fn load_with(
         Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
     };
     let temp_paths = TempPaths::default();
-    let snapshot = match core.http.take() {
-        Some(directive) => {
-            let environment = environment(options, means, &pools, &temp_paths, sink);
-            Some(Arc::new(http.load(&directive, environment, text)?))
-        }
-        None => None,
-    };
+    let (mut snapshot, mut checked) = (None, None);
+    if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
+        let environment = environment(options, means, &pools, &temp_paths, sink);
+        let behind = text.split_off(warnings_before);
+        let loaded = match means.reader {
+            Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
+            Reader::Worker => {
+                http.load(directive, environment, text).map(|http| snapshot = Some(Arc::new(http)))
+            }
+        };
+        loaded?;
+        text.extend(behind);
+    }
     core.finish(whole.insert(Vec::new()))?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
-    Ok(Loaded { core, snapshot, log, pools, temp_paths, files, warnings })
+    Ok(Loaded { core, snapshot, checked, log, pools, temp_paths, files, warnings })
+}
+
+/// Where something behind `http` is wrong, or it has no end: the mistake in it that nginx finds first, as it
+/// executes what it has read.
+fn mistake_in_http(
+    http: &HttpLoader,
+    core: &mut CoreConf,
+    options: &Options,
+    means: &Means<'_>,
+    warnings: &mut Vec<Error>,
+) -> Option<Error> {
+    let HttpBlock { directive, warnings_before } = core.http.take()?;
+    let sink: Arc<dyn Sink> = open_main_log(core, options, means.writer).ok()?;
+    let behind = warnings.split_off(warnings_before);
+    let pools = Pools::idle(core, &sink);
+    let mut environment = environment(options, means, &pools, &TempPaths::default(), sink);
+    // Some may stand behind `http`: nginx looks for them at the end.
+    environment.services = environment.services.without::<ThreadPools>();
+    let mistake = http.check(directive, environment, warnings).err();
+    if mistake.is_none() {
+        warnings.extend(behind);
+    }
+    mistake
 }
 
 fn environment(

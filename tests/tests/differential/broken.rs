@@ -74,6 +74,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken_files.cases"),
         include_str!("broken_modules.cases"),
         include_str!("broken_access.cases"),
+        include_str!("broken_order.cases"),
     ];
     texts.into_iter().flat_map(cases).collect()
 }

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -73,7 +74,7 @@ pub trait ConfSlot: Sync {
     /// Its number among those of its level.
     fn place(&self) -> usize;
     /// An object with its defaults.
-    fn create(&self) -> Box<Object>;
+    fn create(&self) -> Arc<Object>;
     /// Completes the object of one level from that of the enclosing one.
     fn merge(&self, object: &mut Object, parent: &Object, nesting: Nesting);
 }
@@ -87,8 +88,8 @@ impl<T: Conf> ConfSlot for ConfKey<T> {
         self.index()
     }
 
-    fn create(&self) -> Box<Object> {
-        Box::new(T::default())
+    fn create(&self) -> Arc<Object> {
+        Arc::new(T::default())
     }
 
     fn merge(&self, object: &mut Object, parent: &Object, nesting: Nesting) {
@@ -104,24 +105,38 @@ impl<T: Conf> ConfSlot for ConfKey<T> {
 /// Number of an object within its column.
 type ObjectId = u32;
 
+/// Number of a column among those of its level.
+type ColumnId = u32;
+
+/// Number of a row; the first one, of no place, is empty.
+type RowId = NonZeroU32;
+
 /// The objects of all places of one level while a configuration is loaded. A place has an object of its
 /// own for each type that a directive there has written to; what it has not written is made once for all
 /// places that are in the same position. Of ten thousand servers most have little to say of their own.
 pub(crate) struct Drafts {
     columns: Vec<Column>,
+    /// What places have that leave all to the one around them: for each column the object.
+    rows: Vec<Box<[ObjectId]>>,
 }
 
 /// The objects of one type.
 struct Column {
     slot: &'static dyn ConfSlot,
-    objects: Vec<Box<Object>>,
+    objects: Vec<Arc<Object>>,
     /// What a place has that leaves all to the one around it, by the object of that.
     inherited: HashMap<(ObjectId, Nesting), ObjectId>,
 }
 
-/// Which objects one place has: for each type the number of its object.
+/// Which objects one place has: what its directives have written, and for the rest a row.
 #[derive(Default)]
-pub(crate) struct DraftConfs(Vec<Option<ObjectId>>);
+pub(crate) struct DraftConfs {
+    own: Vec<(ColumnId, ObjectId)>,
+    /// Absent until the place is complete, and in the outermost one, where everything is its own.
+    base: Option<RowId>,
+    /// The rows of the places in it, by their nesting.
+    inner: [Option<RowId>; 2],
+}
 
 impl Drafts {
     /// For the modules that have something at this level.
@@ -133,38 +148,37 @@ impl Drafts {
             objects: Vec::new(),
             inherited: HashMap::new(),
         };
-        Self { columns: slots.into_iter().map(column).collect() }
+        Self { columns: slots.into_iter().map(column).collect(), rows: vec![Box::default()] }
     }
 
     /// The module's object at a place, to be written by its directives.
     pub(crate) fn of_mut<T: Conf>(&mut self, confs: &mut DraftConfs, key: &ConfKey<T>) -> &mut T {
         let at = self.column_of(key);
-        confs.0.resize(self.columns.len(), None);
-        let objects = &mut self.columns[at].objects;
-        let id = *confs.0[at].get_or_insert_with(|| {
-            objects.push(Box::new(T::default()));
-            object_id(objects.len() - 1)
+        let id = self.id_of(confs, at).unwrap_or_else(|| {
+            let objects = &mut self.columns[at].objects;
+            objects.push(Arc::new(T::default()));
+            let id = number(objects.len() - 1);
+            confs.own.push((number(at), id));
+            id
         });
-        objects[id as usize].downcast_mut().expect("of the key's type")
+        to_write(&mut self.columns[at].objects[id as usize]).downcast_mut().expect("of the key's type")
     }
 
     /// Completes what a place has, or has not, from what the enclosing one has. That was completed before.
-    pub(crate) fn merge(&mut self, confs: &mut DraftConfs, parent: &DraftConfs, nesting: Nesting) {
-        confs.0.resize(self.columns.len(), None);
-        for ((own, parent), column) in confs.0.iter_mut().zip(&parent.0).zip(&mut self.columns) {
-            let parent = parent.expect("the enclosing place is complete");
-            *own = Some(match *own {
-                Some(own) => column.complete(own, parent, nesting),
-                None => column.inherit(parent, nesting),
-            });
+    pub(crate) fn merge(&mut self, confs: &mut DraftConfs, parent: &mut DraftConfs, nesting: Nesting) {
+        for &(column, own) in &confs.own {
+            let outer = self.complete_id(parent, column as usize);
+            self.columns[column as usize].complete(own, outer, nesting);
         }
+        confs.base = Some(self.row_in(parent, nesting));
     }
 
     /// Completes the outermost place, which has defaults where nothing was written.
     pub(crate) fn complete_outermost(&mut self, confs: &mut DraftConfs) {
-        confs.0.resize(self.columns.len(), None);
-        for (own, column) in confs.0.iter_mut().zip(&mut self.columns) {
-            own.get_or_insert_with(|| column.add());
+        for at in 0..self.columns.len() {
+            if self.id_of(confs, at).is_none() {
+                confs.own.push((number(at), self.columns[at].add()));
+            }
         }
     }
 
@@ -175,17 +189,52 @@ impl Drafts {
         key: &ConfKey<T>,
     ) -> impl Iterator<Item = &mut T> {
         let at = self.column_of(key);
-        let left_out = confs.0.get(at).copied().flatten();
+        let left_out = self.id_of(confs, at);
         let objects = self.columns[at].objects.iter_mut().zip(0..);
         let objects = objects.filter(move |(_, id)| Some(*id) != left_out);
-        objects.map(|(object, _)| object.downcast_mut().expect("of the key's type"))
+        objects.map(|(object, _)| to_write(object).downcast_mut().expect("of the key's type"))
     }
 
     /// The module's object at a place that is complete.
     pub(crate) fn of<T: Conf>(&self, confs: &DraftConfs, key: &ConfKey<T>) -> &T {
         let at = self.column_of(key);
-        let id = confs.0[at].expect("the place is complete");
+        let id = self.complete_id(confs, at);
         self.columns[at].objects[id as usize].downcast_ref().expect("of the key's type")
+    }
+
+    /// The end: what `Confs` are made from.
+    pub(crate) fn finish(self) -> FinishedDrafts {
+        let places: Vec<_> = self.columns.iter().map(|column| column.slot.place()).collect();
+        let objects = self.columns.into_iter().map(|column| column.objects).collect();
+        let mut finished = FinishedDrafts { places, objects, rows: Vec::with_capacity(self.rows.len()) };
+        let mut known = HashMap::new();
+        for row in &self.rows {
+            let row = finished.share_chunks(row, &mut known);
+            finished.rows.push(row);
+        }
+        finished
+    }
+
+    /// What a place has that is in `parent` and has written nothing.
+    fn row_in(&mut self, parent: &mut DraftConfs, nesting: Nesting) -> RowId {
+        if let Some(row) = parent.inner[nesting as usize] {
+            return row;
+        }
+        let outer: Vec<_> = (0..self.columns.len()).map(|at| self.complete_id(parent, at)).collect();
+        let inherit = |(column, outer): (&mut Column, ObjectId)| column.inherit(outer, nesting);
+        self.rows.push(self.columns.iter_mut().zip(outer).map(inherit).collect());
+        let row = RowId::new(number(self.rows.len() - 1)).expect("the first row is of no place");
+        parent.inner[nesting as usize] = Some(row);
+        row
+    }
+
+    fn id_of(&self, confs: &DraftConfs, at: usize) -> Option<ObjectId> {
+        let own = confs.own.iter().find(|(column, _)| *column as usize == at).map(|(_, id)| *id);
+        own.or_else(|| confs.base.map(|row| self.rows[row.get() as usize][at]))
+    }
+
+    fn complete_id(&self, confs: &DraftConfs, at: usize) -> ObjectId {
+        self.id_of(confs, at).expect("the place is complete")
     }
 
     fn column_of<T: Conf>(&self, key: &ConfKey<T>) -> usize {
@@ -193,28 +242,19 @@ impl Drafts {
         let found = self.columns.binary_search_by_key(&place, |column| column.slot.place());
         found.expect("a module uses the configuration that it declares")
     }
-
-    /// The end: what `Confs` are made from.
-    pub(crate) fn finish(self) -> FinishedDrafts {
-        let places = self.columns.iter().map(|column| column.slot.place()).collect();
-        let objects = self.columns.into_iter();
-        let objects = objects.map(|column| column.objects.into_iter().map(Arc::from).collect());
-        FinishedDrafts { places, objects: objects.collect() }
-    }
 }
 
 impl Column {
     fn add(&mut self) -> ObjectId {
         self.objects.push(self.slot.create());
-        object_id(self.objects.len() - 1)
+        number(self.objects.len() - 1)
     }
 
-    fn complete(&mut self, own: ObjectId, parent: ObjectId, nesting: Nesting) -> ObjectId {
+    fn complete(&mut self, own: ObjectId, parent: ObjectId, nesting: Nesting) {
         let (own_at, parent_at) = (own as usize, parent as usize);
         let [own_object, parent_object] =
             self.objects.get_disjoint_mut([own_at, parent_at]).expect("a place is not inside itself");
-        self.slot.merge(&mut **own_object, &**parent_object, nesting);
-        own
+        self.slot.merge(to_write(own_object), &**parent_object, nesting);
     }
 
     fn inherit(&mut self, parent: ObjectId, nesting: Nesting) -> ObjectId {
@@ -228,38 +268,78 @@ impl Column {
     }
 }
 
-fn object_id(index: usize) -> ObjectId {
-    ObjectId::try_from(index).expect("a configuration is far smaller than 4 GiB")
+fn to_write(object: &mut Arc<Object>) -> &mut Object {
+    Arc::get_mut(object).expect("objects are shared when all of them are complete")
 }
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("a configuration is far smaller than 4 GiB")
+}
+
+/// How many objects places share or do not share together.
+const CHUNK_SLOTS: usize = 4;
+
+/// Neighbouring slots.
+type Chunk = [Option<Arc<Object>>; CHUNK_SLOTS];
+
+/// Chunks that some row has, by their number and the objects in them.
+type KnownChunks = HashMap<(usize, [Option<ObjectId>; CHUNK_SLOTS]), Arc<Chunk>>;
 
 /// The objects of all places, complete.
 pub(crate) struct FinishedDrafts {
     places: Vec<usize>,
     objects: Vec<Vec<Arc<Object>>>,
+    rows: Vec<Arc<[Arc<Chunk>]>>,
 }
 
 impl FinishedDrafts {
-    /// One object of a place.
-    pub(crate) fn shared<T: Conf>(&self, draft: &DraftConfs, key: &ConfKey<T>) -> Arc<T> {
-        let at = self.places.binary_search(&key.index()).expect("a type of this level");
-        let id = draft.0[at].expect("the place is complete");
-        Arc::clone(&self.objects[at][id as usize]).downcast().expect("of the key's type")
-    }
-
     /// What one place has.
     pub(crate) fn confs(&self, draft: &DraftConfs) -> Confs {
-        let mut slots = vec![None; self.places.last().map_or(0, |place| place + 1)];
-        for ((id, objects), place) in draft.0.iter().zip(&self.objects).zip(&self.places) {
-            slots[*place] = id.map(|id| Arc::clone(&objects[id as usize]));
+        let row = draft.base.map(|row| &self.rows[row.get() as usize]);
+        if let Some(row) = row.filter(|_| draft.own.is_empty()) {
+            return Confs { chunks: Arc::clone(row) };
         }
-        Confs { slots: slots.into() }
+        let mut chunks: Arc<[Arc<Chunk>]> = match row {
+            Some(row) => row.iter().cloned().collect(),
+            None => (0..self.chunk_count()).map(|_| Arc::default()).collect(),
+        };
+        let own_chunks = Arc::get_mut(&mut chunks).expect("nobody else has it yet");
+        for &(column, id) in &draft.own {
+            let (place, object) = (self.places[column as usize], &self.objects[column as usize][id as usize]);
+            let chunk = Arc::make_mut(&mut own_chunks[place / CHUNK_SLOTS]);
+            chunk[place % CHUNK_SLOTS] = Some(Arc::clone(object));
+        }
+        Confs { chunks }
+    }
+
+    fn chunk_count(&self) -> usize {
+        self.places.last().map_or(0, |place| place / CHUNK_SLOTS + 1)
+    }
+
+    /// A row, in chunks that rows before it may have as well.
+    fn share_chunks(&self, row: &[ObjectId], known: &mut KnownChunks) -> Arc<[Arc<Chunk>]> {
+        let mut ids = vec![[None; CHUNK_SLOTS]; self.chunk_count()];
+        for (&place, &id) in self.places.iter().zip(row) {
+            ids[place / CHUNK_SLOTS][place % CHUNK_SLOTS] = Some(id);
+        }
+        let first_columns =
+            (0..ids.len()).map(|number| self.places.partition_point(|&place| place < number * CHUNK_SLOTS));
+        let chunks = ids.iter().enumerate().zip(first_columns).map(|((number, ids), first)| {
+            let make = || {
+                let mut columns = self.objects[first..].iter();
+                Arc::new(ids.map(|id| id.and_then(|id| Some(Arc::clone(&columns.next()?[id as usize])))))
+            };
+            Arc::clone(known.entry((number, *ids)).or_insert_with(make))
+        });
+        chunks.collect()
     }
 }
 
-/// The objects of all modules at one place of one level. Places share those that they do not differ in.
+/// The objects of all modules at one place of one level, in chunks. Places share those that they do not
+/// differ in, so that thousands of them are few bytes each, and what requests to them read is often the same.
 #[derive(Default)]
 pub struct Confs {
-    slots: Box<[Option<Arc<Object>>]>,
+    chunks: Arc<[Arc<Chunk>]>,
 }
 
 impl Confs {
@@ -273,9 +353,20 @@ impl Confs {
         self.find(key).expect("a module reads the configuration that it declares")
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared<T: Conf>(&self, key: &ConfKey<T>) -> Arc<T> {
+        let object = self.slot(key.index()).expect("a module reads the configuration that it declares");
+        Arc::clone(object).downcast().expect("of the key's type")
+    }
+
     #[inline]
     fn find<T: Conf>(&self, key: &ConfKey<T>) -> Option<&T> {
-        self.slots.get(key.index())?.as_ref()?.downcast_ref()
+        self.slot(key.index())?.downcast_ref()
+    }
+
+    #[inline]
+    fn slot(&self, place: usize) -> Option<&Arc<Object>> {
+        self.chunks.get(place / CHUNK_SLOTS)?[place % CHUNK_SLOTS].as_ref()
     }
 }
 
@@ -314,7 +405,7 @@ mod tests {
         let (mut http, mut location) = (DraftConfs::default(), DraftConfs::default());
         drafts.of_mut(&mut http, &LIMITS).size_bytes.set(7);
         drafts.complete_outermost(&mut http);
-        drafts.merge(&mut location, &http, Nesting::Level);
+        drafts.merge(&mut location, &mut http, Nesting::Level);
         let finished = drafts.finish();
         let confs = finished.confs(&location);
         assert_eq!(*confs.of(&LIMITS).size_bytes, 7);
@@ -335,7 +426,7 @@ mod tests {
         drafts.complete_outermost(&mut places[0]);
         for (place, parent) in [(1, 0), (2, 0), (3, 0)] {
             let (outer, inner) = places.split_at_mut(place);
-            drafts.merge(&mut inner[0], &outer[parent], Nesting::Level);
+            drafts.merge(&mut inner[0], &mut outer[parent], Nesting::Level);
         }
         // The two that leave open what `http` says have one object.
         assert_eq!(drafts.all_but(&places[0], &LIMITS).count(), 2);

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use clearway_base::log::Sink;
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
+use clearway_net::bind;
 use clearway_net::listen::{Resolve, SystemResolver};
 use clearway_runtime::Tag;
 
@@ -31,7 +32,7 @@ use crate::phases::access::ACCESS;
 use crate::phases::{self, Enabling, PhaseList};
 use crate::regex::Regex;
 use crate::request::subrequest::SUBREQUESTS;
-use crate::snapshot::listen::{ListenOptions, Listens, NameTables};
+use crate::snapshot::listen::{ListenOptions, Listens, NameTables, Socket};
 use crate::snapshot::locations::{self, AutoRedirect, LocationName};
 use crate::snapshot::server_names::ServerName;
 use crate::snapshot::{
@@ -77,6 +78,13 @@ impl Services {
         self
     }
 
+    /// Leaves out the thing of this type.
+    #[must_use]
+    pub fn without<T: Any + Send + Sync>(mut self) -> Self {
+        self.0.retain(|thing| !thing.is::<T>());
+        self
+    }
+
     /// The thing of this type.
     pub fn find<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.iter().find_map(|thing| thing.downcast_ref())
@@ -114,26 +122,78 @@ impl HttpLoader {
         &self.modules
     }
 
-    /// Executes an `http` block.
+    /// Executes an `http` block. It is taken, as what it was is not needed any more when the servers are
+    /// built, which takes as much memory again.
     ///
     /// # Errors
     /// The first mistake in it, in nginx's words.
     pub fn load(
         &self,
-        http: &Directive,
+        http: Directive,
         environment: Environment,
         warnings: &mut Vec<Error>,
     ) -> Result<Snapshot, Error> {
-        let mut load = Load::new(&self.modules, environment);
-        if let Some(block) = http.block() {
-            // It holds for the expressions before it as well.
-            load.variables = VariableNames::with_match_limit(find_match_limit(block));
-            self.table.run(block, context::HTTP, &mut load, warnings)?;
-            load.merge();
-            load.check_pool_sizes(&block.close)?;
-        }
-        load.freeze(&self.modules, warnings)
+        let mut load = self.execute(http, environment, warnings)?;
+        let settled = load.settle(&self.modules, warnings)?;
+        load.freeze(&self.modules, settled)
     }
+
+    /// Finds out whether an `http` block can be loaded, and what to listen on; for who is not to run it.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn check(
+        &self,
+        http: Directive,
+        environment: Environment,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Checked, Error> {
+        let mut load = self.execute(http, environment, warnings)?;
+        let settled = load.settle(&self.modules, warnings)?;
+        std::mem::take(&mut load.variables).finish(&load.specs)?;
+        let requests = settled.sockets.iter().map(Socket::request).collect();
+        Ok(Checked { requests, remains: Remains { _load: load, _settled: settled } })
+    }
+
+    fn execute(
+        &self,
+        http: Directive,
+        environment: Environment,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Load, Error> {
+        let mut load = Load::new(&self.modules, environment);
+        if let Body::Block(block) = http.body {
+            // It holds for the expressions before it as well.
+            load.variables = VariableNames::with_match_limit(find_match_limit(&block));
+            self.table.run(&block, context::HTTP, &mut load, warnings)?;
+            let close = block.close.clone();
+            drop(block);
+            load.merge();
+            load.check_pool_sizes(&close)?;
+        }
+        Ok(load)
+    }
+}
+
+/// An `http` block that can be loaded.
+pub struct Checked {
+    /// What to listen on, in the order of a snapshot's sockets.
+    pub requests: Vec<bind::Request>,
+    /// What was made to find that out.
+    pub remains: Remains,
+}
+
+/// What is left of a check. To free it takes time where there are thousands of servers: it can be done
+/// later, or not at all by who is about to end.
+pub struct Remains {
+    _load: Load,
+    _settled: Settled,
+}
+
+/// All that can still be wrong when a configuration was read.
+struct Settled {
+    trees: Vec<locations::Level<LocationId>>,
+    sockets: Vec<Socket>,
 }
 
 /// A configuration while its directives are executed.
@@ -521,9 +581,10 @@ impl Load {
         self.locations.len() - 1
     }
 
-    fn freeze(mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Snapshot, Error> {
-        modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(&mut self))?;
-        let mut trees = Vec::new();
+    /// Has the modules finish, and puts locations and names into their tables.
+    fn settle(&mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Settled, Error> {
+        modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self))?;
+        let mut trees = Vec::with_capacity(self.servers.len());
         for server in 1..self.servers.len() {
             trees.push(self.build_tree(server)?);
         }
@@ -535,6 +596,11 @@ impl Load {
             warnings,
         };
         let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
+        Ok(Settled { trees, sockets })
+    }
+
+    fn freeze(mut self, modules: &[&'static Module], settled: Settled) -> Result<Snapshot, Error> {
+        let Settled { trees, sockets } = settled;
         let locations = self.freeze_locations(modules);
         let confs = self.drafts.servers.finish();
         let servers = self.servers.into_iter().skip(1).zip(trees);
@@ -565,14 +631,14 @@ impl Load {
             drafts.servers.complete_outermost(&mut http.confs);
             for server in servers {
                 server.core.merge(&http.core);
-                drafts.servers.merge(&mut server.confs, &http.confs, Nesting::Level);
+                drafts.servers.merge(&mut server.confs, &mut http.confs, Nesting::Level);
             }
         }
         drafts.locations.complete_outermost(&mut locations[0].confs);
         for index in 1..locations.len() {
             let (outer, inner) = locations.split_at_mut(index);
-            let (parent, draft) = (&outer[inner[0].parent], &mut inner[0]);
-            drafts.locations.merge(&mut draft.confs, &parent.confs, draft.nesting);
+            let (parent, draft) = (&mut outer[inner[0].parent], &mut inner[0]);
+            drafts.locations.merge(&mut draft.confs, &mut parent.confs, draft.nesting);
         }
     }
 
@@ -596,8 +662,8 @@ impl Load {
         let handlers = phases::in_order(modules.iter().flat_map(|module| module.phases));
         let mut lists = Lists::default();
         let freeze = |draft: LocationDraft| {
-            let core = finished.shared(&draft.confs, &CORE_CONF);
             let confs = finished.confs(&draft.confs);
+            let core = confs.shared(&CORE_CONF);
             let enabling = Enabling { confs: &confs, core: &core, variables };
             let place = draft.pos.as_ref().map(Pos::to_string).unwrap_or_default();
             let phases = lists.share_phases(PhaseList::build(&handlers, &enabling, place.as_bytes()));

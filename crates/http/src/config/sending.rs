@@ -243,7 +243,8 @@ impl Request<'_> {
 }
 
 fn find_pools(load: &mut Load) -> Result<(), Error> {
-    let pools = load.environment().services.find::<ThreadPools>().cloned().unwrap_or_default();
+    // Whoever says nothing of pools does not want to know whether they are there.
+    let Some(pools) = load.environment().services.find::<ThreadPools>().cloned() else { return Ok(()) };
     load.all_locations(&CORE_CONF).try_for_each(|core| core.sending.find_pool(&pools))
 }
 

@@ -340,6 +340,6 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
         default_port: 8000,
         services: Services::default(),
     };
-    let loaded = HttpLoader::new(&[&SAY]).load(&block.directives[0], environment, &mut Vec::new());
+    let loaded = HttpLoader::new(&[&SAY]).load(block.directives[0].clone(), environment, &mut Vec::new());
     loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
 }

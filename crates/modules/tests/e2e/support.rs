@@ -221,7 +221,8 @@ pub(crate) fn load(
     };
     let mut warnings = Vec::new();
     block.end()?;
-    let snapshot = HttpLoader::new(&modules(extra)).load(&block.directives[0], environment, &mut warnings)?;
+    let snapshot =
+        HttpLoader::new(&modules(extra)).load(block.directives[0].clone(), environment, &mut warnings)?;
     zones.open().map_err(Error::unplaced)?;
     Ok((snapshot, warnings))
 }

@@ -4,7 +4,7 @@ use clearway_conf::{Args, Spec};
 
 use super::affinity::Affinity;
 use super::limits::{self, HANDOVER_CARRIERS_MAX};
-use super::{CoreConf, EVENTS, MAIN, environment, error_log, load_module, thread_pool, user};
+use super::{CoreConf, EVENTS, HttpBlock, MAIN, environment, error_log, load_module, thread_pool, user};
 
 /// The directives outside `http` that have an effect.
 pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
@@ -241,7 +241,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "http { … }",
         default: "",
         doc: "The HTTP servers.",
-        handler: |scope, d| d.set(&mut scope.conf.http, |d| Ok(d.clone())),
+        handler: |scope, d| {
+            let warnings_before = scope.warnings.len();
+            d.set(&mut scope.conf.http, |d| Ok(HttpBlock { directive: d.clone(), warnings_before }))
+        },
     },
     Spec {
         name: "worker_connections",

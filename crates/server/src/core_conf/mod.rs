@@ -55,6 +55,15 @@ pub enum Reader {
     Worker,
 }
 
+/// The `http` block.
+#[derive(Clone, Debug)]
+pub struct HttpBlock {
+    /// All of it.
+    pub directive: Directive,
+    /// How many warnings stand before it.
+    pub warnings_before: usize,
+}
+
 /// What stands outside `http`.
 #[derive(Debug)]
 pub struct CoreConf {
@@ -90,7 +99,7 @@ pub struct CoreConf {
     /// The `events` block has been read.
     events: Option<()>,
     /// The `http` block, to be loaded when the logs are open.
-    pub http: Option<Directive>,
+    pub http: Option<HttpBlock>,
 }
 
 /// All that a running worker process cannot change: if it differs between two configurations the new one

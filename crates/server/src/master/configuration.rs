@@ -10,6 +10,7 @@ use std::time::Duration;
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{ReadFile, Source};
+use clearway_http::Remains;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::Request;
@@ -39,6 +40,8 @@ pub(crate) struct Configuration {
     logs: Vec<(PathBuf, OwnedFd)>,
     zones: Arc<Zones>,
     default_port: u16,
+    /// To be freed while the worker loads.
+    remains: Option<Remains>,
 }
 
 impl Configuration {
@@ -82,9 +85,10 @@ impl Configuration {
             log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
             Failed
         })?;
-        let requests = loaded.snapshot.iter().flat_map(|s| s.sockets()).map(clearway_http::Socket::request);
+        let (requests, remains) = loaded.checked.map(|http| (http.requests, http.remains)).unzip();
         Ok(Self {
-            requests: requests.collect(),
+            requests: requests.unwrap_or_default(),
+            remains,
             core: loaded.core,
             log: DirectLog { writer, log: loaded.log },
             files: loaded.files,
@@ -100,6 +104,12 @@ impl Configuration {
     /// When there are no descriptors left.
     pub(crate) fn logs(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
         self.logs.iter().map(|(path, fd)| Ok((path.clone(), fd.try_clone()?))).collect()
+    }
+
+    /// Frees what is not needed any more, as it is known now that this can be loaded. To be called when a
+    /// worker has got it, so that nobody waits, and before the process is split.
+    pub(crate) fn clear_up(&mut self) {
+        self.remains = None;
     }
 
     /// A worker process has ended: what it has counted in zones counts no more.
@@ -180,7 +190,7 @@ impl Configuration {
             options: options.clone(),
             user: self.core.user().cloned(),
             default_port: self.default_port,
-            files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.to_vec())).collect(),
+            files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.clone())).collect(),
             sockets: listening.hand()?,
             logs: self.logs()?,
             zones,

@@ -377,6 +377,7 @@ impl<'a> Master<'a> {
         worker.tell(&load);
         // What it holds would keep sockets open here.
         drop(load);
+        self.config.clear_up();
         let answer = loop {
             if let Some(answer) = worker.take_answer() {
                 break Some(answer);

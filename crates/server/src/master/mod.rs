@@ -157,6 +157,7 @@ fn to_background(config: &mut Configuration, options: &Options) -> Result<Launch
             Failed
         }
     };
+    config.clear_up();
     let (mut news, launcher) = io::pipe().map_err(failed("pipe()"))?;
     match child::fork().map_err(failed("fork()"))? {
         Forked::Parent(_) => {

@@ -22,10 +22,11 @@ use crate::worker::{Prepared, Worker, privileges};
 ///
 /// # Errors
 /// When it cannot start, after the reason has been logged.
-pub(super) fn run(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
+pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
     let mut builder = Builder::new();
     let handover = parts.config.hand(1, &parts.invocation.options, &parts.listening);
     let handover = handover.map_err(|error| workers::cannot_start(&error, boot))?;
+    parts.config.clear_up();
     let settle = |loaded: &crate::load::Loaded| {
         privileges::limit_descriptors(&loaded.core, boot);
         Ok(())
@@ -123,7 +124,8 @@ impl Single<'_> {
         let log = self.log();
         let parts = &mut self.parts;
         let options = &parts.invocation.options;
-        let config = Configuration::read(parts.source, options, Some(&parts.config), &*log)?;
+        let mut config = Configuration::read(parts.source, options, Some(&parts.config), &*log)?;
+        config.clear_up();
         if config.core.process_traits() != parts.config.core.process_traits() {
             let message = "what changes the process itself takes effect at the next start: \
                            \"master_process\" is off";
