@@ -2,18 +2,21 @@
 //! Everything that comes back is put into a canonical text in which only what must differ (product
 //! name, date, ports, directory) is replaced; the two texts must be equal.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::client::{Connection, End, NoAnswer, PATIENCE};
 use crate::response::{Answer, Response};
-use crate::{Binary, Server, Setup};
+use crate::{Binary, Server, Setup, wait_until};
 
 /// How long a server that has announced the end of a connection may take to close it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection that goes on is watched for bytes that nobody asked for, or a close.
 const QUIET: Duration = Duration::from_millis(25);
+/// How many connections are watched at a time while others are asked.
+const WATCHED_MAX: usize = 32;
 
 /// Which exchange of a case to play, by number: set by the replay command that a failure prints.
 const ONLY: &str = "CLEARWAY_ONLY";
@@ -93,18 +96,18 @@ impl Exchange {
     }
 
     /// Plays it and puts what came back into the canonical form.
-    fn play(&self, server: &Server) -> String {
+    fn play(&self, server: &Server) -> Played {
         let mut connection = match Connection::open(&server.address_of(&self.to)) {
             Ok(connection) => connection,
-            Err(e) => return format!("(no connection: {:?})\n", e.kind()),
+            Err(e) => return Played::whole(format!("(no connection: {:?})\n", e.kind())),
         };
         connection.send(&self.request);
         if self.finish == Finish::ShutDown {
             connection.finish_sending();
         }
         match &self.answers {
-            Answers::These(answers) => these(&mut connection, answers, server),
-            Answers::UntilEnd => until_end(&mut connection, server),
+            Answers::These(answers) => these(connection, answers, server),
+            Answers::UntilEnd => Played::whole(until_end(&mut connection, server)),
         }
     }
 
@@ -224,9 +227,19 @@ impl Case {
         // Each server is asked one thing after the other, but they do not wait for each other.
         let play_all = |binary: Binary, is_asked: fn(&Exchange) -> bool| {
             let server = self.setup(binary).start();
-            let play = |exchange: &Exchange| exchange.play(&server);
-            let play = |exchange| if is_asked(exchange) { play(exchange) } else { String::new() };
-            let texts: Vec<String> = chosen.iter().map(|(_, exchange)| play(exchange)).collect();
+            self.wait_for_all(&server);
+            let (mut texts, mut watched) = (Vec::new(), VecDeque::new());
+            for (_, exchange) in &chosen {
+                let is_asked = is_asked(exchange);
+                watched.push_back(if is_asked { exchange.play(&server) } else { Played::default() });
+                let is_enough = |watched: &VecDeque<Played>| {
+                    watched.len() > WATCHED_MAX || watched.front().is_some_and(Played::is_over)
+                };
+                while is_enough(&watched) {
+                    texts.extend(watched.pop_front().map(Played::finish));
+                }
+            }
+            texts.extend(watched.into_iter().map(Played::finish));
             (server, texts)
         };
         let (oracle, ours) = std::thread::scope(|scope| {
@@ -262,6 +275,21 @@ impl Case {
         }
     }
 
+    /// Waits for every address that is to answer: one may listen a moment before the others.
+    fn wait_for_all(&self, server: &Server) {
+        let mut addresses: Vec<&str> = Vec::new();
+        for exchange in &self.exchanges {
+            let is_nobody = matches!(&exchange.answers, Answers::These(answers) if answers.is_empty());
+            if !is_nobody && !addresses.contains(&&*exchange.to) {
+                addresses.push(&exchange.to);
+            }
+        }
+        for address in addresses.iter().map(|listen| server.address_of(listen)) {
+            // If it never is, its exchanges say so.
+            wait_until(PATIENCE, || Connection::open(&address).is_ok());
+        }
+    }
+
     fn setup(&self, binary: Binary) -> Setup {
         let mut setup = match &self.config {
             Config::Http(content) => Setup::http(binary, content),
@@ -277,7 +305,36 @@ impl Case {
     }
 }
 
-fn these(connection: &mut Connection, answers: &[Answer], server: &Server) -> String {
+/// What has come back, and the connection while it is watched.
+#[derive(Default)]
+struct Played {
+    text: String,
+    watched: Option<(Connection, Instant)>,
+}
+
+impl Played {
+    fn whole(text: String) -> Self {
+        Self { text, watched: None }
+    }
+
+    /// Whether finishing it does not take time.
+    fn is_over(&self) -> bool {
+        self.watched.as_ref().is_none_or(|(_, since)| since.elapsed() >= QUIET)
+    }
+
+    /// The text, with what has become of the connection.
+    fn finish(self) -> String {
+        match self.watched {
+            None => self.text,
+            Some((mut connection, since)) => {
+                let end = connection.next_event(QUIET.saturating_sub(since.elapsed()));
+                format!("{}({:?})\n", self.text, closed(end))
+            }
+        }
+    }
+}
+
+fn these(mut connection: Connection, answers: &[Answer], server: &Server) -> Played {
     let mut out = String::new();
     let mut goes_on = false;
     for &answer in answers {
@@ -287,14 +344,20 @@ fn these(connection: &mut Connection, answers: &[Answer], server: &Server) -> St
                 out.push_str(&canonical(&response, answer, server));
             }
             Err(why) => {
-                return out + &format!("(no answer: {})\n", neutral(&why.to_string(), server));
+                return Played::whole(out + &format!("(no answer: {})\n", neutral(&why.to_string(), server)));
             }
         }
     }
-    let end = connection.next_event(if goes_on { QUIET } else { CLOSE_LIMIT });
-    // Which of the two a client sees is up to what it had sent when the server closed.
-    let end = if end == End::Reset { End::Closed } else { end };
-    out + &format!("({end:?})\n")
+    if goes_on {
+        return Played { text: out, watched: Some((connection, Instant::now())) };
+    }
+    let end = connection.next_event(CLOSE_LIMIT);
+    Played::whole(out + &format!("({:?})\n", closed(end)))
+}
+
+/// Whether a client sees a reset is up to what it had sent when the server closed.
+fn closed(end: End) -> End {
+    if end == End::Reset { End::Closed } else { end }
 }
 
 fn until_end(connection: &mut Connection, server: &Server) -> String {
@@ -442,14 +505,18 @@ fn is_date(value: &str) -> bool {
 /// connection before it, and only then logs some of the requests on them.
 const LAST: &str = "/clearway-test-last";
 
-/// Ends the server and returns its access log without times.
+/// Ends the server and returns its access log without times. A request is logged after its last byte, when
+/// the next one may have come over another connection: so the lines are sorted.
 fn log_of(server: &mut Server) -> String {
     server.get(LAST);
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).is_some(), "SIGQUIT ends a server without connections");
     let log = server.access_log();
     let lines = log.lines().filter(|line| !line.contains(LAST));
-    lines.map(|line| format!("{}\n", neutral(&neutral_log_line(line), server))).collect()
+    let mut lines: Vec<_> =
+        lines.map(|line| format!("{}\n", neutral(&neutral_log_line(line), server))).collect();
+    lines.sort_unstable();
+    lines.concat()
 }
 
 /// `ADDRESS - USER [TIME] "REQUEST" STATUS SIZE "REFERER" "AGENT"`: the time goes, and the size where
