@@ -43,8 +43,9 @@ fn out_of_descriptors() {
     thread::sleep(Duration::from_secs(2));
     let spent = cpu(&server) - before.1;
     let lines = server.error_log().matches("[crit]").count() - before.2;
-    let seconds = usize::try_from(before.0.elapsed().as_secs()).expect("a test is short");
-    assert!(spent < Duration::from_millis(500), "accepting is paused, but {spent:?} of CPU went somewhere");
+    let took = before.0.elapsed();
+    let seconds = usize::try_from(took.as_secs()).expect("a test is short");
+    assert!(spent * 4 < took, "accepting is paused, but {spent:?} of CPU in {took:?} went somewhere");
     assert!(lines <= 3 * (seconds + 1), "{lines} lines in {seconds} seconds");
     assert!(server.error_log().contains("[crit]"));
 

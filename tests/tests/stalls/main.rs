@@ -95,14 +95,14 @@ impl Report {
 }
 
 /// Asks until that is reported: on a busy machine the thread may have waited for a processor all the time,
-/// which is no stall. How long the request took, and its report.
-fn reported(server: &Server, path: &str) -> (Duration, Report) {
+/// which is no stall. How long the request took, what it asked for, and its report.
+fn reported(server: &Server, path: &str) -> (Duration, String, Report) {
     for attempt in 0..30 {
         let target = format!("{path}/{attempt}");
         let took = get(server, &target);
         let text = format!("request: \"GET {target} ");
         if wait_until(REPORT_LIMIT, || server.error_log().contains(&text)) {
-            return (took, Report::of(server, &text));
+            return (took, target, Report::of(server, &text));
         }
     }
     panic!("no report of {path}: {}", server.error_log());
@@ -116,12 +116,8 @@ fn count_until_last(server: &Server, path: &str) -> usize {
     log.lines().filter(|line| line.contains("held its thread") && line.contains(&text)).count()
 }
 
-fn is_about(one: Duration, other: Duration) -> bool {
-    one.abs_diff(other) * 10 <= other
-}
-
-fn check_spinner(server: &Server) -> Report {
-    let (took, report) = reported(server, "/spin");
+fn check_spinner(server: &Server) -> (String, Report) {
+    let (took, target, report) = reported(server, "/spin");
     let held = report.number_before(" ms, ");
     assert!(held >= Duration::from_millis(360) && held <= took + Duration::from_millis(1), "{held:?}");
     for text in [
@@ -133,7 +129,7 @@ fn check_spinner(server: &Server) -> Report {
     assert!(report.text().contains("(crates/modules/src/testing.rs:"), "{}", report.text());
     let calls = report.number_before(" ms in system calls");
     assert!(calls * 10 <= held, "{}", report.text());
-    report
+    (target, report)
 }
 
 #[test]
@@ -143,9 +139,9 @@ fn a_spinner() {
         return;
     }
     let server = setup("").start();
-    let report = check_spinner(&server);
+    let (target, report) = check_spinner(&server);
     assert!(!report.headline().contains("not handed over"), "{}", report.text());
-    assert_eq!(count_until_last(&server, "/spin/0"), 1, "{}", server.error_log());
+    assert_eq!(count_until_last(&server, &target), 1, "{}", server.error_log());
 }
 
 #[test]
@@ -163,7 +159,7 @@ fn a_spinner_whose_loop_is_not_handed_over() {
     if !is_clearway() || is_chaotic() {
         return;
     }
-    let report = check_spinner(&setup("handover_after off;").start());
+    let (_, report) = check_spinner(&setup("handover_after off;").start());
     assert!(report.headline().contains("not handed over"), "{}", report.text());
 }
 
@@ -174,13 +170,15 @@ fn a_sleeper() {
         return;
     }
     let server = setup("").start();
-    let (_, report) = reported(&server, "/sleep");
+    let (took, target, report) = reported(&server, "/sleep");
     assert!(report.headline().contains("location: \"/sleep\" in clearway_modules::testing::"));
     let slept = report.number_before(" ms in clock_nanosleep");
-    assert!(is_about(slept, Duration::from_millis(600)), "{}", report.text());
+    // Who sleeps wakes late on a busy machine.
+    let is_all = slept >= Duration::from_millis(540) && slept <= took + Duration::from_millis(1);
+    assert!(is_all, "{took:?}: {}", report.text());
     let text = report.text();
     assert!(text.contains("(crates/modules/src/testing.rs:"), "{text}");
-    assert_eq!(count_until_last(&server, "/sleep"), 1, "{}", server.error_log());
+    assert_eq!(count_until_last(&server, &target), 1, "{}", server.error_log());
 }
 
 #[test]
