@@ -60,6 +60,10 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
         thread::cpu_ns(watchdog).unwrap() == before
     });
 
+    if thread::nice(thread::current()).unwrap() == 19 {
+        // Nothing is lower than this.
+        return runtime.stop();
+    }
     let enough = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&enough);
     runtime.at(0).spawn(Tag::NONE, async move { while !seen.load(Ordering::Relaxed) {} });

@@ -102,6 +102,7 @@ fn connections_of_a_removed_listener_end_gracefully() {
     assert_eq!(ask(&mut busy), "one");
     busy.send(HALF.as_bytes());
     site.wait_connections(3);
+    site.wait_read();
     site.remove();
     expect_closed(idle);
     expect_closed(silent);
