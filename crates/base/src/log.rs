@@ -2,6 +2,8 @@
 //! blocks its caller, so it may be called from a loop, a pool thread or at boot alike.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Severity of an error log line, in nginx's order: a lower value is more severe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +65,76 @@ pub struct Record<'a> {
     pub message: fmt::Arguments<'a>,
 }
 
+/// Bytes in a message, whatever they are: a sink writes them as they came.
+///
+/// A message is text on its way to the sink. Bytes that are no UTF-8 are in it as characters from
+/// [`FIRST_BYTE_CHAR`] on, which have no meaning of their own; [`for_each_part`] takes them out again. The
+/// bytes of such a character that came from outside are written in the same way.
+#[derive(Clone, Copy, Debug)]
+pub struct Verbatim<'a>(pub &'a [u8]);
+
+/// Stands for the byte 0x80, the characters behind it for those behind that. They are in the last private
+/// use area of Unicode.
+pub const FIRST_BYTE_CHAR: char = '\u{10ff80}';
+
+/// With what the UTF-8 of these characters begins.
+const BYTE_CHAR_START: u8 = 0xf4;
+
+impl<'a> Verbatim<'a> {
+    /// The name of a file.
+    #[must_use]
+    pub fn path(path: &'a Path) -> Self {
+        Self(path.as_os_str().as_bytes())
+    }
+}
+
+impl fmt::Display for Verbatim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.utf8_chunks().try_for_each(|chunk| {
+            put_text(chunk.valid(), f)?;
+            put_bytes(chunk.invalid(), f)
+        })
+    }
+}
+
+fn put_text(mut text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if text.as_bytes().contains(&BYTE_CHAR_START) {
+        while let Some(at) = text.find(|char| char >= FIRST_BYTE_CHAR) {
+            let (before, rest) = text.split_at(at);
+            let (char, behind) = rest.split_at(FIRST_BYTE_CHAR.len_utf8());
+            f.write_str(before)?;
+            put_bytes(char.as_bytes(), f)?;
+            text = behind;
+        }
+    }
+    f.write_str(text)
+}
+
+/// Writes bytes of which none is ASCII.
+fn put_bytes(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    use fmt::Write;
+    bytes.iter().try_for_each(|&byte| {
+        let number = u32::from(FIRST_BYTE_CHAR) + u32::from(byte) - 0x80;
+        f.write_char(char::from_u32(number).expect("the last of them is U+10FFFF"))
+    })
+}
+
+/// The bytes of a part of a message, piece by piece: text as it is, and what [`Verbatim`] has made of other
+/// bytes as it was.
+pub fn for_each_part(text: &str, mut put: impl FnMut(&[u8])) {
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte == BYTE_CHAR_START) {
+        put(&rest[..at]);
+        let (char, behind) = rest[at..].split_at(FIRST_BYTE_CHAR.len_utf8());
+        match char {
+            &[_, 0x8f, third @ (0xbe | 0xbf), last] => put(&[0x80 | (third & 1) << 6 | (last & 0x3f)]),
+            other => put(other),
+        }
+        rest = behind;
+    }
+    put(rest);
+}
+
 /// Takes error log lines. Implementations return without waiting for anything.
 pub trait Sink: Send + Sync {
     /// Whether a line of this level goes anywhere; asked before a message is formatted.
@@ -94,6 +166,34 @@ impl Sink for Discard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn through(bytes: &[u8]) -> Vec<u8> {
+        let (message, mut out) = (Verbatim(bytes).to_string(), Vec::new());
+        for_each_part(&message, |part| out.extend_from_slice(part));
+        out
+    }
+
+    #[test]
+    fn bytes_come_through_as_they_are() {
+        let all: Vec<u8> = (0..=255).collect();
+        let texts: [&[u8]; 6] = [
+            b"",
+            b"text",
+            "\u{e9}\u{10ff7f}\u{10ff80}x\u{10ffff}".as_bytes(),
+            b"a\xffb\xfe",
+            b"\xf4\x8f\xbf",
+            &all,
+        ];
+        for text in texts {
+            assert_eq!(through(text), text);
+        }
+        // Every character of three and four bytes, next to bytes that are none.
+        for number in (0x800..=0x10_ffff).step_by(7).filter_map(char::from_u32) {
+            let text = [&b"\xf4"[..], number.to_string().as_bytes(), b"\x80"].concat();
+            assert_eq!(through(&text), text);
+        }
+        assert_eq!(Verbatim("caf\u{e9}".as_bytes()).to_string(), "caf\u{e9}");
+    }
 
     #[test]
     fn names_go_both_ways_and_severity_is_ordered() {

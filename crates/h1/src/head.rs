@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use clearway_base::log::Verbatim;
 use smallvec::SmallVec;
 
 use crate::fault::Fault;
@@ -463,8 +464,8 @@ struct Description<'a> {
 }
 
 impl Description<'_> {
-    fn text(&self, span: Span) -> impl fmt::Display + '_ {
-        String::from_utf8_lossy(span.of(self.buf))
+    fn text(&self, span: Span) -> Verbatim<'_> {
+        Verbatim(span.of(self.buf))
     }
 }
 

@@ -18,6 +18,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+pub use clearway_base::log::Verbatim;
 use clearway_base::log::{Level, Record};
 use clearway_h1::{Known, Method, Span, Version};
 
@@ -668,6 +669,16 @@ impl Request<'_> {
         }
     }
 
+    /// Logs the lines of the head that were skipped (`ignore_invalid_headers`).
+    #[cold]
+    pub(crate) fn log_ignored_lines(&mut self) {
+        self.action = "reading client request headers";
+        for &line in self.parts.head.ignored() {
+            let line = Verbatim(self.bytes(line));
+            self.log(Level::Info, format_args!("client sent invalid header line: \"{line}\""));
+        }
+    }
+
     /// Logs a file that is not there, where `log_not_found` asks for that.
     pub fn log_not_found(&self, message: fmt::Arguments<'_>) {
         if *self.location().core.log_not_found {
@@ -702,31 +713,19 @@ impl fmt::Display for Circumstances<'_, '_> {
         if !self.action.is_empty() {
             write!(f, " while {}", self.action)?;
         }
-        write!(f, ", client: {}, server: {}", request.peer(), Lossy(request.server.name()))?;
+        write!(f, ", client: {}, server: {}", request.peer(), Verbatim(request.server.name()))?;
         if let Some(line) = request.request_line().or_else(|| request.received_line()) {
-            write!(f, ", request: \"{}\"", Lossy(line))?;
+            write!(f, ", request: \"{}\"", Verbatim(line))?;
         }
         if !request.is_main() {
-            write!(f, ", subrequest: \"{}\"", Lossy(request.path()))?;
+            write!(f, ", subrequest: \"{}\"", Verbatim(request.path()))?;
         }
         if let Some(host) = request.header(Known::Host) {
-            write!(f, ", host: \"{}\"", Lossy(host))?;
+            write!(f, ", host: \"{}\"", Verbatim(host))?;
         }
         if let Some(referer) = request.header(Known::Referer) {
-            write!(f, ", referrer: \"{}\"", Lossy(referer))?;
+            write!(f, ", referrer: \"{}\"", Verbatim(referer))?;
         }
         Ok(())
-    }
-}
-
-/// Bytes of a request in a line of the error log, which is text.
-pub struct Lossy<'a>(pub &'a [u8]);
-
-impl fmt::Display for Lossy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.utf8_chunks().try_for_each(|chunk| {
-            f.write_str(chunk.valid())?;
-            if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
-        })
     }
 }

@@ -18,7 +18,7 @@ use clearway_base::log::Level;
 
 use crate::output::{Compression, OutputState};
 use crate::regex::Regex;
-use crate::request::{Lossy, Request};
+use crate::request::{Request, Verbatim};
 use crate::response::Text;
 use crate::variables::values::Quote;
 
@@ -307,7 +307,7 @@ impl VariableNames {
         let id = self.id(name);
         match exact(&self.entry(id).text, specs) {
             Some(VariableSpec { kind: VariableKind::Exact, .. }) => {
-                Err(format!("the duplicate \"{}\" variable", Lossy(name)))
+                Err(format!("the duplicate \"{}\" variable", Verbatim(name)))
             }
             _ => Ok(id),
         }
@@ -488,7 +488,7 @@ impl Variables {
 
 fn compute<'c>(computed: &'c dyn Computed, name: &[u8], view: &View<'_, 'c>) -> Option<Text<'c>> {
     if view.depth == DEPTH_MAX {
-        let message = format_args!("cycle while evaluating variable \"{}\"", Lossy(name));
+        let message = format_args!("cycle while evaluating variable \"{}\"", Verbatim(name));
         view.request.log(Level::Error, message);
         return None;
     }
@@ -619,8 +619,8 @@ mod tests {
     fn meaning(variables: &Variables, id: VariableId) -> String {
         let binding = &variables.bindings[id.0 as usize];
         let source = match &binding.source {
-            Source::Builtin { rest, .. } => format!("builtin {}", Lossy(rest)),
-            Source::Computed { name, .. } => format!("computed {}", Lossy(name)),
+            Source::Builtin { rest, .. } => format!("builtin {}", Verbatim(rest)),
+            Source::Computed { name, .. } => format!("computed {}", Verbatim(name)),
             Source::Nothing => "captured".to_owned(),
         };
         if binding.look == Look::Kept { format!("kept, {source}") } else { source }

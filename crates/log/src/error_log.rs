@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 use clearway_base::date::error_log_time;
-use clearway_base::log::{Level, Record, Sink};
+use clearway_base::log::{Level, Record, Sink, for_each_part};
 
 use crate::local_time::UtcOffset;
 use crate::writer::{LogFile, Syslog, Writer};
@@ -121,9 +121,13 @@ struct Cut(Vec<u8>);
 
 impl Write for Cut {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = LINE_BYTES_MAX - 1 - self.0.len();
-        let taken = room.min(text.len());
-        self.0.extend_from_slice(&text.as_bytes()[..taken]);
-        if taken < text.len() { Err(fmt::Error) } else { Ok(()) }
+        let mut is_cut = false;
+        for_each_part(text, |part| {
+            let room = LINE_BYTES_MAX - 1 - self.0.len();
+            let taken = room.min(part.len());
+            self.0.extend_from_slice(&part[..taken]);
+            is_cut |= taken < part.len();
+        });
+        if is_cut { Err(fmt::Error) } else { Ok(()) }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clearway_base::Errno;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 
 use crate::chunk::{Chunk, Report, Torn};
 use crate::writer::{LINES_UNWRITTEN, OpenError};
@@ -94,8 +94,8 @@ impl LogTarget {
             }
             let others = chunks[index + 1..].iter().map(Chunk::count).sum::<u64>();
             LINES_UNWRITTEN.add(cut.missing + others);
-            let name = self.path.as_ref().map_or("stderr".into(), |path| path.to_string_lossy());
-            return self.trouble.report(&name, &error, now_s, reports);
+            let name = self.path.as_deref().map_or(Verbatim(b"stderr"), Verbatim::path);
+            return self.trouble.report(name, &error, now_s, reports);
         }
     }
 
@@ -147,7 +147,13 @@ impl Trouble {
     }
 
     /// Keeps a failed write in mind and reports it, unless one was lately.
-    pub(crate) fn report(&mut self, name: &str, error: &io::Error, now_s: u64, reports: &mut Vec<Report>) {
+    pub(crate) fn report(
+        &mut self,
+        name: Verbatim<'_>,
+        error: &io::Error,
+        now_s: u64,
+        reports: &mut Vec<Report>,
+    ) {
         if error.kind() == io::ErrorKind::StorageFull {
             self.full_s = Some(now_s);
         }

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clearway_base::Errno;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 
 use crate::chunk::{Chunk, Report};
 use crate::files::{Disk, Opener, Trouble};
@@ -120,9 +120,9 @@ impl NamedTarget {
         if !matches!(missed, Missed::Root(_)) {
             LINES_UNWRITTEN.increment();
         }
-        let name = |bytes| String::from_utf8_lossy(bytes);
+        let name = Verbatim;
         let (level, text) = match missed {
-            Missed::Write(error) => return self.trouble.report(&name(path), error, now_s, reports),
+            Missed::Write(error) => return self.trouble.report(name(path), error, now_s, reports),
             Missed::Root(error) => {
                 (Level::Error, format!("testing \"{}\" existence failed {}", name(root), Errno(error)))
             }

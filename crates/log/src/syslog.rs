@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use clearway_base::date::access_log_time;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 use clearway_base::{Errno, units};
 
 use crate::chunk::{Chunk, Report};
@@ -115,7 +115,7 @@ struct Given {
 
 impl Given {
     fn take(&mut self, option: &[u8]) -> Result<(), String> {
-        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let text = Verbatim;
         if let Some(value) = option.strip_prefix(b"server=") {
             refuse_second(&self.server, "server")?;
             let refuse = |reason| format!("{reason} in syslog server \"{}\"", text(value));
@@ -209,7 +209,7 @@ impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", Verbatim::path(path)),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 use clearway_offload::{Blocking, Service};
 use clearway_os::thread;
 
@@ -348,7 +348,7 @@ fn tell_losses(shared: &Shared) {
     let at_desk = lock(&shared.desk).take_losses();
     let queue = std::iter::once((shared.lost.swap(0, Ordering::Relaxed), None));
     for (lines, path) in queue.filter(|(lines, _)| *lines > 0).chain(at_desk) {
-        let place = path.map_or_else(String::new, |path| format!(" for \"{}\"", path.display()));
+        let place = path.map_or_else(String::new, |path| format!(" for \"{}\"", Verbatim::path(&path)));
         shared.report(None, Level::Alert, format_args!("log queue overflow: {lines} lines lost{place}"));
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use clearway_base::Errno;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 use clearway_metrics::Counter;
 use clearway_offload::{Bell, Ring};
 
@@ -324,7 +324,7 @@ impl Syslog {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "open() \"{}\" failed {}", self.path.display(), Errno(&self.source))
+        write!(f, "open() \"{}\" failed {}", Verbatim::path(&self.path), Errno(&self.source))
     }
 }
 

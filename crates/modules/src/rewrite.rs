@@ -18,8 +18,8 @@ use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::{
-    Computed, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler,
-    Setting, Step, Text, View, context, set,
+    Computed, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting,
+    Step, Text, Verbatim, View, context, set,
 };
 
 use code::{Code, If, Op, Return, Rewrite, Set, Turn};
@@ -286,7 +286,7 @@ struct Unset {
 impl Computed for Unset {
     fn eval<'c>(&'c self, view: &View<'_, 'c>) -> Option<Text<'c>> {
         if *view.request.conf(&REWRITE_CONF).warn {
-            let message = format_args!("using uninitialized \"{}\" variable", Lossy(&self.name));
+            let message = format_args!("using uninitialized \"{}\" variable", Verbatim(&self.name));
             view.request.log(LogLevel::Warn, message);
         }
         Some(Cow::Borrowed(b""))

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use clearway_base::log::Verbatim;
+
 use crate::peer::V6Text;
 
 /// Longest header of version 1 that may arrive in pieces, bytes with its line end.
@@ -90,7 +92,7 @@ pub enum Broken<'a> {
 impl fmt::Display for Broken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line(line) => write!(f, "broken header: \"{}\"", String::from_utf8_lossy(line)),
+            Self::Line(line) => write!(f, "broken header: \"{}\"", Verbatim(line)),
             Self::Version(version) => write!(f, "unknown PROXY protocol version: {version}"),
             Self::TooLarge => f.write_str("header is too large"),
             Self::Addresses => f.write_str("broken addresses"),

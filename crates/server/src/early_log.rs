@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_base::log::{Level, Record, Sink};
+use clearway_base::log::{Level, Record, Sink, for_each_part};
 use clearway_log::{Destination, Disk, ErrorLog, ErrorTarget, Writer};
 
 use crate::options::DefaultErrorLog;
@@ -78,8 +78,10 @@ impl Console {
     }
 }
 
-/// Prints a line on standard error as nginx does. Bytes that are no UTF-8 are shown as U+FFFD.
+/// Prints a line on standard error as nginx does.
 pub fn say(message: fmt::Arguments<'_>) {
+    let mut line = Vec::new();
+    for_each_part(&format!("nginx: {message}\n"), |part| line.extend_from_slice(part));
     // Whoever closed standard error does not want to know.
-    let _ = writeln!(std::io::stderr(), "nginx: {message}");
+    let _ = std::io::stderr().write_all(&line);
 }

@@ -11,6 +11,7 @@ mod combinations;
 mod command_line;
 mod configuration;
 mod dav;
+mod error_log;
 mod errors;
 mod files;
 mod gzip;

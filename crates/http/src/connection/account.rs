@@ -6,7 +6,7 @@ use clearway_runtime::Account;
 
 use crate::connection::Conn;
 use crate::phases::Phase;
-use crate::request::{Circumstances, Lossy, Request};
+use crate::request::{Circumstances, Request, Verbatim};
 use crate::snapshot::Location;
 
 /// What a request does beside running the handlers of a phase.
@@ -39,7 +39,7 @@ impl Request<'_> {
 
     #[cold]
     fn describe(&self, step: &'static str) -> Account {
-        let subject = self.request_line().map(|line| Lossy(line).to_string());
+        let subject = self.request_line().map(|line| Verbatim(line).to_string());
         let circumstances = Circumstances { request: self, action: "" };
         Account {
             subject: subject.unwrap_or_default(),
@@ -56,7 +56,7 @@ pub(crate) fn of_location(conn: &Conn, location: &Location, step: &'static str) 
         connection: conn.serial,
         identity: conn.identity(),
         subject: String::new(),
-        place: Lossy(location.name()).to_string(),
+        place: Verbatim(location.name()).to_string(),
         step,
         circumstances: format!(", client: {}", conn.peer),
     }

@@ -10,7 +10,7 @@ use clearway_net::proxy_protocol::{Broken, Endpoint, Progress, Proxied, TlvError
 
 use crate::config::module::Module;
 use crate::connection::{Conn, Ending, Idle, TIMED_OUT, Waiting};
-use crate::request::{Lossy, Request};
+use crate::request::{Request, Verbatim};
 use crate::response::parts::Parts;
 use crate::response::put_decimal;
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
@@ -78,10 +78,10 @@ fn typed_value(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
     match proxied.tlv(name) {
         Ok(value) => return Presence::put(value.as_deref(), out),
         Err(TlvError::Broken) => say(format_args!("broken PROXY protocol TLV")),
-        Err(TlvError::Invalid) => say(format_args!("invalid PROXY protocol TLV \"{}\"", Lossy(name))),
+        Err(TlvError::Invalid) => say(format_args!("invalid PROXY protocol TLV \"{}\"", Verbatim(name))),
         Err(TlvError::Unknown) => {
             let name = name.strip_prefix(b"ssl_").unwrap_or(name);
-            say(format_args!("unknown PROXY protocol TLV \"{}\"", Lossy(name)));
+            say(format_args!("unknown PROXY protocol TLV \"{}\"", Verbatim(name)));
         }
         Err(TlvError::Short) => {}
     }

@@ -96,6 +96,9 @@ impl<'c> Active<'c> {
         request.method = request.parts.head.method();
         request.take_target().map_err(Answer::Status)?;
         request.find_server().map_err(Answer::Status)?;
+        if !request.parts.head.ignored().is_empty() {
+            request.log_ignored_lines();
+        }
         request.action = "";
         if request.parts.head.wants_keep_alive() {
             request.keep_alive = KeepAlive::Yes;

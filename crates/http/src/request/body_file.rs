@@ -18,7 +18,7 @@ use clearway_os::page_cache::{self, Wait};
 use clearway_runtime::{LoopRef, Tag, Timer};
 
 use crate::config::temp_paths::TempPath;
-use crate::request::Lossy;
+use crate::request::Verbatim;
 use crate::snapshot::generation::Serving;
 
 /// How long what a full pool has not taken waits until it is offered again, milliseconds.
@@ -119,7 +119,7 @@ impl Rest {
         let Some(path) = &self.path else { return };
         match file::unlink(blocking, path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let (path, errno) = (Lossy(path.as_os_str().as_bytes()), Errno(&error));
+                let (path, errno) = (Verbatim(path.as_os_str().as_bytes()), Errno(&error));
                 if let Some(log) = &self.log {
                     log.log(Level::Crit, format_args!("unlink() \"{path}\" failed {errno}"));
                 }

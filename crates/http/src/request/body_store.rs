@@ -24,7 +24,7 @@ use crate::connection::Conn;
 use crate::phases::{Answer, Exchange};
 use crate::request::body::{BodyError, Receiving};
 use crate::request::body_file::{Fate, Keeper, Making, TempFile, Unwritten, Writer};
-use crate::request::{Lossy, Request};
+use crate::request::{Request, Verbatim};
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
 /// back.
@@ -310,7 +310,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         let level = self.plan.level.filter(|_| !first.is_empty());
         let tell = |path: &Path| {
             if let Some(level) = level {
-                let path = Lossy(path.as_os_str().as_bytes());
+                let path = Verbatim(path.as_os_str().as_bytes());
                 let message = format_args!("a client request body is buffered to a temporary file {path}");
                 self.request.log(level, message);
             }

@@ -10,7 +10,7 @@ use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
 use crate::request::uri;
-use crate::request::{AliasTail, ErrorPages, KeepAlive, Lossy, Origin, Place, Request, Rewriting, Text};
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text, Verbatim};
 use crate::response::Text as HeadText;
 use crate::response::chunk::{Chunk, Mark};
 use crate::response::status::{self, Padding};
@@ -113,14 +113,14 @@ impl<'c> Request<'c> {
         if rewriting.wanted == Wanted::Location {
             self.redirects_left -= 1;
             if self.redirects_left == 0 {
-                let path = Lossy(self.path());
+                let path = Verbatim(self.path());
                 let cycle = format_args!("rewrite or internal redirection cycle while processing \"{path}\"");
                 self.log(Level::Error, cycle);
                 return Err(500);
             }
             self.node_mut().location = self.snapshot.location(self.server.base);
         } else if rewriting.place == Place::Lost && self.location().core.root.kind != RootKind::Root {
-            let name = Lossy(self.location().name());
+            let name = Verbatim(self.location().name());
             let lost =
                 format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten");
             self.log(Level::Alert, lost);
@@ -137,7 +137,7 @@ impl<'c> Request<'c> {
                 Level::Error,
                 format_args!(
                     "rewrite or internal redirection cycle while internally redirecting to \"{}\"",
-                    Lossy(&redirect.path)
+                    Verbatim(&redirect.path)
                 ),
             );
             return Err(500);
@@ -172,7 +172,7 @@ impl<'c> Request<'c> {
         } else {
             "could not find named location"
         };
-        self.log(Level::Error, format_args!("{problem} \"{}\"", Lossy(name)));
+        self.log(Level::Error, format_args!("{problem} \"{}\"", Verbatim(name)));
         Err(500)
     }
 

@@ -29,7 +29,7 @@ use crate::phases::{Answer, Exchange};
 use crate::request::body::BodyState;
 use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
-use crate::request::{AliasTail, Lossy, Node, Origin, Request, Rewriting, Text};
+use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text, Verbatim};
 use crate::response::ResponseHead;
 use crate::response::chunk::{Chunk, Mark};
 use crate::variables::View;
@@ -231,7 +231,7 @@ impl<'c> Request<'c> {
     /// # Errors
     /// It may not; that is logged.
     pub(crate) fn ask(&self, wanted: &Subrequest) -> Result<Asked<'c>, NotMade> {
-        let path = Lossy(&wanted.path);
+        let path = Verbatim(&wanted.path);
         if self.nested_left() == 0 {
             self.log(LogLevel::Error, format_args!("subrequests cycle while processing \"{path}\""));
             return Err(NotMade);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clearway_offload::Pool;
 use clearway_offload::files::Opened;
 
-use crate::request::Lossy;
+use crate::request::Verbatim;
 
 /// An open regular file with its name.
 pub struct OpenFile {
@@ -76,7 +76,7 @@ impl Drop for OpenFile {
 
 impl fmt::Debug for OpenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OpenFile({:?})", Lossy(&self.path).to_string())
+        write!(f, "OpenFile({:?})", Verbatim(&self.path).to_string())
     }
 }
 

@@ -19,7 +19,7 @@ use clearway_offload::{Error as Refused, Pool, Task};
 use clearway_runtime::{LoopRef, Timer};
 
 use crate::config::sending::Sending;
-use crate::request::{Lossy, Request};
+use crate::request::{Request, Verbatim};
 use crate::response::file_part::{FileAccess, FilePart, OpenFile};
 
 /// Files up to this size are read even where sendfile(2) is allowed: behind a head they leave with the
@@ -370,7 +370,7 @@ impl FileFailure {
 
     /// Says in nginx's words what is wrong.
     pub(crate) fn log(&self, request: &Request<'_>, file: &OpenFile) {
-        let path = Lossy(file.path());
+        let path = Verbatim(file.path());
         match self {
             Self::Sendfile(error) => {
                 request.log(Level::Info, format_args!("sendfile() failed {}", Errno(error)));

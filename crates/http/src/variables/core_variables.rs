@@ -11,7 +11,7 @@ use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
 use crate::config::paths;
-use crate::request::{Arrival, LimitRate, Lossy, Request};
+use crate::request::{Arrival, LimitRate, Request, Verbatim};
 use crate::response::{Ranges, Text, absolute, put_decimal, with_charset};
 use crate::snapshot::listen::LocalAddress;
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
@@ -262,7 +262,7 @@ fn set_limit_rate(request: &mut Request<'_>, value: Vec<u8>) {
     match clearway_base::units::parse_size(&value) {
         Some(rate) => request.set_lasting_context(LimitRate(rate)),
         None => {
-            let message = format_args!("invalid $limit_rate \"{}\"", Lossy(&value));
+            let message = format_args!("invalid $limit_rate \"{}\"", Verbatim(&value));
             request.log(Level::Error, message);
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clearway_base::log::{Level, Record, Sink};
+use clearway_base::log::{Level, Record, Sink, Verbatim};
 
 use crate::{
     Destination, Disk, ErrorLog, ErrorTarget, LINES_LOST, LINES_UNWRITTEN, QUEUE_BYTES, QUEUE_LINES, Writer,
@@ -213,6 +213,20 @@ fn error_lines_look_as_nginx_writes_them() {
     assert_eq!(second, few, "only what is severe enough goes to both");
     assert!(few[19..].starts_with(&format!(" [alert] {pid}#{pid}: \u{e9}x")));
     assert_eq!((few.len(), few.ends_with("x\n")), (2048, true), "cut as nginx cuts");
+}
+
+#[test]
+fn bytes_are_written_as_they_are_and_cut_between_them() {
+    let (scratch, writer) = (Scratch::new("bytes"), started(QUEUE_LINES, QUEUE_BYTES));
+    let log = error_log(&writer, &scratch.file("error.log"), Level::Error);
+    let bytes = [b"a\xff\xc3\xa9".repeat(2), vec![0xfe; 4000]].concat();
+    log.log(Level::Error, format_args!("open() \"{}\"", Verbatim(&bytes)));
+    assert!(writer.flush(PATIENCE));
+    #[expect(clippy::disallowed_methods, reason = "a test")]
+    let line = fs::read(scratch.file("error.log")).unwrap();
+    assert_eq!((line.len(), line.ends_with(b"\xfe\n")), (2048, true));
+    let at = line.iter().position(|&byte| byte == b'"').unwrap();
+    assert_eq!(line[at + 1..][..100], bytes[..100]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Credentials, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler,
-    Setting, Step, Value, context, set,
+    Conf, ConfKey, Cost, Credentials, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting,
+    Step, Value, Verbatim, context, set,
 };
 use clearway_offload::{Blocking, file};
 use rustix::fs::{Mode, OFlags};
@@ -168,7 +168,7 @@ enum Problem {
 /// The status to refuse with, `None` where the password is right. Logs what nginx does.
 fn judge(exchange: &mut Exchange<'_, '_>, found: Result<Found, Problem>, asked: &Asked<'_>) -> Option<u16> {
     let request = &exchange.request;
-    let (user, path) = (Lossy(&asked.user), Lossy(&asked.path));
+    let (user, path) = (Verbatim(&asked.user), Verbatim(&asked.path));
     let failure = |call, error| Failure { call, path: &asked.path, error };
     match found {
         Ok(Found::Right) => return None,

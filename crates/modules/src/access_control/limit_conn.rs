@@ -10,8 +10,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Presence,
-    Setting, Step, VariableKind, VariableSpec, context,
+    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Presence, Setting,
+    Step, VariableKind, VariableSpec, Verbatim, context,
 };
 use clearway_zone::{Counted, Refused, Zone};
 use smallvec::SmallVec;
@@ -186,7 +186,7 @@ fn count<'c>(exchange: &Exchange<'_, 'c>, limits: &'c [Limit]) -> Result<Marks, 
 }
 
 fn log_refused(exchange: &Exchange<'_, '_>, conf: &Refusal, zone: &Zone, refused: Refused) {
-    let name = Lossy(zone.name());
+    let name = Verbatim(zone.name());
     match refused {
         Refused::Limit => {
             let dry_run = if *conf.dry_run { ", dry run," } else { "" };

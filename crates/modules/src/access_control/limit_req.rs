@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Lossy, Module, Phase, PhaseHandler, Presence, Setting,
-    Step, VariableKind, VariableSpec, View,
+    Conf, ConfKey, Cost, Enabling, Exchange, Level, Module, Phase, PhaseHandler, Presence, Setting, Step,
+    VariableKind, VariableSpec, Verbatim, View,
 };
 use clearway_zone::{Contended, KeyHash, Updated, Zone};
 use smallvec::SmallVec;
@@ -126,7 +126,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             Step::Declined
         }
         Verdict::Delayed { by, excess, delay_ms } => {
-            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Lossy(by.name()));
+            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Verbatim(by.name()));
             exchange.request.log(
                 conf.delay_log_level(),
                 format_args!("delaying request{dry_run}, excess: {excess}, by zone \"{zone}\""),
@@ -144,7 +144,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             }))
         }
         Verdict::Rejected { by, excess } => {
-            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Lossy(by.name()));
+            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Verbatim(by.name()));
             exchange.request.log(
                 *conf.refusal.log_level,
                 format_args!("limiting requests{dry_run}, excess: {excess} by zone \"{zone}\""),
@@ -152,7 +152,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             reject(exchange, conf)
         }
         Verdict::NoRoom { by } => {
-            let zone = Lossy(by.name());
+            let zone = Verbatim(by.name());
             exchange
                 .request
                 .log(LogLevel::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));

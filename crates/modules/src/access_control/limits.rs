@@ -9,7 +9,7 @@ use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
-use clearway_http::{Conf, ConfKey, Load, Lossy, Request, Setting, Text, Value, View, set};
+use clearway_http::{Conf, ConfKey, Load, Request, Setting, Text, Value, Verbatim, View, set};
 use clearway_zone::{Zone, Zones};
 
 /// The smallest zone that nginx accepts, bytes: eight pages.
@@ -111,7 +111,7 @@ impl<R: Send + Sync + 'static> Family<R> {
             return None;
         }
         if value.len() > self.key_max_bytes {
-            let (name, most, value) = (Lossy(&rule.text), self.key_max_bytes, Lossy(&value));
+            let (name, most, value) = (Verbatim(&rule.text), self.key_max_bytes, Verbatim(&value));
             let message =
                 format_args!("the value of the \"{name}\" key is more than {most} bytes: \"{value}\"");
             view.request.log(LogLevel::Error, message);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Lossy, Module, Request, Setting, context, set};
+use clearway_http::{Conf, ConfKey, Level, Load, Module, Request, Setting, Verbatim, context, set};
 use clearway_offload::{Blocking, Error as Refused};
 use rustix::io::Errno as Code;
 
@@ -105,7 +105,7 @@ pub(crate) struct Failure<'a> {
 
 impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\" failed {}", self.call, Lossy(self.path), Errno(self.error))
+        write!(f, "{} \"{}\" failed {}", self.call, Verbatim(self.path), Errno(self.error))
     }
 }
 

@@ -7,8 +7,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_h1::Method;
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Setting, Step, context,
-    paths, set,
+    Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Verbatim,
+    context, paths, set,
 };
 
 use crate::content::files::{ABSENT, is_any, on_pool, refuse};
@@ -151,7 +151,7 @@ fn answer_found(
         Found::Shared(file) => send(exchange, path, Source::Shared(file)),
         Found::Directory => Step::Declined.into(),
         Found::Other => {
-            let message = format_args!("\"{}\" is not a regular file", Lossy(path));
+            let message = format_args!("\"{}\" is not a regular file", Verbatim(path));
             exchange.request.log(LogLevel::Crit, message);
             Step::status(404).into()
         }

@@ -9,8 +9,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::Method;
 use clearway_http::{
-    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Lossy, Module, Phase, PhaseHandler, Redirect,
-    Request, Setting, Step, Value, View, context, paths,
+    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
+    Setting, Step, Value, Verbatim, View, context, paths,
 };
 use clearway_offload::file::Kind;
 use clearway_offload::files::Attempt;
@@ -218,7 +218,7 @@ impl Candidates {
             }
             Outcome::NoDirectory(error) => Step::status(refuse(request, "", &self.file(0), &error)),
             Outcome::NotADirectory => {
-                let message = format_args!("\"{}\" is not a directory", Lossy(self.directory_name()));
+                let message = format_args!("\"{}\" is not a directory", Verbatim(self.directory_name()));
                 request.log(LogLevel::Alert, message);
                 Step::status(500)
             }
@@ -256,7 +256,7 @@ fn refuse(request: &Request<'_>, call: &str, path: &[u8], error: &io::Error) -> 
     if is_any(error, LINKS) {
         return 403;
     }
-    let (path_shown, errno) = (Lossy(path), Errno(error));
+    let (path_shown, errno) = (Verbatim(path), Errno(error));
     if is_any(error, &[Code::ACCESS]) {
         request.log(LogLevel::Error, format_args!("\"{path_shown}\" is forbidden {errno}"));
         return 403;

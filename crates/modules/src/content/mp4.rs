@@ -12,8 +12,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, FileAccess, FilePart, Level, Load, Lossy, Module, OpenFile, Phase,
-    PhaseHandler, Ranges, Request, Setting, Step, context, set,
+    Conf, ConfKey, Cost, Exchange, FileAccess, FilePart, Level, Load, Module, OpenFile, Phase, PhaseHandler,
+    Ranges, Request, Setting, Step, Verbatim, context, set,
 };
 use clearway_offload::Blocking;
 
@@ -204,7 +204,7 @@ impl Source for FileSource<'_> {
 }
 
 fn log_fault(request: &Request<'_>, file: &OpenFile, fault: &Fault) {
-    let path = Lossy(file.path());
+    let path = Verbatim(file.path());
     match fault {
         Fault::Wrong(before, behind) => {
             request.log(LogLevel::Error, format_args!("{before}\"{path}\"{behind}"));

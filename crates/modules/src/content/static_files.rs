@@ -9,8 +9,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Answer, Chunk, Cost, ETags, Exchange, FileAccess, FilePart, Lossy, Mark, Module, OpenFile, Phase,
-    PhaseHandler, Ranges, Request, Step, paths,
+    Answer, Chunk, Cost, ETags, Exchange, FileAccess, FilePart, Mark, Module, OpenFile, Phase, PhaseHandler,
+    Ranges, Request, Step, Verbatim, paths,
 };
 use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
@@ -59,7 +59,7 @@ fn refuse_directory<'a>(exchange: &Exchange<'a, '_>) -> Step<'a> {
     let path = paths::file_path(&exchange.view());
     exchange
         .request
-        .log(LogLevel::Error, format_args!("directory index of \"{}\" is forbidden", Lossy(&path)));
+        .log(LogLevel::Error, format_args!("directory index of \"{}\" is forbidden", Verbatim(&path)));
     Step::status(403)
 }
 
@@ -135,7 +135,7 @@ fn answer_found(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Result<Foun
         Ok(Found::Shared(file)) => answer(exchange, path, Source::Shared(file)),
         Ok(Found::Directory) => redirect_to_directory(exchange).into(),
         Ok(Found::Other) => {
-            request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Lossy(path)));
+            request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Verbatim(path)));
             Step::status(404).into()
         }
         Err(Failed { call, error }) => Step::status(refuse(request, call, path, &error)).into(),
@@ -268,7 +268,7 @@ fn read_small(request: &Request<'_>, path: &[u8], opened: &Opened) -> Result<Opt
         Attempt::Cold => Ok(None),
         Attempt::Done(Ok(read)) if read as u64 == size => Ok(Some(keep(request, path, opened, data.into()))),
         Attempt::Done(Ok(read)) => {
-            let path = Lossy(path);
+            let path = Verbatim(path);
             request.log(LogLevel::Alert, format_args!("pread() read only {read} of {size} from \"{path}\""));
             Err(Answer::Abandon(200))
         }

@@ -11,8 +11,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Lossy, Module, Setting, Text, VariableId,
-    View, context, set,
+    BodyFilter, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Module, Setting, Text, VariableId,
+    Verbatim, View, context, set,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -346,6 +346,6 @@ fn give_up<'c>(
     target: &Charset<'_>,
 ) -> Option<Box<dyn BodyFilter + 'c>> {
     let text = no_map(&source.name, &target.name);
-    filtering.request.log(LogLevel::Error, format_args!("{}", Lossy(&text)));
+    filtering.request.log(LogLevel::Error, format_args!("{}", Verbatim(&text)));
     None
 }

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::printed;
 use clearway_http::{
-    Answer, Chunk, Exchange, GivenUp, Lossy, Mark, Request, Rewritten, Step, Target, Text, Value, VariableId,
+    Answer, Chunk, Exchange, GivenUp, Mark, Request, Rewritten, Step, Target, Text, Value, VariableId,
+    Verbatim,
 };
 use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
@@ -169,7 +170,7 @@ impl<'c> Machine<'c> {
         let found = request.matches(regex, subject)?;
         if self.log == Log::Notices {
             let verb = if found { "matches" } else { "does not match" };
-            let (pattern, subject) = (Lossy(regex.pattern()), Lossy(subject));
+            let (pattern, subject) = (Verbatim(regex.pattern()), Verbatim(subject));
             request.log(LogLevel::Notice, format_args!("\"{pattern}\" {verb} \"{subject}\""));
         }
         if !found {
@@ -249,7 +250,7 @@ impl<'c> Machine<'c> {
         let mut url = redirect::unescape(quoted(exchange, &rewrite.path));
         add_args(exchange, rewrite, if rewrite.has_query { b"&" } else { b"?" }, &mut url);
         if self.log == Log::Notices {
-            let message = format_args!("rewritten redirect: \"{}\"", Lossy(&url));
+            let message = format_args!("rewritten redirect: \"{}\"", Verbatim(&url));
             exchange.request.log(LogLevel::Notice, message);
         }
         exchange.output.head().location = Some(url.into());
@@ -274,7 +275,7 @@ impl<'c> Machine<'c> {
             request.set_args(args);
         }
         if self.log == Log::Notices {
-            let (path, args) = (Lossy(&path), Lossy(request.args()));
+            let (path, args) = (Verbatim(&path), Verbatim(request.args()));
             request.log(LogLevel::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
         }
         if path.is_empty() {

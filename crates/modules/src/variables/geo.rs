@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Computed, Keep, Load, Lossy, Module, Text, VariableId, View, context};
+use clearway_http::{Computed, Keep, Load, Module, Text, VariableId, Verbatim, View, context};
 use smallvec::SmallVec;
 
 use crate::access_control::cidr::{Cidr, Depth, LowBits, forwarded, parse_ip, parse_ipv4};
@@ -301,7 +301,7 @@ impl Draft {
                 }
                 Clash::Overlap(start, end) => {
                     let [start, end] = [start, end].map(std::net::Ipv4Addr::from_bits);
-                    let range = Lossy(&line.name);
+                    let range = Verbatim(&line.name);
                     return Err(line.error(format!("range \"{range}\" overlaps \"{start}-{end}\"")));
                 }
             }

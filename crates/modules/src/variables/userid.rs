@@ -14,8 +14,8 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date;
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, Level, LocalAddress, Lossy, Module, Presence,
-    Request, Setting, VariableId, VariableKind, VariableSpec, View,
+    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, Level, LocalAddress, Module, Presence,
+    Request, Setting, VariableId, VariableKind, VariableSpec, Verbatim, View,
 };
 
 use directives::Flags;
@@ -231,7 +231,7 @@ impl UseridConf {
     fn read(&self, request: &Request<'_>) -> Option<Got> {
         let cookie = request.cookie(&self.name)?;
         let log = |problem: &str| {
-            let line = Lossy(cookie.line);
+            let line = Verbatim(cookie.line);
             request.log(LogLevel::Error, format_args!("client sent {problem} userid cookie \"{line}\""));
         };
         let Some(text) = cookie.value.get(..UID_CHARS) else {
@@ -265,7 +265,7 @@ impl UseridConf {
         let reset = view.request.main_conf(&RESET_CONF).0;
         let value = reset.and_then(|reset| view.variable(reset)).unwrap_or_default();
         if *value == *b"log" {
-            let (name, uid) = (Lossy(&self.name), got.uid.hex());
+            let (name, uid) = (Verbatim(&self.name), got.uid.hex());
             view.request.log(LogLevel::Notice, format_args!("userid cookie \"{name}={uid}\" was reset"));
         }
         !matches!(&value[..], b"" | b"0")

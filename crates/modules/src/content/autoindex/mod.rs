@@ -12,8 +12,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::Method;
 use clearway_http::{
-    Answer, Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Mark, Module, Phase,
-    PhaseHandler, Request, Setting, Step, context, paths, set,
+    Answer, Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler,
+    Request, Setting, Step, Verbatim, context, paths, set,
 };
 use rustix::io::Errno as Code;
 
@@ -177,7 +177,7 @@ fn check_callback(request: &Request<'_>, name: &[u8]) -> Result<(), u16> {
     } else {
         return Ok(());
     };
-    request.log(LogLevel::Info, format_args!("client sent {fault} callback name: \"{}\"", Lossy(name)));
+    request.log(LogLevel::Info, format_args!("client sent {fault} callback name: \"{}\"", Verbatim(name)));
     Err(400)
 }
 

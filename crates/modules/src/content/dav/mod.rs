@@ -14,8 +14,8 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::{Known, Method};
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Lossy, Mark, Module, Phase, PhaseHandler,
-    Request, Setting, Step, Store, StoredBody, context, paths, set,
+    Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request,
+    Setting, Step, Store, StoredBody, Verbatim, context, paths, set,
 };
 use clearway_offload::Blocking;
 use rustix::io::Errno as Code;
@@ -405,7 +405,7 @@ impl Depth {
             Some(b"1") => Self::One,
             Some(b"infinity") => Self::Infinity,
             Some(other) => {
-                let problem = format!("client sent invalid \"Depth\" header: \"{}\"", Lossy(other));
+                let problem = format!("client sent invalid \"Depth\" header: \"{}\"", Verbatim(other));
                 return (Self::Invalid, Some(problem));
             }
         };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_h1::{Known, Method};
-use clearway_http::{Exchange, Lossy, Request, RootKind, paths};
+use clearway_http::{Exchange, Request, RootKind, Verbatim, paths};
 use clearway_offload::Blocking;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno as Code;
@@ -58,7 +58,7 @@ struct Words {
 
 impl Words {
     fn of(request: &Request<'_>, header: &[u8]) -> Self {
-        let text = |bytes: &[u8]| Lossy(bytes).to_string();
+        let text = |bytes: &[u8]| Verbatim(bytes).to_string();
         Self { path: text(request.path()), method: text(request.method_name()), destination: text(header) }
     }
 
@@ -70,7 +70,7 @@ impl Words {
 
 /// The path that `Destination` names.
 fn read_destination(request: &Request<'_>, header: &[u8]) -> Result<Vec<u8>, u16> {
-    let shown = Lossy(header);
+    let shown = Verbatim(header);
     let invalid =
         || refuse(request, 400, format_args!("client sent invalid \"Destination\" header: \"{shown}\""));
     let part = destination::local_part(header, request.host()).map_err(|fault| match fault {
@@ -85,11 +85,11 @@ fn read_destination(request: &Request<'_>, header: &[u8]) -> Result<Vec<u8>, u16
         Fault::Invalid => invalid(),
     })?;
     let path = destination::decode(part).map_err(|uri| {
-        request.log(LogLevel::Error, format_args!("unsafe URI \"{}\" was detected", Lossy(&uri)));
+        request.log(LogLevel::Error, format_args!("unsafe URI \"{}\" was detected", Verbatim(&uri)));
         invalid()
     })?;
     if request.path().ends_with(b"/") != header.ends_with(b"/") {
-        let uri = Lossy(request.path());
+        let uri = Verbatim(request.path());
         let message = format_args!(
             "both URI \"{uri}\" and \"Destination\" URI \"{shown}\" should be either collections or \
              non-collections"
@@ -130,7 +130,7 @@ fn read_overwrite(request: &Request<'_>) -> Result<Overwrite, u16> {
         None | Some(b"T" | b"t") => Ok(Overwrite::Yes),
         Some(b"F" | b"f") => Ok(Overwrite::No),
         Some(other) => {
-            let other = Lossy(other);
+            let other = Verbatim(other);
             let message = format_args!("client sent invalid \"Overwrite\" header: \"{other}\"");
             Err(refuse(request, 400, message))
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
-use clearway_http::{Lossy, Request};
+use clearway_http::{Request, Verbatim};
 use clearway_offload::{Blocking, temp_file};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, futimens, utimensat,
@@ -90,7 +90,7 @@ impl Journal {
 
 /// A path in a message.
 pub(super) fn shown(path: &Path) -> impl fmt::Display {
-    Lossy(path.as_os_str().as_bytes())
+    Verbatim(path.as_os_str().as_bytes())
 }
 
 /// A reason in a message.

@@ -1,7 +1,7 @@
 //! The SSI commands: which there are, with which parameters, and what they do.
 
 use clearway_base::log::Level as LogLevel;
-use clearway_http::{Delivery, Lossy, Next, Request, Subrequest};
+use clearway_http::{Delivery, Next, Request, Subrequest, Verbatim};
 
 use super::parser::Command;
 use super::values::{Encoding, Failed, directory, split_uri};
@@ -82,7 +82,7 @@ impl<'a> Params<'a> {
 }
 
 fn complain(request: &Request<'_>, parts: &[&[u8]]) -> Failed {
-    request.log(LogLevel::Error, format_args!("{}", Lossy(&parts.concat())));
+    request.log(LogLevel::Error, format_args!("{}", Verbatim(&parts.concat())));
     Failed
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Lossy, Mark, Module, Next, Outcome,
-    Presence, Ranges, Request, Setting, VariableKind, VariableSpec, View, context, set,
+    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Mark, Module, Next, Outcome,
+    Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -309,7 +309,7 @@ impl Ssi<'_> {
     /// Takes what is there up to the end of the next command; text goes where it belongs.
     fn parse(&mut self, input: &mut &[u8], out: &mut Vec<u8>, request: &Request<'_>) -> Option<Parsed> {
         let mut complain =
-            |parts: &[&[u8]]| request.log(LogLevel::Error, format_args!("{}", Lossy(&parts.concat())));
+            |parts: &[&[u8]]| request.log(LogLevel::Error, format_args!("{}", Verbatim(&parts.concat())));
         if self.shown == Where::Out {
             return self.parser.parse(input, out, &mut complain);
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::regex::{Captures, Case, Regex};
-use clearway_http::{Lossy, Request, View};
+use clearway_http::{Request, Verbatim, View};
 
 /// A command has failed; why is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Common {
 /// Takes the name of a variable, with or without braces, from behind its `$`.
 fn take_name<'a>(rest: &mut &'a [u8], text: &[u8], request: &Request<'_>) -> Result<&'a [u8], Failed> {
     let invalid = || {
-        request.log(LogLevel::Error, format_args!("invalid variable name in \"{}\"", Lossy(text)));
+        request.log(LogLevel::Error, format_args!("invalid variable name in \"{}\"", Verbatim(text)));
         Failed
     };
     let is_braced = rest.first() == Some(&b'{');
@@ -165,7 +165,7 @@ fn take_name<'a>(rest: &mut &'a [u8], text: &[u8], request: &Request<'_>) -> Res
     *rest = behind;
     if is_braced {
         let Some(behind) = behind.strip_prefix(b"}") else {
-            let message = format_args!("the closing bracket in \"{}\" variable is missing", Lossy(name));
+            let message = format_args!("the closing bracket in \"{}\" variable is missing", Verbatim(name));
             request.log(LogLevel::Error, message);
             return Err(Failed);
         };
@@ -191,7 +191,7 @@ pub(super) fn split_uri(uri: &[u8], request: &Request<'_>) -> Result<(Vec<u8>, V
         return Ok((decoded, args.to_vec()));
     }
     let shown = if is_safe { &decoded[..] } else { uri };
-    request.log(LogLevel::Error, format_args!("unsafe URI \"{}\" was detected", Lossy(shown)));
+    request.log(LogLevel::Error, format_args!("unsafe URI \"{}\" was detected", Verbatim(shown)));
     Err(Failed)
 }
 
