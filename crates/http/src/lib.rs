@@ -37,7 +37,7 @@ pub use request::body_store::{Store, StoredBody};
 pub use request::redirect::Rewritten;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::uri;
-pub use request::{GivenUp, Lossy, Origin, Request};
+pub use request::{GivenUp, Origin, Request, Verbatim};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};
 pub use response::file_sender::FileFailure;

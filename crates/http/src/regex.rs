@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
+use clearway_base::log::Verbatim;
 use clearway_metrics::Counter;
 use pcre2::bytes::CaptureLocations;
 use smallvec::SmallVec;
@@ -312,8 +313,8 @@ impl MatchError {
         format!(
             "pcre2_match() failed: {} on \"{}\" using \"{}\"",
             self.code,
-            String::from_utf8_lossy(subject),
-            String::from_utf8_lossy(&regex.pattern)
+            Verbatim(subject),
+            Verbatim(&regex.pattern)
         )
     }
 }

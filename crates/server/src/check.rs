@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::Source;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
@@ -105,7 +105,7 @@ impl Unopened {
             lasting_log: None,
         };
         let say = |error: &clearway_conf::Error| {
-            log.log(error.level(), format_args!("{}", String::from_utf8_lossy(&error.text())));
+            log.log(error.level(), format_args!("{}", Verbatim(&error.text())));
         };
         let result = load::load(source, options, &means);
         let warnings = match &result {

@@ -16,7 +16,7 @@ use crate::config::load::Load;
 use crate::config::module::{Module, context};
 use crate::config::setting::Setting;
 use crate::output::OutputState;
-use crate::request::{Lossy, Request};
+use crate::request::{Request, Verbatim};
 use crate::variables::{Value, View};
 
 /// The engine's part of the tables that this file has.
@@ -84,7 +84,7 @@ impl Size {
             return 0;
         }
         units::parse_size(&value).unwrap_or_else(|| {
-            view.request.log(Level::Error, format_args!("invalid size \"{}\"", Lossy(&value)));
+            view.request.log(Level::Error, format_args!("invalid size \"{}\"", Verbatim(&value)));
             0
         })
     }
@@ -236,7 +236,7 @@ impl Request<'_> {
         parts.append(&View::new(self, &no_response), &mut name);
         let pool = sending.pools.find(&name).cloned();
         if pool.is_none() {
-            self.log(Level::Error, format_args!("thread pool \"{}\" not found", Lossy(&name)));
+            self.log(Level::Error, format_args!("thread pool \"{}\" not found", Verbatim(&name)));
         }
         pool
     }

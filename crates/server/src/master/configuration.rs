@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::{ReadFile, Source};
 use clearway_http::Remains;
 use clearway_log::{Disk, Opener, Writer};
@@ -69,7 +69,7 @@ impl Configuration {
             lasting_log: None,
         };
         let say = |error: &clearway_conf::Error| {
-            log.log(error.level(), format_args!("{}", String::from_utf8_lossy(&error.text())));
+            log.log(error.level(), format_args!("{}", Verbatim(&error.text())));
         };
         let loaded = load::load(source, options, &means).map_err(|refused| {
             refused.warnings.iter().for_each(say);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::Source;
 use clearway_os::child::{self, Exit, Standard};
 use clearway_os::poll;
@@ -399,7 +399,7 @@ impl<'a> Master<'a> {
         match answer {
             Some(Answer::Ready(identities)) => Ok(identities),
             Some(Answer::Failed { level, text }) => {
-                log.log(level, format_args!("{}", String::from_utf8_lossy(&text)));
+                log.log(level, format_args!("{}", Verbatim(&text)));
                 Err(Failed)
             }
             None if self.wanted.terminate => Err(Failed),

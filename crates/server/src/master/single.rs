@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_os::poll;
 use clearway_os::signal::{Received, Signal};
 
@@ -42,7 +42,7 @@ pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce())
 
 fn refuse(report: &Report, log: &dyn Sink) -> Failed {
     if let Report::Failed { level, text } = report {
-        log.log(*level, format_args!("{}", String::from_utf8_lossy(text)));
+        log.log(*level, format_args!("{}", Verbatim(text)));
     }
     Failed
 }
