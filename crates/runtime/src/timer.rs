@@ -7,8 +7,8 @@
 //! 2. Arming stores `deadline`, fences (SeqCst), reads `looked_at`; if that is later, the node goes
 //!    into the timer inbox of the loop (rule 6 of word.rs), unless it is there already (`queued`).
 //!    A deadline that is only moved back needs none of this: the wheel looks at the earlier time. If it
-//!    was just doing so, it takes the waker (`present` becomes 0) and wakes the task, whose next
-//!    `poll_expired` registers again and makes up for it.
+//!    was just doing so, it takes the waker and wakes the task, whose next `poll_expired` finds none
+//!    (rule 4 of waker_cell.rs), registers again and makes up for it.
 //! 3. The owner stores `looked_at`, fences (SeqCst), reads `deadline` again; if that is earlier, it
 //!    starts over. So one of the two sees the other, and no deadline is overslept.
 //! 4. The owner clears `queued` before it reads `deadline`.
@@ -21,7 +21,7 @@ use std::task::Waker;
 use crate::remote::Remote;
 use crate::stack::Linked;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use crate::waker_cell::WakerCell;
+use crate::waker_cell::{Registered, WakerCell};
 use crate::wheel::{Key, Wheel};
 
 #[cfg(loom)]
@@ -41,8 +41,6 @@ pub(crate) struct Node {
     key: AtomicU32,
     link: AtomicPtr<Node>,
     waker: WakerCell,
-    /// 1: `waker` holds the waker that was registered last.
-    present: AtomicU32,
 }
 
 // SAFETY: `link` is one field, used by the stacks only.
@@ -61,7 +59,6 @@ impl Node {
             key: AtomicU32::new(NOT_IN_WHEEL),
             link: AtomicPtr::new(ptr::null_mut()),
             waker: WakerCell::new(),
-            present: AtomicU32::new(0),
         }
     }
 }
@@ -70,13 +67,11 @@ impl Node {
 pub(crate) struct Handle {
     home: &'static Remote,
     node: Arc<Node>,
-    /// Whose waker was registered last: tells tasks apart, never followed.
-    registered: AtomicPtr<()>,
 }
 
 impl Handle {
     pub(crate) fn new(home: &'static Remote) -> Self {
-        Self { home, node: Arc::new(Node::new()), registered: AtomicPtr::new(ptr::null_mut()) }
+        Self { home, node: Arc::new(Node::new()) }
     }
 
     pub(crate) fn arm(&self, deadline_ms: u64) {
@@ -106,13 +101,9 @@ impl Handle {
         if due() {
             return true;
         }
-        let same = self.registered.load(Ordering::Relaxed).cast_const() == waker.data();
-        if same && self.node.present.load(Ordering::Acquire) == 1 {
+        if self.node.waker.register(waker) == Registered::Before {
             return false;
         }
-        self.registered.store(waker.data().cast_mut(), Ordering::Relaxed);
-        self.node.present.store(1, Ordering::Relaxed);
-        self.node.waker.register(waker);
         self.have_it_looked_at();
         due()
     }
@@ -178,7 +169,6 @@ impl Timers {
                 self.place(node);
                 continue;
             }
-            node.present.store(0, Ordering::Release);
             if let Some(waker) = node.waker.take() {
                 wake(waker);
             }
@@ -214,8 +204,11 @@ mod loom_tests {
     use super::*;
     use crate::remote::Signal;
     use crate::stack::Stack;
+    use crate::task::{self, Outcome};
     use crate::word::Word;
     use loom::thread;
+    use std::future::poll_fn;
+    use std::task::Poll;
 
     /// A deadline that is moved from any thread while the wheel places the node is not overslept:
     /// when both are quiet, the wheel looks at it no later than at its deadline.
@@ -247,7 +240,7 @@ mod loom_tests {
     }
 
     /// A deadline that is moved back while the wheel finds the old one due: the task is woken, and
-    /// when it has looked again the wheel will look at the new deadline.
+    /// when it has looked again the wheel will look at the new deadline, and wake it then.
     #[test]
     fn loom_a_deadline_moved_back_is_not_forgotten() {
         loom::model(|| {
@@ -270,8 +263,64 @@ mod loom_tests {
             }
             timers.take_inbox(remote);
             assert!(timers.next_ms().is_some_and(|next| next <= 200));
+            let before = woken.0.load(std::sync::atomic::Ordering::Relaxed);
+            timers.expire(200, Waker::wake);
+            assert_eq!(
+                woken.0.load(std::sync::atomic::Ordering::Relaxed),
+                before + 1,
+                "and the task is woken"
+            );
             drop(handle);
             timers.take_inbox(remote);
+        });
+    }
+
+    /// Polls what is in the queue now; what is woken meanwhile is in it again.
+    fn poll_queue(remote: &'static Remote) {
+        for task in remote.inject.take() {
+            // SAFETY: it was taken from a queue.
+            if unsafe { task::poll(task) } == Outcome::Notified {
+                remote.inject(task);
+            }
+        }
+    }
+
+    /// The same for a task of a loop, which leaves its waker where it finds it.
+    #[test]
+    fn loom_a_task_whose_deadline_is_moved_back_is_not_forgotten() {
+        loom::model(|| {
+            let remote = remote();
+            let mut timers = Timers::new(0);
+            let now = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+            task::spawn(remote, 0, task::Binding::Free, {
+                let (handle, now) = (Handle::new(remote), std::sync::Arc::clone(&now));
+                handle.arm(100);
+                let mut polls = 0;
+                poll_fn(move |cx| {
+                    polls += 1;
+                    match polls {
+                        1 => cx.waker().wake_by_ref(),
+                        2 => handle.arm(200),
+                        _ => {}
+                    }
+                    let now = || now.load(std::sync::atomic::Ordering::Relaxed);
+                    if handle.poll_expired(cx.waker(), now) { Poll::Ready(()) } else { Poll::Pending }
+                })
+            });
+            poll_queue(remote);
+            timers.take_inbox(remote);
+            now.store(150, std::sync::atomic::Ordering::Relaxed);
+            let polling = thread::spawn(move || poll_queue(remote));
+            timers.expire(150, Waker::wake);
+            polling.join().unwrap();
+            poll_queue(remote);
+            timers.take_inbox(remote);
+            now.store(200, std::sync::atomic::Ordering::Relaxed);
+            timers.expire(200, Waker::wake);
+            assert!(!remote.inject.is_empty(), "it is woken");
+            poll_queue(remote);
+            timers.take_inbox(remote);
+            assert_eq!(timers.next_ms(), None, "it has ended, and let go of its timer");
         });
     }
 

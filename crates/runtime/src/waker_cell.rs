@@ -20,6 +20,15 @@ use crate::task::{self, Header};
 /// Set in the address of a box.
 const BOXED: usize = 1;
 
+/// Since when a waker is in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// Since just now.
+    Now,
+    /// Since an earlier registration, after which nobody took it (rule 4).
+    Before,
+}
+
 /// The cell. One registration is kept: that of the last one (one reading, one writing task per socket).
 #[derive(Debug)]
 pub(crate) struct WakerCell {
@@ -32,10 +41,10 @@ impl WakerCell {
     }
 
     /// Has `waker` woken by the next `take`. What it waits for is to be looked at after this.
-    pub(crate) fn register(&self, waker: &Waker) {
+    pub(crate) fn register(&self, waker: &Waker) -> Registered {
         let own = task::of_waker(waker).map(ptr::NonNull::as_ptr);
         if own.is_some_and(|own| self.waker.load(Ordering::Acquire) == own) {
-            return;
+            return Registered::Before;
         }
         let new = match own {
             Some(own) => {
@@ -48,6 +57,7 @@ impl WakerCell {
         let old = self.waker.swap(new, Ordering::AcqRel);
         // SAFETY: rule 2.
         drop(unsafe { owned(old) });
+        Registered::Now
     }
 
     /// Takes the waker to wake it; `None` if there is none.
