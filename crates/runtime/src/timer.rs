@@ -142,7 +142,7 @@ impl Timers {
     }
 
     /// When to wake up next, at the latest.
-    pub(crate) fn next_ms(&self) -> Option<u64> {
+    pub(crate) fn next_ms(&mut self) -> Option<u64> {
         self.wheel.next()
     }
 

@@ -25,6 +25,17 @@ pub(crate) struct Wheel<T> {
     levels: [Level; LEVELS + 1],
     entries: Vec<Entry<T>>,
     free: u32,
+    /// What [`Wheel::next_slot`] says, if it was asked since that has changed. Timers are armed again far more
+    /// often than they fire, and a loop asks twice in a turn.
+    first: Option<Option<First>>,
+}
+
+/// The first slot that time will reach, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct First {
+    level: usize,
+    slot: usize,
+    when: u64,
 }
 
 #[derive(Debug)]
@@ -46,7 +57,7 @@ struct Entry<T> {
 impl<T> Wheel<T> {
     pub(crate) fn new(now: u64) -> Self {
         let levels = std::array::from_fn(|_| Level { occupied: 0, heads: [NONE; SLOTS as usize] });
-        Self { elapsed: now, levels, entries: Vec::new(), free: NONE }
+        Self { elapsed: now, levels, entries: Vec::new(), free: NONE, first: None }
     }
 
     /// Has `item` fire at the first `advance` to `when` or later.
@@ -72,11 +83,11 @@ impl<T> Wheel<T> {
     }
 
     /// When `advance` has something to do next (to fire, or only to sort finer).
-    pub(crate) fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&mut self) -> Option<u64> {
         if self.levels[DUE].occupied != 0 {
             return Some(self.elapsed);
         }
-        self.next_slot().map(|(_, _, when)| when)
+        self.first().map(|first| first.when)
     }
 
     /// Moves time forward and takes out one item that is due; `None` when there is none left.
@@ -87,8 +98,8 @@ impl<T> Wheel<T> {
                 self.unlink(due);
                 return Some(self.release(due));
             }
-            match self.next_slot() {
-                Some((level, slot, when)) if when <= now => {
+            match self.first() {
+                Some(First { level, slot, when }) if when <= now => {
                     // The whole slot at once, as of the time at which it begins: what is due goes to
                     // the list above, the rest to lower levels.
                     self.elapsed = when;
@@ -121,6 +132,8 @@ impl<T> Wheel<T> {
         let mut slot = (when >> (level * SLOT_BITS)) % SLOTS;
         if when <= self.elapsed {
             (level, slot) = (DUE as u32, 0);
+        } else if self.first.is_some_and(|first| first.is_none_or(|first| when < first.when)) {
+            self.first = None;
         }
         (entry.level, entry.slot) = (level as u8, slot as u8);
         let level = &mut self.levels[level as usize];
@@ -145,11 +158,19 @@ impl<T> Wheel<T> {
         level.heads[slot as usize] = next;
         if next == NONE {
             level.occupied &= !(1 << slot);
+            self.first = None;
         }
     }
 
-    /// The first slot that time will reach: level, slot, and the time at which it begins.
-    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+    fn first(&mut self) -> Option<First> {
+        let first = self.first.unwrap_or_else(|| self.next_slot());
+        debug_assert_eq!(first, self.next_slot());
+        self.first = Some(first);
+        first
+    }
+
+    /// The first slot that time will reach, and the time at which it begins.
+    fn next_slot(&self) -> Option<First> {
         (0..LEVELS).find_map(|level| {
             let shift = level as u32 * SLOT_BITS;
             let occupied = self.levels[level].occupied;
@@ -164,7 +185,7 @@ impl<T> Wheel<T> {
             if slot < position {
                 when += SLOTS << shift;
             }
-            Some((level, slot as usize, when))
+            Some(First { level, slot: slot as usize, when })
         })
     }
 }
