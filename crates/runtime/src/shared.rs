@@ -48,7 +48,8 @@ pub struct Config {
     pub sink: Arc<dyn Sink>,
 }
 
-/// One carrier, as others see it.
+/// One carrier, as others see it. It writes its tag for each poll: not beside what another one writes.
+#[repr(align(128))]
 pub(crate) struct Carrier {
     /// Loop index + 1, or one of the values above; a futex.
     assigned: AtomicU32,
