@@ -1,13 +1,15 @@
 //! Regular expressions: nginx's dialect is PCRE2 on bytes, and this file alone knows that crate.
 //!
-//! Compiled at load, shared by all loops, executed on loops without waiting: the scratch memory of a
-//! match comes from a small stock per expression that is only tried for, never waited for. The work of
-//! one match is bounded ([`MATCH_STEPS_MAX`] or `pcre_match_limit`, [`JIT_STACK_MAX_BYTES`]); what exceeds
-//! that is an error, as in nginx, and what takes long below it is a matter for the hand-over.
+//! Compiled at load, shared by all loops, executed on loops without waiting: an expression keeps scratch
+//! memory for a match, and some more for when several threads match at once; it is only tried for, never
+//! waited for. The work of one match is bounded ([`MATCH_STEPS_MAX`] or `pcre_match_limit`,
+//! [`JIT_STACK_MAX_BYTES`]); what exceeds that is an error, as in nginx, and what takes long below it is a
+//! matter for the hand-over.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use clearway_base::log::Verbatim;
@@ -31,8 +33,9 @@ pub static LIMITS_HIT: Counter = Counter::new(
 /// Most memory that one match of compiled code may use for backtracking, in bytes.
 pub const JIT_STACK_MAX_BYTES: usize = 1 << 20;
 
-/// Most scratch buffers that one expression keeps; more are made when more threads match at once.
-const STOCK_MAX: usize = 16;
+/// Most scratch buffers that one expression keeps beside its first; more are made when more threads match
+/// at once.
+const STOCK_MAX: usize = 15;
 
 /// Whether letters match in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,8 +69,18 @@ pub struct Regex {
 struct Code {
     code: pcre2::bytes::Regex,
     groups: usize,
+    /// What a subject that matches begins with.
+    prefix: Box<[u8]>,
+    /// No other has or had it.
+    number: u64,
+    /// Locked for the length of a match.
+    scratch: Mutex<Option<CaptureLocations>>,
+    /// For those who find `scratch` locked. Locked for a moment.
     stock: Mutex<Vec<CaptureLocations>>,
 }
+
+/// Numbers of expressions that were given away; 0 is none.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// Expressions by their text. The servers of a large configuration repeat a few of them thousands of times,
 /// and the next configuration has most of those of the one in use.
@@ -95,7 +108,7 @@ const SWEEP_MIN: usize = 64;
 
 impl Code {
     /// Compiles an expression, unless somebody has it.
-    fn of(text: String, case: Case) -> Result<Arc<Self>, CompileError> {
+    fn of(text: String, case: Case, prefix: &[u8]) -> Result<Arc<Self>, CompileError> {
         let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (case, text);
         if let Some(code) = known().by_text.get(&key).and_then(Weak::upgrade) {
@@ -103,8 +116,14 @@ impl Code {
         }
         let (_, text) = key;
         let code = build(&text, case).map_err(|error| CompileError::new(&text, &error))?;
-        let groups = code.captures_len() - 1;
-        let code = Arc::new(Self { code, groups, stock: Mutex::new(Vec::with_capacity(STOCK_MAX)) });
+        let code = Arc::new(Self {
+            groups: code.captures_len() - 1,
+            prefix: prefix.into(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed) + 1,
+            scratch: Mutex::default(),
+            stock: Mutex::default(),
+            code,
+        });
         known().insert(case, text, &code);
         Ok(code)
     }
@@ -122,7 +141,7 @@ impl Regex {
     /// # Errors
     /// In nginx's words, with the rest of the pattern from the place of the error on.
     pub fn compile(pattern: &[u8], case: Case) -> Result<Self, CompileError> {
-        let code = Code::of(as_text(pattern), case)?;
+        let code = Code::of(as_text(pattern), case, prefix(pattern))?;
         let names = code.code.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| {
             name.as_ref().map(|name| NamedGroup { name: name.as_str().into(), group, variable: 0 })
@@ -134,7 +153,8 @@ impl Regex {
     pub(crate) fn limit(&mut self, steps: u64) {
         debug_assert!(steps <= MATCH_STEPS_MAX);
         let text = format!("(*LIMIT_MATCH={steps}){}", as_text(&self.pattern));
-        self.code = Code::of(text, self.case).expect("it is an expression without the limit");
+        let code = Code::of(text, self.case, prefix(&self.pattern));
+        self.code = code.expect("it is an expression without the limit");
     }
 
     /// The pattern as configured.
@@ -172,32 +192,96 @@ impl Regex {
     /// # Errors
     /// When a limit of PCRE2 was reached; the request is to be answered with 500.
     pub fn exec(&self, subject: &[u8], captures: &mut Captures) -> Result<bool, MatchError> {
-        let mut scratch = self.code.take_scratch();
-        let matched = self.code.code.captures_read(&mut scratch, subject).map(|found| found.is_some());
-        if let Ok(true) = matched {
-            captures.take_from(&scratch, self.code.groups);
+        if self.rules_out(subject) {
+            return Ok(false);
         }
-        self.code.put_scratch(scratch);
-        matched.map_err(|error| {
+        self.code.exec(subject, captures).map_err(|error| {
             LIMITS_HIT.increment();
             MatchError { code: error.code() }
         })
     }
+
+    /// Whether the beginning of a subject is enough to see that it does not match.
+    pub(crate) fn rules_out(&self, subject: &[u8]) -> bool {
+        let prefix = &self.code.prefix[..];
+        match self.case {
+            Case::Sensitive => !subject.starts_with(prefix),
+            Case::Insensitive => {
+                let start = subject.get(..prefix.len());
+                !start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+            }
+        }
+    }
 }
 
 impl Code {
-    fn take_scratch(&self) -> CaptureLocations {
+    fn exec(&self, subject: &[u8], captures: &mut Captures) -> Result<bool, pcre2::Error> {
+        if let Ok(mut scratch) = self.scratch.try_lock() {
+            let scratch = scratch.get_or_insert_with(|| self.code.capture_locations());
+            return self.exec_with(scratch, subject, captures);
+        }
         let kept = self.stock.try_lock().ok().and_then(|mut stock| stock.pop());
-        kept.unwrap_or_else(|| self.code.capture_locations())
-    }
-
-    fn put_scratch(&self, scratch: CaptureLocations) {
+        let mut scratch = kept.unwrap_or_else(|| self.code.capture_locations());
+        let found = self.exec_with(&mut scratch, subject, captures);
         if let Ok(mut stock) = self.stock.try_lock()
             && stock.len() < STOCK_MAX
         {
             stock.push(scratch);
         }
+        found
     }
+
+    fn exec_with(
+        &self,
+        scratch: &mut CaptureLocations,
+        subject: &[u8],
+        captures: &mut Captures,
+    ) -> Result<bool, pcre2::Error> {
+        let found = self.code.captures_read(scratch, subject)?.is_some();
+        if found {
+            captures.take_from(scratch, self);
+        }
+        Ok(found)
+    }
+}
+
+/// The text that all subjects of an expression begin with, as far as its first characters tell: what stands
+/// between a `^` and the first character that may have another meaning. Empty where there are, or might
+/// be, other branches.
+fn prefix(pattern: &[u8]) -> &[u8] {
+    let Some(text) = pattern.strip_prefix(b"^").filter(|rest| has_one_branch(rest)) else { return b"" };
+    let is_plain = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-');
+    let len = text.iter().take_while(is_plain).count();
+    match text.get(len) {
+        // It is about the last one of them.
+        Some(b'?' | b'*' | b'+' | b'{') => &text[..len.saturating_sub(1)],
+        _ => &text[..len],
+    }
+}
+
+/// Whether there is certainly no `|` outside of parentheses.
+fn has_one_branch(pattern: &[u8]) -> bool {
+    if memchr::memchr(b'|', pattern).is_none() {
+        return true;
+    }
+    let mut depth = 0_usize;
+    let mut rest = pattern;
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        match (byte, behind) {
+            (b'\\', [b'd' | b'D' | b'w' | b'W' | b's' | b'S' | b'b' | b'B', behind @ ..]) => rest = behind,
+            (b'\\', [byte, behind @ ..]) if byte.is_ascii_punctuation() => rest = behind,
+            (b'(', [b'?', b':' | b'<', ..]) => depth += 1,
+            // Other escapes, sets, and what is no group: they may hide parentheses.
+            (b'\\' | b'[', _) | (b'(', [b'?' | b'*', ..]) => return false,
+            (b'(', _) => depth += 1,
+            (b')', _) if depth == 0 => return false,
+            (b')', _) => depth -= 1,
+            (b'|', _) if depth == 0 => return false,
+            _ => {}
+        }
+    }
+    true
 }
 
 fn build(text: &str, case: Case) -> Result<pcre2::bytes::Regex, pcre2::Error> {
@@ -235,6 +319,8 @@ fn as_text(pattern: &[u8]) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     ranges: SmallVec<[(u32, u32); 4]>,
+    /// Number of the expression whose groups they are, 0 while there are none.
+    of: u64,
 }
 
 /// Start of a group that took no part in the match.
@@ -251,19 +337,29 @@ impl Captures {
     /// Forgets all groups.
     pub fn clear(&mut self) {
         self.ranges.clear();
+        self.of = 0;
     }
 
-    fn take_from(&mut self, scratch: &CaptureLocations, groups: usize) {
-        self.ranges.clear();
-        if groups == 0 {
+    /// Whether these are groups of that expression or of one that is written alike. In the same subject it
+    /// will find the same.
+    pub(crate) fn are_of(&self, regex: &Regex) -> bool {
+        self.of == regex.code.number
+    }
+
+    fn take_from(&mut self, scratch: &CaptureLocations, code: &Code) {
+        self.clear();
+        if code.groups == 0 {
             return;
         }
+        self.of = code.number;
         let offset = |at: usize| u32::try_from(at).expect("requests are far smaller than 4 GiB");
-        self.ranges.extend((0..=groups).map(|group| match scratch.get(group) {
-            // `\K` can set a start behind the end.
-            Some((start, end)) => (offset(start.min(end)), offset(end)),
-            None => (UNSET, UNSET),
-        }));
+        for group in 0..=code.groups {
+            self.ranges.push(match scratch.get(group) {
+                // `\K` can set a start behind the end.
+                Some((start, end)) => (offset(start.min(end)), offset(end)),
+                None => (UNSET, UNSET),
+            });
+        }
     }
 }
 
@@ -321,6 +417,8 @@ impl MatchError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn compile(pattern: &[u8]) -> Regex {
@@ -459,5 +557,83 @@ mod tests {
             }
         });
         assert!(regex.code.stock.lock().unwrap().len() <= STOCK_MAX);
+    }
+
+    #[test]
+    fn who_finds_the_scratch_memory_in_use_takes_other() {
+        let regex = compile(b"^/in-use/(a+)");
+        let mut captures = Captures::default();
+        let used = regex.code.scratch.lock().unwrap();
+        for _ in 0..2 {
+            assert!(regex.exec(b"/in-use/aab", &mut captures).unwrap());
+            assert_eq!(captures.get(1), Some(8..10));
+        }
+        assert_eq!(regex.code.stock.lock().unwrap().len(), 1);
+        assert!(used.is_none());
+    }
+
+    #[test]
+    fn groups_know_whose_they_are() {
+        let same = [compile(b"^/(a+)"), compile(b"^/(a+)")];
+        let others = [compile(b"^/(a*)"), Regex::compile(b"^/(a+)", Case::Insensitive).unwrap()];
+        let mut captures = Captures::default();
+        assert!(!captures.are_of(&same[0]));
+        assert!(same[0].exec(b"/a", &mut captures).unwrap());
+        assert!(same.iter().all(|regex| captures.are_of(regex)));
+        assert!(!others.iter().any(|regex| captures.are_of(regex)));
+        captures.clear();
+        assert!(!captures.are_of(&same[0]));
+        let without = compile(b"^/a");
+        assert!(without.exec(b"/a", &mut captures).unwrap());
+        assert!(!captures.are_of(&without), "there are none");
+    }
+
+    #[test]
+    fn prefixes_end_where_another_meaning_may_begin() {
+        for (pattern, expected) in [
+            ("^/user/(\\d+)/(.*)$", "/user/"),
+            ("^/a-b_c9", "/a-b_c9"),
+            ("^/ab?c", "/a"),
+            ("^/ab*", "/a"),
+            ("^/ab{0,2}", "/a"),
+            ("^?", ""),
+            ("^/a\\.b", "/a"),
+            ("^/a|b", ""),
+            ("^/a(b|c)", "/a"),
+            ("^/a(?:b|\\w+\\()|c", ""),
+            ("^/a(?<x>b|\\.)c", "/a"),
+            ("^/a(b)|c", ""),
+            ("^/a[(]|b", ""),
+            ("^/a\\c(|b", ""),
+            ("^/a\\Q(\\E|b", ""),
+            ("^/a(?#()|b", ""),
+            ("^/a(*COMMIT)(b|c)", ""),
+            ("/a", ""),
+            ("(?i)^/a", ""),
+        ] {
+            let found = String::from_utf8_lossy(prefix(pattern.as_bytes()));
+            assert_eq!(found, expected, "{pattern}");
+        }
+        let regex = Regex::compile(b"^/Ab(.)", Case::Insensitive).unwrap();
+        let mut captures = Captures::default();
+        assert!(regex.exec(b"/aBc", &mut captures).unwrap());
+        assert!(!regex.exec(b"/a", &mut captures).unwrap());
+        assert!(regex.rules_out(b"/a") && regex.rules_out(b"") && !regex.rules_out(b"/ABx"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_ruled_out_does_not_match(
+            pattern in "\\^[ab]{0,2}([ab|()?*+.$\\[\\]{}1,\\\\dQE#:<>ix^-]|\\(\\?|\\|){0,12}",
+            subject in "[abAB(|x1]{0,6}",
+            case in prop_oneof![Just(Case::Sensitive), Just(Case::Insensitive)],
+        ) {
+            if let Ok(regex) = Regex::compile(pattern.as_bytes(), case)
+                && regex.rules_out(subject.as_bytes())
+            {
+                let found = regex.code.code.is_match(subject.as_bytes());
+                prop_assert!(!found.unwrap(), "{pattern} {subject}");
+            }
+        }
     }
 }

@@ -25,6 +25,9 @@ use crate::variables::values::Quote;
 /// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
 const DEPTH_MAX: u8 = 100;
 
+/// What is made room for at first for a value of several parts, bytes.
+const VALUE_FIRST_BYTES: usize = 64;
+
 /// A variable that a module offers.
 pub struct VariableSpec {
     /// Its name in lower case; of a family (`arg_`, `http_`) what all members begin with.
@@ -580,7 +583,7 @@ impl Value {
         if let [Part::Variable(id)] = self.template.parts() {
             return view.variable(*id).unwrap_or_default();
         }
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(VALUE_FIRST_BYTES);
         self.append(view, &mut out);
         Cow::Owned(out)
     }

@@ -88,14 +88,21 @@ impl<'c> Values<'c> {
 
     /// Runs an expression and keeps what it captures.
     pub(crate) fn exec(&self, regex: &Regex, subject: &[u8]) -> Result<bool, MatchError> {
-        let mut kept = self.kept();
-        let kept = kept.get_or_insert_default();
-        if !regex.exec(subject, &mut kept.groups)? {
+        if regex.rules_out(subject) {
             return Ok(false);
         }
-        kept.subject.clear();
-        if regex.groups() > 0 {
-            kept.subject.extend_from_slice(subject);
+        let mut kept = self.kept();
+        let kept = kept.get_or_insert_default();
+        // A `rewrite` often has the expression of its location.
+        let is_known = kept.groups.are_of(regex) && kept.subject[..] == *subject;
+        if !is_known {
+            if !regex.exec(subject, &mut kept.groups)? {
+                return Ok(false);
+            }
+            kept.subject.clear();
+            if regex.groups() > 0 {
+                kept.subject.extend_from_slice(subject);
+            }
         }
         for name in regex.names() {
             let text = kept.group(name.group).to_vec();
@@ -175,6 +182,26 @@ mod tests {
         values.clear_groups();
         assert_eq!(group(&values, 2, Quote::No), b"");
         assert_eq!(values.find(VariableId(7)), Some(Some(Text::Borrowed(&b"bob"[..]))));
+    }
+
+    #[test]
+    fn what_was_found_in_the_same_subject_is_found_again() {
+        let compile = || {
+            let mut regex = Regex::compile(br"^/(?<user>\w+)/(.+)", Case::Sensitive).unwrap();
+            regex.bind_names(|_| Ok::<_, ()>(7)).unwrap();
+            regex
+        };
+        let values = Values::default();
+        assert!(values.exec(&compile(), b"/ann/1").unwrap());
+        values.keep(VariableId(7), None);
+        assert!(values.exec(&compile(), b"/ann/1").unwrap());
+        assert_eq!(values.find(VariableId(7)), Some(Some(Text::Borrowed(&b"ann"[..]))));
+        assert!(values.exec(&compile(), b"/ann/2").unwrap());
+        assert_eq!(group(&values, 2, Quote::No), b"2");
+        values.clear_groups();
+        assert!(values.exec(&compile(), b"/ann/2").unwrap());
+        assert_eq!(group(&values, 2, Quote::No), b"2");
+        assert!(!values.exec(&compile(), b"/ann").unwrap());
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(super) struct If {
 pub(super) enum Condition {
     True(VariableId),
     Equal(VariableId, Value, Wanted),
-    Match(VariableId, Regex, Wanted),
+    Match(VariableId, Box<Regex>, Wanted),
     File(Value, FileTest),
 }
 

@@ -83,7 +83,7 @@ fn compare(
         }
     };
     let regex = super::compile(load, directive, operand, case)?;
-    Ok(Condition::Match(variable, regex, wanted))
+    Ok(Condition::Match(variable, Box::new(regex), wanted))
 }
 
 #[cfg(test)]

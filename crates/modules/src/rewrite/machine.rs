@@ -19,6 +19,9 @@ use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
 use crate::variables::lookup::Failed;
 use crate::variables::names::Names;
 
+/// What is made room for beside the path and the arguments of a request that are written into others, bytes.
+const ADDED_BYTES: usize = 32;
+
 /// Executes the code of a level; `is_logged` as `rewrite_log` says.
 pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {
     let log = if is_logged { Log::Notices } else { Log::Nothing };
@@ -261,7 +264,8 @@ impl<'c> Machine<'c> {
         exchange: &mut Exchange<'_, 'c>,
         rewrite: &'c Rewrite,
     ) -> Result<(), Step<'static>> {
-        let path = rewrite.path.eval(&exchange.view()).into_owned();
+        let mut path = Vec::with_capacity(exchange.request.path().len() + ADDED_BYTES);
+        rewrite.path.append(&exchange.view(), &mut path);
         let args = match &rewrite.args {
             Some(args) => {
                 let mut args = quoted(exchange, args);
@@ -289,7 +293,8 @@ impl<'c> Machine<'c> {
 
 /// A value in which captured parts of a path that the client sent encoded are encoded again.
 fn quoted(exchange: &Exchange<'_, '_>, value: &Value) -> Vec<u8> {
-    let mut out = Vec::new();
+    let request = &*exchange.request;
+    let mut out = Vec::with_capacity(request.path().len() + request.args().len() + ADDED_BYTES);
     if value.has_captures() && exchange.request.has_escapes() {
         value.append_quoted(&exchange.view(), &mut out);
     } else {
