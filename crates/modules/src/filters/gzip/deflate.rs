@@ -70,8 +70,9 @@ impl Deflate {
     /// two, one when a chunk is pushed and one when it is flushed.
     fn turn_bytes(&self) -> usize {
         match self.manner.level {
-            ..=3 => 32 * 1024,
-            4..=6 => 16 * 1024,
+            ..=2 => 64 * 1024,
+            3..=4 => 32 * 1024,
+            5..=6 => 16 * 1024,
             7.. => 8 * 1024,
         }
     }

@@ -41,7 +41,7 @@ impl<T> Keys<T> {
             let (found, position) = self.slots[at]?;
             if found == hash {
                 let (key, value) = &self.entries[position as usize];
-                if key.eq_ignore_ascii_case(text) {
+                if **key == *text || key.eq_ignore_ascii_case(text) {
                     return Some(value);
                 }
             }
