@@ -10,14 +10,14 @@ use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Presence, Setting,
-    Step, VariableKind, VariableSpec, Verbatim, context,
+    ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Presence, Step,
+    VariableKind, VariableSpec, Verbatim, context,
 };
 use clearway_zone::{Counted, Refused, Zone};
 use smallvec::SmallVec;
 
 use crate::access_control::limits::{
-    Family, LimitZone, LimitZones, Refusal, conclude, conclusion, no_zone, refuse, zone_and_size,
+    Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion, no_zone, refuse, zone_and_size,
 };
 
 /// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
@@ -104,26 +104,13 @@ static PHASES: &[PhaseHandler] =
 
 static ZONES_CONF: ConfKey<LimitZones<()>> = ConfKey::new(Level::Main);
 
-static LIMIT_CONF: ConfKey<LimitConf> = ConfKey::new(Level::Location);
+static LIMIT_CONF: ConfKey<LimitConf<Limit>> = ConfKey::new(Level::Location);
 
 /// A `limit_conn`.
 #[derive(Clone)]
 struct Limit {
     zone: Arc<LimitZone<()>>,
     most: u64,
-}
-
-#[derive(Default)]
-struct LimitConf {
-    limits: Setting<Vec<Limit>>,
-    refusal: Refusal,
-}
-
-impl Conf for LimitConf {
-    fn merge(&mut self, parent: &Self) {
-        self.limits.merge(&parent.limits);
-        self.refusal.merge(&parent.refusal);
-    }
 }
 
 /// What became of a request, and where it is counted until it ends.

@@ -10,14 +10,16 @@ use std::sync::Arc;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Module, Phase, PhaseHandler, Presence, Setting, Step,
-    VariableKind, VariableSpec, Verbatim, View,
+    ConfKey, Cost, Enabling, Exchange, Level, Module, Phase, PhaseHandler, Presence, Step, VariableKind,
+    VariableSpec, Verbatim, View,
 };
 use clearway_zone::{Contended, KeyHash, Updated, Zone};
 use smallvec::SmallVec;
 
 use self::rate::{REQUEST, Rate};
-use crate::access_control::limits::{Family, LimitZone, LimitZones, Refusal, conclude, conclusion};
+use crate::access_control::limits::{
+    Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion,
+};
 
 /// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
 pub static LIMIT_REQ: Module = Module {
@@ -48,7 +50,7 @@ static PHASES: &[PhaseHandler] =
 
 static ZONES_CONF: ConfKey<LimitZones<Rate>> = ConfKey::new(Level::Main);
 
-static LIMIT_CONF: ConfKey<LimitConf> = ConfKey::new(Level::Location);
+static LIMIT_CONF: ConfKey<LimitConf<Limit>> = ConfKey::new(Level::Location);
 
 /// A `limit_req`. Burst and delay are in thousandths of a request.
 #[derive(Clone)]
@@ -59,32 +61,17 @@ struct Limit {
     delay: u64,
 }
 
-#[derive(Default)]
-struct LimitConf {
-    limits: Setting<Vec<Limit>>,
-    refusal: Refusal,
-}
-
-impl Conf for LimitConf {
-    fn merge(&mut self, parent: &Self) {
-        self.limits.merge(&parent.limits);
-        self.refusal.merge(&parent.refusal);
+/// Of lines about requests that wait: one step less severe than of those that are refused.
+fn delay_log_level(refusal: &Refusal) -> LogLevel {
+    match *refusal.log_level {
+        LogLevel::Error => LogLevel::Warn,
+        LogLevel::Warn => LogLevel::Notice,
+        _ => LogLevel::Info,
     }
 }
 
-impl LimitConf {
-    /// Of lines about requests that wait: one step less severe than of those that are refused.
-    fn delay_log_level(&self) -> LogLevel {
-        match *self.refusal.log_level {
-            LogLevel::Error => LogLevel::Warn,
-            LogLevel::Warn => LogLevel::Notice,
-            _ => LogLevel::Info,
-        }
-    }
-
-    fn dry_run_text(&self) -> &'static str {
-        if *self.refusal.dry_run { ", dry run" } else { "" }
-    }
+fn dry_run_text(refusal: &Refusal) -> &'static str {
+    if *refusal.dry_run { ", dry run" } else { "" }
 }
 
 /// What became of a request; kept with it, so that it is counted once however it is redirected, and
@@ -118,20 +105,20 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if conclusion(exchange.request, |_: &Status| ()).is_some() {
         return Step::Declined;
     }
-    let conf = exchange.request.conf(&LIMIT_CONF);
-    match check(&exchange.view(), &conf.limits) {
+    let LimitConf { limits, refusal } = exchange.request.conf(&LIMIT_CONF);
+    match check(&exchange.view(), limits) {
         Verdict::Unlimited => Step::Declined,
         Verdict::Passed => {
             end(&mut exchange, Status::Passed);
             Step::Declined
         }
         Verdict::Delayed { by, excess, delay_ms } => {
-            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Verbatim(by.name()));
+            let (dry_run, excess, zone) = (dry_run_text(refusal), Requests(excess), Verbatim(by.name()));
             exchange.request.log(
-                conf.delay_log_level(),
+                delay_log_level(refusal),
                 format_args!("delaying request{dry_run}, excess: {excess}, by zone \"{zone}\""),
             );
-            if *conf.refusal.dry_run {
+            if *refusal.dry_run {
                 end(&mut exchange, Status::DelayedDryRun);
                 return Step::Declined;
             }
@@ -144,30 +131,30 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             }))
         }
         Verdict::Rejected { by, excess } => {
-            let (dry_run, excess, zone) = (conf.dry_run_text(), Requests(excess), Verbatim(by.name()));
+            let (dry_run, excess, zone) = (dry_run_text(refusal), Requests(excess), Verbatim(by.name()));
             exchange.request.log(
-                *conf.refusal.log_level,
+                *refusal.log_level,
                 format_args!("limiting requests{dry_run}, excess: {excess} by zone \"{zone}\""),
             );
-            reject(exchange, conf)
+            reject(exchange, refusal)
         }
         Verdict::NoRoom { by } => {
             let zone = Verbatim(by.name());
             exchange
                 .request
                 .log(LogLevel::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
-            reject(exchange, conf)
+            reject(exchange, refusal)
         }
     }
 }
 
-fn reject<'a>(mut exchange: Exchange<'a, '_>, conf: &LimitConf) -> Step<'a> {
-    if *conf.refusal.dry_run {
+fn reject<'a>(mut exchange: Exchange<'a, '_>, refusal: &Refusal) -> Step<'a> {
+    if *refusal.dry_run {
         end(&mut exchange, Status::RejectedDryRun);
         return Step::Declined;
     }
     end(&mut exchange, Status::Rejected);
-    Step::status(*conf.refusal.status)
+    Step::status(*refusal.status)
 }
 
 fn end(exchange: &mut Exchange<'_, '_>, status: Status) {

@@ -161,6 +161,25 @@ pub(crate) fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> 
     Ok((arg.slice_ref(&zone[..at]), bytes))
 }
 
+/// What a level says: which limits hold, and what becomes of a request that exceeds one.
+pub(crate) struct LimitConf<L> {
+    pub(crate) limits: Setting<Vec<L>>,
+    pub(crate) refusal: Refusal,
+}
+
+impl<L> Default for LimitConf<L> {
+    fn default() -> Self {
+        Self { limits: Setting::default(), refusal: Refusal::default() }
+    }
+}
+
+impl<L: Clone + Send + Sync + 'static> Conf for LimitConf<L> {
+    fn merge(&mut self, parent: &Self) {
+        self.limits.merge(&parent.limits);
+        self.refusal.merge(&parent.refusal);
+    }
+}
+
 /// What becomes of a request that is refused.
 pub(crate) struct Refusal {
     pub(crate) log_level: Setting<LogLevel>,
@@ -179,7 +198,7 @@ impl Default for Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn merge(&mut self, parent: &Self) {
+    fn merge(&mut self, parent: &Self) {
         self.log_level.merge(&parent.log_level);
         self.status.merge(&parent.status);
         self.dry_run.merge(&parent.dry_run);
