@@ -183,22 +183,27 @@ pub(crate) fn value_len(text: &[u8]) -> usize {
     skip_while(text, at, |byte| !ends_value(byte))
 }
 
-/// Index of the first byte below space, or 8. Subtracting 0x20 from each byte sets the highest bit of those
-/// that are below it (and have not got it already); a borrow can spoil only the bytes behind the first one.
+/// Index of the first byte below space, or 8.
 #[inline]
 fn first_control(block: &[u8; 8]) -> usize {
+    controls(block).trailing_zeros() as usize / 8
+}
+
+/// The highest bit of each byte below space, up to the first one at least. Subtracting 0x20 from each byte
+/// sets it in those that are below (and have not got it already); a borrow can spoil only the bytes behind.
+#[inline]
+fn controls(block: &[u8; 8]) -> u64 {
     let word = u64::from_le_bytes(*block);
-    let below = word.wrapping_sub(repeat(0x20)) & !word & HIGH_BITS;
-    below.trailing_zeros() as usize / 8
+    word.wrapping_sub(repeat(0x20)) & !word & HIGH_BITS
 }
 
 /// Whether any byte is below space.
 #[inline]
 pub(crate) fn has_control(text: &[u8]) -> bool {
-    let (blocks, rest) = text.as_chunks::<8>();
+    let (blocks, rest) = text.as_chunks();
     match text.last_chunk() {
         // The last block may overlap the one before it.
-        Some(last) => first_control(last) < 8 || blocks.iter().any(|block| first_control(block) < 8),
+        Some(last) => controls(last) != 0 || blocks.iter().any(|block| controls(block) != 0),
         None => rest.iter().fold(false, |found, &byte| found | (byte < b' ')),
     }
 }
