@@ -237,7 +237,7 @@ impl<'c> Active<'c> {
 
     async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
         self.route_refused(fault);
-        if self.follow(conn, Some(Answer::Status(fault.page()))).await == Onward::Close {
+        if self.follow(conn, Answer::Status(fault.page())).await == Onward::Close {
             return;
         }
         self.output.finish(&self.request);
@@ -273,8 +273,8 @@ impl<'c> Active<'c> {
         self.output.finish(&self.request);
         while self.output.flush(conn, &self.request).await.is_err() {
             self.log_send_failure();
-            let answer = self.output.start_over().map(Answer::Status);
-            if answer.is_none() || self.follow(conn, answer).await == Onward::Close {
+            let Some(code) = self.output.start_over() else { return (Outcome::Close, Linger::No) };
+            if self.follow(conn, Answer::Status(code)).await == Onward::Close {
                 return (Outcome::Close, Linger::No);
             }
             self.output.finish(&self.request);

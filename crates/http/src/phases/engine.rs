@@ -1,6 +1,7 @@
 //! The phases of a request in order, from the complete head to the log. Runs in the request's task:
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,7 +9,6 @@ use std::task::{Context, Poll};
 use clearway_base::log::Level;
 use clearway_runtime::Tag;
 
-use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::connection::account;
 use crate::output::{Output, OutputState};
@@ -30,46 +30,86 @@ pub(crate) struct Active<'c> {
 }
 
 /// Where phases begin.
+#[derive(Clone, Copy)]
 enum Start {
     Server,
     Location,
 }
 
+/// Where a request is in its phases: which handlers of its location are still to be asked.
+struct Walk<'c> {
+    location: &'c Location,
+    part: Part,
+    left: Range<usize>,
+}
+
+/// What comes next in the phases.
+enum Turn<'c> {
+    /// A handler is asked.
+    Handler(&'c PhaseEntry),
+    /// Those of the access phase are, together.
+    Access,
+    /// Nothing more.
+    End(Flow),
+}
+
+impl<'c> Walk<'c> {
+    fn new(location: &'c Location, part: Part) -> Self {
+        Self { location, part, left: location.phases.part(part) }
+    }
+
+    /// Takes what a handler has said into account that did not end the phases: one that has moved the
+    /// request to another location is followed by those that come behind it there.
+    #[inline]
+    fn pass(&mut self, entry: &PhaseEntry, location: &'c Location) {
+        if !std::ptr::eq(self.location, location) {
+            self.location = location;
+            self.left = location.phases.part_behind(self.part, entry.order);
+        }
+    }
+}
+
 impl<'c> Active<'c> {
     /// Answers a subrequest.
-    pub(crate) async fn run_subrequest(&mut self, conn: &'c Conn) -> Onward {
-        let answer = self.run_phases(conn, Start::Server).await;
-        self.follow(conn, answer).await
+    pub(crate) fn run_subrequest(&mut self, conn: &'c Conn) -> impl Future<Output = Onward> + Send {
+        self.pursue(conn, Ok(Start::Server))
     }
 
     /// Answers a request whose head is complete. The response may still have to be flushed.
-    pub(crate) async fn run(&mut self, conn: &'c Conn) -> Onward {
-        let answer = match self.route() {
-            Ok(()) => self.run_phases(conn, Start::Server).await,
-            Err(answer) => Some(answer),
-        };
-        if answer.is_none() {
-            return Onward::Answered;
-        }
-        self.follow(conn, answer).await
+    pub(crate) fn run(&mut self, conn: &'c Conn) -> impl Future<Output = Onward> + Send {
+        let start = self.route().map(|()| Start::Server);
+        self.pursue(conn, start)
     }
 
     /// Acts on answers until there is a response, if it takes several internal redirects.
+    pub(crate) fn follow(&mut self, conn: &'c Conn, answer: Answer) -> impl Future<Output = Onward> + Send {
+        self.pursue(conn, Err(answer))
+    }
+
+    /// Runs phases, or acts on an answer, and so on until there is a response.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(crate) fn follow(
+    fn pursue(
         &mut self,
         conn: &'c Conn,
-        mut answer: Option<Answer>,
+        mut next: Result<Start, Answer>,
     ) -> impl Future<Output = Onward> + Send {
         async move {
             loop {
-                let Some(given) = answer.take() else { return Onward::Answered };
-                let start = match self.answer(given) {
-                    Onward::FromServer => Start::Server,
-                    Onward::FromLocation => Start::Location,
+                let given = match next {
+                    Ok(start) => {
+                        let flow = self.run_phases(conn, start).await;
+                        match self.conclude_phases(flow) {
+                            None => return Onward::Answered,
+                            Some(given) => given,
+                        }
+                    }
+                    Err(given) => given,
+                };
+                next = match self.answer(given) {
+                    Onward::FromServer => Ok(Start::Server),
+                    Onward::FromLocation => Ok(Start::Location),
                     end => return end,
                 };
-                answer = self.run_phases(conn, start).await;
             }
         }
     }
@@ -91,6 +131,7 @@ impl<'c> Active<'c> {
     }
 
     /// Finds the server, and takes the target apart.
+    #[inline]
     fn route(&mut self) -> Result<(), Answer> {
         let request = &mut self.request;
         request.method = request.parts.head.method();
@@ -106,9 +147,10 @@ impl<'c> Active<'c> {
         Ok(())
     }
 
-    /// Runs the phases up to an answer; `None` when a handler has pushed the response.
-    async fn run_phases(&mut self, conn: &'c Conn, start: Start) -> Option<Answer> {
-        match self.run_parts(conn, start).await {
+    /// What is to be answered when phases are over; `None` when a handler has pushed the response.
+    #[inline]
+    fn conclude_phases(&mut self, flow: Flow) -> Option<Answer> {
+        match flow {
             Flow::Done => self.output.take_refusal(),
             Flow::Answer(answer) => Some(answer),
             Flow::Next | Flow::Allowed => {
@@ -118,51 +160,74 @@ impl<'c> Active<'c> {
         }
     }
 
-    async fn run_parts(&mut self, conn: &'c Conn, start: Start) -> Flow {
-        let mut wanted = Wanted::Location;
-        match start {
-            Start::Server => {
-                let flow = self.run_part(conn, Part::Server).await;
-                if !matches!(flow, Flow::Next) {
+    /// Runs handlers up to the first one that has something to say. One that does not wait is a plain call.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    #[inline]
+    fn run_phases(&mut self, conn: &'c Conn, start: Start) -> impl Future<Output = Flow> + Send {
+        async move {
+            let mut walk = Walk::new(
+                self.request.location(),
+                match start {
+                    Start::Server => Part::Server,
+                    Start::Location => Part::Rewrite,
+                },
+            );
+            loop {
+                let entry = match self.next_turn(&mut walk) {
+                    Turn::Handler(entry) => entry,
+                    Turn::Access => match self.run_access(conn).await {
+                        Flow::Next => continue,
+                        end => return end,
+                    },
+                    Turn::End(flow) => return flow,
+                };
+                let flow = match entry.tag {
+                    // Boxed, as nobody else should have to have room for it.
+                    Some(tag) => Box::pin(self.run_suspect(conn, entry, tag)).await,
+                    None => match self.call(conn, entry) {
+                        Called::Said(flow) => flow,
+                        Called::Waits(settle) => settle.await,
+                    },
+                };
+                self.request.account(entry.phase.step());
+                if !matches!(flow, Flow::Next | Flow::Allowed) {
                     return flow;
                 }
-            }
-            Start::Location => wanted = Wanted::Nothing,
-        }
-        loop {
-            if wanted == Wanted::Location
-                && let Err(answer) = self.find_config()
-            {
-                return Flow::Answer(answer);
-            }
-            let flow = self.run_part(conn, Part::Rewrite).await;
-            if !matches!(flow, Flow::Next) {
-                return flow;
-            }
-            match self.request.post_rewrite() {
-                Ok(Wanted::Nothing) => break,
-                Ok(Wanted::Location) => wanted = Wanted::Location,
-                Err(status) => return Flow::Answer(Answer::Status(status)),
+                walk.pass(entry, self.request.location());
             }
         }
-        self.run_answer(conn).await
     }
 
-    /// The phases behind the choice of a location.
-    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    fn run_answer(&mut self, conn: &'c Conn) -> impl Future<Output = Flow> + Send {
-        async move {
-            let flow = self.run_part(conn, Part::Limits).await;
-            if !matches!(flow, Flow::Next) {
-                return flow;
+    /// What comes next, and what the engine itself does between two parts of the phases.
+    #[inline]
+    fn next_turn(&mut self, walk: &mut Walk<'c>) -> Turn<'c> {
+        loop {
+            if let Some(index) = walk.left.next() {
+                return Turn::Handler(walk.location.phases.entry(index));
             }
-            if self.is_guarded() {
-                let flow = self.run_access(conn).await;
-                if !matches!(flow, Flow::Next) {
-                    return flow;
+            let next = match walk.part {
+                Part::Server => self.find_config().map(|()| Part::Rewrite),
+                Part::Rewrite => self.leave_rewrite(),
+                Part::Limits if self.is_guarded() => {
+                    // They are not asked one by one; when they were, an empty part is over.
+                    walk.part = Part::Access;
+                    return Turn::Access;
                 }
+                Part::Limits | Part::Access => Ok(Part::Answer),
+                Part::Answer | Part::Log => return Turn::End(Flow::Next),
+            };
+            match next {
+                Ok(part) => *walk = Walk::new(self.request.location(), part),
+                Err(answer) => return Turn::End(Flow::Answer(answer)),
             }
-            self.run_part(conn, Part::Answer).await
+        }
+    }
+
+    /// Which part comes behind the rewrite phase: the same again where the path was changed.
+    fn leave_rewrite(&mut self) -> Result<Part, Answer> {
+        match self.request.post_rewrite().map_err(Answer::Status)? {
+            Wanted::Nothing => Ok(Part::Limits),
+            Wanted::Location => self.find_config().map(|()| Part::Rewrite),
         }
     }
 
@@ -171,29 +236,17 @@ impl<'c> Active<'c> {
         !self.request.location().phases.part(Part::Access).is_empty() && self.request.is_main()
     }
 
-    /// Runs handlers of the location up to the first one that has something to say. One that does not wait
-    /// is a plain call; one that moves the request to another location is followed by those that come
-    /// behind it there.
-    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    fn run_part(&mut self, conn: &'c Conn, part: Part) -> impl Future<Output = Flow> + Send {
-        async move {
-            let mut location = self.request.location();
-            let mut left = location.phases.part(part);
-            while let Some(index) = left.next() {
-                let entry = location.phases.entry(index);
-                let flow = self.run_entry(conn, entry).await;
-                if !matches!(flow, Flow::Next | Flow::Allowed) {
-                    return flow;
-                }
-                if !std::ptr::eq(location, self.request.location()) {
-                    location = self.request.location();
-                    left = location.phases.part_behind(part, entry.order);
-                }
-            }
-            Flow::Next
+    /// Asks a handler that is not known to block.
+    #[inline]
+    fn call(&mut self, conn: &'c Conn, entry: &'c PhaseEntry) -> Called<'_, 'c> {
+        let (background, location) = (self.output.background(), self.request.location());
+        match (entry.handler)(self.exchange(conn)) {
+            Step::Wait(wait) => Called::Waits(Settle { wait, background, conn, entry, location }),
+            step => Called::Said(Flow::of(step)),
         }
     }
 
+    /// Asks a handler, and waits for what it says.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     pub(crate) fn run_entry(
         &mut self,
@@ -204,13 +257,10 @@ impl<'c> Active<'c> {
             let flow = match entry.tag {
                 // Boxed, as nobody else should have to have room for it.
                 Some(tag) => Box::pin(self.run_suspect(conn, entry, tag)).await,
-                None => {
-                    let (background, location) = (self.output.background(), self.request.location());
-                    match (entry.handler)(self.exchange(conn)) {
-                        Step::Wait(wait) => Settle { wait, background, conn, entry, location }.await,
-                        step => Flow::of(step),
-                    }
-                }
+                None => match self.call(conn, entry) {
+                    Called::Said(flow) => flow,
+                    Called::Waits(settle) => settle.await,
+                },
             };
             self.request.account(entry.phase.step());
             flow
@@ -219,10 +269,9 @@ impl<'c> Active<'c> {
 
     async fn run_suspect(&mut self, conn: &'c Conn, entry: &'c PhaseEntry, tag: Tag) -> Flow {
         clearway_runtime::enter(tag).await;
-        let (background, location) = (self.output.background(), self.request.location());
-        let flow = match (entry.handler)(self.exchange(conn)) {
-            Step::Wait(wait) => Settle { wait, background, conn, entry, location }.await,
-            step => Flow::of(step),
+        let flow = match self.call(conn, entry) {
+            Called::Said(flow) => flow,
+            Called::Waits(settle) => settle.await,
         };
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::enter(Tag::NONE).await;
@@ -241,15 +290,16 @@ impl<'c> Active<'c> {
     }
 
     pub(crate) fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
-        let timeout_ms = *self.request.conf(&BODY_CONF).timeout_ms;
+        let location = self.request.location();
         Exchange {
-            body: Body { state: &mut self.body, conn, timeout_ms },
+            body: Body { state: &mut self.body, conn, location },
             output: Output { state: &mut self.output, conn },
             request: &mut self.request,
         }
     }
 
     /// Finds the location for the path.
+    #[inline]
     fn find_config(&mut self) -> Result<(), Answer> {
         let request = &mut self.request;
         request.begin_search();
@@ -273,6 +323,12 @@ impl<'c> Active<'c> {
         }
         Ok(())
     }
+}
+
+/// What a handler did.
+enum Called<'a, 'c> {
+    Said(Flow),
+    Waits(Settle<'a, 'c>),
 }
 
 /// What comes after a handler.
@@ -343,6 +399,7 @@ impl<'c> Exchange<'_, 'c> {
     ///
     /// # Errors
     /// The answer to give instead: the body is malformed.
+    #[inline]
     pub fn discard_body(&mut self) -> Result<(), Answer> {
         if self.body.state.take_expectation() {
             self.output.state.send_continue();
@@ -368,6 +425,7 @@ impl Request<'_> {
     }
 
     /// Finds the server that the host names among those of the address.
+    #[inline]
     fn find_server(&mut self) -> Result<(), u16> {
         let Some(host) = self.parts.head.host() else { return self.find_server_of_host() };
         self.host = if host.is_lowercase {
@@ -400,6 +458,7 @@ impl Request<'_> {
         tree.find(path, |regex| self.matches(regex, path)).map_err(|GivenUp| 500)
     }
 
+    #[inline]
     fn take_target(&mut self) -> Result<(), u16> {
         if self.parts.head.path_is_plain() {
             let (path, args) = (self.parts.head.path(), self.parts.head.args());

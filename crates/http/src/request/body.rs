@@ -14,6 +14,7 @@ use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::phases::Answer;
 use crate::request::Request;
+use crate::snapshot::Location;
 
 /// What is read from the socket at once, bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -70,8 +71,8 @@ enum Fate {
 pub struct Body<'a, 'c> {
     pub(crate) state: &'a mut BodyState,
     pub(crate) conn: &'c Conn,
-    /// `client_body_timeout`, milliseconds.
-    pub(crate) timeout_ms: u64,
+    /// That of the request, when it was given to the handler.
+    pub(crate) location: &'c Location,
 }
 
 impl Body<'_, '_> {
@@ -84,7 +85,7 @@ impl Body<'_, '_> {
         let conn = self.conn;
         poll_fn(|cx| self.state.poll_continue(conn, cx)).await.map_err(BodyError::Broken)?;
         let mut timer = None;
-        let deadline_ms = conn.home.now_ms() + self.timeout_ms;
+        let deadline_ms = conn.home.now_ms() + *self.location.conf(&BODY_CONF).timeout_ms;
         let range = poll_fn(|cx| self.state.poll_piece(conn, deadline_ms, &mut timer, cx)).await?;
         Ok(range.map(|range| self.state.piece(range)))
     }
@@ -149,7 +150,11 @@ impl BodyState {
     ///
     /// # Errors
     /// The answer to give instead; the reason is logged.
+    #[inline]
     pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
+        if self.0.is_none() {
+            return Ok(());
+        }
         self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
             request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
             self.take_expectation();

@@ -300,8 +300,10 @@ impl<'c> Active<'c> {
         self.output.finish(&self.request);
         while self.output.flush(conn, &self.request).await.is_err() {
             self.log_send_failure();
-            let answer = self.output.start_over().map(Answer::Status);
-            if answer.is_none() || self.follow(conn, answer).await == Onward::Close {
+            let Some(code) = self.output.start_over() else {
+                return Err(Terminated(self.output.status()));
+            };
+            if self.follow(conn, Answer::Status(code)).await == Onward::Close {
                 return Err(Terminated(self.output.status()));
             }
             self.output.finish(&self.request);
