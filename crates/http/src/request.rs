@@ -174,6 +174,10 @@ struct ModuleContext {
     lasts: Lasts,
 }
 
+/// Those of a request.
+#[derive(Clone, Default)]
+struct ModuleContexts(Vec<ModuleContext>);
+
 /// How long a module's state is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lasts {
@@ -210,7 +214,8 @@ pub struct Request<'c> {
     stage: Stage,
     /// What handlers have read of the body as it was sent, bytes.
     pub(crate) body_bytes: u64,
-    contexts: Vec<ModuleContext>,
+    /// Most requests have none.
+    contexts: Option<Box<ModuleContexts>>,
 }
 
 impl<'c> Request<'c> {
@@ -250,14 +255,17 @@ impl<'c> Request<'c> {
             root_test: RootTest::Pending,
             stage: Stage::Open,
             body_bytes: 0,
-            contexts: Vec::new(),
+            contexts: None,
         }
     }
 
     /// A subrequest of `parent` for another path, in the same server. It knows what modules keep of the
     /// request for its whole life, and the body if that was read.
     pub(crate) fn new_subrequest(parent: &Self, node: Node<'c>, sub: SubPart<'c>) -> Self {
-        let lasting = parent.contexts.iter().filter(|context| context.lasts == Lasts::ToTheEnd);
+        let mut contexts = parent.contexts.clone();
+        if let Some(contexts) = &mut contexts {
+            contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
+        }
         Self {
             conn: parent.conn,
             snapshot: parent.snapshot,
@@ -280,7 +288,7 @@ impl<'c> Request<'c> {
             root_test: RootTest::Pending,
             stage: Stage::Open,
             body_bytes: 0,
-            contexts: lasting.cloned().collect(),
+            contexts,
         }
     }
 
@@ -289,7 +297,7 @@ impl<'c> Request<'c> {
         self.values.tree(|| Parts {
             head: self.parts.head.clone(),
             input: self.received()[..self.parts.head.len()].to_vec(),
-            output: Vec::new(),
+            ..Parts::default()
         })
     }
 
@@ -353,14 +361,10 @@ impl<'c> Request<'c> {
     pub fn exten(&self) -> &[u8] {
         // One look from the end: this is asked for every response that has a type.
         let path = self.path();
-        for (at, byte) in path.iter().enumerate().rev() {
-            match byte {
-                b'.' if at > 0 && path[at - 1] != b'/' => return &path[at + 1..],
-                b'.' | b'/' => break,
-                _ => {}
-            }
+        match path.iter().rposition(|byte| matches!(byte, b'.' | b'/')) {
+            Some(at) if at > 0 && path[at] == b'.' && path[at - 1] != b'/' => &path[at + 1..],
+            _ => &[],
         }
-        &[]
     }
 
     /// The target as sent (`$request_uri`).
@@ -587,7 +591,7 @@ impl<'c> Request<'c> {
 
     /// A module's own state in this request.
     pub fn context<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.contexts.iter().find_map(|context| context.state.downcast_ref())
+        self.contexts.as_ref()?.0.iter().find_map(|context| context.state.downcast_ref())
     }
 
     /// Keeps a module's own state, until an internal redirect.
@@ -601,12 +605,15 @@ impl<'c> Request<'c> {
     }
 
     fn put_context<T: Any + Send + Sync>(&mut self, context: T, lasts: Lasts) {
-        self.contexts.retain(|other| !other.state.is::<T>());
-        self.contexts.push(ModuleContext { state: Arc::new(context), lasts });
+        let contexts = &mut self.contexts.get_or_insert_default().0;
+        contexts.retain(|other| !other.state.is::<T>());
+        contexts.push(ModuleContext { state: Arc::new(context), lasts });
     }
 
     pub(crate) fn clear_contexts(&mut self) {
-        self.contexts.retain(|context| context.lasts == Lasts::ToTheEnd);
+        if let Some(contexts) = &mut self.contexts {
+            contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
+        }
     }
 
     /// The status that is sent, where an error page is answered with another than its own.

@@ -101,11 +101,6 @@ impl ResponseHead<'_> {
     }
 }
 
-/// The line with the date, which is filled in.
-const DATE_LINE: [u8; 37] = *b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
-/// Where in that the date begins.
-const DATE_AT: usize = 6;
-
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
@@ -122,9 +117,7 @@ pub(crate) fn write_head(
         let reason = line.and_then(|line| line.get(4..)).unwrap_or_default();
         HeadWriter::new(out, head.status, reason).lines(signature.server_line())
     };
-    let mut date_line = DATE_LINE;
-    date_line[DATE_AT..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(request.now_unix_s()));
-    writer = writer.lines(&date_line);
+    writer = writer.lines(&request.parts.date.at(request.now_unix_s()));
     if let Some(content_type) = &head.content_type {
         writer = match &head.charset {
             None => writer.content_type(content_type),

@@ -8,9 +8,13 @@ use crate::snapshot::KeepaliveDisable;
 
 /// Whether the connection is to be closed after the request for the browser's sake.
 pub(crate) fn is_refused_keep_alive(request: &Request<'_>, disabled: KeepaliveDisable) -> bool {
+    let is_msie6_asked = disabled.meets(KeepaliveDisable::MSIE6) && request.method() == Method::Post;
+    let is_safari_asked = disabled.meets(KeepaliveDisable::SAFARI);
+    if !is_msie6_asked && !is_safari_asked {
+        return false;
+    }
     let Some(agent) = request.header(Known::UserAgent) else { return false };
-    (disabled.meets(KeepaliveDisable::MSIE6) && request.method() == Method::Post && is_msie6(agent))
-        || (disabled.meets(KeepaliveDisable::SAFARI) && is_safari(agent))
+    (is_msie6_asked && is_msie6(agent)) || (is_safari_asked && is_safari(agent))
 }
 
 impl Request<'_> {

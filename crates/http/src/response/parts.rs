@@ -2,8 +2,12 @@
 //! used again, so that a request allocates next to nothing. Shared by all loops without waiting; each
 //! loop has a shelf of its own as a rule.
 
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use clearway_base::date;
 use clearway_h1::RequestHead;
 use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::atomic::AtomicCell;
 
 /// Room for a response's head and a small body, bytes.
 const WIRE_BYTES: usize = 512;
@@ -22,16 +26,85 @@ pub(crate) struct Parts {
     pub(crate) input: Vec<u8>,
     /// What is to be sent.
     pub(crate) output: Vec<u8>,
+    pub(crate) date: DateLine,
+}
+
+/// Length of the line with the date, bytes.
+const DATE_LINE_BYTES: usize = 37;
+
+/// The line of a response with the date, as it was made last: it is the same for a second. Read and written
+/// by the one task that has the parts, so what is in here belongs together.
+pub(crate) struct DateLine {
+    unix_s: AtomicI64,
+    words: [AtomicU64; 5],
+}
+
+impl Default for DateLine {
+    fn default() -> Self {
+        Self { unix_s: AtomicI64::new(i64::MIN), words: Default::default() }
+    }
+}
+
+impl DateLine {
+    /// The line for a second since the epoch.
+    #[inline]
+    pub(crate) fn at(&self, unix_s: i64) -> [u8; DATE_LINE_BYTES] {
+        if self.unix_s.load(Ordering::Relaxed) != unix_s {
+            self.make(unix_s);
+        }
+        let mut line = [0; DATE_LINE_BYTES];
+        for (bytes, word) in line.chunks_mut(8).zip(&self.words) {
+            let word = word.load(Ordering::Relaxed).to_le_bytes();
+            bytes.copy_from_slice(&word[..bytes.len()]);
+        }
+        line
+    }
+
+    #[cold]
+    fn make(&self, unix_s: i64) {
+        let mut line = *b"Date: .............................\r\n\0\0\0";
+        line[6..][..date::HTTP_DATE_LEN].copy_from_slice(&date::http_date(unix_s));
+        for (bytes, word) in line.as_chunks().0.iter().zip(&self.words) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        self.unix_s.store(unix_s, Ordering::Relaxed);
+    }
 }
 
 /// Parts that are not in use.
 pub(crate) struct Stock {
-    shelves: Box<[ArrayQueue<Box<Parts>>]>,
+    shelves: Box<[Shelf]>,
+}
+
+/// Those of a loop.
+struct Shelf {
+    /// Where those are that were used last, and the next request looks first.
+    nearest: AtomicCell<Option<Box<Parts>>>,
+    others: ArrayQueue<Box<Parts>>,
+}
+
+impl Shelf {
+    fn new() -> Self {
+        Self { nearest: AtomicCell::new(None), others: ArrayQueue::new(SHELF_PARTS) }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Box<Parts>> {
+        self.nearest.take().or_else(|| self.others.pop())
+    }
+
+    /// Where the shelf is full, parts are dropped.
+    #[inline]
+    fn push(&self, parts: Box<Parts>) {
+        if let Some(parts) = self.nearest.swap(Some(parts)) {
+            let _ = self.others.push(parts);
+        }
+    }
 }
 
 impl Stock {
     pub(crate) fn new() -> Self {
-        Self { shelves: (0..SHELVES).map(|_| ArrayQueue::new(SHELF_PARTS)).collect() }
+        Self { shelves: (0..SHELVES).map(|_| Shelf::new()).collect() }
     }
 
     /// Empty parts, whose input buffer has room for at least so many bytes.
@@ -50,11 +123,10 @@ impl Stock {
         parts.head.clear();
         parts.input.clear();
         parts.output.clear();
-        // Where the shelf is full they are dropped.
-        let _ = self.shelf(loop_index).push(parts);
+        self.shelf(loop_index).push(parts);
     }
 
-    fn shelf(&self, loop_index: usize) -> &ArrayQueue<Box<Parts>> {
+    fn shelf(&self, loop_index: usize) -> &Shelf {
         &self.shelves[loop_index % SHELVES]
     }
 }
@@ -62,6 +134,15 @@ impl Stock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_is_that_of_the_second() {
+        let line = DateLine::default();
+        for unix_s in [0, 0, 86_399, 1_000_000_000, 1_000_000_000, -1, 0] {
+            let expected = [b"Date: ", &date::http_date(unix_s)[..], b"\r\n"].concat();
+            assert_eq!(line.at(unix_s)[..], expected);
+        }
+    }
 
     #[test]
     fn parts_come_back_empty_and_not_too_large() {
@@ -77,6 +158,11 @@ mod tests {
         let mut large = stock.take(3, 1024);
         large.output = Vec::with_capacity(KEPT_BUFFER_BYTES + 1);
         stock.put_back(3, large);
-        assert!(stock.shelf(3).is_empty());
+        assert!(stock.shelf(3).pop().is_none());
+
+        let all: Vec<_> = (0..SHELF_PARTS + 3).map(|_| stock.take(3, 1024)).collect();
+        all.into_iter().for_each(|parts| stock.put_back(3, parts));
+        assert_eq!(std::iter::from_fn(|| stock.shelf(3).pop()).count(), SHELF_PARTS + 1);
+        const { assert!(AtomicCell::<Option<Box<Parts>>>::is_lock_free()) };
     }
 }
