@@ -333,7 +333,6 @@ impl Conn {
 
     /// The number of the request that begins, from 1.
     pub(crate) fn count_request(&self) -> u64 {
-        self.stage.begin(self.home.index());
         let number = self.served().saturating_add(1);
         self.served.store(number, Ordering::Relaxed);
         u64::from(number)

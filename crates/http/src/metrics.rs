@@ -2,7 +2,7 @@
 //! statuses of responses. Numbers only grow, apart for each loop; who shows them subtracts.
 //!
 //! A task can be polled away from its loop while the loop goes on, so two threads may count for one loop
-//! at once: these are atomic additions, four for a request, to lines that as a rule one processor has.
+//! at once: these are atomic additions, three for a request, to lines that as a rule one processor has.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -82,8 +82,12 @@ struct Tally {
     /// From other loops, where they count as closed.
     moved_here: AtomicU64,
     closed: AtomicU64,
+    /// Requests that began with a part of their head.
     begun: AtomicU64,
+    /// Those of them whose head is complete.
     headed: AtomicU64,
+    /// Requests that began with a complete head.
+    begun_headed: AtomicU64,
     ended_unheaded: AtomicU64,
     ended_headed: AtomicU64,
     /// Connections that linger, now.
@@ -101,6 +105,7 @@ impl Default for Tally {
             closed: zero(),
             begun: zero(),
             headed: zero(),
+            begun_headed: zero(),
             ended_unheaded: zero(),
             ended_headed: zero(),
             lingering: zero(),
@@ -139,15 +144,20 @@ impl Stage {
         Self(AtomicU8::new(WAITING))
     }
 
-    /// A request has begun.
+    /// A request has begun with its complete head, and will be answered.
     #[inline]
+    pub(crate) fn begin_headed(&self, index: usize) {
+        count(&TALLIES.of(index).begun_headed);
+        self.0.store(WRITING, Ordering::Relaxed);
+    }
+
+    /// A request has begun.
     pub(crate) fn begin(&self, index: usize) {
         count(&TALLIES.of(index).begun);
         self.0.store(READING, Ordering::Relaxed);
     }
 
     /// Its head is complete, and it will be answered.
-    #[inline]
     pub(crate) fn head_is_complete(&self, index: usize) {
         count(&TALLIES.of(index).headed);
         self.0.store(WRITING, Ordering::Relaxed);
@@ -212,6 +222,11 @@ pub struct Connections {
 }
 
 impl Tally {
+    /// Requests that began.
+    fn requests(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed) + self.begun_headed.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn count_answer(&self, code: Option<u16>) {
         if let Some(code) = code {
@@ -225,10 +240,11 @@ impl Tally {
         // What comes later in the life of a request is read first: so it is not more than what comes before.
         let (closed, lingering) = (value(&self.closed), value(&self.lingering));
         let (ended_headed, ended_unheaded) = (value(&self.ended_headed), value(&self.ended_unheaded));
-        let headed = value(&self.headed);
+        let headed_later = value(&self.headed);
+        let headed = headed_later + value(&self.begun_headed);
         let begun = value(&self.begun);
         let active = (value(&self.handled) + value(&self.moved_here)).saturating_sub(closed);
-        let reading = begun.saturating_sub(headed + ended_unheaded);
+        let reading = begun.saturating_sub(headed_later + ended_unheaded);
         let writing = headed.saturating_sub(ended_headed);
         let waiting = (active + lingering).saturating_sub(reading + writing);
         Connections { active, reading, writing, waiting }
@@ -263,7 +279,7 @@ pub fn handled() -> u64 {
 /// Requests that began since the process started.
 #[must_use]
 pub fn requests() -> u64 {
-    TALLIES.iter().map(|(_, of_loop)| of_loop.begun.load(Ordering::Relaxed)).sum()
+    TALLIES.iter().map(|(_, of_loop)| of_loop.requests()).sum()
 }
 
 /// Gives the values of [`HANDLED`].
@@ -273,7 +289,7 @@ pub fn put_handled(put: &mut Put<'_>) {
 
 /// Gives the values of [`REQUESTS`].
 pub fn put_requests(put: &mut Put<'_>) {
-    put_by_loop(put, |of_loop| of_loop.begun.load(Ordering::Relaxed));
+    put_by_loop(put, Tally::requests);
 }
 
 fn put_by_loop(put: &mut Put<'_>, value: impl Fn(&Tally) -> u64) {
@@ -338,8 +354,7 @@ mod tests {
         second.begin(APART);
         second.linger(APART, Some(400));
         assert_eq!(seen(), (2, 1, 0, 2), "a refused request, of which more may come");
-        first.begin(APART);
-        first.head_is_complete(APART);
+        first.begin_headed(APART);
         first.linger(APART, Some(200));
         first.end(APART, None);
         assert_eq!(seen(), (2, 1, 1, 2));
@@ -347,7 +362,7 @@ mod tests {
         assert_eq!(seen(), (1, 1, 0, 1));
         second.close(APART);
         assert_eq!(seen(), (0, 0, 0, 0));
-        assert_eq!(TALLIES.of(APART).begun.load(Ordering::Relaxed), 3);
+        assert_eq!(TALLIES.of(APART).requests(), 3);
     }
 
     #[test]

@@ -152,7 +152,8 @@ pub(crate) struct OutputState<'c> {
     progress: Progress,
     framing: Framing,
     connection: Connection,
-    filters: Vec<Option<Box<dyn BodyFilter + 'c>>>,
+    /// Most responses have none.
+    filters: Option<Box<Filters<'c>>>,
     /// Size of the head, bytes.
     head_bytes: u32,
     unusual: Option<Box<Unusual>>,
@@ -164,6 +165,10 @@ pub(crate) struct OutputState<'c> {
     /// The stage before which bodies of subrequests come in.
     postpone_stage: u32,
 }
+
+/// The body filters of a response in their order; each is away while it is at work.
+#[derive(Default)]
+struct Filters<'c>(Vec<Option<Box<dyn BodyFilter + 'c>>>);
 
 /// Whether the handler has more to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +290,7 @@ impl<'c> OutputState<'c> {
             progress: Progress::HeadOpen,
             framing: Framing::NoBody { content_length: None },
             connection: Connection::Close,
-            filters: Vec::new(),
+            filters: None,
             head_bytes: 0,
             unusual: None,
             urgency: Urgency::Postponed,
@@ -351,6 +356,7 @@ impl<'c> OutputState<'c> {
     }
 
     /// What to answer instead of the response that was made.
+    #[inline]
     pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
         let refusal = self.unusual.as_mut()?.refusal.take()?;
         self.head.clear_entity();
@@ -378,7 +384,7 @@ impl<'c> OutputState<'c> {
     }
 
     fn takes_files(&self) -> bool {
-        let all_take = self.filters.iter().flatten().all(|filter| filter.input() == Input::Anything);
+        let all_take = self.filters().iter().flatten().all(|filter| filter.input() == Input::Anything);
         all_take && self.sink_takes_files()
     }
 
@@ -403,6 +409,7 @@ impl<'c> OutputState<'c> {
     }
 
     /// Marks the response as complete if its handler has not.
+    #[inline]
     pub(crate) fn finish(&mut self, request: &Request<'c>) {
         if self.source == Source::Open {
             self.send_head(request);
@@ -411,6 +418,7 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    #[inline]
     fn end_source(&mut self, request: &Request<'c>) {
         if !self.is_refused() {
             self.source = Source::Ended;
@@ -418,14 +426,22 @@ impl<'c> OutputState<'c> {
         self.make_trailers(request);
     }
 
+    fn filters(&self) -> &[Option<Box<dyn BodyFilter + 'c>>] {
+        self.filters.as_ref().map_or(&[], |filters| &filters.0)
+    }
+
+    fn filters_mut(&mut self) -> &mut [Option<Box<dyn BodyFilter + 'c>>] {
+        self.filters.as_mut().map_or(&mut [], |filters| &mut filters.0)
+    }
+
     /// Whether a filter has put work off.
     fn is_busy(&self) -> bool {
-        self.filters.iter().flatten().any(|filter| filter.is_busy())
+        self.filters().iter().flatten().any(|filter| filter.is_busy())
     }
 
     /// What the filter that compresses the body has made of it.
     pub(crate) fn compression(&self) -> Option<Compression> {
-        self.filters.iter().flatten().find_map(|filter| filter.compression())
+        self.filters().iter().flatten().find_map(|filter| filter.compression())
     }
 
     /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
@@ -433,18 +449,19 @@ impl<'c> OutputState<'c> {
     fn resume(&mut self, request: &Request<'c>) {
         let is_busy =
             |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
-        let Some(stage) = self.filters.iter().rposition(is_busy) else { return };
-        let mut filter = self.filters[stage].take().expect("it is busy");
+        let Some(stage) = self.filters().iter().rposition(is_busy) else { return };
+        let mut filter = self.filters_mut()[stage].take().expect("it is busy");
         filter.resume(&mut Next { state: self, request, stage: stage + 1 });
-        self.filters[stage] = Some(filter);
+        self.filters_mut()[stage] = Some(filter);
     }
 
     /// Works trailers out, unless that has been done.
+    #[inline]
     fn make_trailers(&mut self, request: &Request<'c>) {
+        let Some(trailers) = self.trailers.as_ref().map(|state| state.trailers) else { return };
         if self.progress != Progress::Body || self.is_bodiless() {
             return;
         }
-        let Some(trailers) = self.trailers.as_ref().map(|state| state.trailers) else { return };
         let lines = trailers(&View::new(request, self));
         if let Some(state) = &mut self.trailers {
             state.lines = lines;
@@ -463,12 +480,12 @@ impl<'c> OutputState<'c> {
         request.amend(&mut self.head);
         let (before, behind) = request.location().header_filters();
         self.run_filters(request, before);
-        self.postpone_stage = self.filters.len() as u32;
-        if request.is_main() {
+        self.postpone_stage = self.filters().len() as u32;
+        if request.is_main() && !self.is_refused() {
             self.run_filters(request, behind);
         }
         if self.is_refused() {
-            self.filters.clear();
+            self.filters = None;
             return;
         }
         self.progress = Progress::Body;
@@ -488,11 +505,12 @@ impl<'c> OutputState<'c> {
     /// Runs header filters, up to one that refuses the response.
     fn run_filters(&mut self, request: &Request<'c>, filters: &[HeaderFilter]) {
         for filter in filters {
+            if let Some(body_filter) = filter(&mut Filtering { request, output: self }) {
+                self.filters.get_or_insert_default().0.push(Some(body_filter));
+            }
             if self.is_refused() {
                 return;
             }
-            let body_filter = filter(&mut Filtering { request, output: self });
-            self.filters.extend(body_filter.map(Some));
         }
     }
 
@@ -537,7 +555,9 @@ impl<'c> OutputState<'c> {
             }
             return;
         }
-        if self.relay.is_some() && stage == self.postpone_stage as usize {
+        if self.filters.is_none() && self.relay.is_none() {
+            self.frame(chunk, mark);
+        } else if self.relay.is_some() && stage == self.postpone_stage as usize {
             self.postpone(request, chunk, mark);
         } else {
             self.push_behind(request, stage, chunk, mark);
@@ -545,21 +565,24 @@ impl<'c> OutputState<'c> {
     }
 
     fn push_behind(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
-        match self.filters.get_mut(stage).map(Option::take) {
+        match self.filters_mut().get_mut(stage).map(Option::take) {
             Some(filter) => {
                 let mut filter = filter.expect("a filter passes chunks on to later stages only");
                 filter.push(chunk, mark, &mut Next { state: self, request, stage: stage + 1 });
-                self.filters[stage] = Some(filter);
+                self.filters_mut()[stage] = Some(filter);
             }
             None => self.frame(chunk, mark),
         }
     }
 
+    #[inline]
     fn frame(&mut self, mut chunk: Chunk<'c>, mark: Mark) {
         match &mut self.framing {
             Framing::NoBody { .. } => {}
             Framing::Length(left) => {
-                chunk.truncate(*left);
+                if chunk.len() > *left {
+                    chunk.truncate(*left);
+                }
                 *left -= chunk.len();
                 if mark == Mark::Last && *left > 0 {
                     // The peer cannot tell where the next response begins.
@@ -629,11 +652,14 @@ impl<'c> OutputState<'c> {
     }
 
     /// Finds out once how fast this response may be sent.
+    #[inline]
     fn set_pace(&mut self, conn: &Conn, request: &Request<'c>) {
         let sending = &request.location().core.sending;
         let own = request.context::<LimitRate>();
-        let is_set = self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some());
-        if is_set || (own.is_none() && !sending.limit_rate.is_set()) {
+        if own.is_none() && !sending.limit_rate.is_set() {
+            return;
+        }
+        if self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some()) {
             return;
         }
         let view = View::new(request, self);
@@ -651,6 +677,17 @@ impl<'c> OutputState<'c> {
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
+        if self.is_plain() {
+            match self.wire.is_empty() {
+                true => return Poll::Ready(Ok(())),
+                false => match self.wire.poll_send_plain(&conn.socket, cx) {
+                    Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
+                    Poll::Ready(Err(failure)) => return self.fail(failure),
+                    // Some of it, or nothing: who waits is timed.
+                    _ => {}
+                },
+            }
+        }
         if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
         }
@@ -674,6 +711,12 @@ impl<'c> OutputState<'c> {
             turns_left -= 1;
             self.resume(request);
         }
+    }
+
+    /// Whether there is nothing but one buffer to send, and nobody who has a say in that.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.wire.is_plain() && self.filters.is_none() && self.unusual.is_none() && self.relay.is_none()
     }
 
     /// Completes once the socket has taken what there is now.

@@ -143,21 +143,28 @@ impl Drop for Active<'_> {
 impl<'c> Active<'c> {
     #[inline]
     fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize, number: u64) -> Self {
-        let output = OutputState::new(std::mem::take(&mut parts.output));
-        Self { request: Request::new(conn, parts, start, number), body: BodyState::default(), output }
+        let buffer = std::mem::take(&mut parts.output);
+        let request = Request::new(conn, parts, start, number);
+        // The last, so that it is made where it stays.
+        Self { request, body: BodyState::default(), output: OutputState::new(buffer) }
     }
 
     /// Reads and answers one request, up to its last byte on the way out and in.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     fn serve(&mut self, conn: &'c Conn) -> impl Future<Output = (Outcome, Linger)> + Send {
         async move {
-            let headed = match self.read_head(conn).await {
-                Ok(()) => Ok(()),
-                Err(unheaded) => Err(self.refusal(unheaded)),
+            let headed = match self.parse_head() {
+                Some(Ok(())) => {
+                    conn.stage.begin_headed(conn.home.index());
+                    Ok(())
+                }
+                parsed => match self.read_head(conn, parsed).await {
+                    Ok(()) => Ok(()),
+                    Err(unheaded) => Err(self.refusal(unheaded)),
+                },
             };
             match headed {
                 Ok(()) => {
-                    conn.stage.head_is_complete(conn.home.index());
                     self.begin_body();
                     match self.run(conn).await {
                         Onward::Close => (Outcome::Close, Linger::No),
@@ -193,19 +200,39 @@ impl<'c> Active<'c> {
         self.linger(if fault.lingers() || has_more { Unread::Something } else { Unread::Nothing })
     }
 
-    /// Reads until the head is complete. The first bytes are there already.
-    async fn read_head(&mut self, conn: &'c Conn) -> Result<(), Unheaded> {
+    /// Parses what was received of the head; `None` where that is not all of it.
+    #[inline]
+    fn parse_head(&mut self) -> Option<Result<(), Unheaded>> {
+        let request = &mut self.request;
+        let parts = request.parts.own();
+        let received = &parts.input[request.start..];
+        match parts.head.parse(received, &request.server.core.options) {
+            Ok(HeadProgress::Complete) => Some(Ok(())),
+            Ok(HeadProgress::Incomplete) => None,
+            Err(fault) => Some(Err(Unheaded::Refused(fault))),
+        }
+    }
+
+    /// Reads until the head is complete, of which the beginning came to `parsed`.
+    async fn read_head(
+        &mut self,
+        conn: &'c Conn,
+        mut parsed: Option<Result<(), Unheaded>>,
+    ) -> Result<(), Unheaded> {
         let core = conn.server_core();
+        conn.stage.begin(conn.home.index());
         let mut armed = false;
         loop {
+            match parsed {
+                Some(Ok(())) => {
+                    conn.stage.head_is_complete(conn.home.index());
+                    return Ok(());
+                }
+                Some(refused) => return refused,
+                None => {}
+            }
             let request = &mut self.request;
             let parts = request.parts.own();
-            let received = &parts.input[request.start..];
-            match parts.head.parse(received, &core.options) {
-                Ok(HeadProgress::Complete) => return Ok(()),
-                Ok(HeadProgress::Incomplete) => {}
-                Err(fault) => return Err(Unheaded::Refused(fault)),
-            }
             request.start += parts.head.drop_empty_lines();
             if !parts.head.request_line().is_empty() {
                 request.action = "reading client request headers";
@@ -220,10 +247,12 @@ impl<'c> Active<'c> {
                 Some(Err(error)) => return Err(Unheaded::Broken(error)),
                 None => return Err(Unheaded::TimedOut),
             }
+            parsed = self.parse_head();
         }
     }
 
     /// What follows the head belongs to the body first, if there is one.
+    #[inline]
     fn begin_body(&mut self) {
         let request = &mut self.request;
         let head = &request.parts.head;
@@ -372,6 +401,7 @@ impl<'c> Active<'c> {
 
     /// Gives the buffers back. Where what was received of the next request begins, if anything was: what
     /// came behind a body is put where heads are read from.
+    #[inline]
     fn end(&mut self) -> Option<usize> {
         let parts = self.request.parts.own();
         parts.output = self.output.take_buffer();

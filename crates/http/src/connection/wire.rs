@@ -220,6 +220,30 @@ impl<'c> Wire<'c> {
         self.note_sent(ready!(sent))
     }
 
+    /// Whether there never was anything but one buffer, of which nothing is sent.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.rest.is_none() && self.offset == 0
+    }
+
+    /// Does what [`poll_send`](Self::poll_send) does where there is one buffer, to be sent at any rate.
+    #[inline]
+    pub(crate) fn poll_send_plain(
+        &mut self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFailure>> {
+        debug_assert!(self.is_plain());
+        match socket.poll_write(cx, &self.front) {
+            Poll::Ready(Ok(sent)) if sent == self.front.len() && sent > 0 => {
+                self.sent_bytes += sent as u64;
+                self.front.clear();
+                Poll::Ready(Ok(()))
+            }
+            sent => self.note_sent(ready!(sent)),
+        }
+    }
+
     fn begun(&self) -> Begun {
         match self.files() {
             Some(files) if self.sent_bytes == 0 => files.begun,

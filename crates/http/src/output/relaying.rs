@@ -199,7 +199,7 @@ impl<'c> OutputState<'c> {
 
     fn poll_children(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Result<(), Terminated> {
         let Some(mut relay) = self.relay.take() else { return Ok(()) };
-        let behind = self.filters[self.postpone_stage as usize..].iter().flatten();
+        let behind = self.filters()[self.postpone_stage as usize..].iter().flatten();
         let takes_files = relay
             .sink_takes_files()
             .unwrap_or_else(|| behind.into_iter().all(|filter| filter.input() == Input::Anything));

@@ -62,6 +62,7 @@ fn close(output: &mut OutputState<'_>, status: u16) -> Onward {
 
 impl<'c> Request<'c> {
     /// Takes the settings of a location into account that hold for the whole connection.
+    #[inline]
     pub(crate) fn enter_location(&mut self, location: &'c Location) {
         let limited = location.core.limit_except.filter(|limit| limit.holds_for(self.method));
         let location = limited.map_or(location, |limit| self.snapshot.location(limit.location));
@@ -103,6 +104,7 @@ impl<'c> Request<'c> {
     }
 
     /// A location is about to be looked for.
+    #[inline]
     pub(crate) fn begin_search(&mut self) {
         self.node_mut().rewriting.wanted = Wanted::Nothing;
     }

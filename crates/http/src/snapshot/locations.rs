@@ -363,6 +363,17 @@ impl Name {
     fn text<'a>(&self, all: &'a [u8]) -> &'a [u8] {
         &all[self.start as usize..][..self.len as usize]
     }
+
+    /// How many bytes from the start are those of `path`, whose [`order_key`] is `key`.
+    #[inline]
+    fn common_prefix(&self, all: &[u8], path: &[u8], key: u64) -> usize {
+        let shorter = path.len().min(self.len as usize);
+        let common = (self.key ^ key).leading_zeros() as usize / 8;
+        if shorter <= 8 || common < 8 {
+            return common.min(shorter);
+        }
+        8 + common_prefix(&self.text(all)[8..], &path[8..])
+    }
 }
 
 /// Whether a level's expressions are tried after a prefix.
@@ -476,7 +487,7 @@ impl<T: Copy> Level<T> {
             .names
             .partition_point(|name| name.key < key || (name.key == key && name.text(&self.text) <= path));
         let mut name = above.checked_sub(1).and_then(|below| self.names.get(below));
-        let common = name.map_or(0, |name| common_prefix(name.text(&self.text), path));
+        let common = name.map_or(0, |name| name.common_prefix(&self.text, path, key));
         if let Some(equal) = name.filter(|name| name.len as usize == path.len() && common == path.len()) {
             return match self.place(equal.exact) {
                 Some(place) => Static::Exact(place),
