@@ -1,6 +1,7 @@
 //! Which program is tested, and with which one it is compared.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Which configuration language extras and version texts to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,16 @@ impl Binary {
     pub fn installed_oracle() -> Option<Self> {
         let path = oracle_path();
         path.is_file().then(|| Self::at(path))
+    }
+
+    /// Copies the program. Another process does: a child that a thread of this one starts meanwhile would have
+    /// the file open for writing until it executes its own program, and nobody could run the copy so long.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn copy_to(&self, path: &Path) {
+        let copied = Command::new("cp").arg("--").arg(&self.path).arg(path).status();
+        assert!(copied.is_ok_and(|status| status.success()), "there is room for {}", path.display());
     }
 
     /// Whether this is the server of this repository, and not an nginx in its place.

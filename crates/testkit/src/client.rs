@@ -110,7 +110,6 @@ impl Connection {
 
     /// The next answer.
     pub fn try_response(&mut self, answer: Answer) -> Result<Response, NoAnswer> {
-        let deadline = Instant::now() + PATIENCE;
         let mut stream = Stream::Open;
         loop {
             match parse(&self.received, answer, stream) {
@@ -124,7 +123,7 @@ impl Connection {
                 }
                 _ => {}
             }
-            match self.receive(deadline) {
+            match self.receive(Instant::now() + PATIENCE) {
                 End::Data => {}
                 End::Closed => stream = Stream::Ended,
                 End::Reset => return Err(NoAnswer::Ended(End::Reset, std::mem::take(&mut self.received))),
@@ -160,11 +159,10 @@ impl Connection {
         &self.received
     }
 
-    /// Everything until the server closes, and how it ended ([`End::Open`]: not within `limit`).
+    /// Everything until the server closes, and how it ended ([`End::Open`]: nothing more came for `limit`).
     pub fn read_to_end(&mut self, limit: Duration) -> (Vec<u8>, End) {
-        let deadline = Instant::now() + limit;
         loop {
-            match self.receive(deadline) {
+            match self.receive(Instant::now() + limit) {
                 End::Data => {}
                 end => return (std::mem::take(&mut self.received), end),
             }

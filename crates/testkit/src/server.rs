@@ -136,7 +136,7 @@ impl Server {
     /// Puts another program in the place of a [copied](crate::Setup::copied) one, as an upgrade does.
     pub fn replace_program(&self, by: &Binary) {
         let new = self.program.with_extension("new");
-        fs::copy(&by.path, &new).expect("the prefix has room for the program");
+        by.copy_to(&new);
         fs::rename(&new, &self.program).expect("both lie in the prefix");
     }
 

@@ -222,7 +222,7 @@ impl Setup {
         let mut program = self.binary.path.clone();
         if self.place == Place::Copied {
             program = prefix.dir.join(self.program_name());
-            fs::copy(&self.binary.path, &program).expect("the prefix has room for the program");
+            self.binary.copy_to(&program);
         }
         if let Some(prepare) = &self.prepare {
             prepare(&prefix.dir);

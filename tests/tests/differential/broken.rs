@@ -164,7 +164,7 @@ impl Directory {
     /// The same program in this directory, for users who may not look where it was built.
     pub(crate) fn copy_of(&self, binary: &Binary) -> Binary {
         let path = self.0.join(binary.path.file_name().expect("a program has a name"));
-        fs::copy(&binary.path, &path).expect("there is room for the program");
+        binary.copy_to(&path);
         Binary::at(path)
     }
 
