@@ -98,7 +98,8 @@ impl Watched {
         let reports = self.watchdog.status().reports.clone();
         let is_last =
             |report: &Report| report.account.as_ref().is_some_and(|account| account.place == "last");
-        reports.into_iter().filter(|report| !is_last(report)).collect()
+        // Of what was over before anybody looked at it nobody knows whether it waited for a processor.
+        reports.into_iter().filter(|report| report.looks > 0 && !is_last(report)).collect()
     }
 }
 
@@ -127,7 +128,7 @@ fn chaotic() -> bool {
 
 fn check_spinner(watched: &Watched) -> Arc<Report> {
     let (took, report) = watched.report("spinner", || spin(Duration::from_millis(400)));
-    assert!(is_about(report.time, took), "{took:?}: {report:?}");
+    assert!(report.time * 2 >= took && report.time <= took * 2, "{took:?}: {report:?}");
     assert!(report.in_calls * 10 <= report.time, "{report:?}");
     assert!(report.on_cpu + report.waiting + report.in_calls <= report.time + Duration::from_millis(5));
     let all = report.branches.iter().flat_map(|branch| &branch.frames).chain(&report.common);
@@ -165,7 +166,11 @@ fn a_sleeper_is_reported_with_its_system_call() {
     let (took, report) = watched.report("sleeper", || std::thread::sleep(Duration::from_millis(700)));
     let call = report.calls.first().unwrap_or_else(|| panic!("{report:?}"));
     assert_eq!(call.name, "clock_nanosleep", "{report:?}");
-    assert!(is_about(call.time + report.waiting, took), "{took:?}: {report:?}");
+    // It counts from the first look, which comes late on a busy machine.
+    assert!(
+        report.time * 2 >= took && is_about(call.time + report.waiting, report.time),
+        "{took:?}: {report:?}"
+    );
     let has_caller = call.frames.iter().any(|frame| frame.function.contains("a_sleeper_is_reported"));
     assert!(has_caller, "{report:?}");
     assert_eq!(report.samples, 0, "who sleeps is left alone: {report:?}");

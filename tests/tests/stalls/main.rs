@@ -14,6 +14,9 @@ use clearway_testkit::{Binary, Connection, Product, Server, Setup, wait_until};
 /// What the second half of many stalls may add to the memory, bytes: what allocators keep varies.
 const MEMORY_GROWTH_MAX: u64 = 10 << 20;
 
+/// Where the functions are that hold a thread.
+const HOLDER: &str = "(crates/modules/src/testing.rs:";
+
 /// A report that is not there by then was not made.
 const REPORT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -62,14 +65,19 @@ struct Report {
 }
 
 impl Report {
-    /// That of the stall whose headline has the text, complete. `get` a stall that follows before.
+    /// That of the stall whose headline has the text, up to the function that was called on purpose.
     fn of(server: &Server, text: &str) -> Self {
         let log = server.wait_log("logs/error.log", text);
         let headline = log.lines().find(|line| line.contains(text)).unwrap_or_default();
         let number = headline.split_once("stall ").and_then(|(_, rest)| rest.split_once(':'));
         let mark = format!("stall {}:", number.unwrap_or_else(|| panic!("{log}")).0);
-        // The times are behind the headline, and a function behind those.
-        let log = server.wait_lines("logs/error.log", &mark, 4);
+        // The times are behind the headline, and functions behind those, a line after the other.
+        let mut log = String::new();
+        let is_whole = wait_until(PATIENCE, || {
+            log = server.lines("logs/error.log");
+            log.lines().any(|line| line.contains(&mark) && line.contains(HOLDER))
+        });
+        assert!(is_whole, "no {HOLDER} in {log}");
         let lines = log.lines().filter_map(|line| {
             assert!(!line.contains(&mark) || line.contains("[warn]"), "{line}");
             line.split_once(&mark).map(|(_, rest)| rest.to_owned())
@@ -108,25 +116,35 @@ fn reported(server: &Server, path: &str) -> (Duration, String, Report) {
     panic!("no report of {path}: {}", server.error_log());
 }
 
-/// How many stalls the log has of requests for a path, when that of one that follows is there.
+/// How many stalls the log has of requests for a path, when that of one that follows is there. Those that
+/// were over before anybody looked at them do not count: it may have been a processor that they waited for.
 fn count_until_last(server: &Server, path: &str) -> usize {
     reported(server, "/spin/last");
     let text = format!("request: \"GET {path}");
     let log = server.error_log();
-    log.lines().filter(|line| line.contains("held its thread") && line.contains(&text)).count()
+    let is_known = |line: &&str| {
+        let number =
+            line.split_once("stall ").and_then(|(_, rest)| rest.split_once(':')).map(|(number, _)| number);
+        let unknown = format!("stall {}:   not known: what it did", number.unwrap_or_default());
+        !log.contains(&unknown)
+    };
+    log.lines()
+        .filter(|line| line.contains("held its thread") && line.contains(&text))
+        .filter(is_known)
+        .count()
 }
 
 fn check_spinner(server: &Server) -> (String, Report) {
     let (took, target, report) = reported(server, "/spin");
     let held = report.number_before(" ms, ");
-    assert!(held >= Duration::from_millis(360) && held <= took + Duration::from_millis(1), "{held:?}");
+    // It counts from the first look, which comes late on a busy machine.
+    assert!(held >= Duration::from_millis(200) && held <= took + Duration::from_millis(1), "{held:?}");
     for text in [
         "while in the content phase, location: \"/spin\" in clearway_modules::testing::",
         ", client: 127.0.0.1, server: a, request: \"GET /spin/",
     ] {
         assert!(report.headline().contains(text), "{text}: {}", report.text());
     }
-    assert!(report.text().contains("(crates/modules/src/testing.rs:"), "{}", report.text());
     let calls = report.number_before(" ms in system calls");
     assert!(calls * 10 <= held, "{}", report.text());
     (target, report)
@@ -172,12 +190,13 @@ fn a_sleeper() {
     let server = setup("").start();
     let (took, target, report) = reported(&server, "/sleep");
     assert!(report.headline().contains("location: \"/sleep\" in clearway_modules::testing::"));
-    let slept = report.number_before(" ms in clock_nanosleep");
-    // Who sleeps wakes late on a busy machine.
-    let is_all = slept >= Duration::from_millis(540) && slept <= took + Duration::from_millis(1);
-    assert!(is_all, "{took:?}: {}", report.text());
-    let text = report.text();
-    assert!(text.contains("(crates/modules/src/testing.rs:"), "{text}");
+    let [held, slept] = [" ms, ", " ms in clock_nanosleep"].map(|words| report.number_before(words));
+    // Who sleeps wakes late on a busy machine, and is looked at late.
+    assert!(
+        held >= Duration::from_millis(300) && held <= took + Duration::from_millis(1),
+        "{held:?}, {took:?}"
+    );
+    assert!(slept * 10 >= held * 9, "{}", report.text());
     assert_eq!(count_until_last(&server, &target), 1, "{}", server.error_log());
 }
 
