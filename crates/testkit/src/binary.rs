@@ -55,8 +55,8 @@ impl Binary {
         path.is_file().then(|| Self::at(path))
     }
 
-    /// Copies the program. Another process does: a child that a thread of this one starts meanwhile would have
-    /// the file open for writing until it executes its own program, and nobody could run the copy so long.
+    /// Copies the program. Another process does: a child that a thread of this one starts meanwhile would
+    /// have the file open for writing until it executes its own program, and nobody could run it so long.
     ///
     /// # Panics
     /// If there is no room.
