@@ -95,12 +95,14 @@ impl FromUtf8<'_> {
         };
         let mut out = Vec::with_capacity(rest.len() + REFERENCE_BYTES);
         self.begun.clear();
-        while let Some(&first) = rest.first() {
+        loop {
+            let plain = rest.iter().take_while(|byte| byte.is_ascii()).count();
+            out.extend_from_slice(&rest[..plain]);
+            rest = &rest[plain..];
+            if rest.is_empty() {
+                break;
+            }
             let used = match decode(rest) {
-                _ if first < 0x80 => {
-                    out.push(first);
-                    1
-                }
                 Decoded::Character(number, len) => {
                     match self.table.byte(number) {
                         Some(byte) => out.push(byte),
