@@ -38,7 +38,7 @@ fn messages(server: &Server) -> Vec<String> {
         let log = std::fs::read(server.prefix().join("logs/error.log")).unwrap_or_default();
         // A slow machine holds loops; that is told, and no matter here.
         let has = |line: &[u8], text: &[u8]| line.windows(text.len()).any(|part| part == text);
-        let about_requests = |line: &&[u8]| has(line, b", client: ") && !has(line, b" stall ");
+        let about_requests = |line: &&[u8]| has(line, b", request: ") && !has(line, b" stall ");
         let text = |line: &[u8]| server.with_keys(&line.escape_ascii().to_string());
         // Without the last one, which is empty or on its way.
         let whole = log.split(|&byte| byte == b'\n').rev().skip(1);
