@@ -25,8 +25,8 @@ pub(crate) struct Wheel<T> {
     levels: [Level; LEVELS + 1],
     entries: Vec<Entry<T>>,
     free: u32,
-    /// What [`Wheel::next_slot`] says, if it was asked since that has changed. Timers are armed again far more
-    /// often than they fire, and a loop asks twice in a turn.
+    /// What [`Wheel::next_slot`] says, if it was asked since that has changed. Timers are armed again far
+    /// more often than they fire, and a loop asks twice in a turn.
     first: Option<Option<First>>,
 }
 

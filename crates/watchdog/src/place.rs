@@ -1,5 +1,5 @@
-//! Where a task is that does not say so itself: what stands behind its tag (`clearway_runtime::Tag`). Asked by
-//! the reporter's thread.
+//! Where a task is that does not say so itself: what stands behind its tag (`clearway_runtime::Tag`). Asked
+//! by the reporter's thread.
 
 use clearway_runtime::Tag;
 
