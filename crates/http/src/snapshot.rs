@@ -5,6 +5,7 @@ pub(crate) mod generation;
 pub(crate) mod listen;
 pub mod locations;
 pub mod mime;
+mod name_keys;
 pub mod server_names;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use clearway_h1::ChunkedEncoding;
 use clearway_log::UtcOffset;
 use clearway_runtime::Tag;
 
+use crate::config::core_directives::ROOT;
 use crate::config::levels::{Conf, ConfKey, Confs};
 use crate::config::product::{Product, ServerTokens};
 use crate::config::sending::Sending;
@@ -85,7 +87,8 @@ pub struct Server {
     /// What applies where no location matches.
     pub(crate) base: LocationId,
     pub(crate) tree: locations::Level<LocationId>,
-    pub(crate) core: CoreServer,
+    /// Of the servers that say nothing of their own, one for all.
+    pub(crate) core: Arc<CoreServer>,
     pub(crate) confs: Confs,
 }
 
@@ -140,9 +143,8 @@ impl Default for CoreServer {
     }
 }
 
-impl CoreServer {
-    /// Takes from `http` what the server leaves open.
-    pub(crate) fn merge(&mut self, parent: &Self) {
+impl Conf for CoreServer {
+    fn merge(&mut self, parent: &Self) {
         self.client_header_timeout_ms.merge(&parent.client_header_timeout_ms);
         self.client_header_buffer_bytes.merge(&parent.client_header_buffer_bytes);
         self.large_client_header_buffers.merge(&parent.large_client_header_buffers);
@@ -179,6 +181,11 @@ impl Location {
         &self.name
     }
 
+    /// Where its files are.
+    pub fn root(&self) -> &Root {
+        &self.confs.of(&ROOT).0
+    }
+
     /// A module's settings for the location.
     pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
         self.confs.of(key)
@@ -204,6 +211,22 @@ pub struct Root {
     pub kind: RootKind,
     /// The directory (of `root` without its last slash), absolute unless it begins with a variable.
     pub path: Value,
+}
+
+/// `root` or `alias` as a setting of its own.
+pub(crate) struct RootConf(pub(crate) Setting<Root>);
+
+impl Default for RootConf {
+    fn default() -> Self {
+        // All of `http` has a directory, which it gets from who loads it.
+        Self(Setting::new(Root { kind: RootKind::Root, path: Value::literal(Bytes::new()) }))
+    }
+}
+
+impl Conf for RootConf {
+    fn merge(&mut self, parent: &Self) {
+        self.0.merge(&parent.0);
+    }
 }
 
 /// What of the request's path is appended to a directory.
@@ -305,8 +328,6 @@ pub(crate) struct KeepaliveTimeout {
 /// The engine's settings of a location.
 #[derive(Clone)]
 pub struct CoreLocation {
-    /// `root` or `alias`.
-    pub root: Setting<Root>,
     /// `types`.
     pub types: Setting<Arc<Types>>,
     /// `default_type`.
@@ -322,7 +343,6 @@ pub struct CoreLocation {
     pub(crate) access: LocationAccess,
     /// Not inherited.
     pub(crate) limit_except: Option<LimitExcept>,
-    pub(crate) error_pages: Setting<Vec<ErrorPage>>,
     /// All of them get every line.
     pub(crate) error_log: Setting<Vec<Arc<dyn Sink>>>,
     /// Whether a file that is not there is logged.
@@ -347,10 +367,7 @@ pub(crate) enum LocationAccess {
 
 impl Default for CoreLocation {
     fn default() -> Self {
-        let nowhere = Root { kind: RootKind::Root, path: Value::literal(Bytes::new()) };
         Self {
-            // All of `http` has a directory, which it gets from who loads it.
-            root: Setting::new(nowhere),
             types: Setting::new(Types::usual()),
             default_type: Setting::new(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
             etags: Setting::new(ETags::On),
@@ -361,7 +378,6 @@ impl Default for CoreLocation {
             chunked_encoding: Setting::new(ChunkedEncoding::On),
             access: LocationAccess::All,
             limit_except: None,
-            error_pages: Setting::default(),
             error_log: Setting::default(),
             log_not_found: Setting::new(true),
             keepalive_timeout: Setting::new(KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 }),
@@ -376,7 +392,6 @@ impl Default for CoreLocation {
 
 impl Conf for CoreLocation {
     fn merge(&mut self, parent: &Self) {
-        self.root.merge(&parent.root);
         self.types.merge(&parent.types);
         self.default_type.merge(&parent.default_type);
         self.etags.merge(&parent.etags);
@@ -385,7 +400,6 @@ impl Conf for CoreLocation {
         self.redirect_host.merge(&parent.redirect_host);
         self.redirect_port.merge(&parent.redirect_port);
         self.chunked_encoding.merge(&parent.chunked_encoding);
-        self.error_pages.merge(&parent.error_pages);
         self.error_log.merge(&parent.error_log);
         self.log_not_found.merge(&parent.log_not_found);
         self.keepalive_timeout.merge(&parent.keepalive_timeout);

@@ -12,12 +12,14 @@ use clearway_net::listen::parse_listen;
 use crate::config::levels::{ConfKey, Level};
 use crate::config::load::{Load, LocationForm};
 use crate::config::module::{Module, context};
+use crate::config::request_directives::PAGES;
 use crate::config::setting::Setting;
 use crate::regex::MATCH_STEPS_MAX;
 use crate::snapshot::listen::ListenOptions;
 use crate::snapshot::server_names::ServerName;
 use crate::snapshot::{
-    CoreLocation, ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root, RootKind,
+    CoreLocation, CoreServer, ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root,
+    RootConf, RootKind,
 };
 use crate::variables::core_variables::VARIABLES;
 
@@ -25,13 +27,19 @@ use crate::variables::core_variables::VARIABLES;
 pub(crate) static CORE: Module = Module {
     name: "core",
     directives: DIRECTIVES,
-    confs: &[&CORE_CONF],
+    confs: &[&CORE_CONF, &CORE_SERVER, &ROOT],
     variables: VARIABLES,
     ..Module::EMPTY
 };
 
 /// The engine's own settings of locations.
 pub(crate) static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
+
+/// The engine's settings of a server.
+pub(crate) static CORE_SERVER: ConfKey<CoreServer> = ConfKey::new(Level::Server);
+
+/// By itself, as it is what most servers and many locations have of their own.
+pub(crate) static ROOT: ConfKey<RootConf> = ConfKey::new(Level::Location);
 
 const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 const ALL_AND_IF: Contexts = context::ALL.or(context::LOCATION_IF);
@@ -330,7 +338,7 @@ fn server_name(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
 
 fn root(scope: &mut Scope<'_, Load>, directive: &Directive, which: &str) -> Result<(), Error> {
     let (form, name_len) = (scope.conf.location_form(), scope.conf.location_name().len());
-    let present = &scope.conf.core_location().root;
+    let present = &scope.conf.location(&ROOT).0;
     if present.is_here() {
         let other = if present.kind == RootKind::Root { "root" } else { "alias" };
         if other == which {
@@ -364,7 +372,7 @@ fn root(scope: &mut Scope<'_, Load>, directive: &Directive, which: &str) -> Resu
         _ => scope.conf.full_name(path),
     };
     let path = scope.conf.variables.compile(&Bytes::from(path), &directive.pos)?;
-    scope.conf.core_location().root.set(Root { kind, path });
+    scope.conf.location(&ROOT).0.set(Root { kind, path });
     Ok(())
 }
 
@@ -415,7 +423,7 @@ fn error_page(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
             (Overwrite::Keep, 494..=497) => Overwrite::With(400),
             (overwrite, _) => overwrite,
         };
-        scope.conf.core_location().error_pages.here().push(ErrorPage { code, overwrite, uri: uri.clone() });
+        scope.conf.location(&PAGES).error_pages.here().push(ErrorPage { code, overwrite, uri: uri.clone() });
     }
     Ok(())
 }

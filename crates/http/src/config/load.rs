@@ -19,7 +19,7 @@ use clearway_net::listen::{Resolve, SystemResolver};
 use clearway_runtime::Tag;
 
 use crate::config::body_directives::BODY;
-use crate::config::core_directives::{CORE, CORE_CONF, MATCH_LIMIT, match_limit};
+use crate::config::core_directives::{CORE, CORE_CONF, CORE_SERVER, MATCH_LIMIT, ROOT, match_limit};
 use crate::config::head_directives::HEAD;
 use crate::config::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
 use crate::config::module::{Module, POSTPONE, context};
@@ -36,7 +36,8 @@ use crate::snapshot::listen::{ListenOptions, Listens, NameTables, Socket};
 use crate::snapshot::locations::{self, AutoRedirect, LocationName};
 use crate::snapshot::server_names::ServerName;
 use crate::snapshot::{
-    CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootKind, Server, ServerId, Snapshot,
+    CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootConf, RootKind, Server, ServerId,
+    Snapshot,
 };
 use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
@@ -226,7 +227,6 @@ struct AllDrafts {
 }
 
 struct ServerDraft {
-    core: CoreServer,
     confs: DraftConfs,
     names: Vec<Bytes>,
     base: usize,
@@ -262,7 +262,6 @@ impl Load {
         let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
         let root = Root { kind: RootKind::Root, path: Value::literal(root) };
         let core = CoreLocation {
-            root: Setting::enclosing(root),
             error_log: Setting::enclosing(vec![environment.error_log.clone()]),
             ..CoreLocation::default()
         };
@@ -270,6 +269,7 @@ impl Load {
         let mut locations = Drafts::new(Level::Location, &slots);
         let mut confs = DraftConfs::default();
         *locations.of_mut(&mut confs, &CORE_CONF) = core;
+        *locations.of_mut(&mut confs, &ROOT) = RootConf(Setting::enclosing(root));
         let http = LocationDraft {
             parent: 0,
             name: Bytes::new(),
@@ -279,13 +279,7 @@ impl Load {
             children: locations::Builder::new(),
             pos: None,
         };
-        let server = ServerDraft {
-            core: CoreServer::default(),
-            confs: DraftConfs::default(),
-            names: Vec::new(),
-            base: 0,
-            listens: 0,
-        };
+        let server = ServerDraft { confs: DraftConfs::default(), names: Vec::new(), base: 0, listens: 0 };
         Self {
             variables: VariableNames::default(),
             specs: modules.iter().flat_map(|module| module.variables).collect(),
@@ -378,7 +372,7 @@ impl Load {
     }
 
     pub(crate) fn core_server(&mut self) -> &mut CoreServer {
-        &mut self.servers[self.server].core
+        self.server(&CORE_SERVER)
     }
 
     pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
@@ -392,7 +386,7 @@ impl Load {
 
     /// The engine's settings of every server.
     pub(crate) fn core_servers(&self) -> impl Iterator<Item = &CoreServer> {
-        self.servers.iter().skip(1).map(|draft| &draft.core)
+        self.servers.iter().skip(1).map(|draft| self.drafts.servers.of(&draft.confs, &CORE_SERVER))
     }
 
     /// Makes variables of the named groups of an expression.
@@ -465,7 +459,6 @@ impl Load {
         load.location = load.begin_location(0, Bytes::new(), LocationForm::Outside, directive);
         load.server = load.servers.len();
         load.servers.push(ServerDraft {
-            core: CoreServer::default(),
             confs: DraftConfs::default(),
             names: Vec::new(),
             base: load.location,
@@ -604,12 +597,15 @@ impl Load {
         let locations = self.freeze_locations(modules);
         let confs = self.drafts.servers.finish();
         let servers = self.servers.into_iter().skip(1).zip(trees);
-        let servers = servers.map(|(draft, tree)| Server {
-            name: shown_name(&draft.names, &self.environment.hostname),
-            base: location_id(draft.base),
-            tree,
-            core: draft.core,
-            confs: confs.confs(&draft.confs),
+        let servers = servers.map(|(draft, tree)| {
+            let confs = confs.confs(&draft.confs);
+            Server {
+                name: shown_name(&draft.names, &self.environment.hostname),
+                base: location_id(draft.base),
+                tree,
+                core: confs.shared(&CORE_SERVER),
+                confs,
+            }
         });
         Ok(Snapshot {
             servers: servers.collect(),
@@ -630,7 +626,6 @@ impl Load {
         if let Some((http, servers)) = servers.split_first_mut() {
             drafts.servers.complete_outermost(&mut http.confs);
             for server in servers {
-                server.core.merge(&http.core);
                 drafts.servers.merge(&mut server.confs, &mut http.confs, Nesting::Level);
             }
         }

@@ -9,7 +9,7 @@ use crate::variables::View;
 
 /// The directory of `root` or `alias` (`$document_root`), absolute.
 pub fn document_root<'c>(view: &View<'_, 'c>) -> Cow<'c, [u8]> {
-    let root = &view.request.location().core.root;
+    let root = view.request.location().root();
     let path = root.path.eval(view);
     if path.first() == Some(&b'/') {
         return path;
@@ -26,7 +26,7 @@ pub fn file_path(view: &View<'_, '_>) -> Vec<u8> {
 /// The file for another path in the same location.
 pub fn file_path_of(view: &View<'_, '_>, path: &[u8]) -> Vec<u8> {
     let root = document_root(view);
-    let rest = match view.request.location().core.root.kind {
+    let rest = match view.request.location().root().kind {
         RootKind::Root => path,
         RootKind::Alias(name_len) => path.get(name_len..).unwrap_or_default(),
         RootKind::AliasWhole if view.request.alias_tail() == AliasTail::Path => path,

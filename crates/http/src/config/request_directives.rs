@@ -15,7 +15,7 @@ use crate::config::setting::Setting;
 use crate::request::Request;
 use crate::request::uri::{Escape, MergeSlashes, escape_uri};
 use crate::response::status;
-use crate::snapshot::CoreServer;
+use crate::snapshot::{CoreServer, ErrorPage};
 
 /// The engine's own part of the tables, as far as requests go.
 pub(crate) static REQUESTS: Module =
@@ -29,7 +29,7 @@ const POOL_ALIGNMENT_BYTES: u64 = 16;
 
 static HASHES: ConfKey<HashConf> = ConfKey::new(Level::Main);
 static POOLS: ConfKey<PoolConf> = ConfKey::new(Level::Server);
-static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
+pub(crate) static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
 
 /// Sizes of nginx's tables, so that none is given twice.
 #[derive(Default)]
@@ -53,7 +53,8 @@ impl Conf for PoolConf {
 }
 
 /// How pages for errors are found and made up.
-struct PageConf {
+pub(crate) struct PageConf {
+    pub(crate) error_pages: Setting<Vec<ErrorPage>>,
     recursive: Setting<bool>,
     msie_padding: Setting<bool>,
     msie_refresh: Setting<bool>,
@@ -62,6 +63,7 @@ struct PageConf {
 impl Default for PageConf {
     fn default() -> Self {
         Self {
+            error_pages: Setting::default(),
             recursive: Setting::new(false),
             msie_padding: Setting::new(true),
             msie_refresh: Setting::new(false),
@@ -71,6 +73,7 @@ impl Default for PageConf {
 
 impl Conf for PageConf {
     fn merge(&mut self, parent: &Self) {
+        self.error_pages.merge(&parent.error_pages);
         self.recursive.merge(&parent.recursive);
         self.msie_padding.merge(&parent.msie_padding);
         self.msie_refresh.merge(&parent.msie_refresh);
@@ -256,9 +259,14 @@ impl Load {
 }
 
 /// How the page for an error is to be found and made up.
-impl Request<'_> {
+impl<'c> Request<'c> {
     pub(crate) fn has_recursive_error_pages(&self) -> bool {
         *self.conf(&PAGES).recursive
+    }
+
+    /// The page for a status (`error_page`).
+    pub(crate) fn error_page(&self, code: u16) -> Option<&'c ErrorPage> {
+        self.location().conf(&PAGES).error_pages.iter().find(|page| page.code == code)
     }
 
     /// Whether a page is made longer for the browser's sake.

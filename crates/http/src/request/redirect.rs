@@ -121,7 +121,7 @@ impl<'c> Request<'c> {
                 return Err(500);
             }
             self.node_mut().location = self.snapshot.location(self.server.base);
-        } else if rewriting.place == Place::Lost && self.location().core.root.kind != RootKind::Root {
+        } else if rewriting.place == Place::Lost && self.location().root().kind != RootKind::Root {
             let name = Verbatim(self.location().name());
             let lost =
                 format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten");
@@ -208,8 +208,7 @@ impl<'c> Request<'c> {
             if !self.has_recursive_error_pages() {
                 self.error_pages = ErrorPages::BuiltIn;
             }
-            let location = self.location();
-            if let Some(page) = location.core.error_pages.iter().find(|page| page.code == code) {
+            if let Some(page) = self.error_page(code) {
                 return self.answer_page(output, page);
             }
         }

@@ -10,6 +10,7 @@
 use std::fmt;
 
 use crate::regex::{Case, CompileError, Regex};
+use crate::snapshot::name_keys::{Keys, order_key};
 
 /// How a location is matched.
 #[derive(Debug)]
@@ -312,7 +313,6 @@ impl<T: Copy> LevelParts<T> {
             parent = other.parent;
         }
         self.names.push(Name {
-            key: order_key(name),
             start: index(self.text.len()),
             len: index(name.len()),
             parent,
@@ -326,6 +326,7 @@ impl<T: Copy> LevelParts<T> {
     fn finish(mut self) -> Level<T> {
         self.named.sort_by(|a, b| a.0.cmp(&b.0));
         Level {
+            keys: Keys::new(self.names.iter().map(|name| order_key(name.text(&self.text)))),
             text: self.text.into(),
             names: self.names.into(),
             places: self.places.into(),
@@ -345,8 +346,6 @@ const NONE: u32 = u32::MAX;
 
 /// A static name and what stands under it.
 struct Name {
-    /// Its [`order_key`], which settles most comparisons.
-    key: u64,
     /// In [`Level::text`].
     start: u32,
     len: u32,
@@ -364,11 +363,11 @@ impl Name {
         &all[self.start as usize..][..self.len as usize]
     }
 
-    /// How many bytes from the start are those of `path`, whose [`order_key`] is `key`.
+    /// How many bytes from the start are those of `path`, by what the [`order_key`]s of both differ in.
     #[inline]
-    fn common_prefix(&self, all: &[u8], path: &[u8], key: u64) -> usize {
+    fn common_prefix(&self, all: &[u8], path: &[u8], difference: u64) -> usize {
         let shorter = path.len().min(self.len as usize);
-        let common = (self.key ^ key).leading_zeros() as usize / 8;
+        let common = difference.leading_zeros() as usize / 8;
         if shorter <= 8 || common < 8 {
             return common.min(shorter);
         }
@@ -392,6 +391,8 @@ struct Place<T> {
 
 /// The locations of a server or of one location.
 pub struct Level<T> {
+    /// The [`order_key`] of each name, which settles most comparisons.
+    keys: Keys,
     /// All static names, one behind the other.
     text: Box<[u8]>,
     /// Sorted by name, without duplicates.
@@ -483,11 +484,13 @@ impl<T: Copy> Level<T> {
 
     fn find_static(&self, path: &[u8]) -> Static<'_, T> {
         let key = order_key(path);
-        let above = self
-            .names
-            .partition_point(|name| name.key < key || (name.key == key && name.text(&self.text) <= path));
-        let mut name = above.checked_sub(1).and_then(|below| self.names.get(below));
-        let common = name.map_or(0, |name| name.common_prefix(&self.text, path, key));
+        let equal = self.keys.equal(key);
+        let equal_names = &self.names[equal.clone()];
+        let above = equal.start + equal_names.partition_point(|name| name.text(&self.text) <= path);
+        let below = above.checked_sub(1);
+        let mut name = below.and_then(|below| self.names.get(below));
+        let difference = below.map_or(0, |below| self.keys.at(below) ^ key);
+        let common = name.map_or(0, |name| name.common_prefix(&self.text, path, difference));
         if let Some(equal) = name.filter(|name| name.len as usize == path.len() && common == path.len()) {
             return match self.place(equal.exact) {
                 Some(place) => Static::Exact(place),
@@ -539,21 +542,6 @@ impl<T: Copy> Place<T> {
             Answer::Open(Found::Nothing) => Answer::Open(here),
             answer => answer,
         })
-    }
-}
-
-/// The first eight bytes as a number that orders as they do; equal numbers leave the order open.
-fn order_key(text: &[u8]) -> u64 {
-    match text.first_chunk() {
-        Some(word) => u64::from_be_bytes(*word),
-        None => match (text.first_chunk(), text.last_chunk()) {
-            // Of the last four bytes some are among the first four already.
-            (Some(first), Some(last)) => {
-                let rest = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - text.len()));
-                u64::from(u32::from_be_bytes(*first)) << 32 | rest & u64::from(u32::MAX)
-            }
-            _ => text.iter().zip(1..).fold(0, |key, (&byte, at)| key | u64::from(byte) << (64 - 8 * at)),
-        },
     }
 }
 

@@ -129,7 +129,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 
 /// Under `alias`, a name made of the path of the request loses the name of the location.
 fn relative_name(request: &Request<'_>, name: Vec<u8>, value: &Value) -> Vec<u8> {
-    match request.location().core.root.kind {
+    match request.location().root().kind {
         RootKind::Alias(len) if value.as_literal().is_none() && name.starts_with(prefix(request, len)) => {
             name[len..].to_vec()
         }
@@ -186,7 +186,7 @@ fn act(request: &mut Request<'_>, candidates: &[Candidate], looked: Looked, last
     if *wanted == Wanted::File {
         lookup.tell(request, path.clone(), stat);
     }
-    match request.location().core.root.kind {
+    match request.location().root().kind {
         RootKind::Root => request.set_path(name.clone()),
         RootKind::Alias(len) => request.set_path([prefix(request, len), name].concat()),
         RootKind::AliasWhole if *wanted == Wanted::File => request.set_path_in_alias(name.clone()),

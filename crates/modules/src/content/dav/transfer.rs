@@ -96,7 +96,7 @@ fn read_destination(request: &Request<'_>, header: &[u8]) -> Result<Vec<u8>, u16
         );
         return Err(refuse(request, 409, message));
     }
-    match request.location().core.root.kind {
+    match request.location().root().kind {
         RootKind::Alias(name_len) if path.len() < name_len => Err(invalid()),
         _ => Ok(path),
     }
