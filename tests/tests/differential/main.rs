@@ -30,6 +30,8 @@ mod requests;
 mod returns;
 mod rewrite;
 mod server_name;
+mod sites;
+mod sites_access;
 mod slice;
 mod ssi;
 mod static_files;
