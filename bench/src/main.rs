@@ -12,6 +12,7 @@ mod connection;
 mod cpu;
 mod files;
 mod idle;
+mod large;
 mod open_loop;
 mod poller;
 mod processes;
@@ -33,6 +34,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,connect
   idle      memory of idle keep-alive connections
             [NAME=PATH …]  --connections 10000
+  large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
+            [NAME=PATH …]  --count 10000  --requests 20000
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
             MINUTES  --loops 2  --blockers 12
   reload    reloads under load: failures, idle connections, lines, memory
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         "blocked" => blocked::command(args),
         "cpu" => cpu::command(args),
         "idle" => idle::command(args),
+        "large" => large::command(args),
         "soak" => soak::command(args),
         "reload" => processes::reload(args),
         "crash" => processes::crash(args),
