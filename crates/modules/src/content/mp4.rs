@@ -4,6 +4,8 @@
 mod atoms;
 mod crop;
 mod cut;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod track;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! `charset` and its kin: which charset a text is said to be in, and conversion where it is kept in
 //! another one. A header filter, and a body filter where there is something to convert.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod recode;
 mod tables;
 

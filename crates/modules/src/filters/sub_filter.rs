@@ -1,6 +1,8 @@
 //! `sub_filter`: texts in a response replaced by others. The directives and the header filter; `search`
 //! finds the texts. The body filter runs on the loop of the response, a bounded part of it at a time.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod search;
 
 use std::borrow::Cow;

@@ -4,6 +4,8 @@
 
 mod commands;
 mod date;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod parser;
 mod values;
 
