@@ -204,11 +204,14 @@ fn after_one_cold_part_a_response_does_not_ask_again() {
     learned.note(half);
     assert!(opened.is_warm(70_000, COLD_READ_BYTES - 70_000, &mut learned));
     // Read behind its back, so only asking would tell.
-    fs::read(scratch.0.join("f")).unwrap();
+    let read_all = || drop(fs::read(scratch.0.join("f")).unwrap());
+    read_all();
     assert!(!opened.is_warm(2 << 20, 1 << 20, &mut learned));
     wait_until("others have seen it", || {
-        assert!(opened.is_warm(2 << 20, 1 << 20, &mut Learned::default()));
-        opened.is_warm(2 << 20, 1 << 20, &mut learned)
+        // Where memory is short it may be gone again.
+        read_all();
+        opened.is_warm(2 << 20, 1 << 20, &mut Learned::default())
+            && opened.is_warm(2 << 20, 1 << 20, &mut learned)
     });
 }
 
@@ -514,8 +517,10 @@ fn on_a_fresh_disk() {
     assert_eq!(opened.read(&blocking(), 0, SIZE).unwrap().len(), SIZE);
     assert!(!opened.is_warm(0, SIZE as u64, &mut learned), "it was read once, and may be gone");
     wait_until("somebody has found it", || {
-        assert!(opened.is_warm(0, SIZE as u64, &mut Learned::default()));
-        opened.is_warm(0, SIZE as u64, &mut learned)
+        // Where memory is short it may be gone again.
+        fs::read(&path).unwrap();
+        opened.is_warm(0, SIZE as u64, &mut Learned::default())
+            && opened.is_warm(0, SIZE as u64, &mut learned)
     });
     what_is_ones_own_is_counted(&open(files, &path.with_file_name("own")));
     assert_eq!(done(opened.read_now(&mut Vec::new(), 2 << 20, 100)), 100);
