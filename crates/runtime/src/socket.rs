@@ -64,7 +64,8 @@ impl Socket {
         self.home
     }
 
-    /// Ready when a read may succeed (data, end or error). A hint: it may still block.
+    /// Ready when a read may succeed (data, end or error). A hint: it may still block, but not for want of
+    /// budget, so who waits for this and then reads gets on.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(slot) = self.slot().or_else(|| self.register().ok()) else {
             // Reading will say what is wrong.
@@ -76,7 +77,7 @@ impl Socket {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(())
+        coop::poll_budget(cx)
     }
 
     /// The same for a socket that its task can do without, from [`LoopRef::now_ms`] `from_ms` on:
@@ -96,7 +97,7 @@ impl Socket {
             }
         }
         slot.take_back_offer();
-        Poll::Ready(Woken::Readable)
+        coop::poll_budget(cx).map(|()| Woken::Readable)
     }
 
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.

@@ -87,3 +87,21 @@ fn out_of_worker_connections() {
     });
     assert!(recovered, "connections are taken again");
 }
+
+/// A poll ends after a number of operations; whatever it did last, reading or answering, the next goes on.
+#[test]
+fn many_requests_at_once_are_answered() {
+    let server = deployed("events { }", HTTP).start();
+    // Lengths that buffers are filled with exactly, and others.
+    for length in [64, 100, 128, 250, 256, 500, 512, 1000, 1024, 2048] {
+        let bare = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n";
+        let request = bare.replace("X: ", &format!("X: {}", "x".repeat(length - bare.len())));
+        assert_eq!(request.len(), length);
+        let mut connection = server.connect();
+        connection.send(request.repeat(600).as_bytes());
+        for number in 0..600 {
+            let response = connection.response();
+            assert_eq!(response.text(), "ok", "answer {number} to requests of {length} bytes");
+        }
+    }
+}
