@@ -66,8 +66,7 @@ impl Reload {
         for round in 1..=self.rounds {
             let side = round % 2;
             server.configure(&configs[side]);
-            server.signal(Signal::HUP);
-            wait_for_body(&server, ["one", "two"][side], round);
+            reload(&server, ["one", "two"][side], round);
             thread::sleep(BETWEEN);
             staying.wait_answers(ANSWERS_BETWEEN);
             if round == self.rounds.div_ceil(5) {
@@ -117,8 +116,20 @@ fn config(side: Side) -> String {
     )
 }
 
-fn wait_for_body(server: &Server, body: &str, round: usize) {
-    let there = wait_until(PATIENCE, || server.get("/which").text() == body);
+/// Reloads, and waits until `body` is answered. A worker that gets no processor for seconds holds the socket
+/// of a listener that was gone longer than a reload tries to bind another; an operator would try again.
+fn reload(server: &Server, body: &str, round: usize) {
+    let refusals = || lines_with(&server.error_log(), "still could not bind()");
+    let mut refused = refusals();
+    server.signal(Signal::HUP);
+    let there = wait_until(PATIENCE, || {
+        let now = refusals();
+        if now > refused {
+            refused = now;
+            server.signal(Signal::HUP);
+        }
+        server.get("/which").text() == body
+    });
     assert!(there, "reload {round} has no effect: {}", server.described());
 }
 
