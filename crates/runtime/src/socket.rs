@@ -100,6 +100,12 @@ impl Socket {
         coop::poll_budget(cx).map(|()| Woken::Readable)
     }
 
+    /// Whether the loop has learned of something (data, the end) that has not been read. What has come since
+    /// it looked last, or before it watched, it does not know.
+    pub fn has_unread(&self) -> bool {
+        self.slot().is_some_and(|slot| self.may_read(slot.state()))
+    }
+
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.
     /// Takes the place of whoever waits to read; nothing is read.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -314,7 +314,8 @@ impl<'c> Active<'c> {
         }
         if !self.output.is_persistent() {
             // Who has sent a body that was wanted may have sent more: nginx does not look.
-            let has_more = !self.body.is_done() || self.body.is_wanted() || self.has_rest();
+            let has_more =
+                !self.body.is_done() || self.body.is_wanted() || self.has_rest() || conn.socket.has_unread();
             let linger = self.linger(if has_more { Unread::Something } else { Unread::Nothing });
             if linger == Linger::No && !self.body.is_done() {
                 // Dropping a body is not lingering: it goes on even where that is off.
