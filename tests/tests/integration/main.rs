@@ -10,6 +10,7 @@ mod signals;
 mod startup;
 mod status;
 mod timeouts;
+mod unread;
 
 use clearway_testkit::{Binary, Setup};
 

@@ -113,20 +113,3 @@ fn a_client_that_leaves_is_forgotten() {
     }
     assert_eq!(server.get("/ok").text(), "ok");
 }
-
-/// What a client has sent that nobody reads would reset the connection when it is closed, and take the end of
-/// the response along.
-#[test]
-fn who_sends_more_during_the_last_response_gets_all_of_it() {
-    let http = "server { listen 127.0.0.1:%%PORT%%; root site; }";
-    // More than both sockets take, so that the server waits in the middle of it, and learns of what comes.
-    let server = deployed("events { }", http).file("site/big", vec![b'x'; BIG_BYTES]).start();
-    let mut connection = server.connect();
-    connection.send(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    assert_eq!(connection.next_event(PATIENCE), End::Data);
-    connection.send(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
-    let (received, end) = connection.read_to_end(PATIENCE);
-    assert_eq!(end, End::Closed);
-    let head = received.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
-    assert_eq!(received.len() - head, BIG_BYTES);
-}

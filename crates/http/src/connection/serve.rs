@@ -319,22 +319,14 @@ impl<'c> Active<'c> {
             let linger = self.linger(if has_more { Unread::Something } else { Unread::Nothing });
             if linger == Linger::No && !self.body.is_done() {
                 // Dropping a body is not lingering: it goes on even where that is off.
-                let _ = self.discard_rest(conn).await;
+                self.discard_rest(conn).await;
             }
             return (Outcome::Close, linger);
         }
         if self.body.is_done() {
             return (Outcome::KeepAlive, Linger::No);
         }
-        match self.discard_rest(conn).await {
-            Ok(()) => (Outcome::KeepAlive, Linger::No),
-            Err(error) => {
-                if let BodyError::Broken(error) = error {
-                    self.request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
-                }
-                (Outcome::Close, Linger::No)
-            }
-        }
+        (self.discard_rest(conn).await, Linger::No)
     }
 
     /// Whether the connection lingers (`lingering_close`).
@@ -350,7 +342,20 @@ impl<'c> Active<'c> {
         LingeringLimits { time_ms: *conf.lingering_time_ms, timeout_ms: *conf.lingering_timeout_ms }
     }
 
-    async fn discard_rest(&mut self, conn: &'c Conn) -> Result<(), BodyError> {
+    /// Reads the rest of the body, which nobody wants, and says whether another request may follow it.
+    async fn discard_rest(&mut self, conn: &'c Conn) -> Outcome {
+        match self.read_rest(conn).await {
+            Ok(()) => return Outcome::KeepAlive,
+            Err(BodyError::Broken(error)) => {
+                self.request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+            }
+            Err(BodyError::Refused(fault)) => self.request.log(Level::Error, format_args!("{fault}")),
+            Err(BodyError::TimedOut | BodyError::Closed) => {}
+        }
+        Outcome::Close
+    }
+
+    async fn read_rest(&mut self, conn: &'c Conn) -> Result<(), BodyError> {
         let give_up_ms = conn.home.now_ms() + self.lingering_limits().time_ms;
         loop {
             self.body.discard_received().map_err(BodyError::Refused)?;
