@@ -59,7 +59,7 @@ pub fn configuration(directory: &Path, address: SocketAddr) -> Vec<u8> {
     text.extend_from_slice(address.to_string().as_bytes());
     text.extend_from_slice(b";\n        root ");
     text.extend_from_slice(&quoted(directory.as_os_str().as_bytes()));
-    text.extend_from_slice(b";\n        index index.html;\n    }\n}\n");
+    text.extend_from_slice(b";\n        index index.html;\n        autoindex on;\n    }\n}\n");
     text
 }
 

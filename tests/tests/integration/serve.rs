@@ -99,6 +99,10 @@ fn serves_a_directory_and_ends_on_ctrl_c() {
     assert_eq!(response.header("content-type"), Some("text/plain"));
     assert!(serve.line("GET /hello.txt").contains("200"), "requests are logged as they come");
     assert_eq!(get(&address, "/missing").status, 404);
+    assert!(
+        get(&address, "/").text().contains("<a href=\"hello.txt\">"),
+        "who has no index sees what is there"
+    );
     let pid = Pid::from_child(&serve.child);
     kill_process(pid, Signal::INT).expect("it runs");
     let ended = wait_until(PATIENCE, || matches!(serve.child.try_wait(), Ok(Some(_))));
