@@ -296,8 +296,7 @@ mod tests {
 
     /// An address of the loopback interface that is free.
     fn free_address() -> ListenAddr {
-        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        ListenAddr::Inet(probe.local_addr().unwrap())
+        ListenAddr::Inet(([127, 0, 0, 1], clearway_testkit::ports::free_port()).into())
     }
 
     fn numbers(listening: &Listening) -> Vec<i32> {
