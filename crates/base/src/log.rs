@@ -135,6 +135,14 @@ pub fn for_each_part(text: &str, mut put: impl FnMut(&[u8])) {
     put(rest);
 }
 
+/// The bytes of a message, as a log writes them.
+#[must_use]
+pub fn bytes_of(message: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(message.len());
+    for_each_part(message, |part| bytes.extend_from_slice(part));
+    bytes
+}
+
 /// Takes error log lines. Implementations return without waiting for anything.
 pub trait Sink: Send + Sync {
     /// Whether a line of this level goes anywhere; asked before a message is formatted.

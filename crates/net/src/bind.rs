@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 
 use crate::listen::ListenAddr;
 use crate::sys;
@@ -130,7 +130,7 @@ pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<O
     if let ListenAddr::Unix(path) = address
         && let Err(error) = sys::open_to_all(path)
     {
-        let path = String::from_utf8_lossy(path);
+        let path = Verbatim(path);
         log.log(Level::Emerg, format_args!("chmod() \"{path}\" failed {}", Errno(&error)));
     }
     if let ListenAddr::Inet(_) = address {
@@ -221,7 +221,7 @@ pub fn close_unix(address: &ListenAddr, log: &dyn Sink) {
     if let ListenAddr::Unix(path) = address
         && let Err(error) = sys::unlink(path)
     {
-        let path = String::from_utf8_lossy(path);
+        let path = Verbatim(path);
         log.log(Level::Emerg, format_args!("unlink() {path} failed {}", Errno(&error)));
     }
 }

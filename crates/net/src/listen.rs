@@ -1,6 +1,7 @@
 //! The first argument of `listen`: what nginx accepts, what it says about the rest, and which sockets
 //! a set of addresses needs. Boot only, where asking the resolver is allowed.
 
+use clearway_base::log::Verbatim;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -53,7 +54,7 @@ impl fmt::Display for ListenAddr {
         match self {
             Self::Inet(SocketAddr::V4(v4)) => v4.fmt(f),
             Self::Inet(SocketAddr::V6(v6)) => write!(f, "[{}]:{}", V6Text(*v6.ip()), v6.port()),
-            Self::Unix(path) => write!(f, "unix:{}", String::from_utf8_lossy(path)),
+            Self::Unix(path) => write!(f, "unix:{}", Verbatim(path)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearway_base::log::Discard;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
@@ -18,6 +18,7 @@ use clearway_net::listen::ListenAddr;
 use clearway_net::on_loop::LoopSource;
 use clearway_net::reuse::address_of;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag};
+use clearway_testkit::expect_soon;
 
 /// Far above what is right, also on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,14 +91,6 @@ fn ask(address: SocketAddr) -> usize {
     usize::from(number[0])
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn others_accept_from_the_socket_of_a_loop_that_is_held() {
     if option_env!("CLEARWAY_CHAOS_LEND").is_some() {
@@ -117,15 +110,13 @@ fn others_accept_from_the_socket_of_a_loop_that_is_held() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    wait_until("it is held", || held.load(Ordering::Relaxed) == 1);
-    // A loop is only known to be held after a moment.
-    std::thread::sleep(Duration::from_millis(20));
-    // About a third of them go to its socket.
+    expect_soon("it is held", || held.load(Ordering::Relaxed) == 1);
+    // About a third of them go to its socket, where the first waits until the loop is known to be held.
     for _ in 0..60 {
         assert_ne!(ask(address), 0, "who is held serves nobody");
     }
     free.store(true, Ordering::Relaxed);
     stop.leave();
     runtime.wake_all();
-    wait_until("all let go", || stop.is_over());
+    expect_soon("all let go", || stop.is_over());
 }

@@ -9,15 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearway_base::log::Discard;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::LoopSource;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag};
-
-/// How long anything may take before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+use clearway_testkit::expect_soon;
 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -64,11 +62,7 @@ fn is_answered(mut stream: impl Read + Write) -> bool {
 }
 
 fn wait_over(stop: &Arc<AcceptStop>) {
-    let begun = Instant::now();
-    while !stop.is_over() {
-        assert!(begun.elapsed() < PATIENCE, "a socket is still in use");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    expect_soon("the socket is in use by nobody", || stop.is_over());
 }
 
 fn listen() -> (OwnedFd, SocketAddr) {
@@ -121,11 +115,7 @@ fn who_connects_while_a_socket_is_removed_is_served_or_refused() {
                     }
                 });
             }
-            let begun = Instant::now();
-            while served.load(Ordering::Relaxed) < before + 20 {
-                assert!(begun.elapsed() < PATIENCE, "nobody is served");
-                std::thread::yield_now();
-            }
+            expect_soon("twenty are served", || served.load(Ordering::Relaxed) >= before + 20);
             stop.remove();
             runtime().wake_all();
             wait_over(&stop);

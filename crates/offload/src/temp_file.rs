@@ -2,10 +2,10 @@
 //! last of these digits. For pool threads. The counter is of the process and knows nothing of files that
 //! others have left behind: a name that is taken is skipped.
 
+use clearway_base::log::Verbatim;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,7 +45,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = String::from_utf8_lossy(self.path.as_os_str().as_bytes());
+        let path = Verbatim::path(&self.path);
         write!(f, "{} \"{path}\" failed {}", self.call, Errno(&self.error))
     }
 }

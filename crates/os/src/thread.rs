@@ -200,12 +200,26 @@ mod tests {
         assert_eq!(cpu_ns(1 << 21), None);
     }
 
+    const NORMAL: &str = "0";
+    const BATCH: &str = "3";
+
+    /// The kernel's number of a thread's policy: field 41 of its stat file, the name in parentheses is 2.
+    #[expect(clippy::disallowed_methods, reason = "a test's own thread may block")]
+    fn sched_policy(tid: u32) -> String {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.split(' ').nth(41 - 3).unwrap().to_owned()
+    }
+
     #[test]
     fn batch_can_be_left_again() {
         let tid = current();
-        let nice = nice(tid).unwrap();
-        schedule(tid, Policy::Batch, nice, 0).unwrap();
-        schedule(tid, Policy::Normal, nice, 1000).unwrap();
+        let before = nice(tid).unwrap();
+        let is_as_it_was = || nice(tid).unwrap() == before && sched_policy(tid) == NORMAL;
+        assert!(is_as_it_was());
+        schedule(tid, Policy::Batch, before, 0).unwrap();
+        assert!(nice(tid).unwrap() == before && sched_policy(tid) == BATCH);
+        schedule(tid, Policy::Normal, before, 1000).unwrap();
+        assert!(is_as_it_was());
     }
 
     #[test]

@@ -7,17 +7,17 @@ use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::carriers;
 use crate::event_loop::Loop;
+use crate::handover::carriers;
+use crate::handover::observer::{self, Account, Observer};
+use crate::handover::suspects::Tag;
+use crate::handover::watchdog;
+use crate::handover::word::CARRIERS_MAX;
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
-use crate::observer::{self, Account, Observer};
 use crate::shared::{Config, Shared};
-use crate::suspects::Tag;
 use crate::task::{self, Binding};
 use crate::timer::Handle;
-use crate::watchdog;
-use crate::word::CARRIERS_MAX;
 
 /// How long the loops have for the tasks of one page that were woken together.
 const WAKE_PAUSE: Duration = Duration::from_millis(1);

@@ -11,19 +11,19 @@ use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
 use crossbeam_queue::SegQueue;
 
-use crate::crowd::Crowd;
-use crate::demotion::Demotion;
-use crate::detach::HeldTurn;
 use crate::event_loop::Loop;
-use crate::lenders::Lender;
+use crate::event_loop::crowd::Crowd;
+use crate::event_loop::remote::Remote;
+use crate::handover::demotion::Demotion;
+use crate::handover::detach::HeldTurn;
+use crate::handover::lenders::Lender;
+use crate::handover::observer::{Away, Observer, Sight};
+use crate::handover::spares::Spares;
+use crate::handover::suspects::{Manner, Suspects, Tag};
+use crate::handover::turns::Turns;
+use crate::handover::word::Lease;
 use crate::metrics;
-use crate::observer::{Away, Observer, Sight};
-use crate::remote::Remote;
-use crate::spares::Spares;
-use crate::suspects::{Manner, Suspects, Tag};
 use crate::task::Queued;
-use crate::turns::Turns;
-use crate::word::Lease;
 
 /// Fewer spares than this and more are started ahead.
 pub(crate) const SPARES_AHEAD: usize = 8;

@@ -11,6 +11,9 @@
 //!    it completes (rule 8 of word.rs), or then. COMPLETE says that it is gone.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
+#[cfg(not(loom))]
+pub(crate) mod coop;
+
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::panic::AssertUnwindSafe;
@@ -18,10 +21,10 @@ use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use crate::remote::Remote;
-use crate::stack::Linked;
+use crate::event_loop::remote::Remote;
+use crate::event_loop::stack::Linked;
+use crate::handover::turns::Place;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use crate::turns::Place;
 
 const NOTIFIED: u64 = 1;
 const RUNNING: u64 = 2;

@@ -15,14 +15,16 @@
 //! 5. The inbox, the wheel and the task each hold a reference (`Arc`) of their own.
 #![expect(unsafe_code, reason = "nodes enter the timer inbox as pointers")]
 
+mod wheel;
+
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::remote::Remote;
-use crate::stack::Linked;
+use crate::event_loop::remote::Remote;
+use crate::event_loop::stack::Linked;
+use crate::io::waker_cell::{Registered, WakerCell};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use crate::waker_cell::{Registered, WakerCell};
-use crate::wheel::{Key, Wheel};
+use crate::timer::wheel::{Key, Wheel};
 
 #[cfg(loom)]
 use loom::sync::Arc;
@@ -202,10 +204,10 @@ impl Timers {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::remote::Signal;
-    use crate::stack::Stack;
+    use crate::event_loop::remote::Signal;
+    use crate::event_loop::stack::Stack;
+    use crate::handover::word::Word;
     use crate::task::{self, Outcome};
-    use crate::word::Word;
     use loom::thread;
     use std::future::poll_fn;
     use std::task::Poll;

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, LoopRef, Runtime, Tag, enter};
-
-/// As in `loops.rs`: far above what is right.
-const PATIENCE: Duration = Duration::from_secs(60);
+use clearway_testkit::expect_soon;
 
 /// Polls are lent on purpose, so that threads tell nothing about loops.
 const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
@@ -28,14 +26,6 @@ fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
         sink: Arc::new(Discard),
     };
     Runtime::start(&config).unwrap()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// How tasks are spawned.
@@ -57,7 +47,7 @@ fn threads_of(runtime: Runtime, spawn: Spawn) -> HashSet<ThreadId> {
             spawn(home, Box::pin(task));
         }
     });
-    wait_until("all are polled", || threads.lock().unwrap().len() == 64);
+    expect_soon("all are polled", || threads.lock().unwrap().len() == 64);
     threads.lock().unwrap().iter().copied().collect()
 }
 
@@ -66,7 +56,7 @@ fn a_loop_that_has_nothing_to_do_helps_a_crowded_one() {
     let runtime = start(2, None);
     let before = clearway_runtime::metrics::STEALS.value();
     let free: Spawn = |home, task| home.spawn(Tag::NONE, task);
-    wait_until("both loops poll tasks of the first", || threads_of(runtime, free).len() > 1);
+    expect_soon("both loops poll tasks of the first", || threads_of(runtime, free).len() > 1);
     if !CHAOS {
         assert!(clearway_runtime::metrics::STEALS.value() > before);
         let bound: Spawn = |home, task| home.spawn_bound(Tag::NONE, task);
@@ -87,7 +77,7 @@ fn make_suspect(runtime: Runtime, tag: Tag) {
         }
         end.store(true, Ordering::Relaxed);
     });
-    wait_until("a spinner loses its loop", || over.load(Ordering::Relaxed));
+    expect_soon("a spinner loses its loop", || over.load(Ordering::Relaxed));
 }
 
 #[test]
@@ -116,7 +106,7 @@ fn those_that_burn_the_processor_are_polled_in_turn() {
             done.fetch_add(1, Ordering::Relaxed);
         });
     }
-    wait_until("all are done", || done.load(Ordering::Relaxed) == TASKS);
+    expect_soon("all are done", || done.load(Ordering::Relaxed) == TASKS);
     let turns = thread::available_parallelism().unwrap().get();
     let most = most.load(Ordering::Relaxed);
     // One or another may have lost its loop before it said what it does.

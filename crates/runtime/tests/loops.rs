@@ -9,10 +9,11 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag, Timer, enter, yield_now};
+use clearway_testkit::expect_soon;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How long anything may take before a test has failed: far above what is right, also on a slow and
@@ -39,14 +40,6 @@ fn run<R: Send + 'static>(home: LoopRef, future: impl Future<Output = R> + Send 
     let (sender, receiver) = mpsc::channel();
     home.spawn(Tag::NONE, async move { sender.send(future.await).unwrap() });
     receiver.recv_timeout(PATIENCE).unwrap()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 async fn sleep(home: LoopRef, ms: u64) {
@@ -210,7 +203,7 @@ fn a_task_that_blocks_loses_its_loop_and_the_others_go_on() {
             });
         }
         // Each of them holds its thread until all have been answered.
-        wait_until("four tasks hold their thread", || holding.load(Ordering::Relaxed) == 4);
+        expect_soon("four tasks hold their thread", || holding.load(Ordering::Relaxed) == 4);
         for _ in 0..100 {
             ask(&mut stream, b"still there?");
         }
@@ -240,11 +233,11 @@ fn a_suspect_is_polled_away_from_its_loop() {
         return block();
     }
     // On a busy machine the watchdog may come too late to catch the first.
-    wait_until("what has blocked is detached", || {
+    expect_soon("what has blocked is detached", || {
         block();
         clearway_runtime::metrics::SUSPECTS_DETACHED.value() >= before + 2
     });
-    wait_until("its loop counts the hand-over", || home.counted().handovers > 0);
+    expect_soon("its loop counts the hand-over", || home.counted().handovers > 0);
     assert_eq!(runtime.at(0).counted().handovers, 0, "nothing held the other one");
 }
 
@@ -267,7 +260,7 @@ fn more_blockers_than_carriers_only_wait() {
             done.fetch_add(1, Ordering::Relaxed);
         });
     }
-    wait_until("all are done", || done.load(Ordering::Relaxed) == 24);
+    expect_soon("all are done", || done.load(Ordering::Relaxed) == 24);
 }
 
 #[test]
@@ -286,7 +279,7 @@ fn a_dropped_future_of_a_task_without_wakers_is_dropped() {
         let _theirs = theirs;
         std::future::pending::<()>().await;
     });
-    wait_until("it is dropped", || Arc::strong_count(&held) == 1);
+    expect_soon("it is dropped", || Arc::strong_count(&held) == 1);
 }
 
 #[test]
@@ -328,7 +321,7 @@ fn waking_all_reaches_idle_tasks_and_stop_ends_the_threads() {
         })
         .await;
     });
-    wait_until("it is polled again", || {
+    expect_soon("it is polled again", || {
         runtime.wake_all();
         polls.load(Ordering::Relaxed) >= 2
     });

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearway_base::log::Discard;
 use clearway_os::thread;
 use clearway_runtime::{Config, Runtime, Tag};
+use clearway_testkit::expect_soon;
 
 /// The ids of the threads whose name begins like this.
 fn threads(name: &str) -> Vec<u32> {
@@ -20,14 +21,6 @@ fn threads(name: &str) -> Vec<u32> {
             comm.is_ok_and(|comm| comm.starts_with(name))
         })
         .collect()
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Whether a thread's priority is lower than that of this one, in either way.
@@ -51,10 +44,10 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
     };
     let runtime = Runtime::start(&config).unwrap();
 
-    wait_until("there is a watchdog", || threads("watchdog").len() == 1);
+    expect_soon("there is a watchdog", || threads("watchdog").len() == 1);
     let watchdog = threads("watchdog")[0];
     let stretch = Duration::from_millis(300);
-    wait_until("the watchdog goes to sleep", || {
+    expect_soon("the watchdog goes to sleep", || {
         let before = thread::cpu_ns(watchdog).unwrap();
         std::thread::sleep(stretch);
         thread::cpu_ns(watchdog).unwrap() == before
@@ -67,8 +60,8 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
     let enough = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&enough);
     runtime.at(0).spawn(Tag::NONE, async move { while !seen.load(Ordering::Relaxed) {} });
-    wait_until("the watchdog was woken, and demotes", || threads("carrier").into_iter().any(is_demoted));
+    expect_soon("the watchdog was woken, and demotes", || threads("carrier").into_iter().any(is_demoted));
     enough.store(true, Ordering::Relaxed);
-    wait_until("restored", || !threads("carrier").into_iter().any(is_demoted));
+    expect_soon("restored", || !threads("carrier").into_iter().any(is_demoted));
     runtime.stop();
 }

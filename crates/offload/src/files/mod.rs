@@ -140,10 +140,11 @@ impl Files {
             tell(Operation::Stat, Outcome::Inline);
             return Attempt::Done(stat::of_path(None, path, links));
         }
-        let now_ms = now_ms();
+        let since_ms = clock::coarse_ms();
+        let now_ms = since_ms as u32;
         let key = self.policy.hash.of_bytes(path.as_os_str().as_bytes(), links as u64);
         if self.policy.names.is_fresh(key, now_ms, NAME_FRESH_MS) {
-            let _guess = Guess::new(Operation::Stat);
+            let _guess = Guess::since(Operation::Stat, since_ms);
             self.policy.names.note(key, now_ms);
             tell(Operation::Stat, Outcome::Inline);
             return Attempt::Done(stat::of_path(None, path, links));

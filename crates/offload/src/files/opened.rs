@@ -67,10 +67,11 @@ impl Opened {
     /// What it is now: fstat(2), which does not wait where the file is not remote.
     ///
     /// # Errors
-    /// As statx(2).
+    /// As fstat(2).
     #[inline]
     pub fn stat_again(&self) -> io::Result<Stat> {
-        stat::of(self.as_fd())
+        // The cheaper call does not tell the mount, which is the same as long as the file is open.
+        Ok(Stat { mount: self.stat.mount, ..stat::of_open(self.as_fd())? })
     }
 
     /// Whether what stat(2) says of it is the truth and its contents stay in memory: no file of a network

@@ -132,7 +132,13 @@ impl Guess {
     /// Something begins that should not wait.
     #[must_use]
     pub fn new(operation: Operation) -> Self {
-        Self { operation, since_ms: clock::coarse_ms() }
+        Self::since(operation, clock::coarse_ms())
+    }
+
+    /// The same, where the coarse clock was read just now.
+    #[inline]
+    pub(super) fn since(operation: Operation, since_ms: u64) -> Self {
+        Self { operation, since_ms }
     }
 }
 

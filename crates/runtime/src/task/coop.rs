@@ -5,11 +5,11 @@ use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use crate::detach::Admission;
+use crate::handover::detach::Admission;
+use crate::handover::suspects::Tag;
+use crate::handover::word::Lease;
 use crate::shared::{Lent, Waiting};
-use crate::suspects::Tag;
 use crate::task;
-use crate::word::Lease;
 
 /// Pending, and woken at once, when the poll has used up its budget. Tasks of other executors have
 /// none.

@@ -21,8 +21,8 @@ use clearway_os::socket::{self as sys, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::LoopRef;
-use crate::coop;
-use crate::slots::{Offer, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED, may_read};
+use crate::io::slots::{Offer, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED, may_read};
+use crate::task::coop;
 
 const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
@@ -57,6 +57,13 @@ impl Socket {
     #[must_use]
     pub fn new(home: LoopRef, fd: OwnedFd) -> Self {
         Self { fd, home, token: AtomicU64::new(0), spent: AtomicU64::new(0) }
+    }
+
+    /// Whether a read is worth trying although nothing is known of its readiness: whether enough of those
+    /// that were tried so on its loop have found something (first_reads.rs). Otherwise
+    /// [`Socket::poll_readable`] is cheaper. To be asked once, of a new socket.
+    pub fn may_have_data(&self) -> bool {
+        self.home.0.first_reads.are_worth_it()
     }
 
     /// The loop that watches it.
@@ -104,6 +111,11 @@ impl Socket {
     /// it looked last, or before it watched, it does not know.
     pub fn has_unread(&self) -> bool {
         self.slot().is_some_and(|slot| self.may_read(slot.state()))
+    }
+
+    /// Whether the loop has learned that the peer has ended its direction, or that the connection broke.
+    pub fn has_ended(&self) -> bool {
+        self.slot().is_some_and(|slot| slot.state() & READ_CLOSED != 0)
     }
 
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.
@@ -261,8 +273,10 @@ impl Socket {
             }
             match read() {
                 Ok((size, after)) => {
-                    if after == After::Exhausted && slot.is_some() {
-                        self.spent.store(seen, Ordering::Relaxed);
+                    match slot {
+                        Some(_) if after == After::Exhausted => self.spent.store(seen, Ordering::Relaxed),
+                        Some(_) => {}
+                        None => self.home.0.first_reads.note(true),
                     }
                     coop::spend(cx);
                     return Poll::Ready(Ok(size));
@@ -270,7 +284,10 @@ impl Socket {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match slot {
                     // A closed direction that would block has an error for writing only.
                     Some(slot) => slot.clear(seen, READ | READ_CLOSED),
-                    None => drop(self.register()?),
+                    None => {
+                        self.home.0.first_reads.note(false);
+                        self.register()?;
+                    }
                 },
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Poll::Ready(Err(e)),

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use clearway_os::{clock, thread};
 
-use crate::carriers::CARRIER_STACK;
-use crate::lenders::{Lender, Lenders, is_under_way};
-use crate::remote::Remote;
+use crate::event_loop::remote::Remote;
+use crate::handover::carriers::CARRIER_STACK;
+use crate::handover::lenders::{Lender, Lenders, is_under_way};
+use crate::handover::suspects::Tag;
+use crate::handover::word::Lease;
 use crate::shared::{Carrier, Shared};
-use crate::suspects::Tag;
-use crate::word::Lease;
 
 /// Names one poll of one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

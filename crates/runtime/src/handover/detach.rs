@@ -8,11 +8,11 @@ use std::task::Waker;
 use clearway_os::clock;
 use clearway_os::thread::{self, StateFile};
 
+use crate::handover::suspects::{Manner, Tag};
+use crate::handover::turns::Place;
 use crate::metrics;
 use crate::shared::{Carrier, Lent, Shared};
-use crate::suspects::{Manner, Tag};
 use crate::task::{self, Header};
-use crate::turns::Place;
 
 /// How long a turn lasts at most, in nanoseconds. Who burns CPU for longer goes on beside who is next, so
 /// that a few that never end do not keep all others from their turns.

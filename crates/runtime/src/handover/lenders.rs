@@ -1,8 +1,8 @@
 //! By whom the loop of a poll was lent, in the two entries of a carrier: rule 2 of observer.rs, and with it
 //! whether a poll is under way (rule 1). Lenders and the carrier write, any thread looks.
 
+use crate::handover::word::{Lease, Word};
 use crate::sync::{AtomicU64, Ordering};
-use crate::word::{Lease, Word};
 
 /// Who lends a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ mod loom_tests {
     /// A look from a third thread: a poll that was seen under way, and is not, has ended.
     fn look(shared: &Shared) {
         let seen = shared.word.load();
-        if seen.phase() == crate::word::Phase::Poll
+        if seen.phase() == crate::handover::word::Phase::Poll
             && !is_under_way(&shared.word, &shared.lenders, seen.bits())
         {
             assert!(shared.ended.load(Ordering::Relaxed), "it is still under way");
@@ -121,7 +121,7 @@ mod loom_tests {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let seen = shared.word.load();
-                    if seen.phase() == crate::word::Phase::Poll {
+                    if seen.phase() == crate::handover::word::Phase::Poll {
                         lend(&shared, seen, 2, Lender::Watchdog);
                     }
                 })

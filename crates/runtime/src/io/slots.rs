@@ -19,7 +19,7 @@ use std::task::Waker;
 
 use clearway_os::epoll::EventFlags;
 
-use crate::waker_cell::WakerCell;
+use crate::io::waker_cell::WakerCell;
 
 const PAGE: usize = 256;
 const PAGES: usize = 4096;

@@ -9,11 +9,11 @@ use clearway_os::thread::StateFile;
 use clearway_os::{clock, futex, thread};
 
 use crate::event_loop::Loop;
-use crate::lenders::Lender;
-use crate::observer::{self, Sight};
+use crate::handover::lenders::Lender;
+use crate::handover::observer::{self, Sight};
+use crate::handover::suspects::{Manner, Tag};
+use crate::handover::word::{Lease, Phase};
 use crate::shared::{Carrier, Lent, Shared};
-use crate::suspects::{Manner, Tag};
-use crate::word::{Lease, Phase};
 
 /// Periods that every loop must have waited before the watchdog goes to sleep.
 const QUIET_PERIODS: u32 = 20;
@@ -240,7 +240,7 @@ fn sleep(shared: &Shared, barrier: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::Word;
+    use crate::handover::word::Word;
 
     #[test]
     fn a_poll_that_has_just_begun_does_not_press() {

@@ -10,10 +10,10 @@ use clearway_base::log::Level;
 use clearway_os::{futex, sampling, signal, thread};
 
 use crate::event_loop::Exit;
+use crate::handover::watchdog;
+use crate::handover::word::Lease;
 use crate::metrics;
 use crate::shared::{Restore, SPARES_AHEAD, Shared};
-use crate::watchdog;
-use crate::word::Lease;
 
 /// After a failure to start a thread, how long until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@
 //! 3. A turn that is given back goes to who has stood in the line longest without becoming free, so that
 //!    nobody who comes later is faster. Who finds nobody gives it up, then looks again at the line.
 //! 4. Each side of rules 2 and 3 has a SeqCst fence between what it writes and what it reads.
-//! 5. A task in the line is not polled (`Place::InLine`, event_loop.rs), so it is still there when its turn
+//! 5. A task in the line is not polled (`Place::InLine`, turn.rs), so it is still there when its turn
 //!    comes, and it is in the line once.
 
 use crate::sync::{AtomicU32, Ordering, fence};

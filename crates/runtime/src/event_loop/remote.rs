@@ -4,10 +4,10 @@
 
 use std::ptr::NonNull;
 
-use crate::stack::Stack;
+use crate::event_loop::stack::Stack;
+use crate::handover::word::{Lease, Word};
 use crate::task::Header;
 use crate::timer::Node;
-use crate::word::{Lease, Word};
 
 #[cfg(not(loom))]
 pub(crate) use clearway_os::epoll::EventFd as Signal;
@@ -77,7 +77,7 @@ mod loom_signal {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::ready::Ring;
+    use crate::event_loop::ready::Ring;
     use crate::task::{self, Outcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -118,7 +118,7 @@ mod loom_tests {
     fn loom_a_wakeup_from_another_thread_reaches_a_sleeping_loop() {
         loom::model(|| {
             let (remote, mut lease) = remote();
-            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
             let theirs = Arc::clone(&flag);
             task::spawn(remote, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
@@ -145,7 +145,7 @@ mod loom_tests {
     fn loom_a_task_that_stays_registered_is_woken() {
         loom::model(|| {
             let (remote, mut lease) = remote();
-            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
             let theirs = Arc::clone(&flag);
             task::spawn(remote, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
@@ -199,7 +199,7 @@ mod loom_tests {
             let (home, mut lease) = remote();
             let (other, mut others_lease) = remote();
             let ring = Arc::new(Ring::new());
-            let flag = Arc::new((AtomicBool::new(false), crate::waker_cell::WakerCell::new()));
+            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
             let (theirs, stolen_from) = (Arc::clone(&flag), Arc::clone(&ring));
             task::spawn(home, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::event_loop::Loop;
+use crate::handover::word::Phase;
 use crate::metrics;
 use crate::task::Header;
-use crate::word::Phase;
 
 /// A loop with so many tasks ready at the beginning of a turn asks for help. With fewer, waking another one
 /// takes about as long as polling them does.

@@ -1,0 +1,412 @@
+//! A loop and its turn: wait for events, make everything that they and the queues name ready, then
+//! poll what is ready. Runs on the loop's carrier; word.rs has the rules.
+#![expect(unsafe_code, reason = "loop-local data behind the word, tasks as queue entries")]
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use clearway_os::clock;
+use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
+
+use crate::event_loop::crowd::CROWDED;
+use crate::event_loop::ready::Ring;
+use crate::event_loop::remote::Remote;
+use crate::event_loop::stack::Stack;
+use crate::handover::detach::Admission;
+use crate::handover::lenders::Lender;
+use crate::handover::observer::Sight;
+use crate::handover::suspects::Tag;
+use crate::handover::word::{Lease, Phase, Word};
+use crate::io::first_reads::FirstReads;
+use crate::io::slots::{self, Slots, Token};
+use crate::metrics::LoopCounters;
+use crate::shared::{Lent, Shared, Waiting};
+use crate::task::{self, Binding, Header, Outcome, Queued};
+use crate::timer::Timers;
+
+/// Events that one epoll_wait can bring.
+const EVENTS_MAX: usize = 512;
+
+/// How often in a turn what is ready is polled before the next epoll_wait: what a poll makes ready
+/// (a connection just accepted, say) need not wait for one, and what does so again and again must.
+const ROUNDS: usize = 2;
+
+/// Tasks of crowded loops that are polled between two looks at what the loop itself has to do.
+const HELP_MAX: usize = 8;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What a millisecond of lag is worth among ready tasks, when loops are compared: little, as one that waits
+/// for a processor for a moment seems to lag, and connections stay for long.
+pub const BACKLOG_PER_MS: u32 = 4;
+
+/// How finely lag is kept: parts of a millisecond.
+const LAG_UNIT: u32 = 16;
+
+/// A longer turn counts as one of this length, in milliseconds.
+const LAG_MAX_MS: u32 = 60_000;
+
+/// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
+const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
+
+const fn parse_flag(text: Option<&str>) -> u64 {
+    let Some(text) = text else { return 0 };
+    let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
+    while i < digits.len() {
+        assert!(digits[i].is_ascii_digit(), "CLEARWAY_CHAOS_LEND is a number");
+        value = value * 10 + (digits[i] - b'0') as u64;
+        i += 1;
+    }
+    value
+}
+
+/// A loop. It is never freed.
+pub(crate) struct Loop {
+    pub(crate) remote: Remote,
+    pub(crate) epoll: Epoll,
+    pub(crate) slots: Slots,
+    pub(crate) first_reads: FirstReads,
+    ready: Ring<Header>,
+    now_ms: AtomicU64,
+    unix_ms: AtomicU64,
+    /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
+    lag: AtomicU32,
+    pub(crate) counters: LoopCounters,
+    owned: UnsafeCell<Owned>,
+}
+
+/// What the carrier that is named in the word touches, in RUN only (rule 5 of word.rs).
+struct Owned {
+    events: Vec<Event>,
+    timers: Timers,
+    polls: u64,
+    /// When the turn began; 0 before the first one.
+    turn_ns: u64,
+    /// Whether it is said to be crowded (crowd.rs).
+    is_crowded: bool,
+}
+
+// SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
+// other fields are made for sharing.
+unsafe impl Sync for Loop {}
+
+/// What a loop does that has nothing ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// It waits.
+    Wait,
+    /// It looks for events, and goes on to help others.
+    Look,
+}
+
+/// Why a carrier stopped running a loop.
+pub(crate) enum Exit {
+    /// It was lent to another.
+    Lost,
+    /// The runtime stops.
+    Stopped,
+}
+
+impl Loop {
+    /// A loop that carrier `index` will run, and the lease to start it with.
+    pub(crate) fn new(index: usize, shared: &'static Shared) -> io::Result<(Self, Lease)> {
+        let (word, lease) = Word::new(index);
+        let (epoll, signal) = (Epoll::new()?, EventFd::new()?);
+        epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
+        let now = clock::monotonic_ms();
+        let events = Vec::with_capacity(EVENTS_MAX);
+        let owned = Owned { events, timers: Timers::new(now), polls: 0, turn_ns: 0, is_crowded: false };
+        let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
+        let new = Self {
+            remote,
+            epoll,
+            slots: Slots::new(),
+            first_reads: FirstReads::new(),
+            ready: Ring::new(),
+            now_ms: AtomicU64::new(now),
+            unix_ms: AtomicU64::new(clock::unix_ms()),
+            lag: AtomicU32::new(0),
+            counters: LoopCounters::default(),
+            owned: UnsafeCell::new(owned),
+        };
+        Ok((new, lease))
+    }
+
+    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps.
+    pub(crate) fn now_ms(&self) -> u64 {
+        match self.remote.word.load().phase() {
+            Phase::Wait => clock::monotonic_ms(),
+            _ => self.now_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Milliseconds since the epoch, likewise.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        match self.remote.word.load().phase() {
+            Phase::Wait => clock::unix_ms(),
+            _ => self.unix_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Runs the loop until it is lost or the runtime stops. `me` is the calling carrier, which
+    /// `lease` names as the owner in RUN.
+    pub(crate) fn run(&'static self, me: usize, mut lease: Lease) -> Exit {
+        let mut next = Next::Wait;
+        while !self.remote.shared.stopping() {
+            // SAFETY: the caller owns the loop and is in RUN.
+            unsafe { self.gather(&mut lease, next) };
+            for _ in 0..ROUNDS {
+                // SAFETY: as above.
+                unsafe { self.ask_for_help() };
+                for _ in 0..self.ready.len() {
+                    let Some(task) = self.ready.pop() else { break };
+                    // SAFETY: the caller owns the loop; the task comes out of a queue.
+                    if !unsafe { self.poll(task, me, &mut lease) } {
+                        return Exit::Lost;
+                    }
+                }
+                self.take_injected();
+            }
+            // SAFETY: as above.
+            match unsafe { self.help(me, &mut lease) } {
+                Some(what) => next = what,
+                None => return Exit::Lost,
+            }
+        }
+        Exit::Stopped
+    }
+
+    /// Says so if the loop is not crowded any more; if it has nothing to do, polls what is ready on one that
+    /// is. What to do next, or `None` if the loop was lent meanwhile.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop, in RUN.
+    unsafe fn help(&'static self, me: usize, lease: &mut Lease) -> Option<Next> {
+        let (crowd, index) = (&self.remote.shared.crowd, self.remote.index);
+        // SAFETY: rule 5 of word.rs; the reference ends with the statement.
+        if std::mem::take(unsafe { &mut (*self.owned.get()).is_crowded }) {
+            crowd.leave(index);
+        }
+        let mut next = Next::Wait;
+        for _ in 0..HELP_MAX {
+            if self.ready.len() > 0 {
+                break;
+            }
+            let Some(task) = crowd.steal(self.remote.shared.loops(), index) else { break };
+            // SAFETY: the caller owns the loop; the task comes out of a queue.
+            if !unsafe { self.poll(task, me, lease) } {
+                return None;
+            }
+            next = Next::Look;
+        }
+        Some(next)
+    }
+
+    /// The oldest task that is ready, for another loop to poll it once.
+    pub(crate) fn give_away(&self) -> Option<NonNull<Header>> {
+        let task = self.ready.pop()?;
+        // SAFETY: alive as it is NOTIFIED.
+        if unsafe { task.as_ref() }.binding == Binding::Bound {
+            self.remote.inject(task);
+            return None;
+        }
+        Some(task)
+    }
+
+    /// See `LoopRef::lag_ms`.
+    pub(crate) fn lag_ms(&self) -> u32 {
+        self.lag.load(Ordering::Relaxed) / LAG_UNIT
+    }
+
+    /// See `LoopRef::backlog`.
+    pub(crate) fn backlog(&self, now_ms: u64) -> u32 {
+        let turn_ms = match self.remote.word.load().phase() {
+            Phase::Wait => 0,
+            // Turns and who asks may stand on either side of a tick.
+            _ => now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed) + 1),
+        };
+        let lag_ms = self.lag_ms().max(u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS));
+        let ready = u32::try_from(self.ready.len()).unwrap_or(0);
+        ready.saturating_add(lag_ms.saturating_mul(BACKLOG_PER_MS))
+    }
+
+    /// See `LoopRef::turn_ms`.
+    pub(crate) fn turn_ms(&self) -> u64 {
+        clock::monotonic_ms().saturating_sub(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// Notes how long a turn has taken. What was long once is soon forgotten.
+    fn note_turn(&self, turn_ns: u64) {
+        self.counters.note_lag(turn_ns);
+        let turn = u32::try_from(turn_ns / NS_PER_MS).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS) * LAG_UNIT;
+        let lag = self.lag.load(Ordering::Relaxed);
+        if turn != 0 || lag != 0 {
+            self.lag.store((lag * 3 + turn) / 4, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits, then makes ready what has something to do.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn gather(&'static self, lease: &mut Lease, next: Next) {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        owned.timers.take_inbox(&self.remote);
+        let mut timeout = Some(0);
+        let mut turn_end_ns = None;
+        if self.ready.len() == 0 && next == Next::Wait {
+            let now_ns = clock::monotonic_ns();
+            turn_end_ns = Some(now_ns);
+            timeout = owned.timers.next_ms().map(|at| at.saturating_sub(now_ns / NS_PER_MS));
+        }
+        if self.remote.begin_wait(lease) {
+            timeout = Some(0);
+        }
+        let waited = self.epoll.wait(&mut owned.events, timeout);
+        self.remote.word.end_wait(lease);
+        debug_assert!(waited.is_ok(), "an epoll descriptor of ours: {waited:?}");
+        self.remote.shared.wake_watchdog();
+        let now_ns = clock::monotonic_ns();
+        let now = now_ns / NS_PER_MS;
+        // Turns are shorter than a millisecond while there is much to do, and what is kept is no finer.
+        if now != self.now_ms.load(Ordering::Relaxed) {
+            self.now_ms.store(now, Ordering::Relaxed);
+            self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        }
+        let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
+        if before_ns != 0 {
+            self.note_turn(turn_end_ns.unwrap_or(now_ns).saturating_sub(before_ns));
+        }
+        for event in &owned.events {
+            self.dispatch(event);
+        }
+        self.take_injected();
+        owned.timers.take_inbox(&self.remote);
+        owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
+    }
+
+    /// Asks others for help if much is ready, once in a turn.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn ask_for_help(&self) {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        if self.ready.len() >= CROWDED && !std::mem::replace(&mut owned.is_crowded, true) {
+            self.remote.shared.crowd.ask(self.remote.shared.loops(), self.remote.index);
+        }
+    }
+
+    /// The owner makes ready what was injected.
+    fn take_injected(&self) {
+        if !self.remote.inject.is_empty() {
+            for task in self.remote.inject.take() {
+                self.push(task);
+            }
+        }
+    }
+
+    /// The owner puts a task into the ready ring.
+    fn push(&self, task: NonNull<Header>) {
+        if let Err(task) = self.ready.push(task) {
+            self.remote.inject(task);
+        }
+    }
+
+    fn dispatch(&'static self, event: &Event) {
+        let token = Token(event.data.u64());
+        let Some(slot) = self.slots.find(token) else { return };
+        let bits = slots::readiness(event.flags);
+        if !slot.add(token, bits) {
+            return;
+        }
+        for (mask, cell) in [(slots::READ, &slot.reader), (slots::WRITE, &slot.writer)] {
+            if bits & mask != 0
+                && let Some(waker) = cell.take()
+            {
+                task::wake_local(waker, &self.remote, |task| self.push(task));
+            }
+        }
+    }
+
+    /// Polls one task. `false`: the loop was lent meanwhile, and all that follows from that is done.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop; `task` was taken from a queue.
+    unsafe fn poll(&'static self, task: NonNull<Header>, me: usize, lease: &mut Lease) -> bool {
+        let shared = self.remote.shared;
+        // SAFETY: alive as it is NOTIFIED.
+        let header = unsafe { task.as_ref() };
+        let tag = Tag(header.tag.load(Ordering::Relaxed));
+        shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
+        // SAFETY: it was taken from a queue.
+        let waker = || unsafe { task::waker(task) };
+        let suspect = match shared.admit(header, tag, self.now_ms.load(Ordering::Relaxed), waker) {
+            Admission::Ordinary => None,
+            Admission::Suspect(manner) => Some(manner),
+            Admission::Stands => {
+                // SAFETY: as for this function.
+                unsafe { task::park(task) };
+                return true;
+            }
+        };
+        // SAFETY: as for this function.
+        let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
+        self.counters.count_poll();
+        self.remote.word.begin_poll(lease);
+        header.lease.store(lease.bits(), Ordering::Relaxed);
+        if let Some(manner) = suspect {
+            if shared.lend_own(&self.remote, *lease, tag, manner) == Lent::NoSpare {
+                // SAFETY: taken from the ready ring, not polled.
+                return self.postpone(unsafe { Queued::new(task) }, lease);
+            }
+        } else if chaos {
+            let sight = Sight::now(shared.carriers[me].tid.load(Ordering::Relaxed));
+            shared.lend(&self.remote, *lease, shared.kept, (Lender::Itself, sight));
+        }
+        let home = header.home;
+        // SAFETY: as for this function.
+        let outcome = unsafe { task::poll(task) };
+        if self.remote.word.end_poll(lease) {
+            if outcome == Outcome::Notified {
+                match ptr::eq(home, &raw const self.remote) {
+                    true => self.push(task),
+                    false => home.inject(task),
+                }
+            }
+            return true;
+        }
+        shared.come_back(me);
+        if outcome == Outcome::Notified {
+            home.inject(task);
+        }
+        self.remote.signal.signal();
+        false
+    }
+
+    /// A suspect that finds no spare waits for one, still notified; the loop goes on.
+    fn postpone(&'static self, task: Queued, lease: &mut Lease) -> bool {
+        self.remote.shared.wait_for_spare(Waiting::Before(task));
+        if self.remote.word.end_poll(lease) {
+            return true;
+        }
+        self.remote.shared.come_back(lease.carrier());
+        self.remote.signal.signal();
+        false
+    }
+
+    /// Counts polls; `true` for every `CHAOS_LEND`-th.
+    ///
+    /// # Safety
+    /// The caller owns the loop, in RUN.
+    unsafe fn is_chaotic(&self) -> bool {
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        owned.polls += 1;
+        owned.polls.is_multiple_of(CHAOS_LEND)
+    }
+}

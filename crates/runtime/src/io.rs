@@ -1,0 +1,9 @@
+//! Sockets, and the table by which their events find the tasks that wait for them.
+
+#[cfg(not(loom))]
+pub(crate) mod first_reads;
+#[cfg(not(loom))]
+pub(crate) mod slots;
+#[cfg(not(loom))]
+pub(crate) mod socket;
+pub(crate) mod waker_cell;
