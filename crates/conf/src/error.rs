@@ -1,7 +1,7 @@
 //! Where something stands in a configuration, and what is wrong with it, in nginx's words.
 //!
 //! Plain data, made at load. Names and values of a configuration are bytes, so messages are too;
-//! `Display` shows what is not UTF-8 as U+FFFD, [`Error::text`] keeps it.
+//! `Display` is for logs, which write what is not UTF-8 as it is ([`Verbatim`]).
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_base::Errno;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim, bytes_of};
 
 /// Longest message kept, in bytes; a longer one is cut there, as nginx does.
 pub const MESSAGE_MAX_BYTES: usize = 1024;
@@ -56,7 +56,7 @@ impl fmt::Display for Pos {
     /// `FILE:LINE`, or `command line`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
-            Some(file) => write!(f, "{}:{}", file.display(), self.line),
+            Some(file) => write!(f, "{}:{}", Verbatim::path(file), self.line),
             None => f.write_str("command line"),
         }
     }
@@ -85,6 +85,13 @@ impl Error {
         let mut message = message.into();
         message.truncate(MESSAGE_MAX_BYTES);
         Self { level: Level::Emerg, message, pos: None }
+    }
+
+    /// [`unplaced`](Self::unplaced) with a message in which other bytes stand as logs take them
+    /// ([`Verbatim`]).
+    #[must_use]
+    pub fn said(message: &dyn fmt::Display) -> Self {
+        Self::unplaced(bytes_of(&message.to_string()))
     }
 
     /// The same message at another level.
@@ -124,7 +131,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.text()))
+        Verbatim(&self.text()).fmt(f)
     }
 }
 
@@ -177,7 +184,8 @@ mod tests {
         let name: &[u8] = b"a\xff\0hidden";
         let error = Error::unplaced(message(&[&"unknown directive \"", &printed(name), &"\""]));
         assert_eq!(error.text(), b"unknown directive \"a\xff\"");
-        assert_eq!(error.to_string(), "unknown directive \"a\u{fffd}\"");
+        assert_eq!(bytes_of(&error.to_string()), error.text());
+        assert_eq!(Error::said(&error), error);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //!
 //! Invariant: no byte of a value can end its line, whatever the value was made of.
 
+use clearway_base::date::HTTP_DATE_LEN;
+
 use crate::request_line::{Method, Version};
 use crate::scan;
 
@@ -162,6 +164,26 @@ impl<'a> HeadWriter<'a> {
         self.lines(b"\r\n")
     }
 
+    /// Writes `ETag`, as `header` does.
+    #[inline]
+    pub fn etag(self, value: &[u8]) -> HeadWriter<'a> {
+        self.out.extend_from_slice(b"ETag: ");
+        push_text(self.out, value);
+        self.lines(b"\r\n")
+    }
+
+    /// Writes `Last-Modified`: a date as HTTP writes it.
+    #[inline]
+    pub fn last_modified(self, date: &[u8; HTTP_DATE_LEN]) -> HeadWriter<'a> {
+        debug_assert!(!scan::has_control(date));
+        const NAME: &[u8] = b"Last-Modified: ";
+        let mut line = [b'\n'; NAME.len() + HTTP_DATE_LEN + 2];
+        line[..NAME.len()].copy_from_slice(NAME);
+        line[NAME.len()..][..HTTP_DATE_LEN].copy_from_slice(date);
+        line[NAME.len() + HTTP_DATE_LEN] = b'\r';
+        self.lines(&line)
+    }
+
     /// Writes header lines that are known to be well formed, each with its CRLF: such as the `Server` and
     /// `Date` lines that are made once for many responses.
     #[inline]
@@ -310,6 +332,18 @@ mod tests {
         assert_eq!(off, Framing::UntilClose);
         assert!(!off.is_delimited());
         assert_eq!(shown.content_length(), Some(5));
+    }
+
+    #[test]
+    fn lines_of_files_are_those_of_any_header() {
+        let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
+        for tag in [&b"\"2ebc9e81-400\""[..], b"", b"\"a\r\nX: y\0\""] {
+            let (mut short, mut long) = (Vec::new(), Vec::new());
+            HeadWriter::with_lines(&mut short, b"").last_modified(date).etag(tag).finish();
+            let writer = HeadWriter::with_lines(&mut long, b"");
+            writer.header(b"Last-Modified", date).header(b"ETag", tag).finish();
+            assert_eq!(short, long);
+        }
     }
 
     #[test]

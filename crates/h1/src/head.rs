@@ -441,9 +441,35 @@ impl RequestHead {
         self.pos == 0
     }
 
-    /// Number of bytes of the head as `$request_length` counts them, without empty lines before it.
+    /// What was received of the request line, behind empty ones, as far as nginx would have read: no more
+    /// than its current buffer holds.
+    pub fn received_line<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        let start = self.start();
+        let end = scan::skip_while(buf, start, |byte| !matches!(byte, b'\r' | b'\n'));
+        &buf[start..end.min(self.window_end).max(start)]
+    }
+
+    fn start(&self) -> usize {
+        self.request_line.start as usize
+    }
+
+    /// Number of bytes of the head as `$request_length` counts them: of complete lines, without empty ones
+    /// before the request.
     pub fn size(&self) -> usize {
-        self.pos - self.request_line.start as usize
+        if self.request_line.line.is_empty() {
+            return 0;
+        }
+        self.line.unfinished().unwrap_or(self.pos) - self.start()
+    }
+
+    /// Forgets the header lines: whose target is refused has sent nothing behind it, as it were. `len` is
+    /// what it was.
+    pub fn forget_headers(&mut self, buf: &[u8]) {
+        let line_end = scan::skip_while(buf, self.request_line.line.end(), |byte| byte != b'\n') + 1;
+        self.line = HeaderLine::unfinished_at(line_end.min(self.pos));
+        (self.host, self.seen) = (None, 0);
+        self.headers.clear();
+        self.ignored.clear();
     }
 
     /// The first sixteen lines that `ignore_invalid_headers` skipped, for the log.

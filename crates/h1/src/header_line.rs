@@ -56,6 +56,11 @@ impl HeaderLine {
         Span::new(self.start as usize, self.value_end as usize)
     }
 
+    /// A line of which nothing is known but where it begins.
+    pub(crate) fn unfinished_at(start: usize) -> Self {
+        Self { state: State::Name, start: offset(start), ..Self::default() }
+    }
+
     /// Where the unfinished line began, if there is one.
     pub(crate) fn unfinished(&self) -> Option<usize> {
         (self.state != State::Start).then_some(self.start as usize)

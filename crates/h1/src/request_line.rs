@@ -512,7 +512,6 @@ impl RequestLine {
     }
 
     fn end_line(&mut self, end: usize) -> Result<Progress, Fault> {
-        self.line = Span::new(self.start as usize, end);
         if self.major == 0 {
             self.version = Version::HTTP_09;
             if self.method != Method::Get {
@@ -521,6 +520,7 @@ impl RequestLine {
         } else if self.protocol.is_empty() {
             self.protocol = Span::new(self.mark as usize, end);
         }
+        self.line = Span::new(self.start as usize, end);
         Ok(Progress::Complete)
     }
 }

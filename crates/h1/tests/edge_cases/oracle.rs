@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ pub(crate) struct Nginx {
 impl Nginx {
     pub(crate) fn start() -> Nginx {
         let program = std::env::var("CLEARWAY_NGINX").unwrap_or_else(|_| "nginx".to_owned());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = clearway_testkit::ports::free_port();
         let prefix = std::env::temp_dir().join(format!("clearway-h1-oracle-{port}"));
         fs::create_dir_all(&prefix).unwrap();
         let text =

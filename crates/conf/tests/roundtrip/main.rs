@@ -1,5 +1,7 @@
 //! Trees written as text and read again, and texts that nobody would write.
 
+mod model;
+
 use bytes::Bytes;
 use clearway_base::units;
 use clearway_conf::{Block, Body, Part, Pos, Template, parse_bytes};
@@ -56,6 +58,50 @@ fn write(nodes: &[Node], blank: &str, out: &mut Vec<u8>) {
     }
 }
 
+/// Fails if a text is read in another way than by its grammar, or refused for another reason.
+fn expect_grammar(text: &[u8]) -> Result<(), TestCaseError> {
+    let expected = model::read(text);
+    let found = parse_bytes(text);
+    if expected != Err(model::Stop::Unknown) {
+        let found = found.map(|block| model::of(&block));
+        prop_assert_eq!(found.map_err(|error| model::Stop::Broken(error.text().to_vec())), expected);
+    }
+    Ok(())
+}
+
+/// Fails if the parts of a value are not all of it, or if it is refused without a reason.
+fn expect_parts(value: &Bytes) -> Result<(), TestCaseError> {
+    let parts = match Template::compile(value, &Pos::command_line(), |name| Ok(name.to_vec())) {
+        Ok(template) => template.parts().to_vec(),
+        Err(error) => {
+            let is_known =
+                error.message() == b"invalid variable name" || error.message().starts_with(b"the c");
+            prop_assert!(is_known && value.contains(&b'$'));
+            return Ok(());
+        }
+    };
+    let is_literal = |part: &Part<Vec<u8>>| matches!(part, Part::Literal(_));
+    prop_assert!(!parts.windows(2).any(|two| two.iter().all(is_literal)));
+    let mut rest = &value[..];
+    for part in &parts {
+        let spellings = match part {
+            Part::Literal(text) => vec![text.to_vec()],
+            Part::Variable(name) => vec![[b"${", &name[..], b"}"].concat(), [b"$", &name[..]].concat()],
+            Part::Capture(number) => vec![format!("${number}").into_bytes()],
+        };
+        prop_assert!(!matches!(part, Part::Literal(text) if text.is_empty() || text.contains(&b'$')));
+        let behind = spellings.iter().find_map(|spelling| rest.strip_prefix(&spelling[..]));
+        rest = behind.ok_or_else(|| TestCaseError::fail(format!("{parts:?} of {value:?}")))?;
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let has_braces = value[..value.len() - rest.len()].ends_with(b"}");
+        if matches!(part, Part::Variable(_)) && !has_braces {
+            prop_assert!(!rest.first().is_some_and(is_of_name));
+        }
+    }
+    prop_assert_eq!(rest, b"");
+    Ok(())
+}
+
 fn nodes(block: &Block) -> Vec<Node> {
     let node = |directive: &clearway_conf::Directive| Node {
         words: std::iter::once(&directive.name).chain(&directive.args).map(|word| word.to_vec()).collect(),
@@ -87,13 +133,19 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived(text in vec(any::<u8>(), 0..200)) {
-        let _ = parse_bytes(&text);
+    fn any_text_is_read_by_the_grammar(text in vec(any::<u8>(), 0..200)) {
+        expect_grammar(&text)?;
     }
 
     #[test]
-    fn any_sequence_of_tokens_is_survived(tokens in vec(proptest::sample::select(TOKENS), 0..60)) {
-        let _ = parse_bytes(tokens.concat().as_bytes());
+    fn any_sequence_of_tokens_is_read_by_the_grammar(
+        tokens in vec(proptest::sample::select(TOKENS), 0..60),
+        few in vec(vec(proptest::sample::select(&TOKENS[..FREQUENT]), 0..12), 16),
+    ) {
+        expect_grammar(tokens.concat().as_bytes())?;
+        for tokens in few {
+            expect_grammar(tokens.concat().as_bytes())?;
+        }
     }
 
     #[test]
@@ -114,9 +166,9 @@ proptest! {
     }
 
     #[test]
-    fn any_template_is_survived(value in vec(any::<u8>(), 0..40), dollars in "[$\\{}1a-]{0,20}") {
+    fn any_template_is_all_of_its_parts(value in vec(any::<u8>(), 0..40), dollars in "[$\\{}1a-]{0,20}") {
         for value in [Bytes::from(value), Bytes::from(dollars)] {
-            let _ = Template::compile(&value, &Pos::command_line(), |name| Ok(name.to_vec()));
+            expect_parts(&value)?;
         }
     }
 
@@ -137,8 +189,14 @@ proptest! {
     }
 }
 
+/// How many of the tokens, from the first on, whole directives are made of.
+const FREQUENT: usize = 16;
+
 const TOKENS: &[&str] = &[
     "a",
+    "t",
+    "r",
+    "n",
     " ",
     "\n",
     ";",
