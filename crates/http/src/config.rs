@@ -4,6 +4,7 @@
 
 pub(crate) mod body_directives;
 pub(crate) mod core_directives;
+pub(crate) mod hash_sizes;
 pub(crate) mod head_directives;
 pub(crate) mod levels;
 pub(crate) mod load;

@@ -100,7 +100,7 @@ fn spawn_moved(conn: Conn, waiting: Waiting) {
 
 /// Serves a connection from when it is idle until it ends, or until it is moved to another loop.
 fn go_on(mut conn: Conn, mut waiting: Waiting) -> impl Future<Output = ()> + Send + 'static {
-    let mut idle = Idle::Readable;
+    let mut idle = Idle::New;
     async move {
         if conn.address().proxy_protocol == ProxyProtocol::On
             && Box::pin(read_front(&mut conn, waiting)).await.is_err()
@@ -148,7 +148,7 @@ fn go_on(mut conn: Conn, mut waiting: Waiting) -> impl Future<Output = ()> + Sen
             }
             idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
             match idle {
-                Idle::Readable | Idle::Leaving => {}
+                Idle::New | Idle::Readable | Idle::Leaving => {}
                 Idle::TimedOut if conn.served() > 0 => return,
                 Idle::TimedOut => {
                     return conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
@@ -219,6 +219,8 @@ pub(crate) struct Ending;
 /// What becomes of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
+    /// It has just been accepted: nothing is known of what it was sent.
+    New,
     Readable,
     /// It ends gracefully, unless a request has come already.
     Leaving,
@@ -279,6 +281,9 @@ impl Conn {
     fn receive(&mut self, idle: Idle, cx: &mut Context<'_>) -> Received {
         if let Some(parts) = self.front.as_mut().and_then(|front| front.take_rest()) {
             return Received::Begun(parts);
+        }
+        if idle == Idle::New && !self.socket.may_have_data() {
+            return Received::Nothing;
         }
         let mut parts = self.take_parts();
         let read = self.read_idle(idle, &mut parts.input, cx);

@@ -8,6 +8,8 @@
 
 mod config;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod metrics;
 mod output;
 mod phases;

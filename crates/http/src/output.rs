@@ -682,7 +682,7 @@ impl<'c> OutputState<'c> {
                 true => return Poll::Ready(Ok(())),
                 false => match self.wire.poll_send_plain(&conn.socket, cx) {
                     Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
-                    Poll::Ready(Err(failure)) => return self.fail(failure),
+                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(timer, &conn.socket)),
                     // Some of it, or nothing: who waits is timed.
                     _ => {}
                 },
@@ -737,7 +737,7 @@ impl<'c> OutputState<'c> {
             self.wire.cork_large_file(&conn.socket, sending);
             match self.poll_step(conn, sending, cx) {
                 Step::Sent => {}
-                Step::Failed(failure) => return self.fail(failure),
+                Step::Failed(failure) => return self.fail(failure.behind(timer, &conn.socket)),
                 Step::Resting => {
                     *timer = None;
                     return Poll::Pending;

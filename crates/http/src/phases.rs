@@ -99,8 +99,8 @@ pub enum Answer {
 pub struct Redirect {
     /// The new path, decoded.
     pub path: Vec<u8>,
-    /// The new arguments, as they would be sent.
-    pub args: Vec<u8>,
+    /// The new arguments, as they would be sent; `None`: there are none, and `$args` is not found.
+    pub args: Option<Vec<u8>>,
 }
 
 impl Step<'_> {

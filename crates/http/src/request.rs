@@ -37,6 +37,14 @@ use crate::variables::{VariableId, Variables};
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
 
+/// What is being done first.
+pub(crate) fn reading_line(arrival: Arrival) -> &'static str {
+    match arrival {
+        Arrival::Alone => "reading client request line",
+        Arrival::Pipelined => "reading client pipelined request line",
+    }
+}
+
 /// What is being done in the log phase.
 const LOGGING: &str = "logging request";
 
@@ -49,6 +57,11 @@ pub(crate) enum Text {
 
 impl Text {
     pub(crate) const EMPTY: fn() -> Self = || Self::Made(Box::default());
+
+    /// Arguments that may be there without being anything (`$args` is then found, and empty).
+    pub(crate) fn args(args: Option<Vec<u8>>) -> Self {
+        args.map_or(Self::Received(Span::default()), |args| Self::Made(args.into()))
+    }
 }
 
 /// Who asks for a path.
@@ -228,7 +241,7 @@ impl<'c> Request<'c> {
         let main = Node {
             location,
             path: Text::EMPTY(),
-            args: Text::EMPTY(),
+            args: Text::args(None),
             origin: Origin::Client,
             alias_tail: AliasTail::Nothing,
             rewriting: Rewriting::NONE,
@@ -249,7 +262,7 @@ impl<'c> Request<'c> {
             error_status: None,
             started_ms: conn.home.now_ms(),
             number,
-            action: "reading client request line",
+            action: reading_line(if start > 0 { Arrival::Pipelined } else { Arrival::Alone }),
             line: RequestLine::Parsed,
             arrival: if start > 0 { Arrival::Pipelined } else { Arrival::Alone },
             root_test: RootTest::Pending,
@@ -342,8 +355,12 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// The method of what the client has asked for (`$request_method`).
+    /// The method of what the client has asked for (`$request_method`); empty while the request line is
+    /// incomplete.
     pub(crate) fn client_method_name(&self) -> &[u8] {
+        if self.parts.head.request_line().is_empty() {
+            return b"";
+        }
         if self.is_main() { self.method_name() } else { self.bytes(self.parts.head.method_name()) }
     }
 
@@ -352,9 +369,15 @@ impl<'c> Request<'c> {
         self.text(&self.node().path)
     }
 
-    /// Arguments as sent (`$args`).
+    /// Arguments as sent (`$args`); empty if there are none.
     pub fn args(&self) -> &[u8] {
         self.text(&self.node().args)
+    }
+
+    /// Arguments as sent, or as they were made since: those can be empty and there all the same.
+    pub fn args_found(&self) -> Option<&[u8]> {
+        let args = self.args();
+        (!args.is_empty() || matches!(self.node().args, Text::Made(_))).then_some(args)
     }
 
     /// Extension of the path, without its dot.
@@ -383,9 +406,8 @@ impl<'c> Request<'c> {
 
     /// What was received of the request line.
     fn received_line(&self) -> Option<&[u8]> {
-        let received = self.received();
-        let end = received.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(received.len());
-        (end > 0).then(|| &received[..end])
+        let line = self.parts.head.received_line(self.received());
+        (!line.is_empty()).then_some(line)
     }
 
     /// The protocol as received, such as `HTTP/1.1`.

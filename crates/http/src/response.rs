@@ -128,7 +128,7 @@ pub(crate) fn write_head(
         writer = writer.content_length(bytes);
     }
     if let Some(last_modified) = head.last_modified.filter(|_| !head.has(b"Last-Modified")) {
-        writer = writer.header(b"Last-Modified", &date::http_date(last_modified));
+        writer = writer.last_modified(&date::http_date(last_modified));
     }
     let url = head.location.as_deref().and_then(|location| absolute(request, location));
     if let Some(url) = &url {
@@ -145,7 +145,7 @@ pub(crate) fn write_head(
         writer = writer.header(b"Location", location);
     }
     if let Some(etag) = &head.etag {
-        writer = writer.header(b"ETag", etag);
+        writer = writer.etag(etag);
     }
     if let Some(encoding) = &head.content_encoding {
         writer = writer.header(b"Content-Encoding", encoding);

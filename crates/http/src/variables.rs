@@ -114,9 +114,11 @@ impl View<'_, '_> {
         self.output.status()
     }
 
-    /// Status code as logs show it: three digits, `000` or in HTTP/0.9 `009` while there is none.
+    /// Status code as logs show it: three digits, `000` or in HTTP/0.9 `009` while there is none. As in nginx
+    /// that of an error page is what `error_page` says, even if its client has that page already, or gets a
+    /// part of it.
     pub fn status_digits(&self) -> [u8; 3] {
-        let code = match self.status() {
+        let code = match self.request.error_status().unwrap_or_else(|| self.status()) {
             0 if self.request.version() == Version::HTTP_09 => 9,
             code => code,
         };

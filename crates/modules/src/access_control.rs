@@ -12,3 +12,6 @@ pub mod realip;
 pub mod referer;
 pub(crate) mod secret;
 pub mod secure_link;
+
+#[cfg(fuzzing)]
+pub use cidr::fuzzing;

@@ -12,6 +12,7 @@ pub mod gzip_static;
 pub mod index;
 pub(crate) mod media;
 pub mod mp4;
+mod name_hash;
 pub mod open_file_cache;
 pub mod random_index;
 pub mod realpath;

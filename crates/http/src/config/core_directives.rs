@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clearway_base::log::bytes_of;
 use clearway_base::units;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_net::listen::parse_listen;
@@ -312,10 +313,11 @@ fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Erro
     let addresses = parse_listen(argument, &scope.conf.resolver())
         .map_err(|error| directive.error(error.message(argument)))?;
     let options = ListenOptions::parse(directive, |message| scope.say(message))?;
+    // The path of a unix socket is in them.
+    let said = |message: String| directive.error(bytes_of(&message));
     for address in addresses {
-        let added = scope.conf.add_listen(address, options);
-        if let Some(warning) = added.map_err(|message| directive.error(message))? {
-            scope.warn(directive.error(warning));
+        if let Some(warning) = scope.conf.add_listen(address, options).map_err(said)? {
+            scope.warn(said(warning));
         }
     }
     Ok(())

@@ -171,6 +171,7 @@ impl HttpLoader {
             drop(block);
             load.merge();
             load.check_pool_sizes(&close)?;
+            load.check_types_hash()?;
         }
         Ok(load)
     }
@@ -389,6 +390,16 @@ impl Load {
         self.servers.iter().skip(1).map(|draft| self.drafts.servers.of(&draft.confs, &CORE_SERVER))
     }
 
+    /// nginx builds a table of types for each server, but only one of those in `http`.
+    fn check_types_hash(&self) -> Result<(), Error> {
+        let confs = self.servers.iter().skip(1).map(|server| &self.locations[server.base].confs);
+        let cores = confs.map(|confs| self.drafts.locations.of(confs, &CORE_CONF)).enumerate();
+        let is_built =
+            |number, core: &CoreLocation| number == 0 || core.types.is_here() || !core.types.is_set();
+        let mut built = cores.filter(|(number, core)| is_built(*number, core));
+        built.try_for_each(|(_, core)| core.sending.check_hash_sizes())
+    }
+
     /// Makes variables of the named groups of an expression.
     ///
     /// # Errors
@@ -577,6 +588,7 @@ impl Load {
     /// Has the modules finish, and puts locations and names into their tables.
     fn settle(&mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Settled, Error> {
         modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self))?;
+        self.check_variables_hash()?;
         let mut trees = Vec::with_capacity(self.servers.len());
         for server in 1..self.servers.len() {
             trees.push(self.build_tree(server)?);
@@ -589,6 +601,9 @@ impl Load {
             warnings,
         };
         let sockets = std::mem::take(&mut self.listens).build(&mut tables)?;
+        if sockets.iter().any(Socket::has_names) {
+            self.check_names_hash()?;
+        }
         Ok(Settled { trees, sockets })
     }
 

@@ -32,5 +32,8 @@ pub fn file_path_of(view: &View<'_, '_>, path: &[u8]) -> Vec<u8> {
         RootKind::AliasWhole if view.request.alias_tail() == AliasTail::Path => path,
         RootKind::AliasWhole => &[],
     };
-    [&*root, rest].concat()
+    let mut file = Vec::with_capacity(root.len() + rest.len());
+    file.extend_from_slice(&root);
+    file.extend_from_slice(rest);
+    file
 }

@@ -8,6 +8,7 @@ use clearway_conf::{Args, Contexts, Directive, Error, Pos, Scope, Spec};
 use clearway_h1::{InvalidHeaders, Known, Underscores};
 
 use crate::config::core_directives::set;
+use crate::config::hash_sizes;
 use crate::config::levels::{Conf, ConfKey, Level};
 use crate::config::load::Load;
 use crate::config::module::{Module, context};
@@ -31,11 +32,19 @@ static HASHES: ConfKey<HashConf> = ConfKey::new(Level::Main);
 static POOLS: ConfKey<PoolConf> = ConfKey::new(Level::Server);
 pub(crate) static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
 
-/// Sizes of nginx's tables, so that none is given twice.
-#[derive(Default)]
+/// Sizes of nginx's tables: the most buckets, and bytes of one.
 struct HashConf {
     names: [Setting<u64>; 2],
     variables: [Setting<u64>; 2],
+}
+
+impl Default for HashConf {
+    fn default() -> Self {
+        Self {
+            names: [Setting::new(512), Setting::new(64)],
+            variables: [Setting::new(1024), Setting::new(64)],
+        }
+    }
 }
 
 impl Conf for HashConf {
@@ -245,6 +254,18 @@ fn pool_size(directive: &Directive) -> Result<u64, Error> {
 }
 
 impl Load {
+    /// Refuses sizes that the table of variables cannot have.
+    pub(crate) fn check_variables_hash(&mut self) -> Result<(), Error> {
+        let [max_size, bucket_size] = &self.main(&HASHES).variables;
+        hash_sizes::check("variables_hash", **max_size, **bucket_size)
+    }
+
+    /// The same for names of servers, where an address has several.
+    pub(crate) fn check_names_hash(&mut self) -> Result<(), Error> {
+        let [max_size, bucket_size] = &self.main(&HASHES).names;
+        hash_sizes::check("server_names_hash", **max_size, **bucket_size)
+    }
+
     /// Refuses sizes that nginx cannot work with together, `close` being the end of `http`.
     pub(crate) fn check_pool_sizes(&self, close: &Pos) -> Result<(), Error> {
         let is_too_large =

@@ -12,6 +12,7 @@ use clearway_offload::files::Mode;
 
 use crate::config::core_directives::CORE_CONF;
 use crate::config::core_directives::{msec, set};
+use crate::config::hash_sizes;
 use crate::config::load::Load;
 use crate::config::module::{Module, context};
 use crate::config::setting::Setting;
@@ -141,7 +142,7 @@ pub struct Sending {
     pub if_modified_since: Setting<IfModifiedSince>,
     /// `max_ranges`; `None`: no limit.
     pub max_ranges: Setting<Option<u64>>,
-    /// Set once per level and not asked for again: `types_hash_*`.
+    /// `types_hash_max_size`, `types_hash_bucket_size`; see `hash_sizes`.
     hash_sizes: [Setting<u64>; 2],
     send_lowat_bytes: Setting<u64>,
 }
@@ -175,6 +176,11 @@ impl Default for Sending {
 }
 
 impl Sending {
+    /// Refuses sizes that the table of types cannot have.
+    pub(crate) fn check_hash_sizes(&self) -> Result<(), Error> {
+        hash_sizes::check("types_hash", *self.hash_sizes[0], *self.hash_sizes[1])
+    }
+
     /// Takes from the enclosing level what this one leaves open.
     pub(crate) fn merge(&mut self, parent: &Self) {
         self.sendfile.merge(&parent.sendfile);
@@ -194,6 +200,8 @@ impl Sending {
         self.directio_alignment.merge(&parent.directio_alignment);
         self.if_modified_since.merge(&parent.if_modified_since);
         self.max_ranges.merge(&parent.max_ranges);
+        let sizes = self.hash_sizes.iter_mut().zip(&parent.hash_sizes);
+        sizes.for_each(|(size, parent)| size.merge(parent));
     }
 
     /// What loops do with work on files that may block.

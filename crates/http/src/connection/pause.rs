@@ -1,5 +1,6 @@
 //! A request that is held back for a while, by a handler that wants it to wait. Runs in the request's
-//! task, which meanwhile waits for a timer of its own and for the client to leave.
+//! task, which meanwhile waits for a timer of its own and, where the client is to get something of it, for
+//! the client to leave.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +25,12 @@ impl Exchange<'_, '_> {
         let conn = self.body.conn;
         let timer = Timer::new(conn.home);
         timer.arm(conn.home.now_ms().saturating_add(delay_ms));
-        let end = poll_fn(|cx| poll_end(conn, &timer, cx)).await;
+        let is_for_client = self.request.is_for_client();
+        let end = poll_fn(|cx| match is_for_client {
+            true => poll_end(conn, &timer, cx),
+            false => timer.poll_expired(cx).map(|()| End::Over),
+        })
+        .await;
         let gone = match end {
             End::Over => return Ok(()),
             End::Closed(Ok(())) => String::new(),

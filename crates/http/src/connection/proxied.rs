@@ -117,7 +117,7 @@ impl Request<'_> {
 pub(crate) async fn read_front(conn: &mut Conn, waiting: Waiting) -> Result<(), Ending> {
     conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
     let mut parts = conn.take_parts();
-    let mut idle = Idle::Readable;
+    let mut idle = Idle::New;
     loop {
         match poll_fn(|cx| Poll::Ready(conn.read_idle(idle, &mut parts.input, cx))).await {
             Poll::Ready(Ok(1..)) => {
@@ -135,7 +135,7 @@ pub(crate) async fn read_front(conn: &mut Conn, waiting: Waiting) -> Result<(), 
         }
         idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
         match idle {
-            Idle::Readable | Idle::Leaving => {}
+            Idle::New | Idle::Readable | Idle::Leaving => {}
             Idle::Closed => return Err(Ending),
             Idle::TimedOut => {
                 conn.log(Level::Info, READING, format_args!("{TIMED_OUT}"));

@@ -278,7 +278,9 @@ impl<'c> Active<'c> {
     fn route_refused(&mut self, fault: Fault) {
         let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
         let request = &mut self.request;
-        if !request.parts.head.request_line().is_empty() {
+        request.route_refused();
+        let is_of_line = fault == Fault::InvalidHostInRequestLine;
+        if !is_of_line && !request.parts.head.request_line().is_empty() {
             request.action = "reading client request headers";
         }
         let message = request.parts.head.describe(fault, request.received()).to_string();
@@ -286,12 +288,12 @@ impl<'c> Active<'c> {
         if fault == Fault::UriTooLong {
             request.line = RequestLine::AsReceived;
         }
-        request.route_refused();
     }
 
     /// Nothing is sent; the status is for the access log.
     fn give_up(&mut self, status: u16, message: std::fmt::Arguments<'_>) {
         if self.request.parts.head.is_started() {
+            self.request.route_refused();
             self.request.log_incomplete(Level::Info, message);
         }
         self.output.head.status = status;
@@ -382,11 +384,10 @@ impl<'c> Active<'c> {
     }
 
     pub(crate) fn log_send_failure(&mut self) {
-        self.request.action = "sending response to client";
         match self.output.failure() {
             Some(SendFailure::TimedOut) => self.request.log(Level::Info, format_args!("{TIMED_OUT}")),
             Some(SendFailure::Broken(error)) => {
-                self.request.log(Level::Info, format_args!("send() failed {}", Errno(error)));
+                self.request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
             }
             Some(SendFailure::Left(left)) => {
                 let error = left.as_ref().err().map(|error| format!(" {}", Errno(error)));

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use clearway_offload::Pool;
 use clearway_offload::files::{Guess, Operation};
-use clearway_runtime::Socket;
+use clearway_runtime::{Socket, Timer};
 
 use crate::config::sending::Sending;
 use crate::response::chunk::Chunk;
@@ -21,7 +21,7 @@ use crate::response::file_sender::{
 };
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
-const GATHER_MAX_BYTES: usize = 4 * 1024;
+pub(crate) const GATHER_MAX_BYTES: usize = 4 * 1024;
 /// From here on a producer is told to wait, bytes.
 const FULL_BYTES: usize = 64 * 1024;
 /// Pieces given to one writev(2).
@@ -35,11 +35,21 @@ pub(crate) struct Wire<'c> {
     /// How much of the very first piece is sent, bytes; none of a file, whose parts shrink instead.
     offset: usize,
     sent_bytes: u64,
-    /// From the first chunk that is not gathered on: most responses have none.
-    rest: Option<Box<Rest<'c>>>,
+    behind: Behind<'c>,
 }
 
-/// What lies behind `front`.
+/// What lies behind `front`, from the first chunk that is not gathered on. Most responses have nothing there,
+/// and a small file, or a page that is larger than `front` may be, is one chunk.
+#[derive(Default)]
+enum Behind<'c> {
+    #[default]
+    Nothing,
+    /// In memory, and not empty.
+    One(Chunk<'c>),
+    Rest(Box<Rest<'c>>),
+}
+
+/// Any number of chunks.
 #[derive(Default)]
 struct Rest<'c> {
     queue: VecDeque<Chunk<'c>>,
@@ -66,12 +76,27 @@ pub enum SendFailure {
     TimedOut,
     /// The connection broke.
     Broken(io::Error),
-    /// The client has left while nothing was to be sent (`limit_rate`); perhaps with an error.
+    /// The client has left while nothing could be sent, or was to be (`limit_rate`); perhaps with an error.
     Left(io::Result<()>),
     /// The body could not be read.
     File(FileFailure, Arc<OpenFile>),
     /// A subrequest, or what could not go on without one, has ended the whole request.
     Terminated,
+}
+
+impl SendFailure {
+    /// What is to be told of it. Who has waited for the socket (`wait` is there) and was woken since the
+    /// client is gone tells that, and not which call has failed.
+    pub(crate) fn behind(self, wait: &Option<Timer>, socket: &Socket) -> Self {
+        match self {
+            Self::Broken(error) | Self::File(FileFailure::Sendfile(error), _)
+                if wait.is_some() && socket.has_ended() =>
+            {
+                Self::Left(Err(error))
+            }
+            other => other,
+        }
+    }
 }
 
 impl<'c> Wire<'c> {
@@ -106,7 +131,11 @@ impl<'c> Wire<'c> {
     }
 
     /// Whether a producer should wait.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
+        if let Behind::Nothing = self.behind {
+            return self.front.len() >= FULL_BYTES;
+        }
         self.queued_bytes() + self.front.len() >= FULL_BYTES || self.has_files()
     }
 
@@ -132,24 +161,60 @@ impl<'c> Wire<'c> {
 
     /// Whether there is nothing but `front`.
     fn is_gathered(&self) -> bool {
-        self.rest.as_ref().is_none_or(|rest| rest.queue.is_empty())
+        match &self.behind {
+            Behind::Nothing => true,
+            Behind::One(_) => false,
+            Behind::Rest(rest) => rest.queue.is_empty(),
+        }
     }
 
     fn queued_bytes(&self) -> usize {
-        self.rest.as_ref().map_or(0, |rest| rest.queued_bytes)
+        match &self.behind {
+            Behind::Nothing => 0,
+            Behind::One(chunk) => chunk.bytes().len(),
+            Behind::Rest(rest) => rest.queued_bytes,
+        }
     }
 
     fn queue(&self) -> impl Iterator<Item = &Chunk<'c>> {
-        self.rest.iter().flat_map(|rest| &rest.queue)
+        let (one, rest) = match &self.behind {
+            Behind::Nothing => (None, None),
+            Behind::One(chunk) => (Some(chunk), None),
+            Behind::Rest(rest) => (None, Some(&rest.queue)),
+        };
+        one.into_iter().chain(rest.into_iter().flatten())
+    }
+
+    fn rest(&mut self) -> Option<&mut Rest<'c>> {
+        match &mut self.behind {
+            Behind::Rest(rest) => Some(rest),
+            Behind::Nothing | Behind::One(_) => None,
+        }
+    }
+
+    /// Has room for any number of chunks.
+    fn make_rest(&mut self) -> &mut Rest<'c> {
+        if !matches!(self.behind, Behind::Rest(_)) {
+            let mut rest = Box::<Rest<'c>>::default();
+            if let Behind::One(chunk) = std::mem::take(&mut self.behind) {
+                rest.queued_bytes = chunk.bytes().len();
+                rest.queue.push_back(chunk);
+            }
+            self.behind = Behind::Rest(rest);
+        }
+        self.rest().expect("made just now")
     }
 
     fn files(&self) -> Option<&FileSender> {
-        self.rest.as_ref()?.files.as_deref()
+        match &self.behind {
+            Behind::Rest(rest) => rest.files.as_deref(),
+            Behind::Nothing | Behind::One(_) => None,
+        }
     }
 
     /// Says who reads what the loop cannot; before the first part of a file.
     pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
-        self.rest.get_or_insert_default().files = Some(Box::new(FileSender::new(pool, Means::Any)));
+        self.make_rest().files = Some(Box::new(FileSender::new(pool, Means::Any)));
     }
 
     /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.
@@ -160,10 +225,11 @@ impl<'c> Wire<'c> {
 
     /// Adds bytes that do not outlive the call.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
-        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.queue.is_empty()) else {
+        if self.is_gathered() {
             self.front.extend_from_slice(bytes);
             return;
-        };
+        }
+        let rest = self.make_rest();
         rest.queued_bytes += bytes.len();
         match rest.queue.back_mut() {
             Some(Chunk::Owned(last)) if last.capacity() - last.len() >= bytes.len() => {
@@ -178,12 +244,14 @@ impl<'c> Wire<'c> {
         if let Chunk::File(part) = &chunk {
             debug_assert!(self.has_sent_files(), "a pool was named before");
             if !part.is_empty() {
-                self.rest.get_or_insert_default().queue.push_back(chunk);
+                self.make_rest().queue.push_back(chunk);
             }
         } else if chunk.bytes().len() <= GATHER_MAX_BYTES {
             self.put(chunk.bytes());
+        } else if matches!(self.behind, Behind::Nothing) {
+            self.behind = Behind::One(chunk);
         } else {
-            let rest = self.rest.get_or_insert_default();
+            let rest = self.make_rest();
             rest.queued_bytes += chunk.bytes().len();
             rest.queue.push_back(chunk);
         }
@@ -220,13 +288,14 @@ impl<'c> Wire<'c> {
         self.note_sent(ready!(sent))
     }
 
-    /// Whether there never was anything but one buffer, of which nothing is sent.
+    /// Whether there never was more than one buffer and a chunk behind it, of which nothing is sent.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.rest.is_none() && self.offset == 0
+        self.offset == 0 && !matches!(self.behind, Behind::Rest(_))
     }
 
-    /// Does what [`poll_send`](Self::poll_send) does where there is one buffer, to be sent at any rate.
+    /// Does what [`poll_send`](Self::poll_send) does where it [is plain](Self::is_plain), to be sent at any
+    /// rate.
     #[inline]
     pub(crate) fn poll_send_plain(
         &mut self,
@@ -234,10 +303,29 @@ impl<'c> Wire<'c> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
         debug_assert!(self.is_plain());
+        if let Behind::One(_) = self.behind {
+            return self.poll_send_both(socket, cx);
+        }
         match socket.poll_write(cx, &self.front) {
             Poll::Ready(Ok(sent)) if sent == self.front.len() && sent > 0 => {
                 self.sent_bytes += sent as u64;
                 self.front.clear();
+                Poll::Ready(Ok(()))
+            }
+            sent => self.note_sent(ready!(sent)),
+        }
+    }
+
+    /// Sends the buffer and the one chunk behind it.
+    fn poll_send_both(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<Result<(), SendFailure>> {
+        let Behind::One(chunk) = &self.behind else { unreachable!("looked at before") };
+        let pieces = [IoSlice::new(&self.front), IoSlice::new(chunk.bytes())];
+        let len = self.front.len() + chunk.bytes().len();
+        match socket.poll_write_vectored(cx, &pieces) {
+            Poll::Ready(Ok(sent)) if sent == len => {
+                self.sent_bytes += sent as u64;
+                self.front.clear();
+                self.behind = Behind::Nothing;
                 Poll::Ready(Ok(()))
             }
             sent => self.note_sent(ready!(sent)),
@@ -285,6 +373,10 @@ impl<'c> Wire<'c> {
         self.sent_bytes += sent as u64;
         sent += self.offset;
         self.offset = 0;
+        if matches!(self.behind, Behind::One(_)) {
+            // Chunks go one after the other from the queue only.
+            self.make_rest();
+        }
         if sent < self.front.len() {
             self.offset = sent;
             return;
@@ -292,7 +384,7 @@ impl<'c> Wire<'c> {
         sent -= self.front.len();
         self.front.clear();
         while sent > 0
-            && let Some(rest) = &mut self.rest
+            && let Behind::Rest(rest) = &mut self.behind
             && let Some(first) = rest.queue.front()
         {
             let len = first.bytes().len();
@@ -316,7 +408,7 @@ impl Wire<'_> {
         if self.front.len() as u64 >= buffer_bytes(sending) {
             return Ok(Next::Memory);
         }
-        let Some(rest) = &mut self.rest else { return Ok(Next::Memory) };
+        let Behind::Rest(rest) = &mut self.behind else { return Ok(Next::Memory) };
         while let (Some(Chunk::File(part)), 0) = (rest.queue.front_mut(), self.offset) {
             let files = rest.files.as_mut().expect("there since before the first file");
             match files.way(part, &mut self.front, sending) {
@@ -340,7 +432,7 @@ impl Wire<'_> {
         limit: u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
-        let rest = self.rest.as_mut().expect("asked for a file");
+        let Behind::Rest(rest) = &mut self.behind else { unreachable!("asked for a file") };
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
         let guess = Guess::new(Operation::Read);
@@ -372,7 +464,7 @@ impl Wire<'_> {
             self.front = Vec::new();
         }
         let begun = self.begun();
-        let rest = self.rest.as_mut().expect("asked for a file");
+        let Behind::Rest(rest) = &mut self.behind else { unreachable!("asked for a file") };
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let files = rest.files.as_mut().expect("there since before the first file");
         match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
@@ -402,7 +494,7 @@ impl Wire<'_> {
             return;
         }
         let chunk_bytes = *sending.sendfile_max_chunk_bytes;
-        if let Some(rest) = &mut self.rest
+        if let Some(rest) = self.rest()
             && let (Some(Chunk::File(part)), Some(files)) = (rest.queue.front(), &mut rest.files)
             && part.len() > chunk_bytes
             && files.cork == Cork::Out
@@ -414,7 +506,7 @@ impl Wire<'_> {
 
     /// Everything is sent.
     pub(crate) fn uncork(&mut self, socket: &Socket) {
-        if let Some(rest) = &mut self.rest
+        if let Some(rest) = self.rest()
             && let Some(files) = &mut rest.files
             && files.cork == Cork::In
         {
@@ -478,6 +570,30 @@ mod tests {
             }
             assert_eq!((wire.sent_bytes(), wire.queued_bytes()), (expected.len() as u64, 0));
         }
+    }
+
+    /// What is sent most has no queue, whichever way it is sent.
+    #[test]
+    fn one_large_chunk_takes_the_short_way_until_another_one_comes() {
+        let large = vec![b'L'; GATHER_MAX_BYTES + 1];
+        let mut wire = Wire::new(Vec::new());
+        wire.put(b"head");
+        assert!(wire.is_plain() && !wire.is_empty());
+        wire.push(Chunk::Borrowed(&large));
+        assert!(wire.is_plain() && matches!(wire.behind, Behind::One(_)));
+        assert_eq!((wire.len(), wire.queued_bytes()), (4 + large.len(), large.len()));
+        wire.push(Chunk::Owned(b"more".to_vec()));
+        assert!(!wire.is_plain());
+        let expected = [b"head", &large[..], b"more"].concat();
+        assert_eq!((contents(&wire), wire.len()), (expected.clone(), expected.len()));
+
+        let mut wire = Wire::new(Vec::new());
+        wire.push(Chunk::Borrowed(&large));
+        wire.advance(1);
+        assert!(!wire.is_plain(), "what was sent in part is timed");
+        wire.advance(large.len() - 1);
+        assert!(wire.is_empty());
+        assert_eq!((wire.sent_bytes(), wire.len()), (large.len() as u64, 0));
     }
 
     #[test]

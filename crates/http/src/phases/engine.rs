@@ -17,7 +17,7 @@ use crate::request::body::{Body, BodyState};
 use crate::request::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::subrequest::Background;
 use crate::request::uri::{self, Escape};
-use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text};
+use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
 use crate::response::Text as HeadText;
 use crate::snapshot::locations::Found;
 use crate::snapshot::{Location, LocationAccess, LocationId};
@@ -120,7 +120,12 @@ impl<'c> Active<'c> {
         if matches!(answer, Answer::Status(_)) && self.push_stub() {
             return Onward::Answered;
         }
-        self.request.answer(&mut self.output, answer).unwrap_or_else(|BuiltIn(code)| {
+        let onward = self.request.answer(&mut self.output, answer);
+        // Who is to learn of an error does not send its body first, whatever makes the page.
+        if self.request.error_status().is_some_and(|status| status != 200) {
+            self.body.take_expectation();
+        }
+        onward.unwrap_or_else(|BuiltIn(code)| {
             self.body.take_expectation();
             if self.body.discard_received().is_err() {
                 self.request.keep_alive = KeepAlive::No;
@@ -469,12 +474,22 @@ impl Request<'_> {
         }
         let target = uri::parse_target(self.raw_target(), *self.conn.server_core().merge_slashes);
         let Ok(target) = target.map(|target| (target.path.into_owned(), target.args.to_vec())) else {
-            self.log(Level::Info, format_args!("client sent invalid request"));
+            self.refuse_target();
             return Err(400);
         };
         let node = self.node_mut();
         node.path = Text::Made(target.0.into());
-        node.args = Text::Made(target.1.into());
+        node.args = Text::args((!target.1.is_empty()).then_some(target.1));
         Ok(())
+    }
+
+    /// As in nginx, which looks at the target before it reads on.
+    #[cold]
+    fn refuse_target(&mut self) {
+        let start = self.start;
+        let parts = self.parts.own();
+        parts.head.forget_headers(&parts.input[start..]);
+        self.action = reading_line(self.arrival);
+        self.log(Level::Info, format_args!("client sent invalid request"));
     }
 }

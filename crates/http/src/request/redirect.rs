@@ -147,7 +147,7 @@ impl<'c> Request<'c> {
         let base = self.snapshot.location(self.server.base);
         let node = self.node_mut();
         node.path = Text::Made(redirect.path.into());
-        node.args = Text::Made(redirect.args.into());
+        node.args = Text::args(redirect.args);
         node.origin = Origin::Internal;
         node.alias_tail = AliasTail::Nothing;
         node.rewriting = Rewriting::NONE;
@@ -184,8 +184,8 @@ impl<'c> Request<'c> {
         let onward = match answer {
             Answer::Close => return Ok(close(output, 444)),
             Answer::Abandon(code) => return Ok(close(output, code)),
-            // Whoever is not there any more is not answered, even if `return` asks for it.
-            Answer::Status(code @ (408 | 499)) => return Ok(close(output, code)),
+            // Whoever is not there any more, or not to be answered, is not, whoever asks for it.
+            Answer::Status(code @ (408 | 444 | 499)) => return Ok(close(output, code)),
             Answer::Status(code) => return self.answer_status(output, code),
             Answer::Redirect(redirect) => self.redirect(*redirect),
             Answer::Named(name) => self.redirect_named(&name),
@@ -228,7 +228,8 @@ impl<'c> Request<'c> {
                     self.method = Method::Get;
                 }
                 let (path, args) = uri::split_args(&uri);
-                self.redirect(Redirect { path: path.to_vec(), args: args.to_vec() })
+                let args = (!args.is_empty()).then(|| args.to_vec());
+                self.redirect(Redirect { path: path.to_vec(), args })
             }
             Some(b'@') => self.redirect_named(&uri),
             _ => return Err(self.answer_elsewhere(output, page.overwrite, uri)),

@@ -128,6 +128,14 @@ impl Subrequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotMade;
 
+/// Whether the client gets anything of what a subrequest is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Audience {
+    Client,
+    /// Nothing: it is in the background, or part of what is.
+    Nobody,
+}
+
 /// What is known of a subrequest by who has asked for it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome(Arc<OutcomeState>);
@@ -178,6 +186,7 @@ pub(crate) struct SubPart<'c> {
     nested_left: u8,
     asking: Asking,
     delivery: Delivery,
+    audience: Audience,
     stub: Option<Stub>,
 }
 
@@ -216,6 +225,16 @@ impl<'c> Request<'c> {
     /// The same, if it was made.
     pub fn find_common_context<T: std::any::Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.values.find_tree()?.find_context()
+    }
+
+    /// Whether it is in vain once the client is gone. What is in the background is not: as in nginx it goes
+    /// on as long as its request, which does not look for the client when the response is sent.
+    pub(crate) fn is_for_client(&self) -> bool {
+        self.audience() == Audience::Client
+    }
+
+    fn audience(&self) -> Audience {
+        self.parts.sub().map_or(Audience::Client, |sub| sub.audience)
     }
 
     fn nested_left(&self) -> u8 {
@@ -258,8 +277,17 @@ pub(crate) type Answering<'c> = Pin<Box<dyn Future<Output = Result<(), Terminate
 
 /// Begins to answer a subrequest.
 pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Answering<'c> {
+    answer_for(parent.audience(), parent, wanted, sink)
+}
+
+fn answer_for<'c>(
+    audience: Audience,
+    parent: &Request<'c>,
+    wanted: Subrequest,
+    sink: Sink<'c>,
+) -> Answering<'c> {
     let outcome = sink.outcome().clone();
-    let mut active = Active::subrequest(parent, wanted, sink);
+    let mut active = Active::subrequest(audience, parent, wanted, sink);
     Box::pin(async move {
         let conn = active.request.conn;
         active.answer_subrequest(conn).await?;
@@ -269,16 +297,16 @@ pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c
 }
 
 impl<'c> Active<'c> {
-    fn subrequest(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Box<Self> {
+    fn subrequest(audience: Audience, parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Box<Self> {
         let Subrequest { path, args, asking, delivery, stub } = wanted;
         let tree = parent.tree();
         let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let sub = SubPart { tree, number, nested_left, asking, delivery, stub };
+        let sub = SubPart { tree, number, nested_left, asking, delivery, audience, stub };
         let node = Node {
             location: parent.snapshot.location(parent.server.base),
             path: Text::Made(path.into()),
-            args: Text::Made(args.into()),
+            args: Text::args((!args.is_empty()).then_some(args)),
             origin: Origin::Internal,
             alias_tail: AliasTail::Nothing,
             rewriting: Rewriting::NONE,
@@ -357,7 +385,8 @@ impl<'c> Exchange<'_, 'c> {
     pub async fn subrequest(&mut self, wanted: Subrequest) -> Result<Finished<'c>, Answer> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
-        let mut active = Active::subrequest(self.request, wanted, Sink::default());
+        let audience = self.request.audience();
+        let mut active = Active::subrequest(audience, self.request, wanted, Sink::default());
         match active.answer_subrequest(self.body.conn).await {
             Ok(()) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),
@@ -371,7 +400,7 @@ impl<'c> Exchange<'_, 'c> {
     pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let asked = self.request.ask(&wanted)?;
-        let answering = answer(self.request, wanted, Sink::default());
+        let answering = answer_for(Audience::Nobody, self.request, wanted, Sink::default());
         let background = self.output.state.background_mut();
         background.push(Box::pin(async move {
             let _asked = asked;

@@ -9,14 +9,17 @@ use clearway_h1::RequestHead;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 
+use crate::connection::wire::GATHER_MAX_BYTES;
+
 /// Room for a response's head and a small body, bytes.
 const WIRE_BYTES: usize = 512;
 /// Parts kept per shelf.
 const SHELF_PARTS: usize = 64;
 /// Loops beyond this number share shelves.
 const SHELVES: usize = 16;
-/// A buffer that has grown beyond this is not kept, bytes.
-const KEPT_BUFFER_BYTES: usize = 4 * 1024;
+/// A buffer that has grown beyond this is not kept, bytes: a head with the largest body that is gathered
+/// behind it has room.
+const KEPT_BUFFER_BYTES: usize = GATHER_MAX_BYTES + 1024;
 
 /// The buffers of a request.
 #[derive(Default)]

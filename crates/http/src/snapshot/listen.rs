@@ -313,10 +313,10 @@ impl NameTables<'_> {
             Ok(Added::New) => {}
             Ok(Added::Conflicting) => {
                 let message = server_names::conflict_message(name, &entry.address);
-                self.warnings.push(Error::unplaced(message).with_level(Level::Warn));
+                self.warnings.push(Error::said(&message).with_level(Level::Warn));
             }
             Err(_) => {
-                return Err(Error::unplaced(server_names::invalid_message(name, &entry.address)));
+                return Err(Error::said(&server_names::invalid_message(name, &entry.address)));
             }
         }
         Ok(())
@@ -345,6 +345,11 @@ impl Socket {
     /// What to bind.
     pub fn request(&self) -> bind::Request {
         bind::Request { address: self.bound().listen.clone(), options: self.options }
+    }
+
+    /// Whether several servers, or expressions, are told apart by the name of the host.
+    pub(crate) fn has_names(&self) -> bool {
+        self.addresses.iter().any(|address| !address.names.is_empty())
     }
 
     /// The address that is bound.

@@ -1,6 +1,7 @@
 //! The `types` of a level: file name extension to `Content-Type`. Built at load, immutable after,
 //! searched on loops without allocation. Extensions match in any case.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -38,8 +39,41 @@ impl DuplicateExtension {
 /// A table of extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Types {
-    /// Sorted by extension, which is in lower case.
-    types: Vec<(Box<[u8]>, Bytes)>,
+    /// Sorted by extension.
+    types: Vec<Entry>,
+}
+
+/// The type of an extension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    /// What the extension begins with: nearly all that is ever compared.
+    first: u64,
+    /// In lower case.
+    extension: Box<[u8]>,
+    content_type: Bytes,
+}
+
+impl Entry {
+    /// Whether it stands before an extension that begins with `first`, at it or behind it. Zeros behind a
+    /// short one keep the order of the bytes.
+    #[inline]
+    fn compare(&self, first: u64, extension: &[u8]) -> Ordering {
+        let lower = || extension.iter().map(u8::to_ascii_lowercase);
+        self.first.cmp(&first).then_with(|| match self.extension.len().max(extension.len()) {
+            // There is nothing that was not compared, but zeros in the longer one.
+            ..=8 => self.extension.len().cmp(&extension.len()),
+            _ => self.extension.iter().copied().cmp(lower()),
+        })
+    }
+}
+
+/// The first bytes of an extension in lower case, as a number that sorts as they do.
+#[inline]
+fn first_bytes(extension: &[u8]) -> u64 {
+    let append = |first: u64, byte: &u8| (first << 8) | u64::from(byte.to_ascii_lowercase());
+    let len = extension.len().min(8);
+    let first = extension[..len].iter().fold(0, append);
+    first.checked_shl(u64::BITS - 8 * len as u32).unwrap_or(0)
 }
 
 impl Default for Types {
@@ -70,13 +104,14 @@ impl Types {
     /// Adds one extension of a line of a `types` block; a duplicate is to be told.
     pub fn add(&mut self, content_type: Bytes, extension: &[u8]) -> Option<DuplicateExtension> {
         let extension: Box<[u8]> = extension.to_ascii_lowercase().into();
-        match self.types.binary_search_by(|(other, _)| (**other).cmp(&*extension)) {
+        let first = first_bytes(&extension);
+        match self.types.binary_search_by(|entry| entry.compare(first, &extension)) {
             Ok(at) => {
-                let previous = std::mem::replace(&mut self.types[at].1, content_type.clone());
+                let previous = std::mem::replace(&mut self.types[at].content_type, content_type.clone());
                 Some(DuplicateExtension { extension, content_type, previous })
             }
             Err(at) => {
-                self.types.insert(at, (extension, content_type));
+                self.types.insert(at, Entry { first, extension, content_type });
                 None
             }
         }
@@ -88,9 +123,9 @@ impl Types {
         if extension.is_empty() {
             return None;
         }
-        let lower = || extension.iter().map(u8::to_ascii_lowercase);
-        let at = self.types.binary_search_by(|(other, _)| other.iter().copied().cmp(lower())).ok()?;
-        Some(&self.types[at].1)
+        let first = first_bytes(extension);
+        let at = self.types.binary_search_by(|entry| entry.compare(first, extension)).ok()?;
+        Some(&self.types[at].content_type)
     }
 }
 
@@ -108,6 +143,36 @@ mod tests {
         }
         for extension in ["", "htm", "htmlx", "jpeg", "css", "\0"] {
             assert_eq!(types.find(extension.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn extensions_of_any_length_are_found_among_many() {
+        let mut types = Types::empty();
+        let extensions: [&[u8]; 13] = [
+            b"a",
+            b"a\0",
+            b"a\0b",
+            b"ab",
+            b"b",
+            b"webmanif",
+            b"webmanifest",
+            b"webmanifesu",
+            b"WEBMANI",
+            b"7z",
+            b"\xff",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"x-very-long-indeed",
+        ];
+        for extension in extensions {
+            assert_eq!(types.add(Bytes::copy_from_slice(extension), extension), None);
+        }
+        for extension in extensions {
+            assert_eq!(types.find(extension).unwrap(), extension);
+            assert_eq!(types.find(&extension.to_ascii_uppercase()).unwrap(), extension);
+        }
+        for other in [&b"a\0\0"[..], b"a\0c", b"webmanifes", b"webmanifestx", b"webma", b"\xfe", b"c"] {
+            assert_eq!(types.find(other), None);
         }
     }
 

@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use clearway_base::log::Verbatim;
+
 use crate::regex::{Case, CompileError, Regex};
 
 /// One argument of `server_name`.
@@ -121,13 +123,13 @@ pub struct InvalidWildcard;
 /// nginx's warning about a name that two servers of an address have.
 #[must_use]
 pub fn conflict_message(name: &[u8], address: &dyn fmt::Display) -> String {
-    format!("conflicting server name \"{}\" on {address}, ignored", String::from_utf8_lossy(name))
+    format!("conflicting server name \"{}\" on {address}, ignored", Verbatim(name))
 }
 
 /// nginx's error about a name that is neither a name nor a wildcard.
 #[must_use]
 pub fn invalid_message(name: &[u8], address: &dyn fmt::Display) -> String {
-    format!("invalid server name or wildcard \"{}\" on {address}", String::from_utf8_lossy(name))
+    format!("invalid server name or wildcard \"{}\" on {address}", Verbatim(name))
 }
 
 /// FNV-1a. Only names of the configuration are keys, so nobody can choose colliding ones.

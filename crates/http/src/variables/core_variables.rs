@@ -34,16 +34,17 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         put_unless_empty(view.request.path(), out)
     }),
     variable!("request_uri", "The target of the request as the client sent it.", |view, _, out| {
-        put_unless_empty(view.request.raw_target(), out)
+        let is_known = !view.request.parts.head.request_line().is_empty();
+        put_unless_empty(if is_known { view.request.raw_target() } else { b"" }, out)
     }),
     VariableSpec {
         name: "args",
         kind: VariableKind::Assigned(|request, value| request.set_args(value)),
         doc: "Arguments of the request; `set` changes them.",
-        eval: |view, _, out| put_unless_empty(view.request.args(), out),
+        eval: |view, _, out| Presence::put(view.request.args_found(), out),
     },
     variable!("query_string", "The same as `$args`.", |view, _, out| {
-        put_unless_empty(view.request.args(), out)
+        Presence::put(view.request.args_found(), out)
     }),
     variable!("is_args", "`?` if there are arguments, else nothing.", |view, _, out| {
         Presence::put(Some(if view.request.args().is_empty() { b"" } else { b"?" }), out)
@@ -213,7 +214,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         "Bytes of the request: its head, and what was read of its body.",
         |view, _, out| {
             let request = view.request;
-            put_number(Some(request.parts.head.len() as u64 + request.body_bytes), out)
+            put_number(Some(request.parts.head.size() as u64 + request.body_bytes), out)
         }
     ),
     variable!(
@@ -325,10 +326,10 @@ pub struct Credentials {
     pub password: Vec<u8>,
 }
 
-impl Request<'_> {
-    /// User and password of basic authentication (RFC 7617), if there are any.
-    pub fn credentials(&self) -> Option<Credentials> {
-        let (scheme, encoded) = self.header(Known::Authorization)?.split_at_checked(6)?;
+impl Credentials {
+    /// Reads an `Authorization`.
+    pub(crate) fn parse(header: &[u8]) -> Option<Self> {
+        let (scheme, encoded) = header.split_at_checked(6)?;
         if !scheme.eq_ignore_ascii_case(b"Basic ") {
             return None;
         }
@@ -337,7 +338,14 @@ impl Request<'_> {
         let colon = user.iter().position(|&byte| byte == b':').filter(|&colon| colon > 0)?;
         let password = user.split_off(colon + 1);
         user.truncate(colon);
-        Some(Credentials { user, password })
+        Some(Self { user, password })
+    }
+}
+
+impl Request<'_> {
+    /// User and password of basic authentication (RFC 7617), if there are any.
+    pub fn credentials(&self) -> Option<Credentials> {
+        Credentials::parse(self.header(Known::Authorization)?)
     }
 }
 
@@ -368,16 +376,19 @@ impl Request<'_> {
     }
 }
 
-fn find_cookie<'a>(cookies: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn find_cookie<'a>(cookies: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut rest = cookies;
     while !rest.is_empty() {
         let (found, behind) = rest.split_at_checked(name.len())?;
-        if found.eq_ignore_ascii_case(name)
-            && let Some(value) = skip_spaces(behind).strip_prefix(b"=")
-        {
-            return skip_spaces(value).split(|&byte| byte == b';').next();
+        if found.eq_ignore_ascii_case(name) {
+            let (next, behind) = skip_spaces(behind).split_first()?;
+            if *next == b'=' {
+                return skip_spaces(behind).split(|&byte| byte == b';').next();
+            }
+            // As in nginx, what stands in place of the sign is passed over, even if it ends the cookie.
+            rest = behind;
         }
-        let end = rest.iter().position(|byte| matches!(byte, b';' | b','));
+        let end = rest.iter().position(|&byte| byte == b';');
         rest = skip_spaces(end.map_or(&[], |end| &rest[end + 1..]));
     }
     None
@@ -465,7 +476,7 @@ fn arg(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
 }
 
 /// The first argument with that name that has a `=`.
-fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }
@@ -537,7 +548,7 @@ mod tests {
 
     #[test]
     fn cookies_are_found_by_name() {
-        let cookies = b"a=1; bb = 2;A=3,c; d==;e=x,y";
+        let cookies = b"a=1; bb = 2;A=3,c=4; d==;e=x,y";
         assert_eq!(find_cookie(cookies, b"A"), Some(&b"1"[..]));
         assert_eq!(find_cookie(cookies, b"bb"), Some(&b"2"[..]));
         assert_eq!(find_cookie(cookies, b"b"), None);
@@ -545,6 +556,11 @@ mod tests {
         assert_eq!(find_cookie(cookies, b"d"), Some(&b"="[..]));
         assert_eq!(find_cookie(cookies, b"e"), Some(&b"x,y"[..]));
         assert_eq!(find_cookie(b"", b"a"), None);
+        // As nginx 1.31.5 finds them behind a name that stands alone.
+        assert_eq!(find_cookie(b"a; a=1; a=2", b"a"), Some(&b"2"[..]));
+        assert_eq!(find_cookie(b"a ;a=1", b"a"), None);
+        assert_eq!(find_cookie(b"a 1; a=2", b"a"), Some(&b"2"[..]));
+        assert_eq!(find_cookie(b"b; a=1", b"a"), Some(&b"1"[..]));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Addresses and networks as nginx reads them, and the address behind trusted proxies. Pure functions,
 //! run at load and on loops.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clearway_base::units;
@@ -9,10 +12,50 @@ use clearway_net::PeerAddr;
 /// An address in text. IPv4 is four numbers of any length between dots, of which any may be missing; as in
 /// nginx `255.255.255.255` is none.
 pub(crate) fn parse_ip(text: &[u8]) -> Option<IpAddr> {
-    if let Some(ip) = parse_ipv4(text) {
-        return Some(IpAddr::V4(ip));
+    parse_ipv4(text).map(IpAddr::V4).or_else(|| parse_ipv6(text).map(IpAddr::V6))
+}
+
+/// An IPv6 address in text. As in nginx a colon may stand before all of it; where a part is left out an empty
+/// one at the end is zero, so that `1::2:` is an address and `1:2:3:4:5:6:7::` is none; and IPv4 at the end
+/// is what it is elsewhere.
+fn parse_ipv6(text: &[u8]) -> Option<Ipv6Addr> {
+    let mut parts = text.strip_prefix(b":").unwrap_or(text).split(|&byte| byte == b':');
+    let mut last = parts.next()?;
+    let (mut groups, mut count, mut left_out) = ([0_u16; 8], 0, None);
+    for part in parts {
+        if !last.is_empty() {
+            *groups.get_mut(count)? = parse_group(last)?;
+            count += 1;
+        } else if left_out.replace(count).is_some() {
+            return None;
+        }
+        last = part;
     }
-    std::str::from_utf8(text).ok()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+    let is_behind_colon = count > 0 || left_out.is_some();
+    if is_behind_colon && let Some(dot) = memchr::memchr(b'.', last) {
+        parse_group(&last[..dot])?;
+        let [a, b, c, d] = parse_ipv4(last)?.octets();
+        *groups.get_mut(count)? = u16::from_be_bytes([a, b]);
+        *groups.get_mut(count + 1)? = u16::from_be_bytes([c, d]);
+        count += 2;
+    } else if !last.is_empty() || left_out.is_some() {
+        *groups.get_mut(count)? = if last.is_empty() { 0 } else { parse_group(last)? };
+        count += 1;
+    } else {
+        return None;
+    }
+    match left_out {
+        Some(at) if count < 8 => groups[at..].rotate_right(8 - count),
+        None if count == 8 => {}
+        _ => return None,
+    }
+    Some(groups.into())
+}
+
+/// One to four hexadecimal digits.
+fn parse_group(digits: &[u8]) -> Option<u16> {
+    let number = |number: u16, &byte: &u8| Some(number << 4 | char::from(byte).to_digit(16)? as u16);
+    if digits.is_empty() || digits.len() > 4 { None } else { digits.iter().try_fold(0, number) }
 }
 
 /// An IPv4 address in text, as in `parse_ip`.
@@ -182,6 +225,25 @@ mod tests {
         text.parse().unwrap()
     }
 
+    const NO_IPV6: [&str; 16] = [
+        ":",
+        "1",
+        "1:",
+        ":::",
+        "1::2::3",
+        "1:2:3:4:5:6:7",
+        "1:2:3:4:5:6:7:",
+        "1:2:3:4:5:6:7::",
+        "1:2:3:4:5:6:7:8:9",
+        "1::2:3:4:5:6:7:8",
+        "::12345",
+        ":1.2.3.4",
+        "1:2:3:4:5:6:7:1.2.3.4",
+        "::.1.2.3",
+        "::ffff:255.255.255.255",
+        "::1.2.3.4:5",
+    ];
+
     #[test]
     fn addresses_as_in_nginx() {
         for (text, parsed) in [
@@ -191,11 +253,25 @@ mod tests {
             ("...", "0.0.0.0"),
             ("::1", "::1"),
             ("::ffff:1.2.3.4", "::ffff:1.2.3.4"),
+            ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
+            ("1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:102:304"),
+            ("2001:DB8::00a", "2001:db8::a"),
+            ("::", "::"),
+            ("1::", "1::"),
+            ("1:2:3:4:5:6::", "1:2:3:4:5:6::"),
+            ("::2:3:4:5:6:7:8", "0:2:3:4:5:6:7:8"),
+            ("1::2:", "1::2:0"),
+            ("::2:", "::2:0"),
+            (":1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
+            (":1::", "1::"),
+            ("::1..2.003", "::1.0.2.3"),
         ] {
             assert_eq!(parse_ip(text.as_bytes()), Some(ip(parsed)), "{text}");
         }
         for text in
             ["", "1.2.3", "1.2.3.4.5", "256.0.0.1", "1.2.3.x", "255.255.255.255", "::x", "[::1]", "\u{e9}"]
+                .into_iter()
+                .chain(NO_IPV6)
         {
             assert_eq!(parse_ip(text.as_bytes()), None, "{text}");
         }

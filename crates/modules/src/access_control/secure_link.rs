@@ -1,6 +1,9 @@
 //! `secure_link`: links that only who knows a secret can make, and that end some day. Variables alone,
 //! evaluated on loops; what they are used for is the configuration's business.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use bytes::Bytes;
 use clearway_base::base64::{self, Alphabet};
 use clearway_base::units;

@@ -1,5 +1,6 @@
 //! What the directives of access logs say, with nginx's checks in nginx's order. Boot.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -68,7 +69,8 @@ fn destination(load: &mut Load, directive: &Directive) -> Result<Destination, Er
     if path.contains(&b'$') {
         return Ok(Destination::Named(load.variables.compile(&path, &directive.pos)?));
     }
-    let path = to_path(&path);
+    // nginx opens no file without a name.
+    let path = if first.is_empty() { PathBuf::from("/dev/stderr") } else { to_path(&path) };
     let files = &mut load.main(&KNOWN).files;
     let index = files.iter().position(|file| file.path == path).unwrap_or_else(|| {
         files.push(File { path, buffering: None, log: None });

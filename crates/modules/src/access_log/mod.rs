@@ -222,7 +222,7 @@ fn open_files(load: &mut Load) -> Result<Vec<LogFile>, Error> {
     for index in 0..load.main(&KNOWN).files.len() {
         let writer = writer(load)?;
         let file = &mut load.main(&KNOWN).files[index];
-        let opened = writer.open(&file.path).map_err(|error| Error::unplaced(error.to_string()))?;
+        let opened = writer.open(&file.path).map_err(|error| Error::said(&error))?;
         let log = match file.buffering {
             Some(buffering) => writer.buffer(&opened, buffering),
             None => opened,

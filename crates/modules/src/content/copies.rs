@@ -7,14 +7,15 @@
 //! network. A copy is made anew after as long as the file had been quiet when it was made, at most ten
 //! seconds: who writes for long, or through a mapping, changes a file after the time that it shows.
 
-use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use clearway_metrics::Counter;
 use clearway_os::stat::{Stat, Time};
+
+use crate::content::name_hash::{hash, tag};
 
 /// Files up to this size are copied, bytes.
 pub(crate) const COPY_MAX_BYTES: u64 = 64 * 1024;
@@ -114,8 +115,6 @@ pub(crate) struct Copies {
 
 /// The copies of this process.
 pub(crate) static COPIES: Copies = Copies::new();
-
-static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 
 impl Copies {
     const fn new() -> Self {
@@ -248,25 +247,6 @@ fn quiet_ms(stat: &Stat, now: Now) -> u64 {
 fn set(hash: u64) -> std::ops::Range<usize> {
     let first = hash as usize % (PLACES / WAYS) * WAYS;
     first..first + WAYS
-}
-
-/// Not that of an empty place.
-fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32 | 1
-}
-
-/// Seeded, so that nobody outside can choose what shares a set.
-fn hash(path: &[u8]) -> u64 {
-    let mix = |hash: u64, word: u64| {
-        let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
-        product as u64 ^ (product >> 64) as u64
-    };
-    let (words, rest) = path.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let start = mix(*SEED, path.len() as u64);
-    let hash = words.iter().fold(start, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    mix(hash, u64::from_le_bytes(last))
 }
 
 #[cfg(test)]

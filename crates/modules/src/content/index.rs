@@ -150,7 +150,7 @@ async fn search(exchange: Exchange<'_, '_>, candidates: Candidates, lookups: Loo
 }
 
 fn redirect(request: &Request<'_>, path: Vec<u8>) -> Step<'static> {
-    let args = request.args().to_vec();
+    let args = request.args_found().map(<[u8]>::to_vec);
     Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
 }
 

@@ -83,7 +83,8 @@ async fn choose(request: &Request<'_>, path: Vec<u8>) -> Step<'static> {
     let directory = path.clone();
     match on_pool(request, move |blocking| choose_from(blocking, &directory)).await {
         Ok(Ok(Some(name))) => {
-            let (path, args) = ([request.path(), &name].concat(), request.args().to_vec());
+            let path = [request.path(), &name].concat();
+            let args = request.args_found().map(<[u8]>::to_vec);
             Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
         }
         Ok(Ok(None)) => Step::Declined,

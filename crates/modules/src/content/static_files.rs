@@ -209,18 +209,37 @@ pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Sourc
 
 /// Date and size, as nginx makes it.
 pub(crate) fn etag(modified: i64, size: u64) -> Vec<u8> {
-    let mut text = Vec::with_capacity(36);
-    text.push(b'"');
-    put_hex(modified as u64, &mut text);
-    text.push(b'-');
-    put_hex(size, &mut text);
-    text.push(b'"');
-    text
+    // From its end on, as each number is written with the zeros before it.
+    let mut text = [b'"'; ETAG_MAX_BYTES];
+    let mut at = put_hex(size, &mut text, ETAG_MAX_BYTES - 1) - 1;
+    text[at] = b'-';
+    at = put_hex(modified as u64, &mut text, at) - 1;
+    text[at] = b'"';
+    text[at..].to_vec()
 }
 
-fn put_hex(number: u64, out: &mut Vec<u8>) {
-    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    out.extend((0..digits).rev().map(|at| b"0123456789abcdef"[(number >> (4 * at)) as usize & 15]));
+/// Digits of a number.
+const HEX_DIGITS: usize = 16;
+/// Two numbers and what is around them.
+const ETAG_MAX_BYTES: usize = 2 * HEX_DIGITS + 3;
+
+/// Writes a number of 16 digits so that it ends before `end`. Where the first one is that is not a zero in
+/// vain.
+fn put_hex(number: u64, out: &mut [u8; ETAG_MAX_BYTES], end: usize) -> usize {
+    let start = end - HEX_DIGITS;
+    out[start..][..8].copy_from_slice(&hex((number >> 32) as u32));
+    out[start + 8..][..8].copy_from_slice(&hex(number as u32));
+    end - (u64::BITS - number.leading_zeros()).div_ceil(4).max(1) as usize
+}
+
+/// Eight digits at once: a byte for each, then letters for those above 9.
+fn hex(number: u32) -> [u8; 8] {
+    let mut digits = u64::from(number);
+    digits = ((digits << 16) | digits) & 0x0000_ffff_0000_ffff;
+    digits = ((digits << 8) | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = ((digits << 4) | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+    (digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
 }
 
 /// What is sent.
@@ -315,4 +334,21 @@ pub(crate) async fn send_bytes(mut exchange: Exchange<'_, '_>, part: FilePart) -
     // What goes wrong is kept by the connection.
     let _ = exchange.output.send_bytes(exchange.request, part).await;
     Step::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_two_numbers_without_zeros_before_them() {
+        let numbers =
+            [0, 1, 9, 10, 15, 16, 0x9a, 0xabc_def0, 0x0123_4567_89ab_cdef, u32::MAX.into(), u64::MAX];
+        for modified in numbers {
+            for size in numbers {
+                let expected = format!("\"{modified:x}-{size:x}\"");
+                assert_eq!(etag(modified as i64, size), expected.as_bytes());
+            }
+        }
+    }
 }

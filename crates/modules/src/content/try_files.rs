@@ -146,7 +146,7 @@ fn redirect(target: Vec<u8>) -> Answer {
         return Answer::Named(target.into());
     }
     let (path, args) = split_args(&target);
-    Answer::Redirect(Box::new(Redirect { path: path.to_vec(), args: args.to_vec() }))
+    Answer::Redirect(Box::new(Redirect { path: path.to_vec(), args: Some(args.to_vec()) }))
 }
 
 struct Candidate {

@@ -2,6 +2,9 @@
 //! one than there is. A header filter; microseconds on the loop of the request. It comes before those that
 //! change the response.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use clearway_base::date;
 use clearway_h1::Known;
 use clearway_http::{
@@ -138,17 +141,21 @@ fn is_listed(list: &[u8], etag: Option<&[u8]>, comparison: Comparison) -> bool {
         if comparison == Comparison::Weak {
             rest = rest.strip_prefix(b"W/").unwrap_or(rest);
         }
-        if let Some(behind) = rest.strip_prefix(etag)
-            && matches!(behind.trim_ascii_start().first(), None | Some(b','))
-        {
-            return true;
+        if let Some(behind) = rest.strip_prefix(etag) {
+            rest = skip(behind, b" \t");
+            if matches!(rest.first(), None | Some(b',')) {
+                return true;
+            }
         }
         let comma = rest.iter().position(|&byte| byte == b',').unwrap_or(rest.len());
-        let behind = &rest[comma..];
-        let skipped = behind.iter().take_while(|byte| matches!(byte, b',' | b' ' | b'\t')).count();
-        rest = &behind[skipped..];
+        rest = skip(&rest[comma..], b", \t");
     }
     false
+}
+
+fn skip<'a>(text: &'a [u8], bytes: &[u8]) -> &'a [u8] {
+    let count = text.iter().take_while(|byte| bytes.contains(byte)).count();
+    &text[count..]
 }
 
 #[cfg(test)]
@@ -194,6 +201,8 @@ mod tests {
         assert_eq!(none(b"*"), Verdict::NotModified);
         assert_eq!(none(b"\"2ebc-5"), Verdict::Send);
         assert_eq!(none(b"\"2ebc-5\"x"), Verdict::Send);
+        assert_eq!(none(b"\"2ebc-5\" \t,x"), Verdict::NotModified);
+        assert_eq!(none(b"\"2ebc-5\"\x0c"), Verdict::Send);
         let both = |modified_since, none_match| {
             judge(Conditions { modified_since: Some(modified_since), none_match: Some(none_match), ..NONE })
         };

@@ -272,7 +272,8 @@ impl<'c> Machine<'c> {
                 add_args(exchange, rewrite, b"&", &mut args);
                 Some(args)
             }
-            None => (!rewrite.keeps_args).then(Vec::new),
+            // What is not there is not made empty.
+            None => (!rewrite.keeps_args && exchange.request.args_found().is_some()).then(Vec::new),
         };
         let request = &mut *exchange.request;
         if let Some(args) = args {

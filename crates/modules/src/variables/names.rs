@@ -145,7 +145,7 @@ impl Names {
         let mut question = Question { lookup: self.lookup, held: None };
         if let Some(CacheUse { files, terms }) = &self.cache {
             match files.find(path, self.lookup.rule(), *terms) {
-                Known::Fresh(held) => match held.found() {
+                Known::Fresh(held) => match held.into_found() {
                     Some(found) => return Search::Known(found),
                     None => question.held = None,
                 },
@@ -177,7 +177,7 @@ impl Names {
             Ok(Reply::Opened(opened)) => opened,
             Ok(Reply::Same(held)) => {
                 self.keep(path, Ok(held.clone()));
-                return held.found().unwrap_or(Ok(Found::Other));
+                return held.into_found().unwrap_or(Ok(Found::Other));
             }
             Err(failed) => {
                 self.keep(path, Err(&failed));
@@ -239,9 +239,9 @@ impl Held {
         }
     }
 
-    fn found(&self) -> Option<Result<Found, Failed>> {
+    fn into_found(self) -> Option<Result<Found, Failed>> {
         match self {
-            Self::File(file) => Some(Ok(Found::Shared(Arc::clone(file)))),
+            Self::File(file) => Some(Ok(Found::Shared(file))),
             Self::Directory(_) => Some(Ok(Found::Directory)),
             Self::Other(_) => Some(Ok(Found::Other)),
             Self::Error(..) => self.failed().map(Err),

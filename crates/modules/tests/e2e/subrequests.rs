@@ -13,9 +13,10 @@ const MODULES: &[&Module] = &[&ADDITION, &SSI, &POSTPONE, &MIRROR];
 /// Locations below `/late` answer after 200 ms and more, each later than the one before.
 const SITE: &str = "limit_req_zone $server_name zone=late:64k rate=5r/s;
     server { listen 127.0.0.1:PORT; server_name late; root ROOT; default_type text/html; ssi on;
+    access_log ROOT/access.log; log_subrequest on;
     location /late { limit_req zone=late burst=100; }
     location /around { add_before_body /late/0; add_after_body /late/1; }
-    location /mirrored { mirror /late/mirror; log_subrequest on; }
+    location /mirrored { mirror /late/mirror; }
     location /limited { subrequest_output_buffer_size 4; }
     }";
 
@@ -73,6 +74,21 @@ fn the_next_request_waits_for_what_is_mirrored() {
     assert_eq!(answers.matches("200 OK").count(), 2, "{answers}");
     // Five in a second, and the first of three was asked for at the beginning.
     assert!(begin.elapsed() >= Duration::from_millis(390), "what is mirrored was waited for");
+}
+
+#[test]
+fn what_is_mirrored_goes_on_when_the_client_has_left() {
+    let site = start();
+    site.file("mirrored", b"done").get("/late/0");
+    for asked in 0..4 {
+        let mut client = site.connect();
+        client.send(&format!("GET /mirrored?{asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.read_until("done");
+    }
+    let log = site.wait_lines("access.log", 1 + 2 * 4);
+    assert_eq!(log.matches("/mirrored?").count(), 2 * 4, "{log}");
+    assert_eq!(log.matches(" HTTP/1.1\" 200 ").count(), log.lines().count(), "{log}");
+    assert!(!site.has_logged("prematurely closed"));
 }
 
 #[test]

@@ -168,6 +168,17 @@ impl Client {
         self.received.is_empty() && found.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
+    /// Waits until something has come, and nothing more comes, and reads none of it.
+    pub(crate) fn wait_for_silence(&mut self) {
+        let mut before = 0;
+        let silent = wait_until(PATIENCE, || {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = rustix::io::ioctl_fionread(&self.stream).unwrap();
+            std::mem::replace(&mut before, now) == now && now > 0
+        });
+        assert!(silent, "more and more comes");
+    }
+
     /// How many bytes come until the connection ends or breaks.
     pub(crate) fn read_available(&mut self) -> usize {
         let mut all = Vec::new();

@@ -3,6 +3,8 @@
 //! log are written when the job is done.
 
 mod destination;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod transfer;
 mod tree;
 

@@ -24,7 +24,7 @@ pub(super) fn begin(exchange: &Exchange<'_, '_>) -> Result<Work, u16> {
     };
     let destination = read_destination(request, header)?;
     check_depth(request)?;
-    let overwrite = read_overwrite(request)?;
+    let overwrite = Overwrite::of(request)?;
     let view = exchange.view();
     let mut from = paths::file_path(&view);
     let mut to = paths::file_path_of(&view, &destination);
@@ -118,22 +118,28 @@ fn check_depth(request: &Request<'_>) -> Result<(), u16> {
 
 /// What becomes of what is at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overwrite {
+pub(super) enum Overwrite {
     /// It is replaced.
     Yes,
     /// It stays, and the request is refused.
     No,
 }
 
-fn read_overwrite(request: &Request<'_>) -> Result<Overwrite, u16> {
-    match request.header(Known::Overwrite) {
-        None | Some(b"T" | b"t") => Ok(Overwrite::Yes),
-        Some(b"F" | b"f") => Ok(Overwrite::No),
-        Some(other) => {
-            let other = Verbatim(other);
-            let message = format_args!("client sent invalid \"Overwrite\" header: \"{other}\"");
-            Err(refuse(request, 400, message))
+impl Overwrite {
+    pub(super) fn read(header: &[u8]) -> Option<Self> {
+        match header {
+            b"T" | b"t" => Some(Self::Yes),
+            b"F" | b"f" => Some(Self::No),
+            _ => None,
         }
+    }
+
+    fn of(request: &Request<'_>) -> Result<Self, u16> {
+        let Some(header) = request.header(Known::Overwrite) else { return Ok(Self::Yes) };
+        Self::read(header).ok_or_else(|| {
+            let shown = Verbatim(header);
+            refuse(request, 400, format_args!("client sent invalid \"Overwrite\" header: \"{shown}\""))
+        })
     }
 }
 

@@ -2,17 +2,17 @@
 //! loop waits for another. A name has its place in one set; in a full set the entry goes that was not asked
 //! for the longest.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 use clearway_http::OpenFile;
 use clearway_os::stat::Stat;
 
 use crate::content::disable_symlinks::LinkRule;
+use crate::content::name_hash::{hash, tag};
 use crate::variables::lookup::Failed;
 
 /// Files at most, whatever the configuration says.
@@ -96,8 +96,8 @@ pub(crate) struct OpenFiles {
     /// The upper half of the hash of what is in each place.
     tags: Box<[AtomicU32]>,
     ways: usize,
+    sets: usize,
     inactive_ms: u64,
-    seed: RandomState,
     swept_ms: AtomicU64,
     hand: AtomicUsize,
 }
@@ -112,8 +112,8 @@ impl OpenFiles {
             places: (0..places).map(|_| ArcSwapOption::empty()).collect(),
             tags: (0..places).map(|_| AtomicU32::new(0)).collect(),
             ways,
+            sets: places / ways,
             inactive_ms,
-            seed: RandomState::new(),
             swept_ms: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
         }
@@ -122,10 +122,9 @@ impl OpenFiles {
     /// What is kept of a name that is looked up in this way, and one more use of it.
     pub(crate) fn find(&self, path: &[u8], rule: LinkRule, terms: Terms) -> Known {
         self.sweep(terms.now_ms);
-        let hash = self.seed.hash_one(path);
-        let Some(place) = self.place_of(hash, path) else { return Known::Nothing };
-        let entry = self.places[place].load();
-        let Some(entry) = entry.as_ref().filter(|entry| *entry.path == *path) else { return Known::Nothing };
+        let hash = hash(path);
+        let entry = self.set(hash).find_map(|place| self.entry_at(place, hash, path));
+        let Some(Some(entry)) = entry.as_deref() else { return Known::Nothing };
         let used_ms = entry.used_ms.load(Ordering::Relaxed);
         if terms.now_ms.saturating_sub(used_ms) >= MARK_PERIOD_MS {
             entry.used_ms.store(terms.now_ms, Ordering::Relaxed);
@@ -139,8 +138,8 @@ impl OpenFiles {
 
     /// Keeps what was found behind a name just now: a file open if it is asked for often enough.
     pub(crate) fn keep(&self, path: &[u8], rule: LinkRule, terms: Terms, found: Result<Held, &Failed>) {
-        let hash = self.seed.hash_one(path);
-        let there = self.place_of(hash, path);
+        let hash = hash(path);
+        let there = self.set(hash).find(|&place| self.entry_at(place, hash, path).is_some());
         let held = match found {
             Ok(held) => held,
             Err(failed) if terms.errors == Errors::Kept => Held::of_error(failed),
@@ -175,18 +174,19 @@ impl OpenFiles {
     }
 
     fn set(&self, hash: u64) -> Range<usize> {
-        let first = hash as usize % (self.places.len() / self.ways) * self.ways;
+        // The lower half picks the set, scaled instead of divided; tags are of the upper one.
+        let scaled = (hash & u64::from(u32::MAX)) * self.sets as u64;
+        let first = (scaled >> 32) as usize * self.ways;
         first..first + self.ways
     }
 
-    fn place_of(&self, hash: u64, path: &[u8]) -> Option<usize> {
-        self.set(hash).find(|&place| {
-            self.tags[place].load(Ordering::Relaxed) == tag(hash)
-                && self.places[place]
-                    .load()
-                    .as_ref()
-                    .is_some_and(|entry| entry.hash == hash && *entry.path == *path)
-        })
+    /// What is at a place, if it is of this name.
+    fn entry_at(&self, place: usize, hash: u64, path: &[u8]) -> Option<Guard<Option<Arc<Entry>>>> {
+        if self.tags[place].load(Ordering::Relaxed) != tag(hash) {
+            return None;
+        }
+        let entry = self.places[place].load();
+        entry.as_ref().is_some_and(|entry| entry.hash == hash && *entry.path == *path).then_some(entry)
     }
 
     /// An empty place, else the one whose entry was not asked for the longest.
@@ -217,11 +217,6 @@ impl OpenFiles {
             }
         }
     }
-}
-
-/// Not that of an empty place.
-fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32 | 1
 }
 
 #[cfg(test)]

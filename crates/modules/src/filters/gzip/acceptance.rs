@@ -2,6 +2,9 @@
 //! `gzip_disable`, which hold for all that compress, keep compressed files, or decompress. Pure functions of
 //! request and head, on loops; microseconds.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use std::sync::Arc;
 
 use clearway_base::date;
@@ -221,8 +224,12 @@ fn is_for_proxies(proxied: Proxied, request: &Request<'_>, head: &ResponseHead<'
 
 /// Whether a list has this word by itself.
 fn has_word(list: &[u8], word: &[u8]) -> bool {
-    let mut items = list.split(|byte| matches!(byte, b',' | b';'));
-    items.any(|item| item.trim_ascii().eq_ignore_ascii_case(word))
+    list.split(|&byte| byte == b',').any(|item| {
+        let found = item.skip_spaces().split_at_checked(word.len());
+        found.is_some_and(|(found, behind)| {
+            found.eq_ignore_ascii_case(word) && behind.skip_spaces().is_empty()
+        })
+    })
 }
 
 /// Whether `Accept-Encoding` has `gzip` in it, with a quality that is a number above 0 if it has one. As
@@ -337,5 +344,6 @@ mod tests {
         assert!(has_word(b"max-age=5, No-Cache ,x", b"no-cache"));
         assert!(has_word(b"private", b"private"));
         assert!(!has_word(b"private=x, xprivate, private-ish", b"private"));
+        assert!(!has_word(b"private;x, x;private, private\t", b"private"));
     }
 }
