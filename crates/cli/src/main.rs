@@ -5,12 +5,13 @@ mod command_line;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clearway_conf::{Disk, Memory};
 use clearway_os::title::Title;
-use clearway_server::early_log::say;
+use clearway_server::early_log::{Verbatim, say};
 use clearway_server::invocation::Invocation;
 use clearway_server::master::{self, Failed};
 use clearway_server::options::{DefaultErrorLog, Options};
@@ -90,13 +91,15 @@ fn serve(wanted: &Serve, args: Vec<OsString>, title: Title) -> Result<(), Failed
         Options { prefix: directory.join(""), conf, error_log: DefaultErrorLog::Stderr, params: Vec::new() };
     let ready = || {
         // Whoever closed standard error does not want to know.
-        let _ = writeln!(std::io::stderr(), "serving {} at http://{address}/", directory.display());
+        let (directory, address) = (directory.as_os_str().as_bytes(), format!("{address}"));
+        let line = [b"serving ", directory, b" at http://", address.as_bytes(), b"/\n"].concat();
+        let _ = std::io::stderr().write_all(&line);
     };
     master::run(&source, &Invocation { args, options, title: Some(title) }, ready)
 }
 
 fn refuse(directory: &Path, why: &str) -> Result<(), Failed> {
-    say(format_args!("\"{}\": {why}", directory.display()));
+    say(format_args!("\"{}\": {why}", Verbatim::path(directory)));
     Err(Failed)
 }
 

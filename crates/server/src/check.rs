@@ -35,7 +35,7 @@ const PID_FILE_MODE: u32 = 0o644;
 /// It cannot be used, and why has been said.
 pub fn run(source: &dyn Source, options: &Options, test: Test) -> Result<(), Failed> {
     let log = EarlyLog::open(&options.error_log, Level::Info);
-    let conf = options.conf.display();
+    let conf = Verbatim::path(&options.conf);
     let files = attempt(source, options, test, &log).inspect_err(|Failed| {
         say(format_args!("configuration file {conf} test failed"));
     })?;
@@ -57,7 +57,7 @@ fn attempt(
 ) -> Result<Vec<clearway_conf::ReadFile>, Failed> {
     let Unopened { loaded, logs } = Unopened::read(source, options, log, || {
         if !test.quiet {
-            say(format_args!("the configuration file {} syntax is ok", options.conf.display()));
+            say(format_args!("the configuration file {} syntax is ok", Verbatim::path(&options.conf)));
         }
     })?;
     if test.extent == Extent::Everything {
@@ -151,7 +151,7 @@ fn try_pid_file(path: &Path, log: &dyn Sink) -> Result<(), Failed> {
 }
 
 fn not_opened(path: &Path, error: &io::Error, log: &dyn Sink) -> Failed {
-    log.log(Level::Emerg, format_args!("open() \"{}\" failed {}", path.display(), Errno(error)));
+    log.log(Level::Emerg, format_args!("open() \"{}\" failed {}", Verbatim::path(path), Errno(error)));
     Failed
 }
 

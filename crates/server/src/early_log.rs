@@ -6,7 +6,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_base::log::{Level, Record, Sink, for_each_part};
+pub use clearway_base::log::Verbatim;
+use clearway_base::log::{Level, Record, Sink, bytes_of};
 use clearway_log::{Destination, Disk, ErrorLog, ErrorTarget, Writer};
 
 use crate::options::DefaultErrorLog;
@@ -80,8 +81,6 @@ impl Console {
 
 /// Prints a line on standard error as nginx does.
 pub fn say(message: fmt::Arguments<'_>) {
-    let mut line = Vec::new();
-    for_each_part(&format!("nginx: {message}\n"), |part| line.extend_from_slice(part));
     // Whoever closed standard error does not want to know.
-    let _ = std::io::stderr().write_all(&line);
+    let _ = std::io::stderr().write_all(&bytes_of(&format!("nginx: {message}\n")));
 }

@@ -147,6 +147,9 @@ fn load_with(
         text.extend(behind);
     }
     core.finish(whole.insert(Vec::new()))?;
+    let planned = checked.as_ref().map(|http: &Checked| http.requests.len());
+    let sockets = planned.or(snapshot.as_ref().map(|http: &Arc<Snapshot>| http.sockets().len()));
+    core.check_connections(sockets.unwrap_or(0))?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
     Ok(Loaded { core, snapshot, checked, log, pools, temp_paths, files, warnings })
@@ -234,7 +237,7 @@ pub(crate) fn error_logs(core: &CoreConf, options: &Options) -> Vec<ErrorLogSpec
 }
 
 fn open_error_logs(specs: &[ErrorLogSpec], writer: &Writer) -> Result<Arc<ErrorLog>, Error> {
-    let failed = |error: &dyn std::fmt::Display| Error::unplaced(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| Error::said(error);
     let mut targets = Vec::new();
     for spec in specs {
         let to = match &spec.target {

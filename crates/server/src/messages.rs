@@ -11,6 +11,7 @@ use clearway_base::log::{Level, Record, Sink};
 use clearway_log::{ErrorLog, Writer};
 
 use crate::core_conf::{ErrorLogSpec, ErrorLogTarget};
+use crate::early_log;
 use crate::early_log::Console;
 
 /// The error log of a main thread that has no loops to keep going: a line is written when `log`
@@ -63,9 +64,8 @@ impl Sink for Boot {
 }
 
 /// Prints a message as nginx does before it has a log.
-#[expect(clippy::disallowed_macros, reason = "a main thread, which runs no loop")]
 pub(crate) fn say(level: Level, message: &dyn fmt::Display) {
-    eprintln!("nginx: [{}] {message}", level.as_str());
+    early_log::say(format_args!("[{}] {message}", level.as_str()));
 }
 
 /// Prints why something that every start needs failed.

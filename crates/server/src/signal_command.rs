@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_base::{Errno, units};
 use clearway_conf::Source;
 use clearway_os::signal::{self, Signal};
@@ -42,7 +42,7 @@ pub fn run(source: &dyn Source, options: &Options, order: Order) -> Result<(), F
 /// The number in the pid file. 0 would be a process group, this process included, so it is refused.
 fn running(path: &Path, log: &dyn Sink) -> Result<u32, Failed> {
     let text = head(path).map_err(|error| {
-        let (shown, errno) = (path.display(), Errno(&error));
+        let (shown, errno) = (Verbatim::path(path), Errno(&error));
         match error.kind() {
             io::ErrorKind::IsADirectory => {
                 log.log(Level::Crit, format_args!("pread() \"{shown}\" failed {errno}"))
@@ -54,8 +54,11 @@ fn running(path: &Path, log: &dyn Sink) -> Result<u32, Failed> {
     let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
     let number = units::parse_number(&text[..end]).and_then(|number| u32::try_from(number).ok());
     number.filter(|&pid| pid > 0).ok_or_else(|| {
-        let digits = String::from_utf8_lossy(&text[..end]);
-        log.log(Level::Error, format_args!("invalid PID number \"{digits}\" in \"{}\"", path.display()));
+        let digits = Verbatim(&text[..end]);
+        log.log(
+            Level::Error,
+            format_args!("invalid PID number \"{digits}\" in \"{}\"", Verbatim::path(path)),
+        );
         Failed
     })
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_http::temp_paths::TempPaths;
 use clearway_os::users::User;
 
@@ -49,7 +49,7 @@ fn make_parents(path: &Path) {
 }
 
 fn make_one(path: &Path, user: Option<&User>) -> Result<(), Refused> {
-    let refused = |call| move |error| Refused { call, path: path.display().to_string(), error };
+    let refused = |call| move |error| Refused { call, path: Verbatim::path(path).to_string(), error };
     match DirBuilder::new().mode(MODE).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(refused(Call::Mkdir)(error));

@@ -60,7 +60,8 @@ pub(crate) fn error_log(prefix: &Path, directive: &Directive) -> Result<ErrorLog
     if target.starts_with(b"memory:") {
         return Err(directive.error("nginx was built without debug support"));
     }
-    let target = if &target[..] == b"stderr" {
+    // nginx opens no file without a name.
+    let target = if matches!(&target[..], b"stderr" | b"") {
         ErrorLogTarget::Stderr
     } else if target.starts_with(b"syslog:") {
         ErrorLogTarget::Syslog(syslog::Config::parse(&target).map_err(|text| directive.error(text))?)

@@ -177,6 +177,20 @@ impl CoreConf {
         usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1)
     }
 
+    /// Whether the connections of a loop are enough to listen on so many sockets, behind
+    /// [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// They are not: nginx counts one for each, and one for the master.
+    pub fn check_connections(&self, sockets: usize) -> Result<(), Error> {
+        let connections = self.worker_connections();
+        if connections as usize > sockets {
+            return Ok(());
+        }
+        let text = format!("{connections} worker_connections are not enough for {sockets} listening sockets");
+        Err(Error::unplaced(text))
+    }
+
     /// Connections that each loop may have.
     #[must_use]
     pub fn worker_connections(&self) -> u32 {

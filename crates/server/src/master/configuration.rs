@@ -127,7 +127,7 @@ impl Configuration {
             match opened {
                 Ok(file) => *fd = file.into(),
                 Err(error) => {
-                    let (name, errno) = (path.display(), Errno(&error));
+                    let (name, errno) = (Verbatim::path(path), Errno(&error));
                     self.log.log(Level::Emerg, format_args!("open() \"{name}\" failed {errno}"));
                     continue;
                 }
@@ -135,7 +135,7 @@ impl Configuration {
             if let Some(uid) = owner
                 && let Err(error) = file::give_to(fd.as_fd(), uid, OwnerRights::ReadWrite)
             {
-                let (name, errno) = (path.display(), Errno(error.error()));
+                let (name, errno) = (Verbatim::path(path), Errno(error.error()));
                 let call = match &error {
                     GiveError::Stat(_) => format!("stat() \"{name}\""),
                     GiveError::Chown(_) => format!("chown(\"{name}\", {uid})"),

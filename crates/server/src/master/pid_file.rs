@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 
 use super::Failed;
 
@@ -34,7 +34,7 @@ impl PidFile {
     pub(crate) fn write(path: &Path, log: &dyn Sink) -> Result<Self, Failed> {
         std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
             let errno = Errno(&error);
-            log.log(Level::Emerg, format_args!("open() \"{}\" failed {errno}", path.display()));
+            log.log(Level::Emerg, format_args!("open() \"{}\" failed {errno}", Verbatim::path(path)));
             Failed
         })?;
         Ok(Self { path: path.to_owned(), state: State::InPlace })
@@ -80,7 +80,7 @@ impl PidFile {
         };
         if let Err(error) = std::fs::remove_file(&path) {
             let errno = Errno(&error);
-            log.log(Level::Alert, format_args!("unlink() \"{}\" failed {errno}", path.display()));
+            log.log(Level::Alert, format_args!("unlink() \"{}\" failed {errno}", Verbatim::path(&path)));
         }
     }
 
@@ -92,7 +92,7 @@ impl PidFile {
 
     fn rename(&self, from: &Path, to: &Path, log: &dyn Sink) -> Result<(), Failed> {
         std::fs::rename(from, to).map_err(|error| {
-            let (from, to, errno) = (from.display(), to.display(), Errno(&error));
+            let (from, to, errno) = (Verbatim::path(from), Verbatim::path(to), Errno(&error));
             log.log(Level::Alert, format_args!("rename() {from} to {to} failed {errno}"));
             Failed
         })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_net::listen::ListenAddr;
 use clearway_net::reuse;
 use clearway_os::child::{self, OnExec};
@@ -85,7 +85,7 @@ pub(crate) fn start(
                 Level::Alert,
                 format_args!(
                     "execve() failed while executing new binary process \"{}\" {errno}",
-                    path.display()
+                    Verbatim::path(&path)
                 ),
             );
             Err(Failed)

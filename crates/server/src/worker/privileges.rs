@@ -2,7 +2,7 @@
 //! nginx's order. Its main thread, once.
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Level, Sink, Verbatim, bytes_of};
 use clearway_os::process::{self, Limit};
 use clearway_os::users::{self, User};
 
@@ -49,7 +49,7 @@ pub(crate) fn give_up(loaded: &Loaded, user: Option<&User>) -> Result<(), Report
     }
     if let Some(directory) = core.working_directory() {
         process::change_directory(directory).map_err(|error| {
-            fatal(format_args!("chdir(\"{}\") failed {}", directory.display(), Errno(&error)))
+            fatal(format_args!("chdir(\"{}\") failed {}", Verbatim::path(directory), Errno(&error)))
         })?;
     }
     Ok(())
@@ -81,5 +81,5 @@ pub(crate) fn limit_descriptors(core: &CoreConf, log: &dyn Sink) {
 }
 
 fn fatal(message: std::fmt::Arguments<'_>) -> Report {
-    Report::Failed { level: Level::Emerg, text: message.to_string().into_bytes() }
+    Report::Failed { level: Level::Emerg, text: bytes_of(&message.to_string()) }
 }
