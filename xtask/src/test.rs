@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::run::{Outcome, Step, installed, target_dir};
+use crate::run::{Outcome, Step, installed, root, target_dir};
 use crate::{docs, tidy};
 
 /// After how many polls a loop is lent in the two runs that do so.
@@ -13,6 +13,12 @@ const CHAOS: [&str; 2] = ["1", "7"];
 /// How many forced switches loom explores in one execution; three find what these protocols can hide
 /// and keep the models within minutes.
 const LOOM_MAX_PREEMPTIONS: &str = "3";
+
+/// The test program that compares with nginx.
+const COMPARING: &str = "differential";
+
+/// Its tests wait more than they compute: for servers to start and to end, and for what does not come.
+const COMPARISONS_PER_PROCESSOR: usize = 3;
 
 pub(crate) fn ci() -> Outcome {
     Step::cargo("fmt --all --check").run()?;
@@ -72,7 +78,29 @@ fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
     };
     step(&format!("build {packages}")).run()?;
     let binary: PathBuf = target.join("debug/clearway");
-    step(&format!("test {packages}")).env("CLEARWAY_BIN", &binary.to_string_lossy()).run()
+    let test = |selected: &str| {
+        step(&format!("test {packages} {selected}")).env("CLEARWAY_BIN", &binary.to_string_lossy()).run()
+    };
+    test("--exclude clearway-tests")?;
+    let (comparing, others): (Vec<String>, Vec<String>) =
+        of_the_binary()?.into_iter().partition(|name| name == COMPARING);
+    test(&selection(&others))?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) * COMPARISONS_PER_PROCESSOR;
+    test(&format!("{} -- --test-threads={threads}", selection(&comparing)))
+}
+
+/// The test programs that run the binary: each directory of `tests/tests` is one.
+fn of_the_binary() -> Result<Vec<String>, String> {
+    let dir = root().join("tests/tests");
+    let entries = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    Ok(names)
+}
+
+fn selection(names: &[String]) -> String {
+    names.iter().map(|name| format!("--test {name}")).collect::<Vec<_>>().join(" ")
 }
 
 fn loom() -> Outcome {
@@ -82,4 +110,15 @@ fn loom() -> Outcome {
         .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")
         .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)
         .run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_programs_are_found() {
+        let names = of_the_binary().expect("the directory is there");
+        assert!(names.len() > 1 && names.iter().any(|name| name == COMPARING), "{names:?}");
+    }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::response::{Answer, Parsed, Response, Stream, parse};
+use crate::wait_until;
 
 /// How long an answer may take before the test has failed: far above anything that is right, also on a
 /// machine that is slow and busy.
@@ -84,6 +85,25 @@ impl Connection {
             }
         };
         Ok(Self { socket, received: Vec::new() })
+    }
+
+    /// Waits until something has come and nothing more comes, such as when there is no room for more, and
+    /// reads none of it.
+    ///
+    /// # Panics
+    /// If more and more comes for longer than [`PATIENCE`].
+    pub fn wait_for_silence(&self) {
+        let mut before = 0;
+        let is_silent = wait_until(PATIENCE, || {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = match &self.socket {
+                Socket::Tcp(stream) => rustix::io::ioctl_fionread(stream),
+                Socket::Unix(stream) => rustix::io::ioctl_fionread(stream),
+            };
+            let now = now.expect("it is a socket");
+            std::mem::replace(&mut before, now) == now && now > 0
+        });
+        assert!(is_silent, "more and more comes");
     }
 
     /// Sends all of it. A server that has answered and closed meanwhile is not an error here: what it

@@ -31,6 +31,17 @@ pub use setup::{Refusal, Setup};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What nothing takes longer than, on a slow and busy machine either.
+const FAR_TOO_LONG: Duration = Duration::from_mins(1);
+
+/// Waits until `holds` says yes.
+///
+/// # Panics
+/// If it never did within a minute, with what was waited for.
+pub fn expect_soon(what: &str, holds: impl FnMut() -> bool) {
+    assert!(wait_until(FAR_TOO_LONG, holds), "in vain: {what}");
+}
+
 /// Looks again every few milliseconds until `holds` says yes; false if it never did within `limit`.
 pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;

@@ -75,6 +75,43 @@ fn requests_and_answers() {
         .run();
 }
 
+/// Arguments that are not there are `-`, those that became empty on the way are nothing.
+#[test]
+fn arguments_that_are_empty() {
+    let targets = ["", "?", "?q"];
+    let places = [
+        "a", "%61", "/b/../a", "none", "f", "named", "dropped", "kept", "other", "tried", "set", "d/", "once",
+    ];
+    let case = Case::http(
+        r#"
+        log_format args '$request_uri|$args|$query_string|$is_args|$uri|$status';
+        access_log logs/access.log args;
+        server { listen %%PORT%%;
+            error_page 404 /a;
+            error_page 403 =200 /a?x=1;
+            error_page 402 @named;
+            location = /a { return 200 a; }
+            location /f { return 403; }
+            location /named { return 402; }
+            location @named { return 200 named; }
+            location /dropped { rewrite ^ /a?; }
+            location /kept { rewrite ^ /a; }
+            location /other { rewrite ^ /a?y=1; }
+            location /tried { try_files /nothing /a; }
+            location /once { try_files /nothing /a?$args; }
+            location /set { set $args ""; return 200 set; }
+            location /d/ { index nothing.html file.html; }
+        }
+        "#,
+    )
+    .file("html/d/file.html", "a file\n")
+    .with_access_log();
+    let asks = places
+        .iter()
+        .flat_map(|place| targets.map(|target| format!("GET /{place}{target} HTTP/1.0\r\n\r\n")));
+    asks.fold(case, Case::ask).run();
+}
+
 #[test]
 fn users_of_basic_authentication() {
     let users =

@@ -2,6 +2,8 @@
 //! with a message, where nginx is not installed.
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -99,6 +101,36 @@ fn a_start_that_fails() {
             (outcome, dir.names(), dir.names_in("logs"))
         };
         assert_eq!(start(&Binary::under_test()), start(&oracle), "{logs} {http}");
+    }
+}
+
+/// Names of files stand in messages as they are.
+#[test]
+fn a_directory_whose_name_is_no_text() {
+    let Some(oracle) = oracle() else { return };
+    let name = OsStr::from_bytes(b"p\xff\xc3\xa9\xe9");
+    for config in [
+        "nonsense;",
+        "include none;",
+        "pid none/x; events { }",
+        "pid x; error_log none/x; events { }",
+        "pid x; events { } http { %%TEMP%% access_log none/a; }",
+        "pid x; events { } http { %%TEMP%% access_log off; client_body_temp_path x/y; }",
+        "pid x; events { } http { %%TEMP%% access_log off; server { listen unix:%%PREFIX%%/none/s; } }",
+        "pid x; events { } http { %%TEMP%% access_log off; }",
+    ] {
+        let said = |binary: &Binary| {
+            let dir = Directory::new();
+            let prefix = dir.path().join(name);
+            std::fs::create_dir_all(prefix.join("logs")).expect("there is room");
+            std::fs::write(prefix.join("n.conf"), dir.filled(config, binary)).expect("there is room");
+            let mut command = Command::new(&binary.path);
+            command.args(["-t", "-c", "n.conf", "-e", "e.log", "-p"]).arg(&prefix);
+            let output = command.output().expect("it can be run");
+            let text = output.stderr.escape_ascii().to_string();
+            (output.status.code(), text.replace(&*dir.path().to_string_lossy(), "PREFIX"))
+        };
+        assert_eq!(said(&Binary::under_test()), said(&oracle), "{config}");
     }
 }
 

@@ -7,7 +7,8 @@ use clearway_testkit::{Answer, Binary, Server, Setup, wait_until};
 const CONFIG: &str = "error_log logs/error.log info;
     server { listen %%PORT%%; root html;
     location /regex { if ($uri ~ \"^(a+)+$\") { return 200; } return 404; }
-    location /limited { limit_except GET { deny all; } } }";
+    location /limited { limit_except GET { deny all; } } }
+    server { listen %%PORT%%; server_name named; error_log logs/error.log info; }";
 
 /// How much of a message is compared, escapes as they are written.
 const COMPARED_CHARS: usize = 1500;
@@ -25,6 +26,10 @@ fn requests() -> Vec<Vec<u8>> {
         b"GET /x HTTP/1.1\r\nHost: a\r\nBad\x01: x\r\n\r\n".to_vec(),
         b"GET /x HTTP/1.1\r\nHost: a\r\nBad\xff: y\xfe\r\n\r\n".to_vec(),
         b"G\xff /x HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        b"TRACE /x HTTP/1.1\r\nHost: named\r\n\r\n".to_vec(),
+        b"GET http://named/x HTTP/1.1\r\nBad\x01: x\r\n\r\n".to_vec(),
+        b"GET /x HTTP/1.1\r\nBad\x01: x\r\nHost: named\r\n\r\n".to_vec(),
+        b"GET /../x HTTP/1.1\r\nHost: named\r\n\r\n".to_vec(),
         b"POST /limited\xff HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".to_vec(),
         get(b"/last"),
     ]

@@ -1,6 +1,6 @@
 //! `error_page` and the pages that are built in.
 
-use clearway_testkit::Case;
+use clearway_testkit::{Case, Exchange};
 
 const PAGES: &str = "
     error_page 410 /http.html;
@@ -99,4 +99,38 @@ fn built_in_pages_for_browsers() {
         }
     }
     case.with_access_log().run();
+}
+
+#[test]
+fn what_comes_behind_an_error() {
+    let config = "
+        server { listen %%PORT%%; root %%PREFIX%%/site; error_page 404 /404.html;
+            location /closed { try_files $uri =444; }
+            location /named { error_page 404 = @named; }
+            location @named { return 200 named; }
+            location /teapot { error_page 404 =418 @named; }
+            location /other { error_page 404 =200 /404.html; }
+            location /dropped { return 200 dropped; } }";
+    let post = |path: &str| {
+        let head = "HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+        Exchange::new(format!("POST {path} {head}body"))
+    };
+    let get = |path: &str, line: &str| {
+        Exchange::new(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{line}\r\nConnection: close\r\n\r\n"))
+    };
+    Case::http(config)
+        .file("site/404.html", "own 404\n")
+        .exchange(get("/closed", "X: y").answers(0))
+        // Who is to have an error is not told to send its body.
+        .exchange(post("/nothing"))
+        .exchange(post("/teapot"))
+        .exchange(post("/named").answers(2))
+        .exchange(post("/other").answers(2))
+        .exchange(post("/dropped").answers(2))
+        // The log has what is said here, whatever is sent.
+        .exchange(get("/other", "Range: bytes=2-3"))
+        .exchange(get("/other", "If-None-Match: *"))
+        .exchange(get("/404.html", "If-None-Match: *"))
+        .with_access_log()
+        .run();
 }

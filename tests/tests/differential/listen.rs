@@ -36,7 +36,7 @@ fn ipv6() {
     .exchange(at("[::1]:%%PORT%%"))
     .exchange(at("127.0.0.1:%%PORT%%").answers(0))
     .exchange(at("[::1]:%%PORT2%%"))
-    .exchange(at("127.0.0.1:%%PORT2%%"))
+    .exchange(at("127.0.0.1:%%PORT2%%").answers(0))
     .exchange(at("[::1]:%%PORT3%%"))
     .exchange(at("127.0.0.1:%%PORT3%%").answers(0))
     .run();

@@ -266,3 +266,58 @@ fn what_never_becomes_a_request() {
         .with_access_log()
         .run();
 }
+
+/// Compared whole, but for the lengths of pages.
+const REFUSED: &str = r#"
+    log_format refused '[] "$request" $status - $request_length|$request_method|$server_name|$host|$http_x';
+    access_log logs/access.log refused;
+    server { listen %%PORT%%; server_name main; location / { return 200 ok; } }
+    server { listen %%PORT%%; server_name a; root %%PREFIX%%/site;
+        access_log logs/access.log refused; access_log logs/access.log refused;
+        client_header_buffer_size 256; large_client_header_buffers 2 512; location / { return 200 ok; } }
+    server { listen %%PORT2%%; client_header_buffer_size 256; large_client_header_buffers 2 512;
+        client_header_timeout 1s; server_name b; location / { return 200 ok; } }
+"#;
+
+#[test]
+fn what_the_log_knows_of_what_was_refused() {
+    let head = |line: &str| format!("{line}\r\nX: yy\r\nHost: a\r\n\r\n");
+    let long = |front: &str, end: &str| format!("{front}{}{end}", "a".repeat(700));
+    let mut requests: Vec<String> = [
+        "G@T / HTTP/1.1",
+        "\r\n\r\nG@T / HTTP/1.1",
+        "\n\nGET / HTTP/1.1",
+        "GET / HTTP/1.x",
+        "GET / HTTP/2.0",
+        "GET /a b HTTP/1.1",
+        "GET /../.. HTTP/1.1",
+        "GET http://a_%/ HTTP/1.1",
+        "GET http://a..b/ HTTP/1.1",
+        "GET / HTTP/1.1\r\nB\0: b",
+        "GET / HTTP/1.1\r\n: b",
+        "GET / HTTP/1.1\r\n folded",
+        "GET / HTTP/1.1\r\nX: a\rb",
+        "GET / HTTP/1.1\r\nHost: a..b\r\nY: z",
+        "GET / HTTP/1.1\r\nContent-Length: x",
+        "TRACE / HTTP/1.1",
+    ]
+    .map(head)
+    .into();
+    requests
+        .extend(["POST /\r\n", "GET /\r\n", "\r\n\r\nGET / HTTP/1.1\r\nX: yy\r\n\r\n"].map(str::to_owned));
+    let case = requests.into_iter().fold(Case::http(REFUSED), Case::ask);
+    let to = |request: String| Exchange::new(request).to("127.0.0.1:%%PORT2%%");
+    let unfinished = ["GET / HT", "GET / HTTP/1.1\r\n", "GET /x HTTP/1.1\r\nX: yy\r\nHost: b\r\nY"];
+    let case = unfinished.into_iter().fold(case, |case, request| {
+        case.exchange(Exchange::new(request).answers(0).finish_sending())
+            .exchange(Exchange::new(request.replace("b\r", "a\r")).answers(0).finish_sending())
+            .exchange(to(request.to_owned()).answers(0))
+    });
+    case.exchange(to(long("GET /", " HTTP/1.1\r\n\r\n")))
+        .exchange(to(long("\r\nGET /", " HTTP/1.1\r\n\r\n")))
+        .exchange(to(head(&long("GET / HTTP/1.1\r\nY: ", ""))))
+        .exchange(to(format!("{}{}", head("GET / HTTP/1.1"), head("\r\nG@T / HTTP/1.1"))).answers(2))
+        .exchange(to(format!("{}{}", head("GET / HTTP/1.1"), long("GET /", " HTTP/1.1\r\n"))).answers(2))
+        .with_access_log()
+        .run();
+}

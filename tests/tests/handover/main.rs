@@ -56,12 +56,14 @@ fn ask(path: &str) -> String {
 /// Runs `work` while `holders` clients ask for `path` back to back; says how many answers they got.
 fn while_held<R>(address: &Address, path: &str, holders: usize, work: impl FnOnce() -> R) -> (R, usize) {
     let done = AtomicBool::new(false);
-    let answered = AtomicUsize::new(0);
+    let (asked, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let hold = || {
         let mut connection = Connection::open(address).expect("it listens");
         // Once at least, however late this thread begins.
         loop {
-            assert_eq!(connection.ask(&ask(path)).status, 200);
+            connection.send(ask(path).as_bytes());
+            asked.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(connection.response().status, 200);
             answered.fetch_add(1, Ordering::Relaxed);
             if done.load(Ordering::Relaxed) {
                 break;
@@ -72,9 +74,10 @@ fn while_held<R>(address: &Address, path: &str, holders: usize, work: impl FnOnc
         for _ in 0..holders {
             scope.spawn(hold);
         }
-        thread::sleep(Duration::from_millis(50));
+        let have_asked = wait_until(PATIENCE, || asked.load(Ordering::Relaxed) >= holders);
         let result = work();
         done.store(true, Ordering::Relaxed);
+        assert!(have_asked, "only {asked:?} of {holders} have asked");
         result
     });
     (result, answered.into_inner())
@@ -113,7 +116,6 @@ fn while_all_hold(server: &Server, path: &str, holders: usize, work: impl FnOnce
         connection
     };
     let mut holding: Vec<Connection> = (0..holders).map(hold).collect();
-    thread::sleep(Duration::from_millis(50));
     work();
     for connection in &mut holding {
         assert_eq!(connection.next_event(Duration::from_millis(1)), End::Open, "{path} still holds");

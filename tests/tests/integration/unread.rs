@@ -21,6 +21,7 @@ fn who_sends_more_during_the_last_response_gets_all_of_it() {
     let mut connection = server.connect();
     connection.send(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(connection.next_event(PATIENCE), End::Data);
+    connection.wait_for_silence();
     connection.send(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
     let (received, end) = connection.read_to_end(PATIENCE);
     assert_eq!(end, End::Closed);

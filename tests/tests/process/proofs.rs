@@ -4,6 +4,9 @@ use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, full_device, stuck_
 use clearway_testkit::server::is_root;
 use clearway_testkit::{Binary, Failure};
 
+/// In steps of about so many bytes the allocator takes memory, for threads that came late as well.
+const ALLOCATED_AT_ONCE: u64 = 4 << 20;
+
 fn is_clearway() -> bool {
     Binary::under_test().is_clearway()
 }
@@ -27,7 +30,8 @@ fn reloads_are_noticed_by_nobody() {
     // What one thread allocates and another one frees is kept for longer, so that memory is no measure where
     // each poll is lent to another thread.
     let is_lent = std::env::var_os("CLEARWAY_CHAOS_LEND").is_some();
-    assert!(is_lent || late <= early + early / 20, "memory grew from {early} to {late} bytes");
+    let most = early + early / 20 + ALLOCATED_AT_ONCE;
+    assert!(is_lent || late <= most, "memory grew from {early} to {late} bytes");
 }
 
 #[test]
