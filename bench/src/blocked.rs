@@ -15,6 +15,7 @@ use rustix::process::setpriority_process;
 use crate::args::Args;
 use crate::closed::{self, Load, Next, Tally};
 use crate::connection::request;
+use crate::hiccups::{Hiccups, Watch};
 use crate::open_loop::{self, Schedule};
 use crate::servers::{self, User, blockers, config, socket_address};
 use crate::stats::Latencies;
@@ -47,7 +48,14 @@ struct Row {
     first_due: usize,
     rest: Latencies,
     rest_due: usize,
+    undisturbed: Option<Undisturbed>,
     blockers: Tally,
+}
+
+/// The answers on whose way the machine did not stand still, of all that were due since the blockers came.
+struct Undisturbed {
+    percent: f64,
+    answers: Latencies,
 }
 
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
@@ -57,6 +65,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let seconds: u64 = args.take("secs", 6)?;
     let rate: f64 = args.take("rate", 10_000.0)?;
     let only: String = args.take("only", String::new())?;
+    let watches: bool = args.take("hiccups", false)?;
     args.finish()?;
     for user in &users {
         for count in &loops {
@@ -67,8 +76,8 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
                     let (binary, text) = server(name, count)?;
                     let user = if user == "nobody" { User::Nobody } else { User::Same };
                     let running = servers::start(&binary, &text, user, None);
-                    let measured =
-                        measure(socket_address(&running), row, rate, Duration::from_secs(seconds))?;
+                    let to = socket_address(&running);
+                    let measured = measure(to, row, rate, Duration::from_secs(seconds), watches)?;
                     println!("{}", line(row, &measured));
                 }
             }
@@ -88,7 +97,13 @@ fn server(name: &str, loops: usize) -> Result<(Binary, String), String> {
     }
 }
 
-fn measure(to: SocketAddr, row: &(&str, &str, usize), rate: f64, length: Duration) -> Result<Row, String> {
+fn measure(
+    to: SocketAddr,
+    row: &(&str, &str, usize),
+    rate: f64,
+    length: Duration,
+    watches: bool,
+) -> Result<Row, String> {
     let (_, path, clients) = *row;
     let schedule = Schedule {
         to,
@@ -100,7 +115,7 @@ fn measure(to: SocketAddr, row: &(&str, &str, usize), rate: f64, length: Duratio
     let load =
         Load { to, request: request(path, "keep-alive"), connections: clients, next: Next::SameConnection };
     let stop = AtomicBool::new(false);
-    let (outcome, tally) = thread::scope(|scope| {
+    let (outcome, tally, hiccups) = thread::scope(|scope| {
         let (begun, begins) = mpsc::channel::<Instant>();
         let cheap = scope.spawn(|| {
             // Without the permission the client stays as it is, and the row shows what it shows.
@@ -110,22 +125,24 @@ fn measure(to: SocketAddr, row: &(&str, &str, usize), rate: f64, length: Duratio
             })
         });
         // An error before the start comes out of the join.
-        if let Ok(start) = begins.recv() {
+        let watch = begins.recv().ok().map(|start| {
+            let watch = watches.then(|| Watch::begin(start, schedule.duration));
             thread::sleep((start + LEAD).saturating_duration_since(Instant::now()));
-        }
+            watch
+        });
         let blocking = (clients > 0).then(|| scope.spawn(|| closed::run(&load, &stop)));
         let outcome = cheap.join().expect("the client does not panic");
         stop.store(true, Ordering::Relaxed);
         let tally = blocking.map(|thread| thread.join().expect("the client does not panic"));
-        (outcome, tally.unwrap_or(Ok(Tally::default())))
+        (outcome, tally.unwrap_or(Ok(Tally::default())), watch.flatten().and_then(Watch::end))
     });
     let outcome = outcome.map_err(|e| format!("cheap requests: {e}"))?;
     let tally = tally.map_err(|e| format!("blockers: {e}"))?;
-    Ok(split(&outcome, tally))
+    Ok(split(&outcome, hiccups.as_ref(), tally))
 }
 
 /// Sorts answers by when they were due: before the blockers came (dropped), in their first second, later.
-fn split(outcome: &open_loop::Outcome, blockers: Tally) -> Row {
+fn split(outcome: &open_loop::Outcome, hiccups: Option<&Hiccups>, blockers: Tally) -> Row {
     let (mut first, mut rest) = (Vec::new(), Vec::new());
     for (due, latency) in &outcome.answered {
         match due.checked_sub(LEAD) {
@@ -143,13 +160,22 @@ fn split(outcome: &open_loop::Outcome, blockers: Tally) -> Row {
         first: Latencies::new(first),
         rest_due: rest.len() + failed_rest,
         rest: Latencies::new(rest),
+        undisturbed: hiccups.map(|hiccups| undisturbed(outcome, hiccups)),
         blockers,
     }
 }
 
+/// Leaves out what the machine held up. What failed is in other columns.
+fn undisturbed(outcome: &open_loop::Outcome, hiccups: &Hiccups) -> Undisturbed {
+    let blocked = || outcome.answered.iter().filter(|(due, _)| *due >= LEAD);
+    let left = blocked().filter(|(due, latency)| !hiccups.meet(*due, *due + *latency));
+    let answers = Latencies::new(left.map(|(_, latency)| *latency).collect());
+    Undisturbed { percent: answers.count() as f64 * 100.0 / blocked().count().max(1) as f64, answers }
+}
+
 fn head() -> String {
     format!(
-        "{:<15} {:>15} | {:>8} {:>8} {:>8} {:>8} | {:>18} {:>8} {:>8} | {:>14}",
+        "{:<15} {:>15} | {:>8} {:>8} {:>8} {:>8} | {:>18} {:>8} {:>8} | {:>13} {:>8} {:>8} | {:>14}",
         "blockers",
         "served / due",
         ">10ms %",
@@ -159,6 +185,9 @@ fn head() -> String {
         "1st second >10ms %",
         "p99 ms",
         "max ms",
+        "undisturbed %",
+        ">10ms %",
+        "p99 ms",
         "blockers req/s"
     )
 }
@@ -172,8 +201,16 @@ fn line((name, path, clients): &(&str, &str, usize), row: &Row) -> String {
     };
     let failed =
         if row.blockers.failed > 0 { format!(" ({} failed)", row.blockers.failed) } else { String::new() };
+    let undisturbed = row.undisturbed.as_ref().map_or_else(
+        || format!("{:>13} {:>8} {:>8}", "-", "-", "-"),
+        |u| {
+            let late = u.answers.late_percent(u.answers.count());
+            format!("{:>13.1} {late:>8.2} {:>8.2}", u.percent, u.answers.quantile_ms(0.99))
+        },
+    );
     format!(
-        "{name:<15} {:>15} | {:>8.2} {:>8.2} {:>8.2} {:>8.1} | {:>18.2} {:>8.2} {:>8.1} | {:>14}{failed}",
+        "{name:<15} {:>15} | {:>8.2} {:>8.2} {:>8.2} {:>8.1} | {:>18.2} {:>8.2} {:>8.1} | {undisturbed} | \
+         {:>14}{failed}",
         format!("{} / {}", row.served, row.due),
         row.rest.late_percent(row.rest_due),
         row.rest.quantile_ms(0.5),

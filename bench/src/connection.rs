@@ -25,6 +25,32 @@ pub(crate) fn request(path: &str, connection: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n").into_bytes()
 }
 
+/// What a browser sends beside that: thirteen header lines, some 600 bytes in all.
+const BROWSER_LINES: &str = "\
+User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r
+Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r
+Accept-Language: en-US,en;q=0.5\r
+Accept-Encoding: gzip, deflate, br, zstd\r
+Referer: http://localhost/index.html\r
+Cookie: session=0123456789abcdef0123456789abcdef; theme=dark; consent=all\r
+Upgrade-Insecure-Requests: 1\r
+Sec-Fetch-Dest: document\r
+Sec-Fetch-Mode: navigate\r
+Sec-Fetch-Site: none\r
+Sec-Fetch-User: ?1\r
+Priority: u=0, i\r
+Pragma: no-cache\r
+";
+
+/// The bytes of `GET path` from a browser, on a connection that goes on.
+pub(crate) fn browser_request(path: &str) -> Vec<u8> {
+    let mut bytes = request(path, "keep-alive");
+    bytes.truncate(bytes.len() - 2);
+    bytes.extend_from_slice(BROWSER_LINES.as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
 pub(crate) struct Connection {
     stream: TcpStream,
     received: Vec<u8>,

@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::args::Args;
 use crate::closed::{self, Load, Next, Tally};
-use crate::connection::request;
+use crate::connection::{browser_request, request};
 use crate::servers::{self, Named, User, config, socket_address, total};
 use crate::stats::median;
 
@@ -25,13 +25,14 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let servers = servers::named(&args.words())?;
     let repetitions: usize = args.take("reps", 5)?;
     let seconds: u64 = args.take("secs", 3)?;
-    let modes = args.list("modes", "keepalive,connect");
+    let modes = args.list("modes", "keepalive,browser,connect");
     args.finish()?;
     for mode in &modes {
-        let (next, connection) = match mode.as_str() {
-            "keepalive" => (Next::SameConnection, "keep-alive"),
-            "connect" => (Next::NewConnection, "close"),
-            _ => return Err(format!("--modes {mode}: keepalive or connect")),
+        let (next, request) = match mode.as_str() {
+            "keepalive" => (Next::SameConnection, request("/cheap", "keep-alive")),
+            "browser" => (Next::SameConnection, browser_request("/cheap")),
+            "connect" => (Next::NewConnection, request("/cheap", "close")),
+            _ => return Err(format!("--modes {mode}: keepalive, browser or connect")),
         };
         println!(
             "\n{mode}: CPU µs per request, side by side on one core; the ratio is to {}",
@@ -39,7 +40,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
         );
         let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
         for repetition in 0..repetitions {
-            let measured = side_by_side(&servers, next, connection, Duration::from_secs(seconds))?;
+            let measured = side_by_side(&servers, next, &request, Duration::from_secs(seconds))?;
             println!("{}", row(&format!("{}", repetition + 1), &servers, &measured));
             for (all, (one, _)) in ratios.iter_mut().zip(&measured) {
                 all.push(one / measured[0].0);
@@ -59,7 +60,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
 fn side_by_side(
     servers: &[Named],
     next: Next,
-    connection: &str,
+    request: &[u8],
     length: Duration,
 ) -> Result<Vec<(f64, Tally)>, String> {
     let text = config(1, "", "");
@@ -71,7 +72,7 @@ fn side_by_side(
         .iter()
         .map(|server| Load {
             to: socket_address(server),
-            request: request("/cheap", connection),
+            request: request.to_vec(),
             connections: CONNECTIONS,
             next,
         })

@@ -11,6 +11,7 @@ mod closed;
 mod connection;
 mod cpu;
 mod files;
+mod hiccups;
 mod idle;
 mod large;
 mod open_loop;
@@ -30,8 +31,9 @@ usage: clearway-bench COMMAND [OPTIONS]
   blocked   cheap requests (open loop) beside clients whose requests hold their thread 200 ms
             --servers clearway,off,nginx   (off: without hand-over; nginx: Debian's, with Lua)
             --users root,nobody  --loops 1,2  --secs 6  --rate 10000  --only TEXT (of a row's name)
+            --hiccups true   (tells apart what the machine held up; makes waits shorter itself)
   cpu       CPU per request, all servers at once on core 0, their load on core 1
-            [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,connect
+            [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
   idle      memory of idle keep-alive connections
             [NAME=PATH …]  --connections 10000
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
