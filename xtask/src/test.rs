@@ -1,7 +1,9 @@
 //! `test` and `ci`. The suite runs as built, then twice with a build whose loops are lent after every
-//! Nth poll (every task then meets the hand-over all the time), then the loom models. Each kind of
+//! Nth poll (every task then meets the hand-over all the time; unit tests of crates that know no loop are
+//! left out, as nothing is different for them), then the loom models. Each kind of
 //! build has its own target directory, so that a second run rebuilds nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Outcome, Step, installed, root, target_dir};
@@ -78,15 +80,31 @@ fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
     };
     step(&format!("build {packages}")).run()?;
     let binary: PathBuf = target.join("debug/clearway");
-    let test = |selected: &str| {
-        step(&format!("test {packages} {selected}")).env("CLEARWAY_BIN", &binary.to_string_lossy()).run()
-    };
-    test("--exclude clearway-tests")?;
+    let run = |line: &str| step(line).env("CLEARWAY_BIN", &binary.to_string_lossy()).run();
+    match lend_every {
+        // Where no loop runs, the build is the same one.
+        Some(_) => run(&format!("test --features testing {}", packages_with_loops()?))?,
+        None => run(&format!("test {packages} --exclude clearway-tests"))?,
+    }
+    let test = |selected: &str| run(&format!("test {packages} {selected}"));
     let (comparing, others): (Vec<String>, Vec<String>) =
         of_the_binary()?.into_iter().partition(|name| name == COMPARING);
     test(&selection(&others))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from) * COMPARISONS_PER_PROCESSOR;
     test(&format!("{} -- --test-threads={threads}", selection(&comparing)))
+}
+
+/// `--package NAME` for each crate that stands on the runtime: only their tasks can be lent.
+fn packages_with_loops() -> Result<String, String> {
+    let tree = "tree --workspace --invert clearway-runtime --edges normal,dev --prefix none --format {p}";
+    let packages = packages_of(&String::from_utf8_lossy(&Step::cargo(tree).output()?));
+    if packages.is_empty() { Err("no crate stands on clearway-runtime".to_owned()) } else { Ok(packages) }
+}
+
+/// Of lines that begin with a package's name, which may come again.
+fn packages_of(lines: &str) -> String {
+    let names: BTreeSet<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    names.into_iter().map(|name| format!("--package {name}")).collect::<Vec<_>>().join(" ")
 }
 
 /// The test programs that run the binary: each directory of `tests/tests` is one.
@@ -115,6 +133,12 @@ fn loom() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crate_that_comes_twice_is_tested_once() {
+        let lines = "clearway-net v0.1.0 (/x)\nclearway-http v0.1.0\n\nclearway-http v0.1.0 (*)\n";
+        assert_eq!(packages_of(lines), "--package clearway-http --package clearway-net");
+    }
 
     #[test]
     fn the_test_programs_are_found() {
