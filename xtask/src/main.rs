@@ -1,4 +1,4 @@
-//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,docs,bench,fuzz}`. Each is a
+//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,docs,bench,fuzz,layout}`. Each is a
 //! plain sequence of processes that a developer could type; the first that fails ends the command.
 //! `tidy` alone is more than that: it reads the sources and says where a house rule is broken.
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@
 mod bench;
 mod docs;
 mod fuzz;
+mod layout;
 mod run;
 mod test;
 mod tidy;
@@ -22,7 +23,8 @@ usage: cargo xtask COMMAND
   test             unit, integration and differential tests, the same with lent loops, loom models
   docs [--check]   write docs/directives.md and docs/metrics.md, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
-  fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)";
+  fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)
+  layout           find the functions that serve requests, for the linker (needs valgrind)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Some("docs") => docs::command(rest),
         Some("bench") => bench::command(rest),
         Some("fuzz") => fuzz::command(rest),
+        Some("layout") => layout::command(),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
