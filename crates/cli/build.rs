@@ -1,5 +1,6 @@
 //! Has the linker put the functions that serve requests side by side (hot_functions.ld), in an optimised
 //! build.
+#![allow(clippy::disallowed_macros, reason = "a build script tells cargo by its standard output")]
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
