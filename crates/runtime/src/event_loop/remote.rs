@@ -78,17 +78,46 @@ mod loom_signal {
 mod loom_tests {
     use super::*;
     use crate::event_loop::ready::Ring;
+    use crate::io::waker_cell::WakerCell;
     use crate::task::{self, Outcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use loom::thread;
     use std::future::poll_fn;
-    use std::task::Poll;
+    use std::task::{Context, Poll};
 
     fn remote() -> (&'static Remote, Lease) {
         let (word, lease) = Word::new(0);
         let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal: Signal::new() };
         (Box::leak(Box::new(remote)), lease)
+    }
+
+    /// What a task waits for.
+    struct Flag {
+        is_set: AtomicBool,
+        waker: WakerCell,
+    }
+
+    impl Flag {
+        fn new() -> Arc<Self> {
+            Arc::new(Self { is_set: AtomicBool::new(false), waker: WakerCell::new() })
+        }
+
+        fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+            self.waker.register(cx.waker());
+            if self.is_set.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+        }
+
+        /// Sets it on another thread, at any moment, and wakes who waits.
+        fn set_elsewhere(flag: &Arc<Self>) -> thread::JoinHandle<()> {
+            let flag = Arc::clone(flag);
+            thread::spawn(move || {
+                flag.is_set.store(true, Relaxed);
+                if let Some(waker) = flag.waker.take() {
+                    waker.wake();
+                }
+            })
+        }
     }
 
     /// Runs the loop until the task in it is complete; a lost wake-up is a deadlock to loom.
@@ -118,24 +147,15 @@ mod loom_tests {
     fn loom_a_wakeup_from_another_thread_reaches_a_sleeping_loop() {
         loom::model(|| {
             let (remote, mut lease) = remote();
-            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
-            let theirs = Arc::clone(&flag);
+            let flag = Flag::new();
             task::spawn(remote, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
-                poll_fn(move |cx| {
-                    flag.1.register(cx.waker());
-                    if flag.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
-                })
+                poll_fn(move |cx| flag.poll(cx))
             });
-            let waking = thread::spawn(move || {
-                theirs.0.store(true, Relaxed);
-                if let Some(waker) = theirs.1.take() {
-                    waker.wake();
-                }
-            });
+            let waking = Flag::set_elsewhere(&flag);
             run(remote, &mut lease);
             waking.join().unwrap();
-            drop(flag.1.take());
+            drop(flag.waker.take());
         });
     }
 
@@ -145,31 +165,22 @@ mod loom_tests {
     fn loom_a_task_that_stays_registered_is_woken() {
         loom::model(|| {
             let (remote, mut lease) = remote();
-            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
-            let theirs = Arc::clone(&flag);
+            let flag = Flag::new();
             task::spawn(remote, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
                 let mut is_first = true;
                 poll_fn(move |cx| {
-                    flag.1.register(cx.waker());
-                    if flag.0.load(Relaxed) {
-                        return Poll::Ready(());
-                    }
-                    if std::mem::take(&mut is_first) {
+                    let polled = flag.poll(cx);
+                    if polled.is_pending() && std::mem::take(&mut is_first) {
                         cx.waker().wake_by_ref();
                     }
-                    Poll::Pending
+                    polled
                 })
             });
-            let waking = thread::spawn(move || {
-                theirs.0.store(true, Relaxed);
-                if let Some(waker) = theirs.1.take() {
-                    waker.wake();
-                }
-            });
+            let waking = Flag::set_elsewhere(&flag);
             run(remote, &mut lease);
             waking.join().unwrap();
-            drop(flag.1.take());
+            drop(flag.waker.take());
         });
     }
 
@@ -199,25 +210,17 @@ mod loom_tests {
             let (home, mut lease) = remote();
             let (other, mut others_lease) = remote();
             let ring = Arc::new(Ring::new());
-            let flag = Arc::new((AtomicBool::new(false), crate::io::waker_cell::WakerCell::new()));
-            let (theirs, stolen_from) = (Arc::clone(&flag), Arc::clone(&ring));
+            let flag = Flag::new();
+            let stolen_from = Arc::clone(&ring);
             task::spawn(home, 0, task::Binding::Free, {
                 let flag = Arc::clone(&flag);
-                poll_fn(move |cx| {
-                    flag.1.register(cx.waker());
-                    if flag.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
-                })
+                poll_fn(move |cx| flag.poll(cx))
             });
             for task in home.inject.take() {
                 ring.push(task).unwrap();
             }
             let thief = thread::spawn(move || poll_all(home, &stolen_from, (other, &mut others_lease)));
-            let waking = thread::spawn(move || {
-                theirs.0.store(true, Relaxed);
-                if let Some(waker) = theirs.1.take() {
-                    waker.wake();
-                }
-            });
+            let waking = Flag::set_elsewhere(&flag);
             let mut ended = poll_all(home, &ring, (home, &mut lease));
             waking.join().unwrap();
             ended += thief.join().unwrap();
@@ -226,7 +229,7 @@ mod loom_tests {
             }
             ended += poll_all(home, &ring, (home, &mut lease));
             assert_eq!(ended, 1);
-            drop(flag.1.take());
+            drop(flag.waker.take());
         });
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold whatever texts and bytes are: for the fuzz target `sub_filter`.
 
-use super::search::{Found, Searcher};
+use super::search::{Searcher, naive};
 
 /// Texts that one input has.
 const TEXTS_MAX: usize = 16;
@@ -19,19 +19,4 @@ pub fn check(input: &[u8]) {
     }
     let found = Searcher::new(texts.clone()).find(bytes, |_| true);
     assert_eq!(found, naive(&texts, bytes));
-}
-
-fn naive(texts: &[Box<[u8]>], bytes: &[u8]) -> Found {
-    for start in 0..bytes.len() {
-        for (index, text) in texts.iter().enumerate() {
-            let there = &bytes[start..][..text.len().min(bytes.len() - start)];
-            if there.eq_ignore_ascii_case(text) {
-                return Found::Text { start, index };
-            }
-            if text[..there.len()].eq_ignore_ascii_case(there) {
-                return Found::Beginning(start);
-            }
-        }
-    }
-    Found::Nothing
 }

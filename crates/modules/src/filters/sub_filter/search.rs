@@ -111,6 +111,23 @@ impl Searcher {
     }
 }
 
+/// What is meant, without tables.
+#[cfg(any(test, fuzzing))]
+pub(super) fn naive(texts: &[Box<[u8]>], bytes: &[u8]) -> Found {
+    for start in 0..bytes.len() {
+        for (index, text) in texts.iter().enumerate() {
+            let there = &bytes[start..][..text.len().min(bytes.len() - start)];
+            if there.eq_ignore_ascii_case(text) {
+                return Found::Text { start, index };
+            }
+            if text[..there.len()].eq_ignore_ascii_case(there) {
+                return Found::Beginning(start);
+            }
+        }
+    }
+    Found::Nothing
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -143,31 +160,14 @@ mod tests {
         assert_eq!(find(&["aab"], ""), Found::Nothing);
     }
 
-    /// What is meant, without tables.
-    fn naive(texts: &[Vec<u8>], bytes: &[u8]) -> Found {
-        for start in 0..bytes.len() {
-            for (index, text) in texts.iter().enumerate() {
-                let there = &bytes[start..][..text.len().min(bytes.len() - start)];
-                if there.eq_ignore_ascii_case(text) {
-                    return Found::Text { start, index };
-                }
-                if text[..there.len()].eq_ignore_ascii_case(there) {
-                    return Found::Beginning(start);
-                }
-            }
-        }
-        Found::Nothing
-    }
-
     proptest! {
         #[test]
         fn finds_what_a_naive_search_finds(
             texts in prop::collection::vec("[abx]{1,5}", 1..6),
             bytes in "[abxAB]{0,30}",
         ) {
-            let texts: Vec<Vec<u8>> = texts.into_iter().map(String::into_bytes).collect();
-            let searcher = Searcher::new(texts.iter().map(|text| text[..].into()).collect());
-            let found = searcher.find(bytes.as_bytes(), |_| true);
+            let texts: Vec<Box<[u8]>> = texts.into_iter().map(|text| text.into_bytes().into()).collect();
+            let found = Searcher::new(texts.clone()).find(bytes.as_bytes(), |_| true);
             prop_assert_eq!(found, naive(&texts, bytes.as_bytes()));
         }
     }
