@@ -2,7 +2,10 @@
 //!
 //! Each check is a function from text to findings, so that its tests can hand it a bad sample.
 
+mod circles;
+mod exceptions;
 mod functions;
+mod imports;
 mod layers;
 mod lexer;
 mod text;
@@ -49,6 +52,7 @@ fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut out = Vec::new();
     let manifests: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")).cloned().collect();
     out.extend(layers::check(&manifests));
+    out.extend(circles::check(files));
     out.extend(unsafety::check(files));
     for (path, content) in files {
         out.extend(text::check(path, content));
