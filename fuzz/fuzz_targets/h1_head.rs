@@ -2,7 +2,8 @@
 //! promises that the rest of the server relies on.
 #![no_main]
 
-use clearway_h1::{HeadProgress, Known, Options, RequestHead, Span, Version};
+use clearway_h1::{HeadProgress, Options, RequestHead};
+use clearway_message::{Known, Span, Version};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -53,7 +53,8 @@ enum Phase {
 /// Receiving side of one HTTP/1 connection.
 ///
 /// ```
-/// use clearway_h1::{Codec, ConnectionHeader, Event, HeadWriter, Method, Options, RequestHead};
+/// use clearway_h1::{Codec, ConnectionHeader, Event, HeadWriter, Options, RequestHead};
+/// use clearway_message::Method;
 ///
 /// let options = Options::default();
 /// let mut codec = Codec::new(); // stays with the connection

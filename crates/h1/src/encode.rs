@@ -5,8 +5,8 @@
 //! Invariant: no byte of a value can end its line, whatever the value was made of.
 
 use clearway_base::date::HTTP_DATE_LEN;
+use clearway_message::{Method, Version};
 
-use crate::request_line::{Method, Version};
 use crate::scan;
 
 /// Sent when a handler reads the body of a request that `expects_continue` (RFC 9110 §15.2.1).
@@ -81,13 +81,6 @@ impl Framing {
     /// Whether the client can tell where the response ends, so that the connection may stay.
     pub fn is_delimited(self) -> bool {
         self != Framing::UntilClose
-    }
-}
-
-impl Version {
-    /// Whether a response has a head: in HTTP/0.9 there is only the body.
-    pub fn has_response_head(self) -> bool {
-        self >= Version::HTTP_10
     }
 }
 

@@ -6,14 +6,16 @@
 use std::fmt;
 
 use clearway_base::log::Verbatim;
+use clearway_message::{
+    HEAD_MAX_BYTES, Header, Host, Known, LatestHost, Method, Span, TargetForm, Version, name_hash,
+    validate_host,
+};
 use smallvec::SmallVec;
 
 use crate::fault::Fault;
-use crate::header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash};
 use crate::header_line::{HeaderLine, Line};
-use crate::host::{self, Host, LatestHost};
 use crate::options::{InvalidHeaders, Options};
-use crate::request_line::{Method, Progress, RequestLine, TargetForm, Version};
+use crate::request_line::{Progress, RequestLine};
 use crate::scan;
 
 /// Header lines that fit without an allocation.
@@ -201,7 +203,7 @@ impl RequestHead {
     fn take_request_line(&mut self, buf: &[u8]) -> Result<(), Fault> {
         if self.request_line.form != TargetForm::Origin {
             let authority = self.request_line.authority;
-            let host = host::validate(authority.of(buf), authority.start());
+            let host = validate_host(authority.of(buf), authority.start());
             self.host = Some(host.ok_or(Fault::InvalidHostInRequestLine)?);
         }
         self.phase = match self.request_line.version {

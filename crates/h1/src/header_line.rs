@@ -4,8 +4,9 @@
 //! A resumable machine: it can stop after any byte and never looks at a byte twice, except for the spaces
 //! behind a value. Before it, a short way for lines that are complete and of the usual form.
 
+use clearway_message::{Span, offset};
+
 use crate::fault::Fault;
-use crate::header::{Span, offset};
 use crate::options::Underscores;
 use crate::scan::{self, NAME, name};
 

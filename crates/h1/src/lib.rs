@@ -16,9 +16,7 @@ mod codec;
 mod encode;
 mod fault;
 mod head;
-mod header;
 mod header_line;
-mod host;
 mod options;
 mod request_line;
 mod scan;
@@ -31,7 +29,4 @@ pub use encode::{
 };
 pub use fault::Fault;
 pub use head::{BodyLength, ConnectionOption, HeadProgress, RequestHead};
-pub use header::{Header, Known, Span, name_hash};
-pub use host::Host;
 pub use options::{InvalidHeaders, Options, Underscores};
-pub use request_line::{Method, TargetForm, Version};

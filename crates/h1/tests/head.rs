@@ -1,9 +1,7 @@
 //! Options, limits and accessors of request heads that the table of edge cases does not reach.
 
-use clearway_h1::{
-    Fault, HeadProgress, InvalidHeaders, Known, Options, RequestHead, Span, TargetForm, Underscores,
-    name_hash,
-};
+use clearway_h1::{Fault, HeadProgress, InvalidHeaders, Options, RequestHead, Underscores};
+use clearway_message::{Known, Span, TargetForm, name_hash};
 
 fn parse(input: &[u8], options: &Options) -> RequestHead {
     let mut head = RequestHead::new();

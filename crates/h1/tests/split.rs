@@ -1,7 +1,8 @@
 //! However a stream of requests is split, the events are the same; and requests made of parts come out in
 //! those parts.
 
-use clearway_h1::{BodyLength, Codec, Event, Fault, Options, RequestHead, Span, Version};
+use clearway_h1::{BodyLength, Codec, Event, Fault, Options, RequestHead};
+use clearway_message::{Span, Version};
 use proptest::prelude::*;
 
 /// All that can be observed of a stream of requests.

@@ -19,6 +19,7 @@ mod response;
 mod snapshot;
 mod variables;
 
+pub use clearway_message::{Ranges, ResponseHead, Text, Varies, put_decimal, status, uri};
 pub use config::core_directives::{msec, set};
 pub use config::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 pub use config::load::{
@@ -38,13 +39,10 @@ pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::redirect::Rewritten;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
-pub use request::uri;
 pub use request::{GivenUp, Origin, Request, Verbatim};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};
 pub use response::file_sender::FileFailure;
-pub use response::status;
-pub use response::{Ranges, ResponseHead, Text, Varies, put_decimal};
 pub use snapshot::generation::{Generation, GenerationParts, Listener};
 pub use snapshot::listen::{LocalAddress, Socket};
 pub use snapshot::{CoreLocation, ETags, Location, LocationId, Root, RootKind, Server, Snapshot};

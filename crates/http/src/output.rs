@@ -11,7 +11,8 @@ mod relaying;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
-use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing, Version};
+use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
+use clearway_message::Version;
 use clearway_runtime::Timer;
 
 use crate::config::sending::Sending;
@@ -23,8 +24,9 @@ use crate::phases::Answer;
 use crate::request::relay::Relay;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark, Pushed};
-use crate::response::{ResponseHead, Text, write_head};
+use crate::response::write_head;
 use crate::variables::View;
+use clearway_message::{ResponseHead, Text};
 
 /// What one response may send before others of the loop have their turn, bytes.
 const TURN_BYTES: u64 = 2 << 20;

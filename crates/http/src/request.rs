@@ -12,7 +12,6 @@ pub(crate) mod browser;
 pub(crate) mod redirect;
 pub(crate) mod relay;
 pub(crate) mod subrequest;
-pub mod uri;
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +19,7 @@ use std::sync::Arc;
 
 pub use clearway_base::log::Verbatim;
 use clearway_base::log::{Level, Record};
-use clearway_h1::{Known, Method, Span, Version};
+use clearway_message::{Known, Method, Span, Version};
 
 use crate::config::levels::{Conf, ConfKey};
 use crate::connection::Conn;
@@ -29,10 +28,10 @@ use crate::regex::Regex;
 use crate::request::redirect::Wanted;
 use crate::request::subrequest::SubPart;
 use crate::response::parts::Parts;
-use crate::response::{ResponseHead, put_decimal};
 use crate::snapshot::{Location, RedirectHost, RedirectPort, Server, Snapshot};
 use crate::variables::values::Values;
 use crate::variables::{VariableId, Variables};
+use clearway_message::{ResponseHead, put_decimal};
 
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
@@ -472,7 +471,7 @@ impl<'c> Request<'c> {
     }
 
     /// Gives a variable a value for the rest of the request.
-    pub fn set_variable(&self, variable: VariableId, value: crate::response::Text<'c>) {
+    pub fn set_variable(&self, variable: VariableId, value: clearway_message::Text<'c>) {
         self.values.keep(variable, Some(value));
     }
 }

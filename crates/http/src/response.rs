@@ -1,105 +1,19 @@
-//! The head of a response, and how it is written in HTTP/1: nginx's headers in nginx's order. Owned
-//! by the task of the request; filled by handlers and header filters, written once.
+//! How the head of a response is written in HTTP/1: nginx's headers in nginx's order. Runs once for each
+//! response, in the task of the request.
 
 pub(crate) mod chunk;
 pub(crate) mod file_bytes;
 pub(crate) mod file_part;
 pub(crate) mod file_sender;
 pub(crate) mod parts;
-pub mod status;
-
-use std::borrow::Cow;
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
+use clearway_message::{Ranges, ResponseHead, Varies, status};
 use smallvec::SmallVec;
 
 use crate::request::Request;
 use crate::snapshot::RedirectUrl;
-
-/// A text of a response's head; what the configuration owns is borrowed from it.
-pub type Text<'c> = Cow<'c, [u8]>;
-
-/// Whether parts of a response may be asked for (`Range`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ranges {
-    /// No: its body is made, or changed on its way.
-    #[default]
-    Refused,
-    /// Yes, the body is pushed as it is, in one chunk.
-    Allowed,
-    /// Yes, but one part only: the body is pushed in several chunks.
-    OnePart,
-    /// Yes, and the client is told so (`Accept-Ranges`).
-    Announced,
-}
-
-/// What a response depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Varies {
-    /// Nothing that caches have to be told.
-    #[default]
-    No,
-    /// `Accept-Encoding`.
-    ByEncoding,
-}
-
-/// The head of a response until it is sent.
-#[derive(Default)]
-pub struct ResponseHead<'c> {
-    /// Status code; 0 until a handler has chosen one.
-    pub status: u16,
-    /// `Content-Type`.
-    pub content_type: Option<Text<'c>>,
-    /// The charset that is sent behind it.
-    pub charset: Option<Text<'c>>,
-    /// `Content-Length` in bytes; `None` when it is not known ahead.
-    pub content_length: Option<u64>,
-    /// `Last-Modified`, seconds since the epoch.
-    pub last_modified: Option<i64>,
-    /// `Location`. One that begins with `/` is made absolute when it is written.
-    pub location: Option<Text<'c>>,
-    /// `ETag` with its quotes.
-    pub etag: Option<Text<'c>>,
-    /// Whether it may be sent in parts.
-    pub ranges: Ranges,
-    /// `Content-Encoding`: how whoever made the body, or a filter, has encoded it.
-    pub content_encoding: Option<Text<'c>>,
-    /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
-    pub varies: Varies,
-    /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
-    /// the date above.
-    pub headers: Vec<(Text<'c>, Text<'c>)>,
-}
-
-impl ResponseHead<'_> {
-    /// Whether the list of other headers has one of this name.
-    fn has(&self, name: &[u8]) -> bool {
-        self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-    }
-
-    /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not
-    /// written as tags are is dropped.
-    pub fn weaken_etag(&mut self) {
-        self.etag = match self.etag.take() {
-            Some(etag) if etag.starts_with(b"W/") && etag.len() > 2 => Some(etag),
-            Some(etag) if etag.starts_with(b"\"") => Some([b"W/", &etag[..]].concat().into()),
-            _ => None,
-        };
-    }
-
-    /// Forgets what describes a body that is not sent after all, such as that of a file when an error
-    /// page takes its place.
-    pub fn clear_entity(&mut self) {
-        self.content_type = None;
-        self.charset = None;
-        self.content_length = None;
-        self.last_modified = None;
-        self.etag = None;
-        self.content_encoding = None;
-        self.ranges = Ranges::Refused;
-    }
-}
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
@@ -178,33 +92,4 @@ pub(crate) fn absolute(request: &Request<'_>, location: &[u8]) -> Option<Vec<u8>
     request.put_redirect_host(&mut url);
     url.extend_from_slice(location);
     Some(url)
-}
-
-/// Writes a number in decimal.
-pub fn put_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decimals() {
-        for number in [0, 7, 10, 65535, u64::MAX] {
-            let mut out = Vec::new();
-            put_decimal(&mut out, number);
-            assert_eq!(out, number.to_string().as_bytes());
-        }
-    }
 }

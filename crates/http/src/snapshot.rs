@@ -24,10 +24,10 @@ use crate::config::setting::Setting;
 use crate::output::HeaderFilter;
 use crate::phases::PhaseList;
 use crate::phases::access::LimitExcept;
-use crate::request::uri::MergeSlashes;
 use crate::snapshot::listen::Socket;
 use crate::snapshot::mime::{DEFAULT_TYPE, Types};
 use crate::variables::{Value, Variables};
+use clearway_message::uri::MergeSlashes;
 
 /// Number of a server within a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_conf::{Error, Part, Pos, Template};
-use clearway_h1::Version;
+use clearway_message::Version;
 
 use clearway_base::log::Level;
 
 use crate::output::{Compression, OutputState};
 use crate::regex::Regex;
 use crate::request::{Request, Verbatim};
-use crate::response::Text;
 use crate::variables::values::Quote;
+use clearway_message::Text;
 
 /// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
 const DEPTH_MAX: u8 = 100;

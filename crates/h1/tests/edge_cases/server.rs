@@ -1,7 +1,8 @@
 //! The least server there can be around the codec: what nginx does with
 //! `location / { return 200 "…"; }`, no socket involved.
 
-use clearway_h1::{Codec, Event, Fault, Method, Options, RequestHead, Version};
+use clearway_h1::{Codec, Event, Fault, Options, RequestHead};
+use clearway_message::{Method, Version};
 
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
@@ -91,11 +92,12 @@ fn is_plain(path: &[u8]) -> bool {
 
 /// The variables of `oracle::CONFIGURATION`, in its order.
 fn describe(head: &RequestHead, bytes: &[u8]) -> String {
-    let text =
-        |span: clearway_h1::Span| span.of(bytes).iter().map(|&byte| char::from(byte)).collect::<String>();
+    let text = |span: clearway_message::Span| {
+        span.of(bytes).iter().map(|&byte| char::from(byte)).collect::<String>()
+    };
     let host = head.host().map_or_else(|| "none".to_owned(), |host| text(host.name).to_lowercase());
     let mut x = String::new();
-    for header in head.find_named(bytes, b"x", clearway_h1::name_hash(b"x")) {
+    for header in head.find_named(bytes, b"x", clearway_message::name_hash(b"x")) {
         x = if x.is_empty() { text(header.value) } else { format!("{x}, {}", text(header.value)) };
     }
     format!(

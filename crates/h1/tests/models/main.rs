@@ -144,7 +144,7 @@ fn parse(text: &[u8], ends: &[usize], release: Release, options: &Options) -> Re
         }
     }
     let is_complete = progress == HeadProgress::Complete;
-    let bytes = |span: clearway_h1::Span| span.of(&input).to_vec();
+    let bytes = |span: clearway_message::Span| span.of(&input).to_vec();
     Ok(Section {
         headers: head.headers().iter().map(|header| (bytes(header.name), bytes(header.value))).collect(),
         ignored: head.ignored().iter().map(|&line| bytes(line)).collect(),

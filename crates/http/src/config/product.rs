@@ -1,8 +1,8 @@
 //! What the server calls itself, in `Server` and below its own pages (`server_product`,
 //! `server_tokens`). Put together at load; responses copy it.
 
-use crate::response::status::Pages;
 use crate::variables::core_variables::NGINX_VERSION;
+use clearway_message::status::Pages;
 
 /// The name where the configuration gives no other.
 pub(crate) const NAME: &str = "clearway";
@@ -80,7 +80,7 @@ pub(crate) fn is_name(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::status::Padding;
+    use clearway_message::status::Padding;
 
     #[test]
     fn versions_are_told_of_two_names_only() {

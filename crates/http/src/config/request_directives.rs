@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 
 use clearway_conf::{Args, Contexts, Directive, Error, Pos, Scope, Spec};
-use clearway_h1::{InvalidHeaders, Known, Underscores};
+use clearway_h1::{InvalidHeaders, Underscores};
+use clearway_message::Known;
 
 use crate::config::core_directives::set;
 use crate::config::hash_sizes;
@@ -14,9 +15,9 @@ use crate::config::load::Load;
 use crate::config::module::{Module, context};
 use crate::config::setting::Setting;
 use crate::request::Request;
-use crate::request::uri::{Escape, MergeSlashes, escape_uri};
-use crate::response::status;
 use crate::snapshot::{CoreServer, ErrorPage};
+use clearway_message::status;
+use clearway_message::uri::{Escape, MergeSlashes, escape_uri};
 
 /// The engine's own part of the tables, as far as requests go.
 pub(crate) static REQUESTS: Module =

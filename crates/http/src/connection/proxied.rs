@@ -12,8 +12,8 @@ use crate::config::module::Module;
 use crate::connection::{Conn, Ending, Idle, TIMED_OUT, Waiting};
 use crate::request::{Request, Verbatim};
 use crate::response::parts::Parts;
-use crate::response::put_decimal;
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
+use clearway_message::put_decimal;
 
 /// What is being done, for the error log.
 const READING: &str = "reading PROXY protocol";

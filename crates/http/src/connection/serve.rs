@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::task::Poll;
 
 use clearway_base::log::Level;
-use clearway_h1::{BodyLength, Fault, HeadProgress, Known};
+use clearway_h1::{BodyLength, Fault, HeadProgress};
+use clearway_message::Known;
 
 use crate::config::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::wire::SendFailure;

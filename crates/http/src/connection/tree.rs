@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::request::subrequest::SubPart;
-use crate::response::Text;
 use crate::response::parts::Parts;
 use crate::variables::VariableId;
+use clearway_message::Text;
 
 /// Values of variables by number; `None` is one that was found to have no value.
 pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4]>;

@@ -5,7 +5,7 @@
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::Method;
+use clearway_message::Method;
 
 use crate::config::core_directives::{msec, set};
 use crate::config::levels::{Conf, ConfKey, Level};

@@ -16,11 +16,11 @@ use crate::phases::{Answer, Exchange, Part, Phase, PhaseEntry, Step, Wait};
 use crate::request::body::{Body, BodyState};
 use crate::request::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::subrequest::Background;
-use crate::request::uri::{self, Escape};
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
-use crate::response::Text as HeadText;
 use crate::snapshot::locations::Found;
 use crate::snapshot::{Location, LocationAccess, LocationId};
+use clearway_message::Text as HeadText;
+use clearway_message::uri::{self, Escape};
 
 /// A request with its body and its response: what one task works on.
 pub(crate) struct Active<'c> {

@@ -1,7 +1,7 @@
 //! Browsers of the past that a connection is not kept alive for (`keepalive_disable`). Pure functions
 //! of the `User-Agent`, run on loops.
 
-use clearway_h1::{Known, Method};
+use clearway_message::{Known, Method};
 
 use crate::request::Request;
 use crate::snapshot::KeepaliveDisable;

@@ -4,18 +4,18 @@
 use std::borrow::Cow;
 
 use clearway_base::log::Level;
-use clearway_h1::Method;
+use clearway_message::Method;
 
 use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
-use crate::request::uri;
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text, Verbatim};
-use crate::response::Text as HeadText;
 use crate::response::chunk::{Chunk, Mark};
-use crate::response::status::{self, Padding};
 use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
 use crate::variables::View;
+use clearway_message::Text as HeadText;
+use clearway_message::status::{self, Padding};
+use clearway_message::uri;
 
 /// How a request goes on after an answer that is not its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use crate::request::Request;
 use crate::request::subrequest::{
     Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
 };
-use crate::response::Text;
 use crate::response::chunk::{Chunk, Mark};
+use clearway_message::Text;
 
 /// What a pipe or a queue holds before who fills it has to wait, bytes.
 const FULL_BYTES: usize = 64 * 1024;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_h1::Method;
+use clearway_message::Method;
 
 use crate::config::core_directives::set;
 use crate::config::levels::{Conf, ConfKey, Level};
@@ -30,9 +30,9 @@ use crate::request::body::BodyState;
 use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text, Verbatim};
-use crate::response::ResponseHead;
 use crate::response::chunk::{Chunk, Mark};
 use crate::variables::View;
+use clearway_message::ResponseHead;
 
 /// How deep subrequests may be nested, as in nginx.
 const NESTED_MAX: u8 = 50;

@@ -6,15 +6,17 @@ use std::sync::LazyLock;
 use clearway_base::base64::{self, Alphabet};
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
-use clearway_h1::{Header, InvalidHeaders, Known, Underscores, name_hash};
+use clearway_h1::{InvalidHeaders, Underscores};
+use clearway_message::{Header, Known, name_hash};
 use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
 use crate::config::paths;
 use crate::request::{Arrival, LimitRate, Request, Verbatim};
-use crate::response::{Ranges, Text, absolute, put_decimal, with_charset};
+use crate::response::{absolute, with_charset};
 use crate::snapshot::listen::LocalAddress;
 use crate::variables::{Presence, VariableKind, VariableSpec, View};
+use clearway_message::{Ranges, Text, put_decimal};
 
 /// The release of nginx whose behaviour this is (`$nginx_version`).
 pub const NGINX_VERSION: &str = "1.31.5";

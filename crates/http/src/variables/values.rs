@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 
 use crate::connection::tree::{Tree, VariableValues};
 use crate::regex::{Captures, MatchError, Regex};
-use crate::request::uri::{Escape, escape_uri};
-use crate::response::Text;
 use crate::response::parts::Parts;
 use crate::variables::VariableId;
+use clearway_message::Text;
+use clearway_message::uri::{Escape, escape_uri};
 
 /// The values of a request. Most requests have none.
 #[derive(Default)]

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
-use clearway_h1::Known;
 use clearway_http::regex::{Captures, Case, Regex};
 use clearway_http::server_names::{Added, Builder, InvalidWildcard, ServerName, ServerNames};
 use clearway_http::{
     Conf, ConfKey, Level, Load, Module, Presence, Request, Setting, VariableKind, VariableSpec, context, set,
 };
+use clearway_message::Known;
 
 /// The module.
 pub static REFERER: Module = Module {

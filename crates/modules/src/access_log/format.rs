@@ -7,9 +7,9 @@ use bytes::Bytes;
 use clearway_base::date;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
-use clearway_h1::Known;
 use clearway_http::uri::escape_log;
 use clearway_http::{Load, Presence, VariableId, View, put_decimal};
+use clearway_message::Known;
 
 /// Room for a line whose format has not been used yet, bytes.
 const LINE_BYTES_USUAL: usize = 256;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use clearway_conf::{Args, Spec};
-use clearway_h1::Method;
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
+use clearway_message::Method;
 
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
 pub static EMPTY_GIF: Module = Module {

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_h1::Method;
 use clearway_http::{
     Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Verbatim,
     context, paths, set,
 };
+use clearway_message::Method;
 
 use crate::content::files::{ABSENT, is_any, on_pool, refuse};
 use crate::content::static_files::{Answered, Source, answer, find_copy, send_bytes};

@@ -7,11 +7,11 @@ use std::io;
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::Method;
 use clearway_http::{
     Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
     Setting, Step, Value, Verbatim, View, context, paths,
 };
+use clearway_message::Method;
 use clearway_offload::file::Kind;
 use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use clearway_h1::Method;
 use clearway_http::{Chunk, ETags, Exchange, FilePart, Mark, OpenFile, Ranges, Request, Step, paths};
+use clearway_message::Method;
 
 use crate::content::files::{on_pool, refuse};
 use crate::content::static_files::etag;

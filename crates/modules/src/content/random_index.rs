@@ -8,11 +8,11 @@ use std::path::Path;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_h1::Method;
 use clearway_http::{
     Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request, Step,
     context, paths,
 };
+use clearway_message::Method;
 use clearway_offload::Blocking;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
-use clearway_h1::Method;
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
     Answer, Chunk, Cost, ETags, Exchange, FileAccess, FilePart, Mark, Module, OpenFile, Phase, PhaseHandler,
     Ranges, Request, Step, Verbatim, paths,
 };
+use clearway_message::Method;
 use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
 

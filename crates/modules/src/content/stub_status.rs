@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use clearway_conf::{Args, Spec};
-use clearway_h1::Method;
 use clearway_http::metrics::{self, Connections};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Presence, Step,
     VariableKind, VariableSpec, context, put_decimal,
 };
+use clearway_message::Method;
 
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
 pub static STUB_STATUS: Module = Module {

@@ -6,10 +6,10 @@
 pub mod fuzzing;
 
 use clearway_base::date;
-use clearway_h1::Known;
 use clearway_http::{
     BodyFilter, FilterSpec, Filtering, IfModifiedSince, Module, Ranges, Request, ResponseHead,
 };
+use clearway_message::Known;
 
 /// The module.
 pub static NOT_MODIFIED: Module = Module { name: "not_modified", filters: FILTERS, ..Module::EMPTY };

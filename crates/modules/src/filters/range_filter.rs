@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_base::date;
-use clearway_h1::{Known, Version};
 use clearway_http::{
     BodyFilter, Chunk, FilterSpec, Filtering, Input, Mark, Module, Next, Ranges, Request, ResponseHead,
 };
+use clearway_message::{Known, Version};
 
 /// The module.
 pub static RANGE_FILTER: Module = Module { name: "range_filter", filters: FILTERS, ..Module::EMPTY };

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_h1::Known;
 use clearway_http::{
     BodyFilter, Conf, ConfKey, Cost, Enabling, Exchange, FilterSpec, Filtering, Level, Load, Module, Phase,
     PhaseHandler, Presence, Request, Setting, Step, VariableKind, VariableSpec, View, context, set,
 };
+use clearway_message::Known;
 
 /// The module. It comes before all modules that evaluate variables, and before all other filters.
 pub static SLICE: Module = Module {

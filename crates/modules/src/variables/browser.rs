@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::Known;
 use clearway_http::{
     Conf, ConfKey, Level, Load, Module, Presence, Setting, VariableKind, VariableSpec, View, context,
 };
+use clearway_message::Known;
 
 /// The module.
 pub static BROWSER: Module = Module {

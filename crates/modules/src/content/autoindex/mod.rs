@@ -10,11 +10,11 @@ use std::io;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::Method;
 use clearway_http::{
     Answer, Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler,
     Request, Setting, Step, Verbatim, context, paths, set,
 };
+use clearway_message::Method;
 use rustix::io::Errno as Code;
 
 use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool, to_path};

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use clearway_base::date::parse_http_date;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::{Known, Method};
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request,
     Setting, Step, Store, StoredBody, Verbatim, context, paths, set,
 };
+use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
 use rustix::io::Errno as Code;
 

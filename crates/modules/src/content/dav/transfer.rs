@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use clearway_base::log::Level as LogLevel;
-use clearway_h1::{Known, Method};
 use clearway_http::{Exchange, Request, RootKind, Verbatim, paths};
+use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno as Code;

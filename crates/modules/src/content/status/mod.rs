@@ -9,11 +9,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::{Known, Method};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
     context,
 };
+use clearway_message::{Known, Method};
 use clearway_metrics::{Next, Source};
 
 /// The module. It wants what is known among the services of the environment, as `Arc<dyn Source>`. Its

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use clearway_base::date;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::{Known, Version};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::{
     Conf, ConfKey, Level, Load, Module, Request, ResponseHead, Setting, Varies, context, set,
 };
+use clearway_message::{Known, Version};
 
 /// The module: directives only.
 pub static GZIP_ACCEPTANCE: Module =

@@ -2,7 +2,7 @@
 //! text once, eight bytes at a time, and allocates nothing.
 
 use bytes::Bytes;
-use clearway_h1::name_hash;
+use clearway_message::name_hash;
 
 /// Slots per key: a search that finds nothing ends after one or two of them.
 const SLOTS_PER_KEY: usize = 2;

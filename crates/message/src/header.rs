@@ -9,8 +9,9 @@ pub struct Span {
 }
 
 impl Span {
+    /// From `start` up to `end`.
     #[inline]
-    pub(crate) fn new(start: usize, end: usize) -> Span {
+    pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end);
         Span { start: offset(start), end: offset(end) }
     }
@@ -46,15 +47,16 @@ impl Span {
     }
 }
 
-/// The parser looks at no more than the first [`HEAD_MAX_BYTES`], so that offsets fit in 32 bits.
+/// An offset as a span keeps it. Parsers look at no more than the first [`HEAD_MAX_BYTES`], so that offsets
+/// fit in 32 bits.
 #[inline]
-pub(crate) fn offset(at: usize) -> u32 {
+pub fn offset(at: usize) -> u32 {
     debug_assert!(at <= HEAD_MAX_BYTES);
     at as u32
 }
 
 /// How much of what was received can be parsed as one head, bytes, whatever the options allow.
-pub(crate) const HEAD_MAX_BYTES: usize = u32::MAX as usize;
+pub const HEAD_MAX_BYTES: usize = u32::MAX as usize;
 
 /// One header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +183,7 @@ impl Known {
 
     /// The same where the hash of the name is at hand.
     #[inline]
-    pub(crate) fn find_hashed(name: &[u8], hash: u32) -> Known {
+    pub fn find_hashed(name: &[u8], hash: u32) -> Known {
         let mut slot = slot(hash);
         loop {
             match SLOTS[slot] {
@@ -197,7 +199,7 @@ impl Known {
 
     /// Whether a second line with this header is refused.
     #[inline]
-    pub(crate) fn is_unique(self) -> bool {
+    pub fn is_unique(self) -> bool {
         const UNIQUE: u64 = Known::Authorization.bit()
             | Known::ContentLength.bit()
             | Known::ContentRange.bit()
@@ -213,8 +215,9 @@ impl Known {
         UNIQUE & self.bit() != 0
     }
 
+    /// Its bit in a set of headers.
     #[inline]
-    pub(crate) const fn bit(self) -> u64 {
+    pub const fn bit(self) -> u64 {
         1 << self as u8
     }
 }

@@ -20,7 +20,7 @@ pub struct Host {
 
 /// The latest valid host, which those of the requests that follow mostly equal. Outlives requests.
 #[derive(Clone, Default)]
-pub(crate) struct LatestHost {
+pub struct LatestHost {
     text: SmallVec<[u8; KEPT_INLINE_BYTES]>,
     /// As if `text` were all that was received.
     host: Option<Host>,
@@ -39,9 +39,9 @@ impl fmt::Debug for LatestHost {
 }
 
 impl LatestHost {
-    /// Does what [`validate`] does.
+    /// Does what [`validate_host`] does.
     #[inline]
-    pub(crate) fn validate(&mut self, text: &[u8], start: usize) -> Option<Host> {
+    pub fn validate(&mut self, text: &[u8], start: usize) -> Option<Host> {
         let host = match self.host {
             Some(host) if *self.text == *text => host,
             _ => self.validate_other(text)?,
@@ -51,7 +51,7 @@ impl LatestHost {
 
     #[cold]
     fn validate_other(&mut self, text: &[u8]) -> Option<Host> {
-        let host = validate(text, 0)?;
+        let host = validate_host(text, 0)?;
         if text.len() <= KEPT_MAX_BYTES {
             self.text.clear();
             self.text.extend_from_slice(text);
@@ -62,7 +62,7 @@ impl LatestHost {
 }
 
 /// Validates `text`, which begins at offset `start` of the received bytes.
-pub(crate) fn validate(text: &[u8], start: usize) -> Option<Host> {
+pub fn validate_host(text: &[u8], start: usize) -> Option<Host> {
     let (name_len, uppercase) = match text.first() {
         Some(b'[') => literal(text)?,
         _ => name(text)?,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> Option<(&str, u16)> {
-        validate(text.as_bytes(), 0).map(|host| (&text[..host.name.end()], host.port))
+        validate_host(text.as_bytes(), 0).map(|host| (&text[..host.name.end()], host.port))
     }
 
     #[test]
@@ -218,14 +218,14 @@ mod tests {
         let long = format!("{}:80", "a".repeat(300));
         for text in ["", "a.:80", "a.:80", "a.:81", "b", "..", "b", "Bb", &long, "Bb", "bb", &long, "[::1]:8"]
         {
-            assert_eq!(latest.validate(text.as_bytes(), 7), validate(text.as_bytes(), 7), "{text}");
+            assert_eq!(latest.validate(text.as_bytes(), 7), validate_host(text.as_bytes(), 7), "{text}");
         }
     }
 
     #[test]
     fn upper_case_is_reported() {
-        assert!(!validate(b"Example.com", 0).unwrap().is_lowercase);
-        assert!(validate(b"example.com", 7).unwrap().is_lowercase);
-        assert_eq!(validate(b"example.com", 7).unwrap().name, Span::new(7, 18));
+        assert!(!validate_host(b"Example.com", 0).unwrap().is_lowercase);
+        assert!(validate_host(b"example.com", 7).unwrap().is_lowercase);
+        assert_eq!(validate_host(b"example.com", 7).unwrap().name, Span::new(7, 18));
     }
 }

@@ -1,0 +1,18 @@
+//! What a message of HTTP consists of, whatever carries it: spans of received bytes, header lines, methods,
+//! hosts, paths, status codes, the head of a response. Codecs fill it, requests are made of it; it knows no
+//! socket, no configuration and no version of the protocol.
+#![forbid(unsafe_code)]
+
+mod decimal;
+mod header;
+mod host;
+mod method;
+mod response_head;
+pub mod status;
+pub mod uri;
+
+pub use decimal::put_decimal;
+pub use header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash, offset};
+pub use host::{Host, LatestHost, validate_host};
+pub use method::{Method, TargetForm, Version};
+pub use response_head::{Ranges, ResponseHead, Text, Varies};

@@ -1,0 +1,89 @@
+//! The head of a response. Owned by the task of the request; filled by handlers and header filters, written
+//! once by the codec of its connection.
+
+use std::borrow::Cow;
+
+/// A text of a response's head; what the configuration owns is borrowed from it.
+pub type Text<'c> = Cow<'c, [u8]>;
+
+/// Whether parts of a response may be asked for (`Range`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ranges {
+    /// No: its body is made, or changed on its way.
+    #[default]
+    Refused,
+    /// Yes, the body is pushed as it is, in one chunk.
+    Allowed,
+    /// Yes, but one part only: the body is pushed in several chunks.
+    OnePart,
+    /// Yes, and the client is told so (`Accept-Ranges`).
+    Announced,
+}
+
+/// What a response depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Varies {
+    /// Nothing that caches have to be told.
+    #[default]
+    No,
+    /// `Accept-Encoding`.
+    ByEncoding,
+}
+
+/// The head of a response until it is sent.
+#[derive(Default)]
+pub struct ResponseHead<'c> {
+    /// Status code; 0 until a handler has chosen one.
+    pub status: u16,
+    /// `Content-Type`.
+    pub content_type: Option<Text<'c>>,
+    /// The charset that is sent behind it.
+    pub charset: Option<Text<'c>>,
+    /// `Content-Length` in bytes; `None` when it is not known ahead.
+    pub content_length: Option<u64>,
+    /// `Last-Modified`, seconds since the epoch.
+    pub last_modified: Option<i64>,
+    /// `Location`. One that begins with `/` is made absolute when it is written.
+    pub location: Option<Text<'c>>,
+    /// `ETag` with its quotes.
+    pub etag: Option<Text<'c>>,
+    /// Whether it may be sent in parts.
+    pub ranges: Ranges,
+    /// `Content-Encoding`: how whoever made the body, or a filter, has encoded it.
+    pub content_encoding: Option<Text<'c>>,
+    /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
+    pub varies: Varies,
+    /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
+    /// the date above.
+    pub headers: Vec<(Text<'c>, Text<'c>)>,
+}
+
+impl ResponseHead<'_> {
+    /// Whether the list of other headers has one of this name.
+    /// Whether one of the further header lines has this name, in any case.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
+    /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not
+    /// written as tags are is dropped.
+    pub fn weaken_etag(&mut self) {
+        self.etag = match self.etag.take() {
+            Some(etag) if etag.starts_with(b"W/") && etag.len() > 2 => Some(etag),
+            Some(etag) if etag.starts_with(b"\"") => Some([b"W/", &etag[..]].concat().into()),
+            _ => None,
+        };
+    }
+
+    /// Forgets what describes a body that is not sent after all, such as that of a file when an error
+    /// page takes its place.
+    pub fn clear_entity(&mut self) {
+        self.content_type = None;
+        self.charset = None;
+        self.content_length = None;
+        self.last_modified = None;
+        self.etag = None;
+        self.content_encoding = None;
+        self.ranges = Ranges::Refused;
+    }
+}
