@@ -1,5 +1,5 @@
-//! Signals are taken by one thread that waits for them; every other thread has them blocked. No handler
-//! is ever installed.
+//! Signals are taken by one thread that waits for them; every other thread has them blocked. No handler is
+//! installed for any of them; the only one of the process is that of the profiling timer (sampling.rs).
 #![expect(unsafe_code, reason = "calls that rustix does not wrap")]
 
 use std::io;
