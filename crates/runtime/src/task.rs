@@ -1,14 +1,16 @@
 //! A task: one future, its state, its references. It is polled by one carrier at a time, on
 //! whichever thread runs its home loop (or has just lost it), and may be woken from anywhere.
 //!
-//! 1. `state` has NOTIFIED (it is in a queue, or will be put there by who has it RUNNING), RUNNING
-//!    and COMPLETE, and above them how many wakers there are. Who sets NOTIFIED while neither of the
-//!    others is set puts it into a queue.
-//! 2. It lives while it is NOTIFIED and not COMPLETE, or RUNNING, or has wakers. Who takes away the last
-//!    of these frees it. So a queue entry and a poll need no reference: the entry is NOTIFIED, the poll
-//!    that takes it makes RUNNING of that.
-//! 3. The future is touched by the holder of RUNNING only, and by who frees the task. It is dropped when
-//!    it completes (rule 8 of word.rs), or then. COMPLETE says that it is gone.
+//! 1. `state` has NOTIFIED (it is in a queue, or the holder of RUNNING will put it there), RUNNING, COMPLETE
+//!    and DOOMED, and above them the number of wakers. A thread that sets NOTIFIED while neither RUNNING nor
+//!    COMPLETE is set puts the task into a queue.
+//! 2. It lives while it is NOTIFIED and not COMPLETE, or RUNNING, or has wakers. So a queue entry and a poll
+//!    need no reference: the entry is NOTIFIED, the poll that takes it makes RUNNING of that.
+//! 3. The future is touched by the holder of RUNNING only, who drops it when it has completed, or when
+//!    nothing can wake it any more. COMPLETE says that it is gone.
+//! 4. The last waker of an unfinished task dooms it: the task is queued once more, and the poll that takes it
+//!    drops the future instead of polling it. So no destructor runs outside the POLL window of a loop
+//!    (rule 8 of word.rs), and none inside another one.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
 #[cfg(not(loom))]
@@ -29,8 +31,10 @@ use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 const NOTIFIED: u64 = 1;
 const RUNNING: u64 = 2;
 const COMPLETE: u64 = 4;
+/// Rule 4.
+const DOOMED: u64 = 8;
 /// One waker.
-const REFERENCE: u64 = 8;
+const REFERENCE: u64 = 16;
 
 /// I/O operations that one poll may complete before it has to let others run.
 pub(crate) const BUDGET: u32 = 128;
@@ -140,26 +144,22 @@ pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
     // SAFETY: alive as it is NOTIFIED.
     let header = unsafe { task.as_ref() };
     let before = header.state.fetch_xor(NOTIFIED | RUNNING, Ordering::AcqRel);
-    debug_assert_eq!(before % REFERENCE, NOTIFIED, "in one queue, and not polled by anybody");
-    header.budget.store(BUDGET, Ordering::Relaxed);
-    // SAFETY: a waker that is not dropped, and shorter than RUNNING.
-    let waker = ManuallyDrop::new(unsafe { waker_of(task) });
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: RUNNING is ours, the future has not completed.
-        unsafe { (header.table.poll)(task, &mut Context::from_waker(&waker)) }
-    }));
-    if result.is_err() {
-        crate::metrics::TASK_PANICS.increment();
+    debug_assert_eq!((before % REFERENCE) & !DOOMED, NOTIFIED, "in one queue, and not polled by anybody");
+    let mut result = Poll::Ready(());
+    if before & DOOMED == 0 {
+        header.budget.store(BUDGET, Ordering::Relaxed);
+        // SAFETY: a waker that is not dropped, and shorter than RUNNING.
+        let waker = ManuallyDrop::new(unsafe { waker_of(task) });
+        // A future that panicked is over.
+        result = guarded(|| {
+            // SAFETY: RUNNING is ours, the future has not completed.
+            unsafe { (header.table.poll)(task, &mut Context::from_waker(&waker)) }
+        })
+        .unwrap_or(Poll::Ready(()));
     }
-    // A future that panicked is over.
-    let result = result.unwrap_or(Poll::Ready(()));
     if result.is_ready() {
-        // What a destructor that panics has not dropped yet is lost.
         // SAFETY: RUNNING is ours, and COMPLETE follows, so this happens once.
-        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (header.table.drop_future)(task) }));
-        if dropped.is_err() {
-            crate::metrics::TASK_PANICS.increment();
-        }
+        unsafe { drop_guarded(task) };
     }
     // SAFETY: as for this function.
     unsafe { finish(task, result) }
@@ -222,8 +222,14 @@ unsafe fn finish(task: NonNull<Header>, result: Poll<()>) -> Outcome {
             after => (after, Outcome::Pending),
         },
     };
-    // SAFETY: `after` is what we have made of it.
-    unsafe { free_if_dead(task, after) };
+    if is_dead(after) {
+        if outcome == Outcome::Pending {
+            // SAFETY: nobody else reaches it, and its future has not been dropped.
+            unsafe { drop_guarded(task) };
+        }
+        // SAFETY: nobody else reaches it, and its future is gone.
+        unsafe { (task.as_ref().table.free)(task) };
+    }
     outcome
 }
 
@@ -327,28 +333,58 @@ unsafe fn notify(task: NonNull<Header>) -> bool {
     if before % REFERENCE == 0 {
         return true;
     }
-    // SAFETY: `after` is what we have made of it.
-    unsafe { free_if_dead(task, after) };
+    if is_dead(after) {
+        // SAFETY: nobody else reaches it; it is COMPLETE, as it would be NOTIFIED otherwise.
+        unsafe { (task.as_ref().table.free)(task) };
+    }
     false
 }
 
-/// Rule 2.
+/// Rule 2: whether a task whose state has become this can be reached no more.
+fn is_dead(state: u64) -> bool {
+    let lives = state >= REFERENCE || state & RUNNING != 0 || state & (NOTIFIED | COMPLETE) == NOTIFIED;
+    !lives
+}
+
+/// Rule 4, or the end of a task that is complete.
 ///
 /// # Safety
-/// The caller has just made the state `after`. If that means death, nobody else can reach the task.
-unsafe fn free_if_dead(task: NonNull<Header>, after: u64) {
-    let lives = after >= REFERENCE || after & RUNNING != 0 || after & (NOTIFIED | COMPLETE) == NOTIFIED;
-    if lives {
-        return;
-    }
+/// The caller has taken away the last waker of a task that is neither queued nor polled: nobody else
+/// reaches it.
+#[cold]
+unsafe fn release(task: NonNull<Header>, state: u64) {
     // SAFETY: nobody else reaches it.
-    let table = unsafe { task.as_ref() }.table;
-    if after & COMPLETE == 0 {
-        // SAFETY: nobody polls it, and its future has not been dropped.
-        unsafe { (table.drop_future)(task) };
+    let header = unsafe { task.as_ref() };
+    if state & COMPLETE != 0 {
+        // SAFETY: its future is gone.
+        return unsafe { (header.table.free)(task) };
     }
-    // SAFETY: its future is gone.
-    unsafe { (table.free)(task) };
+    header.state.store(NOTIFIED | DOOMED, Ordering::Relaxed);
+    header.home.inject(task);
+}
+
+/// Drops the future. What a destructor that panics has not dropped yet is lost.
+///
+/// # Safety
+/// The caller is the only one who touches the future, and does not touch it again.
+unsafe fn drop_guarded(task: NonNull<Header>) {
+    // SAFETY: as for this function.
+    guarded(|| unsafe { (task.as_ref().table.drop_future)(task) });
+}
+
+/// What `f` returns; `None` if it panicked.
+fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            crate::metrics::TASK_PANICS.increment();
+            // A payload may panic when it is dropped, and what that throws as well: it is leaked.
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                let _ = ManuallyDrop::new(second);
+            }
+            None
+        }
+    }
 }
 
 /// `std::panic::catch_unwind`; loom's own panics must pass, since they end its threads.
@@ -396,6 +432,8 @@ unsafe fn drop_waker(data: *const ()) {
     unsafe {
         let task = NonNull::new_unchecked(data.cast_mut().cast::<Header>());
         let after = task.as_ref().state.fetch_sub(REFERENCE, Ordering::AcqRel) - REFERENCE;
-        free_if_dead(task, after);
+        if is_dead(after) {
+            release(task, after);
+        }
     }
 }

@@ -125,6 +125,9 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.disarm();
+        // The node may stay in the wheel for long, as a loop that sleeps is not woken to look at it: it must
+        // not keep the task.
+        drop(self.node.waker.take());
         fence(Ordering::SeqCst);
         if self.node.looked_at.load(Ordering::Relaxed) != NEVER {
             // The wheel lets go of it at its next turn; nobody needs to be woken for that.
