@@ -1,7 +1,8 @@
 //! What the loops, the carriers and the watchdog of one runtime have in common, and the two acts
 //! that all of them take part in: lending a loop, and coming back from one that was lent.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -32,6 +33,9 @@ pub(crate) const SPARES_AHEAD: usize = 8;
 const UNASSIGNED: u32 = 0;
 /// A carrier's `assigned`: the runtime stops.
 const STOP: u32 = u32::MAX;
+
+/// How long the log has for the last line of a process that ends itself.
+const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// How a runtime is to be.
 #[derive(Clone)]
@@ -303,7 +307,7 @@ impl Shared {
                 from.away.stay(seen, lender);
                 from.demotion.attached();
                 self.detached.fetch_sub(1, Ordering::Relaxed);
-                self.spares.push(spare);
+                self.return_spare(spare);
                 Lent::MovedOn
             }
         }
@@ -329,6 +333,17 @@ impl Shared {
             }
         }
         lent
+    }
+
+    /// A carrier has nothing to do: it is for who waits for one, or ends where the runtime stops.
+    pub(crate) fn return_spare(&self, carrier: usize) {
+        self.spares.push(carrier);
+        // Against the one in `stop`: either it finds this spare, or the stop is seen here.
+        fence(Ordering::SeqCst);
+        if self.stopping() {
+            self.end_spares();
+        }
+        self.release_waiting();
     }
 
     /// Has a suspect tried again when a carrier is free for it.
@@ -388,6 +403,15 @@ impl Shared {
         }
     }
 
+    /// Ends the process, as one of its loops can never go on: a master starts another one.
+    #[cold]
+    #[expect(clippy::disallowed_methods, reason = "this thread has nothing else to do")]
+    pub(crate) fn die(&self, why: fmt::Arguments<'_>) -> ! {
+        self.sink.log(Level::Alert, why);
+        std::thread::sleep(LAST_LINE);
+        std::process::abort()
+    }
+
     /// Rule 9 of word.rs, the carrier's side.
     pub(crate) fn wake_watchdog(&self) {
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -416,13 +440,19 @@ impl Shared {
         for l in self.loops() {
             l.remote.signal.signal();
         }
-        while let Some(spare) = self.spares.pop(0) {
-            self.carriers[spare].assigned.store(STOP, Ordering::Release);
-            futex::wake(&self.carriers[spare].assigned, 1);
-        }
+        fence(Ordering::SeqCst);
+        self.end_spares();
         for word in [&self.watchdog, &self.starter] {
             word.store(0, Ordering::Release);
             futex::wake(word, 1);
+        }
+    }
+
+    /// Ends the threads of all spares. Carriers that are away come here when they are back.
+    fn end_spares(&self) {
+        while let Some(spare) = self.spares.pop(0) {
+            self.carriers[spare].assigned.store(STOP, Ordering::Release);
+            futex::wake(&self.carriers[spare].assigned, 1);
         }
     }
 }

@@ -53,15 +53,37 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
         thread::cpu_ns(watchdog).unwrap() == before
     });
 
-    if thread::nice(thread::current()).unwrap() == 19 {
-        // Nothing is lower than this.
-        return runtime.stop();
+    // Nothing is lower than this.
+    if thread::nice(thread::current()).unwrap() < 19 {
+        demotes_and_restores(runtime);
     }
+    stops_with_a_carrier_away(runtime);
+}
+
+fn demotes_and_restores(runtime: Runtime) {
     let enough = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&enough);
     runtime.at(0).spawn(Tag::NONE, async move { while !seen.load(Ordering::Relaxed) {} });
     expect_soon("the watchdog was woken, and demotes", || threads("carrier").into_iter().any(is_demoted));
     enough.store(true, Ordering::Relaxed);
     expect_soon("restored", || !threads("carrier").into_iter().any(is_demoted));
+}
+
+/// A carrier that comes back when the runtime has stopped ends like the others.
+fn stops_with_a_carrier_away(runtime: Runtime) {
+    let enough = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&enough);
+    runtime.at(0).spawn(Tag::NONE, async move {
+        while !seen.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let handed_over = Arc::new(AtomicBool::new(false));
+    let noticed = Arc::clone(&handed_over);
+    runtime.at(0).spawn(Tag::NONE, async move { noticed.store(true, Ordering::Relaxed) });
+    expect_soon("the loop is handed over", || handed_over.load(Ordering::Relaxed));
     runtime.stop();
+    expect_soon("all others end", || threads("carrier").len() == 1);
+    enough.store(true, Ordering::Relaxed);
+    expect_soon("nobody is left", || threads("carrier").is_empty());
 }

@@ -2,6 +2,7 @@
 //! and the starter's thread.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
@@ -83,10 +84,27 @@ pub(crate) const CARRIER_STACK: usize = 2 << 20;
 
 fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
     let me = shared.started.load(Ordering::Relaxed) as usize;
-    spawn(&format!("carrier {me}"), CARRIER_STACK, move || carry(shared, me, birth))?;
+    spawn(&format!("carrier {me}"), CARRIER_STACK, move || {
+        let needed = Needed { shared, carrier: me };
+        carry(shared, me, birth);
+        let _ = ManuallyDrop::new(needed);
+    })?;
     shared.started.store(me as u32 + 1, Ordering::Release);
     metrics::CARRIERS_STARTED.increment();
     Ok(())
+}
+
+/// Ends the process when a carrier's thread is unwound, by a panic outside the polls of tasks or by a library
+/// that ends the thread: nobody would run its loop any more, and nobody would find out.
+struct Needed {
+    shared: &'static Shared,
+    carrier: usize,
+}
+
+impl Drop for Needed {
+    fn drop(&mut self) {
+        self.shared.die(format_args!("carrier {} was unwound: the process ends", self.carrier));
+    }
 }
 
 /// A carrier's life: run a loop until it is lost, then be a spare.
@@ -99,16 +117,12 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     shared.raise(tid);
     carrier.tid.store(tid, Ordering::Relaxed);
     if birth == Birth::Spare {
-        shared.spares.push(me);
-        shared.release_waiting();
+        shared.return_spare(me);
     }
     while let Some((index, lease)) = carrier.wait_assignment() {
         shared.pin(index, tid);
         match shared.loops()[index].run(me, lease) {
-            Exit::Lost => {
-                shared.spares.push(me);
-                shared.release_waiting();
-            }
+            Exit::Lost => shared.return_spare(me),
             Exit::Stopped => return,
         }
     }

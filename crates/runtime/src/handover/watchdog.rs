@@ -143,7 +143,13 @@ fn examine(
         return None;
     }
     let tid = shared.carriers[word.carrier()].tid.load(Ordering::Relaxed);
-    let cpu_ns = thread::cpu_ns(tid)?;
+    let Some(cpu_ns) = thread::cpu_ns(tid) else {
+        // A carrier that has lost its loop meanwhile may have ended since the runtime stops.
+        if l.remote.word.load() == word && !shared.stopping() {
+            shared.die(format_args!("the thread of carrier {} is gone: the process ends", word.carrier()));
+        }
+        return None;
+    };
     let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
         // It began in this turn of its loop, and was not there at the last look.
         let since_ns = last_ns.max(l.now_ms() * 1_000_000);

@@ -28,13 +28,14 @@
 //  7. The carrier of a lost loop finishes its one poll, restores its priority (demotion.rs), puts
 //     the task back through the inject queue if it was woken meanwhile, always signals the eventfd,
 //     and becomes a spare.
-//  8. The future of a finished task is dropped inside the POLL window: a destructor may block too.
+//  8. The future of a task is dropped inside the POLL window, also that of a task which nothing can wake any
+//     more (rule 4 of task.rs): a destructor may block too.
 //  9. The watchdog sleeps when every loop has been in WAIT for a while. It announces that, issues a
 //     membarrier on all threads, reads every word once more, and only then sleeps. A carrier that
 //     leaves WAIT stores the word, then (compiler fence only: the membarrier is the other half)
 //     reads the announcement and wakes the watchdog if it is set.
-// 10. A carrier that is detached (its loop lent) is demoted by the watchdog alone, and restored by
-//     itself alone; demotion.rs has the states.
+// 10. A carrier that is detached (its loop lent) is demoted by the watchdog, or by itself after it has lent
+//     its loop to run a suspect that burns CPU; it is restored by itself alone. demotion.rs has the states.
 // 11. A socket's slot in the event table is never freed, only recycled under a new generation, so
 //     that a late event finds a generation that is not its own (slots.rs). Nothing that an epoll
 //     token names needs an owner to be released.
