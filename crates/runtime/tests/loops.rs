@@ -180,6 +180,26 @@ fn timers_fire_in_order_and_can_be_moved_both_ways() {
     assert!((60..100_000).contains(&took), "{took}");
 }
 
+/// Another thread asks all the time, while the loop sleeps and wakes.
+#[test]
+fn the_time_of_a_loop_never_goes_back() {
+    let home = start(1, None).at(0);
+    let over = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&over);
+    home.spawn(Tag::NONE, async move {
+        for _ in 0..60 {
+            sleep(home, 40).await;
+        }
+        seen.store(true, Ordering::Relaxed);
+    });
+    let mut last = 0;
+    while !over.load(Ordering::Relaxed) {
+        let now = home.now_ms();
+        assert!(now >= last, "{now} behind {last}");
+        last = now;
+    }
+}
+
 #[test]
 fn a_task_that_blocks_loses_its_loop_and_the_others_go_on() {
     for spins in [false, true] {

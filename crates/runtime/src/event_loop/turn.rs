@@ -135,10 +135,15 @@ impl Loop {
         Ok((new, lease))
     }
 
-    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps.
+    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps. It does not go
+    /// back, whichever thread asks: what is read while the loop sleeps holds for its next turn as well, and a
+    /// turn says what time it is before it says that it runs.
     pub(crate) fn now_ms(&self) -> u64 {
         match self.remote.word.load().phase() {
-            Phase::Wait => clock::monotonic_ms(),
+            Phase::Wait => {
+                let now = clock::monotonic_ms();
+                self.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
+            }
             _ => self.now_ms.load(Ordering::Relaxed),
         }
     }
@@ -238,6 +243,18 @@ impl Loop {
         clock::monotonic_ms().saturating_sub(self.now_ms.load(Ordering::Relaxed))
     }
 
+    /// Notes what time it is; the turn's time in milliseconds. The owner, in WAIT.
+    fn note_time(&self, now_ns: u64) -> u64 {
+        let (now, before) = (now_ns / NS_PER_MS, self.now_ms.load(Ordering::Relaxed));
+        // Turns are shorter than a millisecond while there is much to do, and what is kept is no finer.
+        if now == before {
+            return now;
+        }
+        self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        // A thread that asked while the loop slept may have been told a later time than this one.
+        self.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
     /// Notes how long a turn has taken. What was long once is soon forgotten.
     fn note_turn(&self, turn_ns: u64) {
         self.counters.note_lag(turn_ns);
@@ -267,16 +284,11 @@ impl Loop {
             timeout = Some(0);
         }
         let waited = self.epoll.wait(&mut owned.events, timeout);
-        self.remote.word.end_wait(lease);
         debug_assert!(waited.is_ok(), "an epoll descriptor of ours: {waited:?}");
-        self.remote.shared.wake_watchdog();
         let now_ns = clock::monotonic_ns();
-        let now = now_ns / NS_PER_MS;
-        // Turns are shorter than a millisecond while there is much to do, and what is kept is no finer.
-        if now != self.now_ms.load(Ordering::Relaxed) {
-            self.now_ms.store(now, Ordering::Relaxed);
-            self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
-        }
+        let now = self.note_time(now_ns);
+        self.remote.word.end_wait(lease);
+        self.remote.shared.wake_watchdog();
         let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
         if before_ns != 0 {
             self.note_turn(turn_end_ns.unwrap_or(now_ns).saturating_sub(before_ns));
