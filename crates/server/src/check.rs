@@ -20,14 +20,11 @@ use clearway_zone::Zones;
 use crate::core_conf::{CoreConf, Reader};
 use crate::early_log::{EarlyLog, say};
 use crate::load::{self, Loaded, Means};
-use crate::master::Failed;
+use crate::master::{Failed, PID_FILE_MODE};
 use crate::messages::{Boot, DirectLog};
 use crate::options::{Extent, Options, Test};
 use crate::pools::Pools;
 use crate::temp_directories;
-
-/// Access rights of a pid file, less the umask.
-const PID_FILE_MODE: u32 = 0o644;
 
 /// Tests a configuration and says how it is, in nginx's words; with `-T`, prints it.
 ///

@@ -6,6 +6,7 @@
 
 mod counts;
 mod crashes;
+mod created;
 mod full_disk;
 mod messages;
 

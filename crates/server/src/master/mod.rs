@@ -24,6 +24,8 @@ use configuration::Configuration;
 use cycle::{Descent, Master, Parts};
 use listening::Listening;
 
+pub(crate) use pid_file::PID_FILE_MODE;
+
 use crate::early_log::EarlyLog;
 use crate::invocation::Invocation;
 use crate::messages::say_emerg;

@@ -1,12 +1,18 @@
 //! The file with the master's number: written last at a start, moved at a reload, renamed while a new
 //! binary runs, removed at the end. The master's thread only.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim};
 
 use super::Failed;
+
+/// Access rights of a pid file, less the umask, which a daemon has none of.
+pub(crate) const PID_FILE_MODE: u32 = 0o644;
 
 /// What the file of an old binary is called while a new one runs.
 const OLDBIN_SUFFIX: &str = ".oldbin";
@@ -32,7 +38,12 @@ impl PidFile {
     /// # Errors
     /// After the reason has been logged.
     pub(crate) fn write(path: &Path, log: &dyn Sink) -> Result<Self, Failed> {
-        std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
+        let mut options = OpenOptions::new();
+        // For reading as well, as nginx: a FIFO in the place of the file makes nobody wait.
+        options.read(true).write(true).create(true).truncate(true).mode(PID_FILE_MODE);
+        let opened = options.open(path);
+        let text = format!("{}\n", std::process::id());
+        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             let errno = Errno(&error);
             log.log(Level::Emerg, format_args!("open() \"{}\" failed {errno}", Verbatim::path(path)));
             Failed
