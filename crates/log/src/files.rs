@@ -2,15 +2,16 @@
 //! that cannot be written loses lines; they are counted, and a full disk is tried again in the next
 //! second. Runs where blocking is allowed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Verbatim};
+use clearway_os::open::open_to_append;
 
 use crate::chunk::{Chunk, Report, Torn};
 use crate::writer::{LINES_UNWRITTEN, OpenError};
@@ -29,14 +30,14 @@ pub trait Opener: Send + Sync {
     fn open(&self, path: &Path) -> io::Result<File>;
 }
 
-/// Opens files by their names.
+/// Opens files by their names. A FIFO without a reader is an error: whoever waited for one would answer no
+/// signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk;
 
 impl Opener for Disk {
-    #[expect(clippy::disallowed_methods, reason = "called at boot and by the writer's threads")]
     fn open(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).mode(MODE).open(path)
+        Ok(open_to_append(path, MODE)?.into())
     }
 }
 

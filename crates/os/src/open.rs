@@ -1,5 +1,5 @@
-//! Names in a file system: opened for reading with or without waiting for a disk. Any thread; only
-//! [`Walk::Cached`] is for loops.
+//! Names in a file system: opened for reading with or without waiting for a disk, and for appending without
+//! waiting for a reader. Any thread; only [`Walk::Cached`] is for loops.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -69,6 +69,19 @@ pub fn open(at: Option<BorrowedFd<'_>>, path: &Path, how: How, walk: Walk) -> io
     Ok(fd)
 }
 
+/// Opens `path` to append to it; creates it with `mode`, less the umask. **Blocks** for as long as the disks
+/// take, but not until a FIFO has a reader: without one it is ENXIO. Writing to what was opened waits.
+///
+/// # Errors
+/// As open(2).
+pub fn open_to_append(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::from_raw_mode(mode))?;
+    // A writer is to wait for a slow reader: EAGAIN would lose lines.
+    rustix::fs::fcntl_setfl(&fd, OFlags::APPEND)?;
+    Ok(fd)
+}
+
 /// The flags of open(2), and those of openat2(2) if it is needed.
 #[inline]
 fn flags(how: How, walk: Walk) -> (OFlags, ResolveFlags) {
@@ -94,6 +107,7 @@ fn flags(how: How, walk: Walk) -> (OFlags, ResolveFlags) {
 mod tests {
     use std::os::fd::AsFd;
 
+    use rustix::fs::FileType;
     use rustix::io::Errno;
 
     use super::*;
@@ -148,6 +162,33 @@ mod tests {
             assert_eq!(open("f", Access::Directory, Links::Follow), Some(Errno::NOTDIR));
             assert_eq!(open("d", Access::Directory, Links::Follow), None);
         }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_is_opened_to_append_where_it_has_a_reader() {
+        let (path, dir) = scratch("fifo");
+        rustix::fs::mknodat(&dir, "p", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let fifo = path.join("p");
+        assert_eq!(code(open_to_append(&fifo, 0o600)), Some(Errno::NXIO));
+        let reader = open(None, &fifo, How::default(), Walk::Full).unwrap();
+        let writer = open_to_append(&fifo, 0o600).unwrap();
+        let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+        assert!(flags.contains(OFlags::APPEND) && !flags.contains(OFlags::NONBLOCK), "{flags:?}");
+        rustix::io::write(&writer, b"line").unwrap();
+        let mut read = [0; 8];
+        assert_eq!(rustix::io::read(&reader, &mut read).unwrap(), 4);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_appended_to_grows_and_has_the_mode() {
+        let (path, _dir) = scratch("append");
+        for _ in 0..2 {
+            rustix::io::write(open_to_append(&path.join("new"), 0o640).unwrap(), b"ab").unwrap();
+        }
+        let file = rustix::fs::stat(path.join("new")).unwrap();
+        assert_eq!((file.st_size, file.st_mode & 0o777 & !0o640), (4, 0));
         std::fs::remove_dir_all(&path).unwrap();
     }
 

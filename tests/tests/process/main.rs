@@ -7,6 +7,7 @@
 mod counts;
 mod crashes;
 mod created;
+mod fifos;
 mod full_disk;
 mod messages;
 
