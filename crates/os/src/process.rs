@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySets;
 
 /// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
 const NICE_LIMIT_MAX: u64 = 40;
@@ -126,6 +127,25 @@ pub fn set_priority(nice: i32) -> io::Result<()> {
 /// As prctl(2), PR_SET_DUMPABLE.
 pub fn set_dumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+/// Whether this thread has any capability, or may take one. As processes of one user do, unless their program
+/// file brings some along.
+///
+/// # Errors
+/// As capget(2).
+pub fn has_capabilities() -> io::Result<bool> {
+    let CapabilitySets { effective, permitted, .. } = rustix::thread::capabilities(None)?;
+    Ok(!(effective | permitted).is_empty())
+}
+
+/// Lets this thread, and those that it starts, gain no rights by executing a program (PR_SET_NO_NEW_PRIVS).
+/// There is no way back.
+///
+/// # Errors
+/// As prctl(2).
+pub fn refuse_new_privileges() -> io::Result<()> {
+    Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
 /// Changes the directory in which relative names begin, for the whole process. **Blocks** (a disk).

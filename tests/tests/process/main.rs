@@ -10,7 +10,7 @@ mod created;
 mod fifos;
 mod full_disk;
 mod messages;
-
+mod privileges;
 mod proofs;
 mod reloads;
 mod sharding;

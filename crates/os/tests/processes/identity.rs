@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("there_is_no_way_back", there_is_no_way_back),
     ("a_demoted_thread_is_restored_without_rights", a_demoted_thread_is_restored_without_rights),
     ("a_change_of_user_hides_the_process", a_change_of_user_hides_the_process),
+    ("new_privileges_are_refused_for_good", new_privileges_are_refused_for_good),
     ("limits_are_set_both", limits_are_set_both),
     ("priorities_are_inherited", priorities_are_inherited),
     ("what_needs_rights_is_refused", what_needs_rights_is_refused),
@@ -137,6 +138,19 @@ fn a_change_of_user_hides_the_process() {
     std::fs::read("/proc/self/environ").unwrap();
     let tid = thread::current();
     std::fs::read(format!("/proc/self/task/{tid}/syscall")).unwrap();
+}
+
+fn new_privileges_are_refused_for_good() {
+    assert_eq!(
+        process::has_capabilities().unwrap(),
+        status(thread::current(), "CapPrm:").contains(|c| c != '0')
+    );
+    if without_rights() {
+        assert!(!process::has_capabilities().unwrap());
+    }
+    process::refuse_new_privileges().unwrap();
+    let refuses = || status(thread::current(), "NoNewPrivs:");
+    assert_eq!((refuses(), std::thread::spawn(refuses).join().unwrap()), ("1".to_owned(), "1".to_owned()));
 }
 
 fn limits_are_set_both() {

@@ -92,7 +92,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_rlimit_nofile NUMBER",
         default: "",
         doc: "How many files and sockets one event loop may have open (RLIMIT_NOFILE). The worker process \
-              gets so many for each of its loops.",
+              gets so many for each of its loops. More than the hard limit takes rights that a server not \
+              started by root lacks: it then has as many as the hard limit allows, and a `[warn]` says so.",
         handler: |scope, d| d.set(&mut scope.conf.rlimit_nofile, |d| d.number(0)),
     },
     Spec {
@@ -150,6 +151,18 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         handler: |scope, d| {
             d.set(&mut scope.conf.working_directory, |d| Ok(super::bytes_path(&d.value(0)?).to_owned()))
         },
+    },
+    Spec {
+        name: "no_new_privileges",
+        contexts: MAIN,
+        args: Args::FLAG,
+        syntax: "no_new_privileges on | off",
+        default: "no_new_privileges on",
+        doc: "Whether the worker process, where its user leaves it no capability, gives up for good what \
+              programs that it executes could bring along (PR_SET_NO_NEW_PRIVS): set-user-ID and \
+              set-group-ID bits and file capabilities have no effect then. A worker of `user root` keeps \
+              its rights, and is not changed. `off` is for those who run such programs from the worker.",
+        handler: |scope, d| d.set(&mut scope.conf.no_new_privileges, |d| d.flag(0)),
     },
     Spec {
         name: "thread_pool",

@@ -87,6 +87,7 @@ pub struct CoreConf {
     affinity: Option<Affinity>,
     shutdown_timeout: Option<Duration>,
     working_directory: Option<PathBuf>,
+    no_new_privileges: Option<bool>,
     thread_pools: Vec<ThreadPoolSpec>,
     worker_connections: Option<u64>,
     multi_accept: Option<bool>,
@@ -115,6 +116,7 @@ pub struct ProcessTraits {
     priority: i32,
     affinity: Option<Affinity>,
     working_directory: Option<PathBuf>,
+    no_new_privileges: bool,
     handover_after: Option<Duration>,
     handover_carriers: usize,
 }
@@ -140,6 +142,7 @@ impl CoreConf {
             affinity: None,
             shutdown_timeout: None,
             working_directory: None,
+            no_new_privileges: None,
             thread_pools: Vec::new(),
             worker_connections: None,
             multi_accept: None,
@@ -267,6 +270,12 @@ impl CoreConf {
         self.working_directory.as_deref()
     }
 
+    /// Whether a worker that has no rights beyond its user's can gain none by executing a program.
+    #[must_use]
+    pub fn no_new_privileges(&self) -> bool {
+        self.no_new_privileges.unwrap_or(true)
+    }
+
     /// `thread_pool` directives in order.
     #[must_use]
     pub fn thread_pools(&self) -> &[ThreadPoolSpec] {
@@ -324,6 +333,7 @@ impl CoreConf {
             priority: self.priority,
             affinity: self.affinity.clone(),
             working_directory: self.working_directory.clone(),
+            no_new_privileges: self.no_new_privileges(),
             handover_after: self.handover_after(),
             handover_carriers: self.handover_carriers(),
         }

@@ -217,6 +217,7 @@ fn what_needs_a_new_worker_process() {
         "worker_priority 1;",
         "worker_cpu_affinity auto;",
         "working_directory /;",
+        "no_new_privileges off;",
         "handover_after off;",
         "handover_carriers 3;",
     ] {

@@ -29,6 +29,9 @@ pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce())
     parts.config.clear_up();
     let settle = |loaded: &crate::load::Loaded| {
         privileges::limit_descriptors(&loaded.core, boot);
+        if loaded.core.no_new_privileges() {
+            privileges::refuse_new_privileges(boot);
+        }
         Ok(())
     };
     let (mut worker, prepared) = builder.first(handover, settle).map_err(|report| refuse(&report, boot))?;

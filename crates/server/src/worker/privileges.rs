@@ -47,12 +47,27 @@ pub(crate) fn give_up(loaded: &Loaded, user: Option<&User>) -> Result<(), Report
             alert(format_args!("prctl(PR_SET_DUMPABLE)"), &error);
         }
     }
+    if core.no_new_privileges() {
+        refuse_new_privileges(log);
+    }
     if let Some(directory) = core.working_directory() {
         process::change_directory(directory).map_err(|error| {
             fatal(format_args!("chdir(\"{}\") failed {}", Verbatim::path(directory), Errno(&error)))
         })?;
     }
     Ok(())
+}
+
+/// Who has capabilities keeps them over exec(2), so giving up others would not make it safer.
+pub(crate) fn refuse_new_privileges(log: &dyn Sink) {
+    let outcome = match process::has_capabilities() {
+        Ok(true) => return,
+        Ok(false) => process::refuse_new_privileges(),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = outcome {
+        log.log(Level::Alert, format_args!("prctl(PR_SET_NO_NEW_PRIVS) failed {}", Errno(&error)));
+    }
 }
 
 /// One process has the descriptors that nginx's workers have between them.
@@ -64,7 +79,10 @@ pub(crate) fn limit_descriptors(core: &CoreConf, log: &dyn Sink) {
     if core.rlimit_nofile().is_some() {
         if let Err(error) = process::set_limit(Limit::Files, wanted) {
             let errno = Errno(&error);
-            log.log(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {wanted}) failed {errno}"));
+            let have = process::raise_descriptors(wanted).unwrap_or(wanted);
+            let message =
+                format_args!("setrlimit(RLIMIT_NOFILE, {wanted}) failed {errno}, {have} are used instead");
+            log.log(Level::Warn, message);
         }
     } else {
         process::raise_descriptors(wanted);
