@@ -1,6 +1,6 @@
 //! Stream sockets, all calls nonblocking (`MSG_DONTWAIT` or a nonblocking descriptor).
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,6 +33,23 @@ pub fn recv_into(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
 #[inline]
 pub fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
+}
+
+/// readv(2) on a nonblocking descriptor; 0 is the end of the stream.
+///
+/// # Errors
+/// As readv(2).
+#[inline]
+pub fn readv(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    Ok(rustix::io::readv(fd, bufs)?)
+}
+
+/// How much there is to read, up to one byte, which stays; 0 is the end of the stream.
+///
+/// # Errors
+/// As recv(2): WouldBlock where there is nothing.
+pub fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, &mut [0_u8; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK)?.0)
 }
 
 /// send(2); a closed peer is EPIPE, never a signal.

@@ -3,7 +3,10 @@
 #[cfg(not(loom))]
 pub(crate) mod first_reads;
 #[cfg(not(loom))]
+pub(crate) mod listener;
 pub(crate) mod slots;
 #[cfg(not(loom))]
 pub(crate) mod socket;
 pub(crate) mod waker_cell;
+#[cfg(not(loom))]
+pub(crate) mod watched;

@@ -29,8 +29,9 @@ pub use crate::{
     handover::observer::{Account, Observer, PollId, StuckPoll, Wish},
     handover::suspects::Tag,
     identities::Identities,
+    io::listener::Listener,
     io::slots::SLOTS_MAX,
-    io::socket::{Listener, Socket, Woken},
+    io::socket::{Probe, Socket, Woken},
     shared::Config,
     task::coop::{enter, poll_enter, yield_now},
 };
