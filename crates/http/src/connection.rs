@@ -5,6 +5,7 @@
 //! only for the socket, for a timer, or inside a handler that said so.
 
 pub(crate) mod account;
+pub(crate) mod departure;
 pub(crate) mod pace;
 pub(crate) mod pause;
 pub(crate) mod proxied;
@@ -27,6 +28,7 @@ use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Tag, Timer, Woken};
 
+use crate::connection::departure::Deeds;
 use crate::connection::proxied::{Front, read_front};
 use crate::connection::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::metrics::Stage;
@@ -74,6 +76,8 @@ pub(crate) struct Conn {
     served: AtomicU32,
     /// Whether small writes leave at once (TCP_NODELAY).
     nodelay: AtomicU8,
+    /// What is not given up though the client leaves.
+    pub(crate) deeds: Deeds,
     /// What a proxy has sent before the first request.
     pub(crate) front: Option<Box<Front>>,
     /// What it is counted as.
@@ -253,6 +257,7 @@ impl Conn {
             served: AtomicU32::new(0),
             stage: Stage::new(home.index()),
             nodelay: AtomicU8::new(0),
+            deeds: Deeds::default(),
             front: None,
             listener,
         }

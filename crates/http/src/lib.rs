@@ -37,6 +37,7 @@ pub use phases::{Answer, Cost, Enabling, Exchange, Handler, Phase, PhaseHandler,
 pub use request::body::{Body, BodyError};
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
+pub use request::errand::Errand;
 pub use request::redirect::Rewritten;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request, Verbatim};

@@ -6,6 +6,7 @@
 //! beyond the announced length, is dropped. So is what it pushes after a header filter has refused the
 //! response: the engine then answers with a status instead.
 
+mod ending;
 mod relaying;
 
 use std::future::poll_fn;
@@ -18,6 +19,7 @@ use clearway_runtime::Timer;
 use crate::config::sending::Sending;
 use crate::connection::Conn;
 use crate::connection::account;
+use crate::connection::departure::Departure;
 use crate::connection::pace::Pace;
 use crate::connection::wire::{SendFailure, Wire};
 use crate::phases::Answer;
@@ -192,6 +194,7 @@ struct TrailerState<'c> {
 struct Unusual {
     failure: Option<SendFailure>,
     pace: Option<Pace>,
+    departure: Departure,
     /// What a header filter wants to be answered instead.
     refusal: Option<Answer>,
 }
@@ -215,7 +218,9 @@ enum Urgency {
 enum Step {
     /// It got somewhere.
     Sent,
-    /// A pool reads, or the rate is used up.
+    /// A pool reads.
+    Reading,
+    /// The rate is used up.
     Resting,
     /// The socket takes no more.
     Blocked,
@@ -708,7 +713,7 @@ impl<'c> OutputState<'c> {
             }
             if turns_left == 0 {
                 cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return self.poll_left(conn, request, cx);
             }
             turns_left -= 1;
             self.resume(request);
@@ -743,6 +748,10 @@ impl<'c> OutputState<'c> {
                 Step::Resting => {
                     *timer = None;
                     return Poll::Pending;
+                }
+                Step::Reading => {
+                    *timer = None;
+                    return self.poll_left(conn, request, cx);
                 }
                 Step::Blocked => {
                     if timer.is_none() || self.wire.sent_bytes() > start {
@@ -779,22 +788,12 @@ impl<'c> OutputState<'c> {
         match sent {
             Poll::Ready(Ok(())) => Step::Sent,
             Poll::Ready(Err(failure)) => Step::Failed(failure),
-            Poll::Pending if self.wire.waits_for_pool() => Step::Resting,
+            Poll::Pending if self.wire.waits_for_pool() => Step::Reading,
             Poll::Pending => Step::Blocked,
         }
     }
 
     fn pace(&mut self) -> Option<&mut Pace> {
         self.unusual.as_mut()?.pace.as_mut()
-    }
-
-    fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
-        self.fail_with(failure);
-        Poll::Ready(Err(Unsent))
-    }
-
-    /// The rest of the response cannot be had.
-    pub(crate) fn fail_with(&mut self, failure: SendFailure) {
-        self.unusual().failure = Some(failure);
     }
 }

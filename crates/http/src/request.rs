@@ -9,6 +9,7 @@ pub(crate) mod body;
 pub(crate) mod body_file;
 pub(crate) mod body_store;
 pub(crate) mod browser;
+pub(crate) mod errand;
 pub(crate) mod redirect;
 pub(crate) mod relay;
 pub(crate) mod subrequest;

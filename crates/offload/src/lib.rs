@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 
 pub use bell::Bell;
 pub use pool::{MAX_QUEUE_DEFAULT, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
-pub use pool::{OVERFLOWS, PANICS, START_FAILURES};
+pub use pool::{OVERFLOWS, PANICS, START_FAILURES, TIMEOUTS};
 pub use ring::Ring;
 pub use service::{Service, Stop};
 pub use task::{Error, Task};

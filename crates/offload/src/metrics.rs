@@ -3,10 +3,10 @@
 use clearway_metrics::{Counter, Family, Kind, Label};
 
 use crate::files::COPIES_CUT;
-use crate::pool::{OVERFLOWS, PANICS, START_FAILURES};
+use crate::pool::{OVERFLOWS, PANICS, START_FAILURES, TIMEOUTS};
 
 /// What all pools count together.
-pub static ALL: &[&Counter] = &[&OVERFLOWS, &PANICS, &START_FAILURES, &COPIES_CUT];
+pub static ALL: &[&Counter] = &[&OVERFLOWS, &PANICS, &START_FAILURES, &TIMEOUTS, &COPIES_CUT];
 
 const POOL: &[Label] = &[Label { name: "pool", help: "Name of the `thread_pool`." }];
 

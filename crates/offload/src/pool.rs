@@ -58,6 +58,15 @@ pub static START_FAILURES: Counter = Counter::new(
     "Threads that a thread pool wanted and the system refused (a limit of processes or memory).",
 );
 
+/// Jobs that were not waited for any longer.
+pub static TIMEOUTS: Counter = Counter::new(
+    "offload_timeouts_total",
+    "jobs",
+    "Jobs in thread pools that requests have waited for in vain for `send_timeout`: a file system that does \
+     not answer, or a queue that is too long. Such requests are answered with 503, or closed where the \
+     response has begun.",
+);
+
 /// What `thread_pool` configures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {

@@ -88,6 +88,15 @@ impl<T> Task<T> {
         self.0 = State::Finished;
     }
 
+    /// Whether a thread has begun it, or it was refused.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        match &self.0 {
+            State::Submitted(job) => job.has_begun(),
+            State::Refused(_) | State::Finished => true,
+        }
+    }
+
     /// Cancels the job if nothing has started it; `false` if it runs or has run.
     pub(crate) fn cancel(&self) -> bool {
         matches!(&self.0, State::Submitted(job) if job.cancel())
@@ -156,6 +165,7 @@ pub(crate) enum Ran {
 trait Outcome<T>: Send + Sync {
     fn poll(&self, waker: &Waker) -> Poll<Result<T, Error>>;
     fn cancel(&self) -> bool;
+    fn has_begun(&self) -> bool;
 }
 
 struct Job<F, T> {
@@ -239,6 +249,10 @@ where
             drop((self.job.take(), self.waker.take()));
         }
         cancelled
+    }
+
+    fn has_begun(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & PHASE != QUEUED
     }
 }
 

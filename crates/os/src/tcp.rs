@@ -48,6 +48,8 @@ pub struct TcpInfo {
     pub snd_cwnd: u32,
     /// Room for what the peer sends, bytes.
     pub rcv_space: u32,
+    /// How long ago data was sent last, or the connection made, milliseconds.
+    pub last_sent_ms: u32,
 }
 
 /// See [`TcpInfo`].
@@ -78,6 +80,7 @@ pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
         rttvar_us: info.tcpi_rttvar,
         snd_cwnd: info.tcpi_snd_cwnd,
         rcv_space: info.tcpi_rcv_space,
+        last_sent_ms: info.tcpi_last_data_sent,
     })
 }
 

@@ -6,15 +6,11 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use clearway_base::Errno;
-use clearway_base::log::Level;
 use clearway_runtime::Timer;
 
 use crate::connection::Conn;
 use crate::phases::{Answer, Exchange};
-
-/// Logged and never sent: there is nobody to send it to.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
+use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 impl Exchange<'_, '_> {
     /// Waits so long, milliseconds.
@@ -31,12 +27,8 @@ impl Exchange<'_, '_> {
             false => timer.poll_expired(cx).map(|()| End::Over),
         })
         .await;
-        let gone = match end {
-            End::Over => return Ok(()),
-            End::Closed(Ok(())) => String::new(),
-            End::Closed(Err(error)) => format!(" {}", Errno(&error)),
-        };
-        self.request.log(Level::Info, format_args!("client prematurely closed connection{gone}"));
+        let End::Closed(left) = end else { return Ok(()) };
+        self.request.log_left(&left);
         Err(Answer::Status(CLIENT_CLOSED_REQUEST))
     }
 }

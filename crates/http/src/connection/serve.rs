@@ -390,12 +390,7 @@ impl<'c> Active<'c> {
             Some(SendFailure::Broken(error)) => {
                 self.request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
             }
-            Some(SendFailure::Left(left)) => {
-                let error = left.as_ref().err().map(|error| format!(" {}", Errno(error)));
-                let gone = error.unwrap_or_default();
-                let message = format_args!("client prematurely closed connection{gone}");
-                self.request.log(Level::Info, message);
-            }
+            Some(SendFailure::Left(left)) => self.request.log_left(left),
             Some(SendFailure::File(failure, file)) => failure.log(&self.request, file),
             Some(SendFailure::Terminated) | None => {}
         }

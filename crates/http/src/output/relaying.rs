@@ -16,6 +16,7 @@ use crate::request::relay::{Moved, Parent, Relay, Sink};
 use crate::request::subrequest::{Background, Delivery, NotMade, Outcome, Subrequest, Terminated};
 use crate::response::chunk::{Chunk, Mark};
 use crate::variables::View;
+use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 /// How often subrequests go on before others of the loop have their turn.
 const TURNS_MAX: u32 = 64;
@@ -153,7 +154,10 @@ impl<'c> OutputState<'c> {
             let _ = background.poll(cx);
         }
         for _ in 0..TURNS_MAX {
-            if let Err(Terminated(_)) = self.poll_children(request, cx) {
+            if let Err(Terminated(status)) = self.poll_children(request, cx) {
+                if status == CLIENT_CLOSED_REQUEST {
+                    self.note_left();
+                }
                 return self.fail(SendFailure::Terminated);
             }
             let has_moved = self.move_pieces(request) | self.resume_relayed(request);
@@ -171,11 +175,12 @@ impl<'c> OutputState<'c> {
                 return Poll::Ready(Ok(()));
             }
             if !has_moved && !makes_room {
+                // Its children look for the client while they wait.
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
-        Poll::Pending
+        self.poll_left(conn, request, cx)
     }
 
     /// Whether what there is should be sent, and not wait for more.

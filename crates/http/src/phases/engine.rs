@@ -1,6 +1,7 @@
 //! The phases of a request in order, from the complete head to the log. Runs in the request's task:
 //! one poll loop, in which only handlers that answer `Step::Wait` wait.
 
+use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use clearway_runtime::Tag;
 
 use crate::connection::Conn;
 use crate::connection::account;
+use crate::connection::departure::Departure;
 use crate::output::{Output, OutputState};
 use crate::phases::{Answer, Exchange, Part, Phase, PhaseEntry, Step, Wait};
 use crate::request::body::{Body, BodyState};
@@ -158,11 +160,20 @@ impl<'c> Active<'c> {
         match flow {
             Flow::Done => self.output.take_refusal(),
             Flow::Answer(answer) => Some(answer),
+            Flow::Left(left) => Some(self.leave(&left)),
             Flow::Next | Flow::Allowed => {
                 self.request.log(Level::Error, format_args!("no handler found"));
                 Some(Answer::Status(404))
             }
         }
+    }
+
+    /// Says that the client has left while a handler waited, and what to do about that.
+    #[cold]
+    fn leave(&mut self, left: &io::Result<()>) -> Answer {
+        self.request.log_left(left);
+        self.output.note_left();
+        Answer::Abandon(self.output.status())
     }
 
     /// Runs handlers up to the first one that has something to say. One that does not wait is a plain call.
@@ -245,8 +256,9 @@ impl<'c> Active<'c> {
     #[inline]
     fn call(&mut self, conn: &'c Conn, entry: &'c PhaseEntry) -> Called<'_, 'c> {
         let (background, location) = (self.output.background(), self.request.location());
+        let departure = self.request.is_for_client().then(Departure::default);
         match (entry.handler)(self.exchange(conn)) {
-            Step::Wait(wait) => Called::Waits(Settle { wait, background, conn, entry, location }),
+            Step::Wait(wait) => Called::Waits(Settle { wait, background, departure, conn, entry, location }),
             step => Called::Said(Flow::of(step)),
         }
     }
@@ -343,6 +355,8 @@ pub(crate) enum Flow {
     Allowed,
     Done,
     Answer(Answer),
+    /// The client has left while a handler waited; with an error if the connection broke.
+    Left(io::Result<()>),
 }
 
 impl Flow {
@@ -358,10 +372,13 @@ impl Flow {
     }
 }
 
-/// Waits until a handler has decided, while subrequests go on that nobody waits for.
+/// Waits until a handler has decided, while subrequests go on that nobody waits for. A handler whose client
+/// leaves is dropped, and what it waits for with it.
 struct Settle<'a, 'c> {
     wait: Wait<'a>,
     background: Option<Arc<Background<'c>>>,
+    /// None where nothing is for the client.
+    departure: Option<Departure>,
     conn: &'c Conn,
     entry: &'c PhaseEntry,
     location: &'c Location,
@@ -382,7 +399,11 @@ impl Future for Settle<'_, '_> {
                 Poll::Pending => {
                     let step = self.entry.phase.step();
                     self.conn.home.account(|| account::of_location(self.conn, self.location, step));
-                    return Poll::Pending;
+                    let conn = self.conn;
+                    return match &mut self.departure {
+                        Some(departure) => departure.poll(&conn.socket, &conn.deeds, cx).map(Flow::Left),
+                        None => Poll::Pending,
+                    };
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_offload::files::{self, Attempt, Held, Learned, Warmed};
-use clearway_offload::{Error as Refused, Pool, Task};
+use clearway_offload::{Error as Refused, Pool, TIMEOUTS, Task};
 use clearway_runtime::{LoopRef, Timer};
 
 use crate::config::sending::Sending;
@@ -43,6 +43,8 @@ pub(crate) struct FileSender {
     /// Up to where a pool thread has read into memory for this response.
     warm_end: u64,
     retry: Option<Retry>,
+    /// For how long the pool is waited for; there while it is.
+    timeout: Option<Timer>,
     /// Of the copy that was brought last.
     held: Option<Held>,
     means: Means,
@@ -136,6 +138,8 @@ pub enum FileFailure {
     },
     /// No thread could be had to read it.
     NoThread,
+    /// It was not read for `send_timeout`.
+    TimedOut,
 }
 
 impl FileSender {
@@ -147,6 +151,7 @@ impl FileSender {
             fetch: Fetch::Nothing,
             warm_end: 0,
             retry: None,
+            timeout: None,
             held: None,
             begun: Begun::No,
             cork: Cork::Out,
@@ -251,15 +256,20 @@ impl FileSender {
                     self.fetch = self.begin(part, sending)?;
                     continue;
                 }
-                Fetch::Fetching(task) => match ready!(Pin::new(task).poll(cx)) {
-                    Ok(fetched) => return Poll::Ready(self.take_fetched(part, sending, fetched)),
-                    Err(refused) => refused,
+                Fetch::Fetching(task) => match Pin::new(task).poll(cx) {
+                    Poll::Pending => return self.poll_timeout(home, sending, cx),
+                    Poll::Ready(Ok(fetched)) => {
+                        return Poll::Ready(self.take_fetched(part, sending, fetched));
+                    }
+                    Poll::Ready(Err(refused)) => refused,
                 },
-                Fetch::Reading(task) => match ready!(Pin::new(task).poll(cx)) {
-                    Ok(data) => return Poll::Ready(self.take_data(part, sending, data)),
-                    Err(refused) => refused,
+                Fetch::Reading(task) => match Pin::new(task).poll(cx) {
+                    Poll::Pending => return self.poll_timeout(home, sending, cx),
+                    Poll::Ready(Ok(data)) => return Poll::Ready(self.take_data(part, sending, data)),
+                    Poll::Ready(Err(refused)) => refused,
                 },
             };
+            self.timeout = None;
             self.fetch = Fetch::Nothing;
             let may_wait = refused == Refused::Overflow && begun == Begun::Yes;
             if !may_wait || !self.wait_for_room(home, *sending.send_timeout_ms) {
@@ -267,6 +277,24 @@ impl FileSender {
                 return Poll::Ready(Err(FileFailure::NoThread));
             }
         }
+    }
+
+    /// Ready when the pool has been waited for long enough.
+    fn poll_timeout(
+        &mut self,
+        home: LoopRef,
+        sending: &Sending,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Fetched, FileFailure>> {
+        let timeout = self.timeout.get_or_insert_with(|| {
+            let timer = Timer::new(home);
+            timer.arm(home.now_ms() + *sending.send_timeout_ms);
+            timer
+        });
+        ready!(timeout.poll_expired(cx));
+        (self.fetch, self.retry, self.timeout) = (Fetch::Nothing, None, None);
+        TIMEOUTS.increment();
+        Poll::Ready(Err(FileFailure::TimedOut))
     }
 
     fn begin(&mut self, part: &FilePart, sending: &Sending) -> Result<Fetch, FileFailure> {
@@ -308,7 +336,7 @@ impl FileSender {
         sending: &Sending,
         fetched: io::Result<files::Fetched>,
     ) -> Result<Fetched, FileFailure> {
-        (self.fetch, self.retry) = (Fetch::Nothing, None);
+        (self.fetch, self.retry, self.timeout) = (Fetch::Nothing, None, None);
         match fetched.map_err(FileFailure::Read)? {
             files::Fetched::Warm(warmed) => self.take_warmed(part, sending, warmed),
             files::Fetched::Data(data, _) if data.is_empty() => {
@@ -345,7 +373,7 @@ impl FileSender {
         sending: &Sending,
         data: io::Result<Vec<u8>>,
     ) -> Result<Fetched, FileFailure> {
-        (self.fetch, self.retry) = (Fetch::Nothing, None);
+        (self.fetch, self.retry, self.timeout) = (Fetch::Nothing, None, None);
         let data = data.map_err(FileFailure::Read)?;
         let (read, of) = (data.len() as u64, part.len().min(buffer_bytes(sending)));
         if read < of { Err(FileFailure::Short { read, of }) } else { Ok(Fetched::Data(data)) }
@@ -362,7 +390,7 @@ impl FileFailure {
     /// What to answer with if nothing was sent; `None`: nothing can be, the file is not what it was.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
-            Self::NoThread => Some(503),
+            Self::NoThread | Self::TimedOut => Some(503),
             Self::Read(_) | Self::Sendfile(_) => Some(500),
             Self::Truncated(_) | Self::Short { .. } => None,
         }
@@ -387,6 +415,10 @@ impl FileFailure {
             }
             // The pool has said so already.
             Self::NoThread => {}
+            Self::TimedOut => {
+                let message = format_args!("pread() \"{path}\" timed out (110: Connection timed out)");
+                request.log(Level::Error, message);
+            }
         }
     }
 }

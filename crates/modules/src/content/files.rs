@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Module, Request, Setting, Verbatim, context, set};
-use clearway_offload::{Blocking, Error as Refused};
+use clearway_http::{Conf, ConfKey, Errand, Level, Load, Module, Request, Setting, Verbatim, context, set};
+use clearway_offload::Blocking;
 use rustix::io::Errno as Code;
 
 /// The module.
@@ -55,17 +55,28 @@ pub(crate) fn copies_limit(request: &Request<'_>) -> usize {
     usize::try_from(*request.main_conf(&FILES_CONF).copies_bytes).unwrap_or(usize::MAX)
 }
 
-/// Runs a job that may block on the pool of the location.
+/// Runs a job that may block on the pool of the location, to find something out.
 ///
 /// # Errors
-/// The answer to give: the job was not taken (503), or it panicked.
+/// The answer to give: the job was not taken, or not answered in time (503), or it panicked.
 pub(crate) async fn on_pool<T: Send + 'static>(
     request: &Request<'_>,
     job: impl FnOnce(&Blocking) -> T + Send + 'static,
 ) -> Result<T, u16> {
     let pool = request.file_pool().ok_or(500_u16)?;
-    // The pool logs it.
-    pool.submit(job).await.map_err(|error| if error == Refused::Overflow { 503 } else { 500 })
+    request.wait_for(pool.submit(job), Errand::Question).await
+}
+
+/// The same for a job that changes something: once it has begun it is waited for.
+///
+/// # Errors
+/// As [`on_pool`].
+pub(crate) async fn change_on_pool<T: Send + 'static>(
+    request: &Request<'_>,
+    job: impl FnOnce(&Blocking) -> T + Send + 'static,
+) -> Result<T, u16> {
+    let pool = request.file_pool().ok_or(500_u16)?;
+    request.wait_for(pool.submit(job), Errand::Deed).await
 }
 
 /// The bytes of a path as a path.

@@ -12,6 +12,7 @@ mod files;
 #[cfg(feature = "testing")]
 mod handover;
 mod headers;
+mod leaving;
 mod limit_req;
 mod rewrite;
 mod subrequests;

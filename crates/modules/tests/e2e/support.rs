@@ -160,6 +160,11 @@ impl Client {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
+    /// Breaks the connection.
+    pub(crate) fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+
     /// Whether nothing has come so far.
     pub(crate) fn has_nothing(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();

@@ -14,7 +14,7 @@ use clearway_os::socket as sys;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::LoopRef;
-use crate::io::slots::{Interest, Offer, READ_CLOSED};
+use crate::io::slots::{Interest, Offer, READ_CLOSED, WRITE, WRITE_CLOSED};
 use crate::io::watched::{After, Watched};
 use crate::task::coop;
 
@@ -107,6 +107,11 @@ impl Socket {
     /// Whether the loop has learned that the peer has ended its direction, or that the connection broke.
     pub fn has_ended(&self) -> bool {
         self.io.registered().is_some_and(|(_, state)| state & READ_CLOSED != 0)
+    }
+
+    /// Whether the last write was taken, as far as the loop has learned, and does not wait for the peer.
+    pub fn is_writable(&self) -> bool {
+        self.io.registered().is_none_or(|(_, state)| state & (WRITE | WRITE_CLOSED) != 0)
     }
 
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.

@@ -22,7 +22,7 @@ use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
 use rustix::io::Errno as Code;
 
-use crate::content::files::{on_pool, to_path};
+use crate::content::files::{change_on_pool, to_path};
 use tree::{Journal, PathRights, directory_mode};
 
 /// The module. It comes behind the lists of directories and before files.
@@ -236,7 +236,7 @@ fn expect_no_body(exchange: &Exchange<'_, '_>, what: &str) -> Result<(), u16> {
 
 /// Does work on the pool and answers with the status that it comes to.
 async fn run(mut exchange: Exchange<'_, '_>, job: Job) -> Step<'static> {
-    let done = on_pool(exchange.request, move |blocking| {
+    let done = change_on_pool(exchange.request, move |blocking| {
         let mut journal = Journal::default();
         (job(blocking, &mut journal), journal)
     });
@@ -281,7 +281,7 @@ async fn put(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     let conf = request.conf(&DAV_CONF);
     let (access, full_path) = (*conf.access, *conf.full_path);
     let modified = request.header(Known::Date).and_then(parse_http_date);
-    let placed = on_pool(request, move |blocking| {
+    let placed = change_on_pool(request, move |blocking| {
         let mut journal = Journal::default();
         let putting = Putting { stored: &stored, access, full_path, modified };
         (putting.place(blocking, &path, &mut journal), journal)

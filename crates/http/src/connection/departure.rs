@@ -1,0 +1,83 @@
+//! Clients that leave while their request waits: for a handler, a pool, a filter or a subrequest. Polled by
+//! the request's task; nothing is watched while nothing waits.
+//!
+//! A connection that broke is noticed at once. A client that has ended its direction may have left, or may
+//! have said all that it has to say and read on: only an attempt to send tells the two apart, since a client
+//! that has left answers it with a reset. So one that has ended its direction, and to which nothing was sent
+//! for [`PATIENCE_MS`] although the socket would have taken it, is taken to have left.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+
+use clearway_runtime::{Socket, Timer};
+
+/// For how long something is prepared for a client that has ended its direction while nothing is sent to it,
+/// milliseconds.
+const PATIENCE_MS: u64 = 1_000;
+
+/// Watches for one client to leave.
+#[derive(Default)]
+pub(crate) struct Departure(Option<Timer>);
+
+impl Departure {
+    /// Ready when the client has left; with an error if the connection broke.
+    pub(crate) fn poll(
+        &mut self,
+        socket: &Socket,
+        deeds: &Deeds,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let home = socket.home();
+        let timer = match &self.0 {
+            Some(timer) => timer,
+            None => {
+                ready!(socket.poll_closed(cx))?;
+                let timer = self.0.insert(Timer::new(home));
+                timer.arm(home.now_ms() + PATIENCE_MS);
+                timer
+            }
+        };
+        loop {
+            ready!(timer.poll_expired(cx));
+            if let Poll::Ready(Err(broken)) = socket.poll_closed(cx) {
+                return Poll::Ready(Err(broken));
+            }
+            if socket.is_writable() && silent_ms(socket) >= PATIENCE_MS && !deeds.are_under_way() {
+                return Poll::Ready(Ok(()));
+            }
+            timer.arm(home.now_ms() + PATIENCE_MS);
+        }
+    }
+}
+
+/// For how long nothing was sent, as far as that is known.
+fn silent_ms(socket: &Socket) -> u64 {
+    clearway_os::tcp::info(socket).map_or(u64::MAX, |info| u64::from(info.last_sent_ms))
+}
+
+/// Jobs of a connection's requests that have begun to change something: they are waited for, whoever leaves,
+/// so that what they came to is logged.
+#[derive(Default)]
+pub(crate) struct Deeds(AtomicU8);
+
+impl Deeds {
+    /// Counts one until the result is dropped.
+    pub(crate) fn begin(&self) -> Deed<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Deed(&self.0)
+    }
+
+    fn are_under_way(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// One of [`Deeds`].
+pub(crate) struct Deed<'c>(&'c AtomicU8);
+
+impl Drop for Deed<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

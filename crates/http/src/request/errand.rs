@@ -1,0 +1,70 @@
+//! Jobs of a thread pool that a request waits for: no longer than `send_timeout`, and as long as its client
+//! is there (`connection::departure`). Polled by the request's task; a job that is given up is not run if no
+//! thread has begun it.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_offload::{Error, TIMEOUTS, Task};
+use clearway_runtime::Timer;
+
+use crate::request::Request;
+
+/// What a job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// It finds something out, which is worth nothing to those who have stopped waiting.
+    Question,
+    /// It changes something. Once it has begun it is waited for, however long it takes and whoever leaves:
+    /// the log is to say what it came to.
+    Deed,
+}
+
+impl Request<'_> {
+    /// Waits for a job.
+    ///
+    /// # Errors
+    /// The answer to give: 503 if the job was not taken or there was no answer in time, 500 if it panicked.
+    pub async fn wait_for<T>(&self, mut task: Task<T>, errand: Errand) -> Result<T, u16> {
+        let (mut timer, mut deed) = (None, None);
+        let ended = poll_fn(|cx| {
+            if let Poll::Ready(result) = Pin::new(&mut task).poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            if errand == Errand::Deed && task.has_begun() {
+                deed.get_or_insert_with(|| self.conn.deeds.begin());
+                return Poll::Pending;
+            }
+            self.poll_send_timeout(&mut timer, cx).map(|()| None)
+        });
+        match ended.await {
+            Some(result) => result.map_err(|error| if error == Error::Overflow { 503 } else { 500 }),
+            None => {
+                TIMEOUTS.increment();
+                self.log(Level::Error, format_args!("thread pool timed out (110: Connection timed out)"));
+                Err(503)
+            }
+        }
+    }
+
+    /// Says that the client has left.
+    pub(crate) fn log_left(&self, left: &io::Result<()>) {
+        let error = left.as_ref().err().map(|error| format!(" {}", Errno(error)));
+        let broken = error.unwrap_or_default();
+        self.log(Level::Info, format_args!("client prematurely closed connection{broken}"));
+    }
+
+    fn poll_send_timeout(&self, timer: &mut Option<Timer>, cx: &mut Context<'_>) -> Poll<()> {
+        let conn = self.conn;
+        let timer = timer.get_or_insert_with(|| {
+            let timer = Timer::new(conn.home);
+            timer.arm(conn.home.now_ms() + *self.location().core.sending.send_timeout_ms);
+            timer
+        });
+        timer.poll_expired(cx)
+    }
+}
