@@ -116,18 +116,86 @@ impl Sink for ErrorLog {
     }
 }
 
-/// Takes text until one byte is left for the line feed.
+/// Takes text until one byte is left for the line feed. Control characters are escaped as in an access log:
+/// a client that sends them could end lines and write others, or command the terminal that shows them.
 struct Cut(Vec<u8>);
 
+impl Cut {
+    fn put(&mut self, bytes: &[u8]) -> fmt::Result {
+        let room = LINE_BYTES_MAX - 1 - self.0.len();
+        let taken = room.min(bytes.len());
+        self.0.extend_from_slice(&bytes[..taken]);
+        if taken < bytes.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+
+    fn put_text(&mut self, text: &str) -> fmt::Result {
+        let mut outcome = Ok(());
+        for_each_part(text, |part| outcome = outcome.and_then(|()| self.put(part)));
+        outcome
+    }
+
+    fn put_escaped(&mut self, control: char) -> fmt::Result {
+        const HEX: &[u8; 16] = b"0123456789ABCDEF";
+        let mut utf8 = [0; 4];
+        control.encode_utf8(&mut utf8).bytes().try_for_each(|byte| {
+            self.put(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]])
+        })
+    }
+}
+
 impl Write for Cut {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut is_cut = false;
-        for_each_part(text, |part| {
-            let room = LINE_BYTES_MAX - 1 - self.0.len();
-            let taken = room.min(part.len());
-            self.0.extend_from_slice(&part[..taken]);
-            is_cut |= taken < part.len();
-        });
-        if is_cut { Err(fmt::Error) } else { Ok(()) }
+    fn write_str(&mut self, mut text: &str) -> fmt::Result {
+        while let Some(at) = first_control(text) {
+            let (before, rest) = text.split_at(at);
+            let mut chars = rest.chars();
+            self.put_text(before)?;
+            chars.next().map_or(Ok(()), |control| self.put_escaped(control))?;
+            text = chars.as_str();
+        }
+        self.put_text(text)
+    }
+}
+
+/// Where the first control character stands.
+fn first_control(text: &str) -> Option<usize> {
+    // In UTF-8 those beyond ASCII, U+0080 to U+009F, begin with this byte.
+    const HIGH_CONTROL_START: u8 = 0xc2;
+    let may_be = |byte: &u8| byte.is_ascii_control() || *byte == HIGH_CONTROL_START;
+    text.as_bytes().iter().any(may_be).then(|| text.find(char::is_control)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_base::log::Verbatim;
+
+    use super::*;
+
+    fn written(message: &[u8]) -> Vec<u8> {
+        let mut line = Cut(Vec::new());
+        // Full: what is there counts.
+        let _ = write!(line, "{}", Verbatim(message));
+        line.0
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_nothing_else_is() {
+        assert_eq!(written(b"/a\nb\x1b[31m\t\x7f\0"), b"/a\\x0Ab\\x1B[31m\\x09\\x7F\\x00");
+        assert_eq!(
+            written("\u{9b}2J \u{a9}\u{e9} \\ \"".as_bytes()),
+            "\\xC2\\x9B2J \u{a9}\u{e9} \\ \"".as_bytes()
+        );
+        assert_eq!(written(b"\xff\x9b\n\x80"), b"\xff\x9b\\x0A\x80");
+        let controls: Vec<u8> = (0..0x20).collect();
+        assert!(written(&controls).iter().all(|byte| !byte.is_ascii_control()));
+    }
+
+    #[test]
+    fn a_line_is_cut_at_its_limit_wherever_that_is() {
+        for lead in 0..6 {
+            let message = [vec![b'a'; LINE_BYTES_MAX - 6 + lead], vec![b'\n'; 3], vec![b'b'; 9]].concat();
+            let line = written(&message);
+            assert_eq!(line.len(), LINE_BYTES_MAX - 1);
+            assert!(line.iter().all(|byte| !byte.is_ascii_control()));
+        }
     }
 }

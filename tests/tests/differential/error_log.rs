@@ -1,5 +1,5 @@
 //! What the error log says of requests, to the byte: names and lines that are no UTF-8 stand there as they
-//! came.
+//! came, but for control characters.
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Answer, Binary, Server, Setup, wait_until};
@@ -35,6 +35,15 @@ fn requests() -> Vec<Vec<u8>> {
     ]
 }
 
+/// With control characters as Clearway writes them; nginx writes them as they came.
+fn escaped(line: &[u8]) -> Vec<u8> {
+    let escaped = |&byte: &u8| match byte.is_ascii_control() {
+        true => format!("\\x{byte:02X}").into_bytes(),
+        false => vec![byte],
+    };
+    line.iter().flat_map(escaped).collect()
+}
+
 /// What is said of requests, with escapes for all that is no ASCII.
 fn messages(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
@@ -44,7 +53,7 @@ fn messages(server: &Server) -> Vec<String> {
         // A slow machine holds loops; that is told, and no matter here.
         let has = |line: &[u8], text: &[u8]| line.windows(text.len()).any(|part| part == text);
         let about_requests = |line: &&[u8]| has(line, b", request: ") && !has(line, b" stall ");
-        let text = |line: &[u8]| server.with_keys(&line.escape_ascii().to_string());
+        let text = |line: &[u8]| server.with_keys(&escaped(line).escape_ascii().to_string());
         // Without the last one, which is empty or on its way.
         let whole = log.split(|&byte| byte == b'\n').rev().skip(1);
         lines = whole.filter(about_requests).map(text).collect();
