@@ -27,15 +27,15 @@ use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Tag, Timer, Woken};
+use clearway_site::{Address, CoreLocation, CoreServer, LocalAddress, ProxyProtocol};
 
 use crate::connection::departure::Deeds;
 use crate::connection::proxied::{Front, read_front};
 use crate::connection::serve::{LingeringLimits, lingering_close, serve_requests};
+use crate::generation::{Listener, Serving};
 use crate::metrics::Stage;
 use crate::response::parts::Parts;
-use crate::snapshot::generation::{Listener, Serving};
-use crate::snapshot::listen::{Address, LocalAddress, ProxyProtocol};
-use crate::snapshot::{CoreLocation, CoreServer, Snapshot};
+use crate::tables::Snapshot;
 
 /// What the error log says of a client that sent nothing for too long.
 pub(crate) const TIMED_OUT: &str = "client timed out (110: Connection timed out)";

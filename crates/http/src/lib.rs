@@ -1,39 +1,38 @@
-//! HTTP: connections, requests, phases, locations, variables, filters, output. The engine of which
-//! the modules in the crate above are the parts; it knows none of them by name.
+//! HTTP: requests, phases, variables, filters, output, connections. The engine of which the modules in the
+//! crate above are the parts; it knows none of them by name.
 //!
-//! A configuration becomes an immutable [`Snapshot`] once; each connection is one task ([`serve`]) that
-//! borrows everything from it. Request-time code never looks configuration up by name and never waits
-//! but where a handler says so.
+//! Request-time code never looks configuration up by name and never waits but where a handler says so; each
+//! connection is one task ([`serve`]) that borrows everything from a [`Snapshot`].
 #![forbid(unsafe_code)]
 
 mod config;
 mod connection;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod generation;
 pub mod metrics;
 mod output;
+pub mod paths;
 mod phases;
-pub mod regex;
 mod request;
 mod response;
-mod snapshot;
+mod tables;
 mod variables;
 
 pub use clearway_message::{Ranges, ResponseHead, Text, Varies, put_decimal, status, uri};
-pub use config::core_directives::{msec, set};
-pub use config::levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
-pub use config::load::{
-    Checked, ConfPrefix, Environment, HttpLoader, Load, LocationForm, OpenErrorLog, Remains, Services,
+pub use clearway_site::{
+    Aio, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags, Environment,
+    IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, NGINX_VERSION, Nesting,
+    OpenErrorLog, Phase, Root, RootKind, Sending, Server, Services, Setting, Socket, ThreadPools, Value,
+    VariableId, context, locations, mime, msec, regex, server_names, set, temp_paths,
 };
-pub use config::module::{FilterSpec, Module, POSTPONE, context};
-pub use config::sending::{Aio, Directio, IfModifiedSince, Sending, ThreadPools};
-pub use config::setting::Setting;
-pub use config::{module, paths, temp_paths};
+
 pub use connection::serve;
 pub use connection::wire::SendFailure;
+pub use generation::{Generation, GenerationParts, Listener};
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
-pub use phases::{Answer, Cost, Enabling, Exchange, Handler, Phase, PhaseHandler, Redirect, Step, Wait};
+pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
 pub use request::body::{Body, BodyError};
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
@@ -44,12 +43,24 @@ pub use request::{GivenUp, Origin, Request, Verbatim};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};
 pub use response::file_sender::FileFailure;
-pub use snapshot::generation::{Generation, GenerationParts, Listener};
-pub use snapshot::listen::{LocalAddress, Socket};
-pub use snapshot::{CoreLocation, ETags, Location, LocationId, Root, RootKind, Server, Snapshot};
-pub use snapshot::{locations, mime, server_names};
-pub use variables::core_variables::{Cookie, Credentials, NGINX_VERSION};
-pub use variables::{
-    Assign, Computed, Eval, Keep, Presence, Target, Value, VariableId, VariableKind, VariableNames,
-    VariableSpec, View,
+pub use tables::{
+    Checked, Enabling, FilterSpec, Http, HttpLoader, Load, Location, Module, POSTPONE, PhaseHandler, Remains,
+    Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
+pub use variables::core_variables::{Cookie, Credentials};
+pub use variables::{Assign, Computed, Eval, Presence, View};
+
+/// A loader with the engine's own directives and those of `modules`.
+pub fn loader(modules: &[&'static Module]) -> HttpLoader {
+    let own = [
+        &config::core_directives::CORE,
+        &config::sending::SENDING,
+        &config::body_directives::BODY,
+        &config::head_directives::HEAD,
+        &phases::access::ACCESS,
+        &request::subrequest::SUBREQUESTS,
+        &connection::proxied::PROXIED,
+        &config::request_directives::REQUESTS,
+    ];
+    HttpLoader::new(own.into_iter().chain(modules.iter().copied()).collect())
+}

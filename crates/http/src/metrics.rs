@@ -7,8 +7,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use clearway_metrics::{Counter, Family, Kind, Label, PerLoop, Put, Value};
-
-use crate::regex;
+use clearway_site::regex;
 
 /// What is counted here for the whole process.
 pub static ALL: &[&Counter] = &[&regex::LIMITS_HIT, &CONNECTIONS_MOVED];

@@ -13,22 +13,20 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
-use clearway_message::Version;
+use clearway_message::{ResponseHead, Text, Version};
 use clearway_runtime::Timer;
 
-use crate::config::sending::Sending;
-use crate::connection::Conn;
-use crate::connection::account;
 use crate::connection::departure::Departure;
 use crate::connection::pace::Pace;
 use crate::connection::wire::{SendFailure, Wire};
+use crate::connection::{Conn, account};
 use crate::phases::Answer;
 use crate::request::relay::Relay;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark, Pushed};
 use crate::response::write_head;
-use crate::variables::View;
-use clearway_message::{ResponseHead, Text};
+use crate::variables::{View, eval_size};
+use clearway_site::Sending;
 
 /// What one response may send before others of the loop have their turn, bytes.
 const TURN_BYTES: u64 = 2 << 20;
@@ -670,9 +668,9 @@ impl<'c> OutputState<'c> {
             return;
         }
         let view = View::new(request, self);
-        let rate = own.map_or_else(|| sending.limit_rate.eval(&view), |rate| rate.0);
+        let rate = own.map_or_else(|| eval_size(&sending.limit_rate, &view), |rate| rate.0);
         if rate > 0 {
-            let after = sending.limit_rate_after.eval(&view);
+            let after = eval_size(&sending.limit_rate_after, &view);
             self.unusual().pace = Some(Pace::new(conn.home, rate, after, request.started_ms));
         }
     }

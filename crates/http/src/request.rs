@@ -20,19 +20,16 @@ use std::sync::Arc;
 
 pub use clearway_base::log::Verbatim;
 use clearway_base::log::{Level, Record};
-use clearway_message::{Known, Method, Span, Version};
 
-use crate::config::levels::{Conf, ConfKey};
 use crate::connection::Conn;
 use crate::connection::tree::{PartsRef, Tree};
-use crate::regex::Regex;
 use crate::request::redirect::Wanted;
 use crate::request::subrequest::SubPart;
 use crate::response::parts::Parts;
-use crate::snapshot::{Location, RedirectHost, RedirectPort, Server, Snapshot};
+use crate::tables::{Location, Snapshot, Variables};
 use crate::variables::values::Values;
-use crate::variables::{VariableId, Variables};
-use clearway_message::{ResponseHead, put_decimal};
+use clearway_message::{Known, Method, ResponseHead, Span, Version, put_decimal};
+use clearway_site::{Conf, ConfKey, RedirectHost, RedirectPort, Server, VariableId, regex::Regex};
 
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;

@@ -10,10 +10,10 @@ pub(crate) mod parts;
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
 use clearway_message::{Ranges, ResponseHead, Varies, status};
+use clearway_site::RedirectUrl;
 use smallvec::SmallVec;
 
 use crate::request::Request;
-use crate::snapshot::RedirectUrl;
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(

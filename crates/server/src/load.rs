@@ -70,7 +70,7 @@ pub(crate) struct Loaded {
 /// The `http` loader with all modules, and the table outside of it, each knowing the other's names.
 #[must_use]
 pub fn tables() -> (Table<CoreConf>, HttpLoader) {
-    let http = HttpLoader::new(MODULES).with_names_of(&Table::new(TABLES));
+    let http = clearway_http::loader(MODULES).with_names_of(&Table::new(TABLES));
     let core = Table::new(TABLES).with_names_of(http.table());
     (core, http)
 }

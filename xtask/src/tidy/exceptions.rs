@@ -1,15 +1,13 @@
 //! What breaks the rules of `circles` today. Nothing may be added; what is mended has to go, or `tidy` fails.
 
 /// Crate, and how many files its largest circle has.
-pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 38), ("log", 7), ("runtime", 12), ("server", 10)];
+pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 28), ("log", 7), ("runtime", 12), ("server", 10)];
 
 /// Crate, the folder that imports, and the one above it that it imports from.
 pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
-    ("http", "config", "connection"),
     ("http", "config", "output"),
     ("http", "config", "phases"),
     ("http", "config", "request"),
-    ("http", "config", "snapshot"),
     ("http", "config", "variables"),
     ("http", "output", "connection"),
     ("http", "output", "phases"),
@@ -20,10 +18,6 @@ pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
     ("http", "response", "connection"),
     ("http", "response", "output"),
     ("http", "response", "request"),
-    ("http", "snapshot", "output"),
-    ("http", "snapshot", "phases"),
-    ("http", "snapshot", "response"),
-    ("http", "snapshot", "variables"),
     ("http", "variables", "connection"),
     ("http", "variables", "output"),
     ("http", "variables", "request"),

@@ -7,16 +7,15 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+use clearway_site::{
+    Conf, ConfKey, Cost, Level, Phase, Setting, Value, context, msec, set,
+    temp_paths::CLIENT_BODY_TEMP_DEFAULT, temp_paths::TempPath, temp_paths::TempPaths,
+};
 
-use crate::config::core_directives::{msec, set};
-use crate::config::levels::{Conf, ConfKey, Level};
-use crate::config::load::Load;
-use crate::config::module::{Module, context};
-use crate::config::setting::Setting;
-use crate::config::temp_paths::{CLIENT_BODY_TEMP_DEFAULT, TempPath, TempPaths};
-use crate::phases::{Cost, Exchange, Phase, PhaseHandler, Step};
+use crate::phases::{Exchange, Step};
 use crate::request::body_store::Store;
-use crate::variables::{Presence, Value, VariableKind, VariableSpec};
+use crate::tables::{Load, Module, PhaseHandler, VariableKind, VariableSpec};
+use crate::variables::Presence;
 
 /// The engine's own module for bodies.
 pub(crate) static BODY: Module = Module {

@@ -2,26 +2,20 @@
 //! connections live, sizes and timeouts of heads. Executed at boot or reload.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::bytes_of;
 use clearway_base::units;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_net::listen::parse_listen;
-
-use crate::config::levels::{ConfKey, Level};
-use crate::config::load::{Load, LocationForm};
-use crate::config::module::{Module, context};
-use crate::config::request_directives::PAGES;
-use crate::config::setting::Setting;
-use crate::regex::MATCH_STEPS_MAX;
-use crate::snapshot::listen::ListenOptions;
-use crate::snapshot::server_names::ServerName;
-use crate::snapshot::{
-    CoreLocation, CoreServer, ErrorPage, KeepaliveDisable, KeepaliveTimeout, LocationAccess, Overwrite, Root,
-    RootConf, RootKind,
+use clearway_site::{
+    CORE_CONF, CORE_SERVER, ErrorPage, KeepaliveDisable, KeepaliveTimeout, ListenOptions, LocationAccess,
+    LocationForm, MATCH_LIMIT, Overwrite, ROOT, Root, RootKind, context, match_limit, millis, msec,
+    server_names::ServerName, set,
 };
+
+use crate::config::request_directives::PAGES;
+use crate::tables::{Load, Module};
 use crate::variables::core_variables::VARIABLES;
 
 /// The engine's own part of the tables.
@@ -32,15 +26,6 @@ pub(crate) static CORE: Module = Module {
     variables: VARIABLES,
     ..Module::EMPTY
 };
-
-/// The engine's own settings of locations.
-pub(crate) static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
-
-/// The engine's settings of a server.
-pub(crate) static CORE_SERVER: ConfKey<CoreServer> = ConfKey::new(Level::Server);
-
-/// By itself, as it is what most servers and many locations have of their own.
-pub(crate) static ROOT: ConfKey<RootConf> = ConfKey::new(Level::Location);
 
 const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 const ALL_AND_IF: Contexts = context::ALL.or(context::LOCATION_IF);
@@ -278,36 +263,6 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// `pcre_match_limit`, which is looked for before the directives are executed.
-pub(crate) const MATCH_LIMIT: &str = "pcre_match_limit";
-
-/// What it says.
-pub(crate) fn match_limit(directive: &Directive) -> Result<u64, Error> {
-    directive.number_within(0, 1, Some(MATCH_STEPS_MAX))
-}
-
-/// Sets what may be set once per level.
-pub fn set<T>(
-    directive: &Directive,
-    setting: &mut Setting<T>,
-    parse: impl FnOnce(&Directive) -> Result<T, Error>,
-) -> Result<(), Error> {
-    if setting.is_here() {
-        return Err(directive.reject("is duplicate"));
-    }
-    setting.set(parse(directive)?);
-    Ok(())
-}
-
-/// The first argument as a time in milliseconds.
-pub fn msec(directive: &Directive) -> Result<u64, Error> {
-    directive.msec(0).map(millis)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let argument = &directive.args[0];
     let addresses = parse_listen(argument, &scope.conf.resolver())
@@ -383,7 +338,7 @@ fn types(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error
     let Some(block) = directive.block() else { return Ok(()) };
     let setting = &mut scope.conf.core_location().types;
     if !setting.is_here() {
-        setting.set(Arc::new(crate::snapshot::mime::Types::empty()));
+        setting.set(Arc::new(clearway_site::mime::Types::empty()));
     }
     let types = Arc::make_mut(setting.here());
     let read = block.entries(&mut |line| {

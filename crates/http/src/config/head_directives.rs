@@ -4,12 +4,9 @@
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_h1::ChunkedEncoding;
+use clearway_site::{ETags, RedirectHost, RedirectPort, RedirectUrl, ServerTokens, context, is_name, set};
 
-use crate::config::core_directives::set;
-use crate::config::load::Load;
-use crate::config::module::{Module, context};
-use crate::config::product::{ServerTokens, is_name};
-use crate::snapshot::{ETags, RedirectHost, RedirectPort, RedirectUrl};
+use crate::tables::{Load, Module};
 
 /// The engine's own part of the tables, as far as heads go.
 pub(crate) static HEAD: Module = Module { name: "head", directives: DIRECTIVES, ..Module::EMPTY };

@@ -4,20 +4,13 @@
 
 use std::borrow::Cow;
 
-use clearway_conf::{Args, Contexts, Directive, Error, Pos, Scope, Spec};
-use clearway_h1::{InvalidHeaders, Underscores};
-use clearway_message::Known;
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 
-use crate::config::core_directives::set;
-use crate::config::hash_sizes;
-use crate::config::levels::{Conf, ConfKey, Level};
-use crate::config::load::Load;
-use crate::config::module::{Module, context};
-use crate::config::setting::Setting;
 use crate::request::Request;
-use crate::snapshot::{CoreServer, ErrorPage};
-use clearway_message::status;
-use clearway_message::uri::{Escape, MergeSlashes, escape_uri};
+use crate::tables::{Load, Module};
+use clearway_h1::{InvalidHeaders, Underscores};
+use clearway_message::{Known, status, uri::Escape, uri::MergeSlashes, uri::escape_uri};
+use clearway_site::{Conf, ConfKey, ErrorPage, HASHES, HashConf, Level, Setting, context, set};
 
 /// The engine's own part of the tables, as far as requests go.
 pub(crate) static REQUESTS: Module =
@@ -29,28 +22,8 @@ const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 const POOL_MIN_BYTES: u64 = 112;
 const POOL_ALIGNMENT_BYTES: u64 = 16;
 
-static HASHES: ConfKey<HashConf> = ConfKey::new(Level::Main);
 static POOLS: ConfKey<PoolConf> = ConfKey::new(Level::Server);
 pub(crate) static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
-
-/// Sizes of nginx's tables: the most buckets, and bytes of one.
-struct HashConf {
-    names: [Setting<u64>; 2],
-    variables: [Setting<u64>; 2],
-}
-
-impl Default for HashConf {
-    fn default() -> Self {
-        Self {
-            names: [Setting::new(512), Setting::new(64)],
-            variables: [Setting::new(1024), Setting::new(64)],
-        }
-    }
-}
-
-impl Conf for HashConf {
-    fn merge(&mut self, _: &Self) {}
-}
 
 /// Size of nginx's pools for requests, bytes, so that it is not given twice.
 #[derive(Default)]
@@ -252,32 +225,6 @@ fn pool_size(directive: &Directive) -> Result<u64, Error> {
         return Err(directive.error(format!("the pool size must be a multiple of {POOL_ALIGNMENT_BYTES}")));
     }
     Ok(bytes)
-}
-
-impl Load {
-    /// Refuses sizes that the table of variables cannot have.
-    pub(crate) fn check_variables_hash(&mut self) -> Result<(), Error> {
-        let [max_size, bucket_size] = &self.main(&HASHES).variables;
-        hash_sizes::check("variables_hash", **max_size, **bucket_size)
-    }
-
-    /// The same for names of servers, where an address has several.
-    pub(crate) fn check_names_hash(&mut self) -> Result<(), Error> {
-        let [max_size, bucket_size] = &self.main(&HASHES).names;
-        hash_sizes::check("server_names_hash", **max_size, **bucket_size)
-    }
-
-    /// Refuses sizes that nginx cannot work with together, `close` being the end of `http`.
-    pub(crate) fn check_pool_sizes(&self, close: &Pos) -> Result<(), Error> {
-        let is_too_large =
-            |core: &CoreServer| core.large_client_header_buffers.1 < *core.connection_pool_bytes;
-        if self.core_servers().any(is_too_large) {
-            let message = "the \"large_client_header_buffers\" size must be equal to or greater than \
-                           \"connection_pool_size\"";
-            return Err(Error::new(message, close));
-        }
-        Ok(())
-    }
 }
 
 /// How the page for an error is to be found and made up.

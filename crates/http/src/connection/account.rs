@@ -5,30 +5,13 @@
 use clearway_runtime::Account;
 
 use crate::connection::Conn;
-use crate::phases::Phase;
 use crate::request::{Circumstances, Request, Verbatim};
-use crate::snapshot::Location;
+use crate::tables::Location;
 
 /// What a request does beside running the handlers of a phase.
 pub(crate) const FINDING_LOCATION: &str = "finding the location";
 /// Likewise: filters, reading files and the socket.
 pub(crate) const SENDING_RESPONSE: &str = "sending the response";
-
-impl Phase {
-    /// As reports call it.
-    pub(crate) const fn step(self) -> &'static str {
-        match self {
-            Self::PostRead => "in the post-read phase",
-            Self::ServerRewrite => "in the server-rewrite phase",
-            Self::Rewrite => "in the rewrite phase",
-            Self::PreAccess => "in the preaccess phase",
-            Self::Access => "in the access phase",
-            Self::PreContent => "in the precontent phase",
-            Self::Content => "in the content phase",
-            Self::Log => "in the log phase",
-        }
-    }
-}
 
 impl Request<'_> {
     /// To be called behind `step`.

@@ -5,15 +5,15 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use clearway_base::log::Level;
+use clearway_message::put_decimal;
 use clearway_net::PeerAddr;
 use clearway_net::proxy_protocol::{Broken, Endpoint, Progress, Proxied, TlvError, parse};
 
-use crate::config::module::Module;
 use crate::connection::{Conn, Ending, Idle, TIMED_OUT, Waiting};
 use crate::request::{Request, Verbatim};
 use crate::response::parts::Parts;
-use crate::variables::{Presence, VariableKind, VariableSpec, View};
-use clearway_message::put_decimal;
+use crate::tables::{Module, VariableKind, VariableSpec};
+use crate::variables::{Presence, View};
 
 /// What is being done, for the error log.
 const READING: &str = "reading PROXY protocol";

@@ -8,8 +8,6 @@ use std::os::fd::AsFd;
 use std::task::Poll;
 
 use clearway_base::log::Level;
-use clearway_h1::{BodyLength, Fault, HeadProgress};
-use clearway_message::Known;
 
 use crate::config::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::wire::SendFailure;
@@ -22,6 +20,8 @@ use crate::request::redirect::Onward;
 use crate::request::{Request, RequestLine};
 use crate::response::parts::Parts;
 use clearway_base::Errno;
+use clearway_h1::{BodyLength, Fault, HeadProgress};
+use clearway_message::Known;
 
 /// What is read at once while a closed connection lingers, bytes.
 const LINGERING_READ_BYTES: usize = 4 * 1024;

@@ -7,12 +7,12 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use clearway_message::Text;
+use clearway_site::VariableId;
 use smallvec::SmallVec;
 
 use crate::request::subrequest::SubPart;
 use crate::response::parts::Parts;
-use crate::variables::VariableId;
-use clearway_message::Text;
 
 /// Values of variables by number; `None` is one that was found to have no value.
 pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4]>;

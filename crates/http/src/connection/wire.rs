@@ -12,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use clearway_offload::Pool;
 use clearway_offload::files::{Guess, Operation};
 use clearway_runtime::{Socket, Timer};
+use clearway_site::Sending;
 
-use crate::config::sending::Sending;
 use crate::response::chunk::Chunk;
 use crate::response::file_part::OpenFile;
 use crate::response::file_sender::{

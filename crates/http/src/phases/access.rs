@@ -6,17 +6,13 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_message::Method;
+use clearway_site::{Conf, ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set};
 
-use crate::config::core_directives::{msec, set};
-use crate::config::levels::{Conf, ConfKey, Level};
-use crate::config::load::Load;
-use crate::config::module::{Module, context};
-use crate::config::setting::Setting;
 use crate::connection::Conn;
+use crate::phases::Answer;
 use crate::phases::engine::{Active, Flow};
-use crate::phases::{Answer, Part};
 use crate::request::Request;
-use crate::snapshot::LocationId;
+use crate::tables::{Load, Module};
 
 /// The engine's own part of the tables, as far as access goes.
 pub(crate) static ACCESS: Module =
@@ -97,24 +93,6 @@ impl Request<'_> {
     }
 }
 
-/// A location for methods that the one around it is not for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LimitExcept {
-    /// The methods that are not limited, a bit each.
-    free: u32,
-    pub(crate) location: LocationId,
-}
-
-const fn bit(method: Method) -> u32 {
-    1 << method as u32
-}
-
-impl LimitExcept {
-    pub(crate) const fn holds_for(self, method: Method) -> bool {
-        self.free & bit(method) == 0
-    }
-}
-
 fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     if scope.conf.core_location().limit_except.is_some() {
         return Err(directive.reject("is duplicate"));
@@ -125,12 +103,12 @@ fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
             Method::Other | Method::Trace | Method::Connect => {
                 return Err(directive.error(message(&[&"invalid method \"", name, &"\""])));
             }
-            Method::Get => bit(Method::Get) | bit(Method::Head),
-            method => bit(method),
+            Method::Get => method_bit(Method::Get) | method_bit(Method::Head),
+            method => method_bit(method),
         };
     }
     let location = Load::read_limit_except(scope, directive)?;
-    scope.conf.core_location().limit_except = Some(LimitExcept { free, location });
+    scope.conf.core_location().limit_except = Some(LimitExcept::new(free, location));
     Ok(())
 }
 

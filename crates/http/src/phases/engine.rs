@@ -8,21 +8,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
+use clearway_message::{Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
-use crate::connection::Conn;
-use crate::connection::account;
 use crate::connection::departure::Departure;
+use crate::connection::{Conn, account};
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, Part, Phase, PhaseEntry, Step, Wait};
+use crate::phases::{Answer, Exchange, Step, Wait};
 use crate::request::body::{Body, BodyState};
 use crate::request::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::subrequest::Background;
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
-use crate::snapshot::locations::Found;
-use crate::snapshot::{Location, LocationAccess, LocationId};
-use clearway_message::Text as HeadText;
-use clearway_message::uri::{self, Escape};
+use crate::tables::{Location, PhaseEntry};
+use clearway_site::{LocationAccess, LocationId, Part, Phase, locations::Found};
 
 /// A request with its body and its response: what one task works on.
 pub(crate) struct Active<'c> {

@@ -14,7 +14,7 @@ use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::phases::Answer;
 use crate::request::Request;
-use crate::snapshot::Location;
+use crate::tables::Location;
 
 /// What is read from the socket at once, bytes.
 const READ_BYTES: usize = 16 * 1024;

@@ -16,10 +16,10 @@ use clearway_offload::temp_file::{self, Failure, Naming};
 use clearway_offload::{Blocking, Error, Pool, Task, file};
 use clearway_os::page_cache::{self, Wait};
 use clearway_runtime::{LoopRef, Tag, Timer};
+use clearway_site::temp_paths::TempPath;
 
-use crate::config::temp_paths::TempPath;
+use crate::generation::Serving;
 use crate::request::Verbatim;
-use crate::snapshot::generation::Serving;
 
 /// How long what a full pool has not taken waits until it is offered again, milliseconds.
 const RETRY_MS: u64 = 100;

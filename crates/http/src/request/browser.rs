@@ -2,9 +2,9 @@
 //! of the `User-Agent`, run on loops.
 
 use clearway_message::{Known, Method};
+use clearway_site::KeepaliveDisable;
 
 use crate::request::Request;
-use crate::snapshot::KeepaliveDisable;
 
 /// Whether the connection is to be closed after the request for the browser's sake.
 pub(crate) fn is_refused_keep_alive(request: &Request<'_>, disabled: KeepaliveDisable) -> bool {

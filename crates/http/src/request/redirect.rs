@@ -4,18 +4,16 @@
 use std::borrow::Cow;
 
 use clearway_base::log::Level;
-use clearway_message::Method;
 
 use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text, Verbatim};
 use crate::response::chunk::{Chunk, Mark};
-use crate::snapshot::{ErrorPage, Location, LocationId, Overwrite, RootKind};
+use crate::tables::Location;
 use crate::variables::View;
-use clearway_message::Text as HeadText;
-use clearway_message::status::{self, Padding};
-use clearway_message::uri;
+use clearway_message::{Method, Text as HeadText, status, status::Padding, uri};
+use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
 
 /// How a request goes on after an answer that is not its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

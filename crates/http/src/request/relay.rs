@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
+use clearway_message::Text;
 
 use crate::connection::tree::{Asked, Live};
 use crate::request::Request;
@@ -18,7 +19,6 @@ use crate::request::subrequest::{
     Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
 };
 use crate::response::chunk::{Chunk, Mark};
-use clearway_message::Text;
 
 /// What a pipe or a queue holds before who fills it has to wait, bytes.
 const FULL_BYTES: usize = 64 * 1024;

@@ -14,13 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_message::Method;
 
-use crate::config::core_directives::set;
-use crate::config::levels::{Conf, ConfKey, Level};
-use crate::config::load::Load;
-use crate::config::module::{Module, context};
-use crate::config::setting::Setting;
 use crate::connection::Conn;
 use crate::connection::tree::{Asked, Tree};
 use crate::output::OutputState;
@@ -31,8 +25,10 @@ use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text, Verbatim};
 use crate::response::chunk::{Chunk, Mark};
+use crate::tables::{Load, Module};
 use crate::variables::View;
-use clearway_message::ResponseHead;
+use clearway_message::{Method, ResponseHead};
+use clearway_site::{Conf, ConfKey, Level, Setting, context, set};
 
 /// How deep subrequests may be nested, as in nginx.
 const NESTED_MAX: u8 = 50;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_runtime::LoopRef;
+use clearway_site::Sending;
 
-use crate::config::sending::Sending;
 use crate::connection::wire::SendFailure;
 use crate::output::{Output, Unsent};
 use crate::request::Request;

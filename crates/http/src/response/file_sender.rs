@@ -17,8 +17,8 @@ use clearway_base::log::Level;
 use clearway_offload::files::{self, Attempt, Held, Learned, Warmed};
 use clearway_offload::{Error as Refused, Pool, TIMEOUTS, Task};
 use clearway_runtime::{LoopRef, Timer};
+use clearway_site::Sending;
 
-use crate::config::sending::Sending;
 use crate::request::{Request, Verbatim};
 use crate::response::file_part::{FileAccess, FilePart, OpenFile};
 

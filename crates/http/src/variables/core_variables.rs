@@ -7,19 +7,16 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
 use clearway_h1::{InvalidHeaders, Underscores};
-use clearway_message::{Header, Known, name_hash};
+use clearway_message::{Header, Known, Ranges, Text, name_hash, put_decimal};
 use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
-use crate::config::paths;
+use crate::paths;
 use crate::request::{Arrival, LimitRate, Request, Verbatim};
 use crate::response::{absolute, with_charset};
-use crate::snapshot::listen::LocalAddress;
-use crate::variables::{Presence, VariableKind, VariableSpec, View};
-use clearway_message::{Ranges, Text, put_decimal};
-
-/// The release of nginx whose behaviour this is (`$nginx_version`).
-pub const NGINX_VERSION: &str = "1.31.5";
+use crate::tables::{VariableKind, VariableSpec};
+use crate::variables::{Presence, View, eval_size};
+use clearway_site::{LocalAddress, NGINX_VERSION};
 
 /// A variable with a name of its own, from an expression on the view.
 macro_rules! variable {
@@ -107,7 +104,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         doc: "Bytes per second that the response may be sent with, 0 for no limit; can be set.",
         eval: |view, _, out| {
             let own = view.request.context::<LimitRate>().map(|rate| rate.0);
-            let configured = || view.request.location().core.sending.limit_rate.eval(view);
+            let configured = || eval_size(&view.request.location().core.sending.limit_rate, view);
             put_number(Some(own.unwrap_or_else(configured)), out)
         },
     },

@@ -7,14 +7,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use clearway_message::{Text, uri::Escape, uri::escape_uri};
+use clearway_site::{Quote, VariableId, regex::Captures, regex::MatchError, regex::Regex};
 use smallvec::SmallVec;
 
 use crate::connection::tree::{Tree, VariableValues};
-use crate::regex::{Captures, MatchError, Regex};
 use crate::response::parts::Parts;
-use crate::variables::VariableId;
-use clearway_message::Text;
-use clearway_message::uri::{Escape, escape_uri};
 
 /// The values of a request. Most requests have none.
 #[derive(Default)]
@@ -29,15 +27,6 @@ struct Kept<'c> {
     variables: VariableValues<'c>,
     /// What is shared with subrequests, once there are any.
     tree: Option<Arc<Tree<'c>>>,
-}
-
-/// How the text of a group is written into a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quote {
-    /// As it is.
-    No,
-    /// Percent-encoded, for arguments.
-    Args,
 }
 
 impl<'c> Values<'c> {
@@ -157,7 +146,7 @@ impl<'c> Kept<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regex::Case;
+    use clearway_site::regex::Case;
 
     fn group(values: &Values<'_>, number: usize, quote: Quote) -> Vec<u8> {
         let mut out = Vec::new();

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, HttpLoader, Level,
-    Listener, Mark, Module, Phase, PhaseHandler, Services, Snapshot, Step, Value, context,
+    Chunk, Conf, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark,
+    Module, Phase, PhaseHandler, Services, Snapshot, Step, Value, context,
 };
 use clearway_log::UtcOffset;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
@@ -340,6 +340,7 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
         default_port: 8000,
         services: Services::default(),
     };
-    let loaded = HttpLoader::new(&[&SAY]).load(block.directives[0].clone(), environment, &mut Vec::new());
+    let loaded =
+        clearway_http::loader(&[&SAY]).load(block.directives[0].clone(), environment, &mut Vec::new());
     loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level, Record, Sink};
 use clearway_conf::{Error, Loader, Memory};
 use clearway_http::{
-    Environment, Generation, GenerationParts, HttpLoader, Listener, Module, Services, Snapshot, ThreadPools,
+    Environment, Generation, GenerationParts, Listener, Module, Services, Snapshot, ThreadPools,
 };
 use clearway_log::{Disk, Writer};
 use clearway_modules::access_control::limit_req;
@@ -237,8 +237,11 @@ pub(crate) fn load(
     };
     let mut warnings = Vec::new();
     block.end()?;
-    let snapshot =
-        HttpLoader::new(&modules(extra)).load(block.directives[0].clone(), environment, &mut warnings)?;
+    let snapshot = clearway_http::loader(&modules(extra)).load(
+        block.directives[0].clone(),
+        environment,
+        &mut warnings,
+    )?;
     zones.open().map_err(Error::unplaced)?;
     Ok((snapshot, warnings))
 }

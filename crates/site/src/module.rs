@@ -3,35 +3,37 @@
 
 use clearway_conf::{Contexts, Error, Spec};
 
-use crate::config::levels::ConfSlot;
-use crate::config::load::Load;
-use crate::output::HeaderFilter;
+use crate::engine::Engine;
+use crate::levels::ConfSlot;
+use crate::load::Load;
 use crate::phases::{Enabling, PhaseHandler};
 use crate::variables::VariableSpec;
 
 /// The tables of one module. Always a `static`.
-pub struct Module {
+pub struct Module<E: Engine> {
     /// For the reference, such as `rewrite`.
     pub name: &'static str,
     /// Its directives.
-    pub directives: &'static [Spec<Load>],
+    pub directives: &'static [Spec<Load<E>>],
     /// Its configuration types.
     pub confs: &'static [&'static dyn ConfSlot],
     /// Its variables.
-    pub variables: &'static [VariableSpec],
+    pub variables: &'static [VariableSpec<E>],
     /// What it does in phases; within a phase, modules run in the order of the list.
-    pub phases: &'static [PhaseHandler],
+    pub phases: &'static [PhaseHandler<E>],
     /// Its header filters; they run in the order of the list.
-    pub filters: &'static [FilterSpec],
+    pub filters: &'static [FilterSpec<E>],
     /// Called once when all levels are merged: opens what no directive named, takes what it needs of
     /// the environment.
-    pub finish: Option<Finish>,
+    pub finish: Option<Finish<E>>,
+    /// What it stands for in the list.
+    pub role: Role,
 }
 
 /// Completes a module's settings.
-pub type Finish = fn(&mut Load) -> Result<(), Error>;
+pub type Finish<E> = fn(&mut Load<E>) -> Result<(), Error>;
 
-impl Module {
+impl<E: Engine> Module<E> {
     /// A module with nothing in its tables, to be completed with `..Module::EMPTY`.
     pub const EMPTY: Self = Self {
         name: "",
@@ -41,19 +43,27 @@ impl Module {
         phases: &[],
         filters: &[],
         finish: None,
+        role: Role::Tables,
     };
 }
 
-/// Stands in the list of modules where bodies of subrequests come in: what is before it filters the body of
-/// each request by itself, what is behind it filters all of it together.
-pub static POSTPONE: Module = Module { name: "postpone", ..Module::EMPTY };
+/// What a module stands for besides its tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    #[default]
+    Tables,
+    /// The place in the list of modules where bodies of subrequests come in: what is before it filters the
+    /// body of each request by itself, what is behind it filters all of it together.
+    Postpone,
+}
 
 /// A header filter and where it takes part.
-pub struct FilterSpec {
+pub struct FilterSpec<E: Engine> {
     /// Whether it has anything to do in a location; asked once, at load.
-    pub enabled: fn(&Enabling<'_>) -> bool,
+    pub enabled: fn(&Enabling<'_, E>) -> bool,
     /// What it does.
-    pub filter: HeaderFilter,
+    pub filter: E::HeaderFilter,
 }
 
 /// The contexts that directives of HTTP stand in. The numbers below 8 are the server's own.

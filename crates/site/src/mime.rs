@@ -90,7 +90,7 @@ impl Default for Types {
 
 impl Types {
     /// The built-in table, of which there is one.
-    pub(crate) fn usual() -> Arc<Self> {
+    pub fn usual() -> Arc<Self> {
         static USUAL: LazyLock<Arc<Types>> = LazyLock::new(Arc::default);
         Arc::clone(&USUAL)
     }

@@ -11,8 +11,9 @@ use clearway_net::bind::{self, Transport};
 use clearway_net::listen::{ListenAddr, OwnSocket, plan_sockets};
 use clearway_net::tune::Keepalive;
 
-use crate::snapshot::ServerId;
-use crate::snapshot::server_names::{self, Added, ServerName, ServerNames};
+use crate::engine::Engine;
+use crate::ids::ServerId;
+use crate::server_names::{self, Added, ServerName, ServerNames};
 use crate::variables::VariableNames;
 
 /// Whether a `listen` says which server is the default one.
@@ -24,14 +25,16 @@ pub(crate) enum DefaultServer {
 
 /// Whether connections begin with a header of the PROXY protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProxyProtocol {
+pub enum ProxyProtocol {
+    /// Connections begin with a request.
     Off,
+    /// Connections begin with a header of the PROXY protocol.
     On,
 }
 
 /// The options of one `listen`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ListenOptions {
+pub struct ListenOptions {
     socket: bind::Options,
     own: OwnSocket,
     default_server: DefaultServer,
@@ -40,7 +43,7 @@ pub(crate) struct ListenOptions {
 
 impl ListenOptions {
     /// Those of a server without `listen`.
-    pub(crate) const NONE: fn() -> Self = || Self {
+    pub const NONE: fn() -> Self = || Self {
         socket: bind::Options::default(),
         own: OwnSocket::No,
         default_server: DefaultServer::Unsaid,
@@ -48,7 +51,7 @@ impl ListenOptions {
     };
 
     /// Reads what follows the address. What only other systems have is told to `warn`.
-    pub(crate) fn parse(directive: &Directive, mut warn: impl FnMut(Error)) -> Result<Self, Error> {
+    pub fn parse(directive: &Directive, mut warn: impl FnMut(Error)) -> Result<Self, Error> {
         let mut options = Self::NONE();
         for parameter in &directive.args[1..] {
             if parameter.starts_with(b"accept_filter=") {
@@ -241,7 +244,7 @@ impl Listens {
     }
 
     /// Plans sockets, and gives each address the names of its servers.
-    pub(crate) fn build(self, names: &mut NameTables<'_>) -> Result<Vec<Socket>, Error> {
+    pub(crate) fn build<E: Engine>(self, names: &mut NameTables<'_, E>) -> Result<Vec<Socket>, Error> {
         let wanted: Vec<_> =
             self.entries.iter().map(|entry| (entry.address.clone(), entry.options.own)).collect();
         let plans = plan_sockets(&wanted);
@@ -268,15 +271,15 @@ impl Listens {
 }
 
 /// What is needed to build the tables of names.
-pub(crate) struct NameTables<'a> {
+pub(crate) struct NameTables<'a, E: Engine> {
     /// Arguments of `server_name` of each server.
-    pub(crate) servers: &'a [Vec<bytes::Bytes>],
-    pub(crate) hostname: &'a [u8],
-    pub(crate) variables: &'a mut VariableNames,
-    pub(crate) warnings: &'a mut Vec<Error>,
+    pub servers: &'a [Vec<bytes::Bytes>],
+    pub hostname: &'a [u8],
+    pub variables: &'a mut VariableNames<E>,
+    pub warnings: &'a mut Vec<Error>,
 }
 
-impl NameTables<'_> {
+impl<E: Engine> NameTables<'_, E> {
     fn build(&mut self, entry: &Entry) -> Result<ServerNames<ServerId>, Error> {
         let mut builder = server_names::Builder::new();
         let servers = self.servers;
@@ -332,13 +335,17 @@ pub struct Socket {
 }
 
 /// An address that connections are made to.
-pub(crate) struct Address {
-    pub(crate) listen: ListenAddr,
+pub struct Address {
+    /// The address.
+    pub listen: ListenAddr,
     /// As in messages.
-    pub(crate) text: Box<str>,
-    pub(crate) default_server: ServerId,
-    pub(crate) proxy_protocol: ProxyProtocol,
-    pub(crate) names: ServerNames<ServerId>,
+    pub text: Box<str>,
+    /// The server for hosts that no server of the address has.
+    pub default_server: ServerId,
+    /// `proxy_protocol`.
+    pub proxy_protocol: ProxyProtocol,
+    /// Its servers by their names.
+    pub names: ServerNames<ServerId>,
 }
 
 impl Socket {
@@ -348,22 +355,22 @@ impl Socket {
     }
 
     /// Whether several servers, or expressions, are told apart by the name of the host.
-    pub(crate) fn has_names(&self) -> bool {
+    pub fn has_names(&self) -> bool {
         self.addresses.iter().any(|address| !address.names.is_empty())
     }
 
     /// The address that is bound.
-    pub(crate) fn bound(&self) -> &Address {
+    pub fn bound(&self) -> &Address {
         self.addresses.last().expect("a socket is bound to an address")
     }
 
     /// Whether the local address of a connection has to be asked for.
-    pub(crate) fn needs_local_address(&self) -> bool {
+    pub fn needs_local_address(&self) -> bool {
         self.addresses.len() > 1
     }
 
     /// The number of the address that a connection was made to.
-    pub(crate) fn find(&self, local: Option<SocketAddr>) -> u32 {
+    pub fn find(&self, local: Option<SocketAddr>) -> u32 {
         let others = &self.addresses[..self.addresses.len() - 1];
         let found = others.iter().position(|address| match (&address.listen, local) {
             (ListenAddr::Inet(listen), Some(local)) => *listen == local,
@@ -372,7 +379,8 @@ impl Socket {
         u32::try_from(found.unwrap_or(others.len())).expect("a configuration is far smaller than 4 GiB")
     }
 
-    pub(crate) fn address(&self, index: u32) -> &Address {
+    /// The address with this number, as `find` gives it.
+    pub fn address(&self, index: u32) -> &Address {
         &self.addresses[index as usize]
     }
 }
@@ -387,7 +395,8 @@ pub enum LocalAddress<'a> {
 }
 
 impl<'a> LocalAddress<'a> {
-    pub(crate) fn new(asked: Option<SocketAddr>, address: &'a Address) -> Self {
+    /// The address that a connection came to: the one asked of its socket, or the one listened on.
+    pub fn new(asked: Option<SocketAddr>, address: &'a Address) -> Self {
         match &address.listen {
             ListenAddr::Inet(listen) => Self::Inet(asked.unwrap_or(*listen)),
             ListenAddr::Unix(path) => Self::Unix(path),

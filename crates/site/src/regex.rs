@@ -150,7 +150,7 @@ impl Regex {
     }
 
     /// Bounds the steps that a match may take.
-    pub(crate) fn limit(&mut self, steps: u64) {
+    pub fn limit(&mut self, steps: u64) {
         debug_assert!(steps <= MATCH_STEPS_MAX);
         let text = format!("(*LIMIT_MATCH={steps}){}", as_text(&self.pattern));
         let code = Code::of(text, self.case, prefix(&self.pattern));
@@ -202,7 +202,7 @@ impl Regex {
     }
 
     /// Whether the beginning of a subject is enough to see that it does not match.
-    pub(crate) fn rules_out(&self, subject: &[u8]) -> bool {
+    pub fn rules_out(&self, subject: &[u8]) -> bool {
         let prefix = &self.code.prefix[..];
         match self.case {
             Case::Sensitive => !subject.starts_with(prefix),
@@ -342,7 +342,7 @@ impl Captures {
 
     /// Whether these are groups of that expression or of one that is written alike. In the same subject it
     /// will find the same.
-    pub(crate) fn are_of(&self, regex: &Regex) -> bool {
+    pub fn are_of(&self, regex: &Regex) -> bool {
         self.of == regex.code.number
     }
 

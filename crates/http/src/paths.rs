@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use clearway_site::RootKind;
+
 use crate::request::AliasTail;
-use crate::snapshot::RootKind;
 use crate::variables::View;
 
 /// The directory of `root` or `alias` (`$document_root`), absolute.

@@ -9,8 +9,8 @@
 
 use std::fmt;
 
+use crate::name_keys::{Keys, order_key};
 use crate::regex::{Case, CompileError, Regex};
-use crate::snapshot::name_keys::{Keys, order_key};
 
 /// How a location is matched.
 #[derive(Debug)]

@@ -354,7 +354,7 @@ impl Confs {
     }
 
     /// The same, to be kept.
-    pub(crate) fn shared<T: Conf>(&self, key: &ConfKey<T>) -> Arc<T> {
+    pub fn shared<T: Conf>(&self, key: &ConfKey<T>) -> Arc<T> {
         let object = self.slot(key.index()).expect("a module reads the configuration that it declares");
         Arc::clone(object).downcast().expect("of the key's type")
     }
@@ -373,7 +373,7 @@ impl Confs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::setting::Setting;
+    use crate::setting::Setting;
 
     #[derive(Default)]
     struct Limits {

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_runtime::{Identities, LoopRef};
+use clearway_site::Socket;
 
 use crate::response::parts::Stock;
-use crate::snapshot::Snapshot;
-use crate::snapshot::listen::Socket;
+use crate::tables::Snapshot;
 
 /// One configuration in a running worker.
 pub struct Generation {

@@ -15,31 +15,24 @@ use clearway_base::log::Sink;
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
 use clearway_net::bind;
-use clearway_net::listen::{Resolve, SystemResolver};
-use clearway_runtime::Tag;
+use clearway_net::listen::SystemResolver;
 
-use crate::config::body_directives::BODY;
-use crate::config::core_directives::{CORE, CORE_CONF, CORE_SERVER, MATCH_LIMIT, ROOT, match_limit};
-use crate::config::head_directives::HEAD;
-use crate::config::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
-use crate::config::module::{Module, POSTPONE, context};
-use crate::config::product::{self, Product};
-use crate::config::request_directives::REQUESTS;
-use crate::config::sending::{SENDING, Sending};
-use crate::config::setting::Setting;
-use crate::connection::proxied::PROXIED;
-use crate::phases::access::ACCESS;
-use crate::phases::{self, Enabling, PhaseList};
-use crate::regex::Regex;
-use crate::request::subrequest::SUBREQUESTS;
-use crate::snapshot::listen::{ListenOptions, Listens, NameTables, Socket};
-use crate::snapshot::locations::{self, AutoRedirect, LocationName};
-use crate::snapshot::server_names::ServerName;
-use crate::snapshot::{
-    CoreLocation, CoreServer, Filters, Location, LocationId, Root, RootConf, RootKind, Server, ServerId,
-    Snapshot,
-};
-use crate::variables::{Computed, Keep, Target, Value, VariableId, VariableNames, VariableSpec};
+use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ROOT, Root, RootConf, RootKind};
+use crate::engine::Engine;
+use crate::hash_sizes::{self, HASHES};
+use crate::ids::{LocationId, ServerId};
+use crate::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
+use crate::listen::{ListenOptions, Listens, NameTables, Socket};
+use crate::locations::{self, AutoRedirect, LocationName};
+use crate::module::{Module, Role, context};
+use crate::phases::{self, Enabling, ListKey, PhaseList};
+use crate::product::{self, Product};
+use crate::regex::{MATCH_STEPS_MAX, Regex};
+use crate::sending::Sending;
+use crate::server_names::ServerName;
+use crate::setting::Setting;
+use crate::snapshot::{Filters, Location, Server, Snapshot};
+use crate::variables::{Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
 /// Opens what an `error_log` names; supplied by who owns the logs.
 pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
@@ -93,17 +86,15 @@ impl Services {
 }
 
 /// Loads configurations with a fixed list of modules.
-pub struct HttpLoader {
-    modules: Vec<&'static Module>,
-    table: Table<Load>,
+pub struct HttpLoader<E: Engine> {
+    modules: Vec<&'static Module<E>>,
+    table: Table<Load<E>>,
 }
 
-impl HttpLoader {
-    /// With the engine's own directives and those of `modules`.
-    pub fn new(modules: &[&'static Module]) -> Self {
-        let own = [&CORE, &SENDING, &BODY, &HEAD, &ACCESS, &SUBREQUESTS, &PROXIED, &REQUESTS];
-        let modules: Vec<_> = own.into_iter().chain(modules.iter().copied()).collect();
-        let tables: Vec<&'static [Spec<Load>]> = modules.iter().map(|module| module.directives).collect();
+impl<E: Engine> HttpLoader<E> {
+    /// With the directives of these modules, the engine's own first.
+    pub fn new(modules: Vec<&'static Module<E>>) -> Self {
+        let tables: Vec<&'static [Spec<Load<E>>]> = modules.iter().map(|module| module.directives).collect();
         Self { table: Table::new(&tables), modules }
     }
 
@@ -114,12 +105,12 @@ impl HttpLoader {
     }
 
     /// All directives that may stand in `http` and below.
-    pub fn table(&self) -> &Table<Load> {
+    pub fn table(&self) -> &Table<Load<E>> {
         &self.table
     }
 
     /// The modules, the engine's own part first; for the reference.
-    pub fn modules(&self) -> &[&'static Module] {
+    pub fn modules(&self) -> &[&'static Module<E>] {
         &self.modules
     }
 
@@ -133,7 +124,7 @@ impl HttpLoader {
         http: Directive,
         environment: Environment,
         warnings: &mut Vec<Error>,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<Snapshot<E>, Error> {
         let mut load = self.execute(http, environment, warnings)?;
         let settled = load.settle(&self.modules, warnings)?;
         load.freeze(&self.modules, settled)
@@ -148,7 +139,7 @@ impl HttpLoader {
         http: Directive,
         environment: Environment,
         warnings: &mut Vec<Error>,
-    ) -> Result<Checked, Error> {
+    ) -> Result<Checked<E>, Error> {
         let mut load = self.execute(http, environment, warnings)?;
         let settled = load.settle(&self.modules, warnings)?;
         std::mem::take(&mut load.variables).finish(&load.specs)?;
@@ -161,7 +152,7 @@ impl HttpLoader {
         http: Directive,
         environment: Environment,
         warnings: &mut Vec<Error>,
-    ) -> Result<Load, Error> {
+    ) -> Result<Load<E>, Error> {
         let mut load = Load::new(&self.modules, environment);
         if let Body::Block(block) = http.body {
             // It holds for the expressions before it as well.
@@ -178,17 +169,17 @@ impl HttpLoader {
 }
 
 /// An `http` block that can be loaded.
-pub struct Checked {
+pub struct Checked<E: Engine> {
     /// What to listen on, in the order of a snapshot's sockets.
     pub requests: Vec<bind::Request>,
     /// What was made to find that out.
-    pub remains: Remains,
+    pub remains: Remains<E>,
 }
 
 /// What is left of a check. To free it takes time where there are thousands of servers: it can be done
 /// later, or not at all by who is about to end.
-pub struct Remains {
-    _load: Load,
+pub struct Remains<E: Engine> {
+    _load: Load<E>,
     _settled: Settled,
 }
 
@@ -199,11 +190,11 @@ struct Settled {
 }
 
 /// A configuration while its directives are executed.
-pub struct Load {
+pub struct Load<E: Engine> {
     environment: Environment,
     /// Names of variables; values with variables are compiled with it.
-    pub variables: VariableNames,
-    specs: Vec<&'static VariableSpec>,
+    pub variables: VariableNames<E>,
+    specs: Vec<&'static VariableSpec<E>>,
     drafts: AllDrafts,
     main: DraftConfs,
     /// The first one is `http` itself.
@@ -212,7 +203,7 @@ pub struct Load {
     locations: Vec<LocationDraft>,
     listens: Listens,
     /// `server_product`.
-    pub(crate) product: Setting<Bytes>,
+    pub product: Setting<Bytes>,
     /// The locations whose blocks are being read, outermost first.
     open: Vec<LocationName>,
     /// What is being read.
@@ -257,8 +248,8 @@ pub enum LocationForm {
     Named,
 }
 
-impl Load {
-    fn new(modules: &[&'static Module], environment: Environment) -> Self {
+impl<E: Engine> Load<E> {
+    fn new(modules: &[&'static Module<E>], environment: Environment) -> Self {
         let slots: Vec<_> = modules.iter().flat_map(|module| module.confs).copied().collect();
         let root = Bytes::from(path_bytes(&environment.prefix.join("html")));
         let root = Root { kind: RootKind::Root, path: Value::literal(root) };
@@ -372,21 +363,23 @@ impl Load {
         path_bytes(prefix.unwrap_or(&self.environment.prefix))
     }
 
-    pub(crate) fn core_server(&mut self) -> &mut CoreServer {
+    /// The engine's settings of the server being read.
+    pub fn core_server(&mut self) -> &mut CoreServer {
         self.server(&CORE_SERVER)
     }
 
-    pub(crate) fn core_location(&mut self) -> &mut CoreLocation {
+    /// The engine's settings of the location being read.
+    pub fn core_location(&mut self) -> &mut CoreLocation {
         self.location(&CORE_CONF)
     }
 
     /// How responses are sent in the location being read.
-    pub(crate) fn sending(&mut self) -> &mut Sending {
+    pub fn sending(&mut self) -> &mut Sending {
         &mut self.core_location().sending
     }
 
     /// The engine's settings of every server.
-    pub(crate) fn core_servers(&self) -> impl Iterator<Item = &CoreServer> {
+    pub fn core_servers(&self) -> impl Iterator<Item = &CoreServer> {
         self.servers.iter().skip(1).map(|draft| self.drafts.servers.of(&draft.confs, &CORE_SERVER))
     }
 
@@ -423,7 +416,7 @@ impl Load {
     pub fn define_variable(
         &mut self,
         name: &[u8],
-        computed: Arc<dyn Computed>,
+        computed: Arc<E::Computed>,
         keep: Keep,
     ) -> Result<VariableId, String> {
         self.variables.define(name, computed, keep, &self.specs)
@@ -436,18 +429,18 @@ impl Load {
     pub fn variable_to_set(
         &mut self,
         name: &[u8],
-        unset: impl FnOnce() -> Arc<dyn Computed>,
-    ) -> Result<Target, String> {
+        unset: impl FnOnce() -> Arc<E::Computed>,
+    ) -> Result<Target<E>, String> {
         self.variables.assign(name, unset, &self.specs)
     }
 
     /// Adds a name to the server being read.
-    pub(crate) fn add_server_name(&mut self, name: &Bytes) {
+    pub fn add_server_name(&mut self, name: &Bytes) {
         self.servers[self.server].names.push(name.clone());
     }
 
     /// Adds an address to the server being read. What is strange about it.
-    pub(crate) fn add_listen(
+    pub fn add_listen(
         &mut self,
         address: clearway_net::listen::ListenAddr,
         options: ListenOptions,
@@ -457,15 +450,15 @@ impl Load {
     }
 
     /// Resolves names that the configuration has for addresses.
-    pub fn resolver(&self) -> impl Resolve + use<> {
+    pub fn resolver(&self) -> SystemResolver {
         SystemResolver
     }
 }
 
 /// Blocks.
-impl Load {
+impl<E: Engine> Load<E> {
     /// Executes a `server` block.
-    pub(crate) fn read_server(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+    pub fn read_server(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
         let load = &mut *scope.conf;
         load.location = load.begin_location(0, Bytes::new(), LocationForm::Outside, directive);
         load.server = load.servers.len();
@@ -488,7 +481,7 @@ impl Load {
     }
 
     /// Executes a `location` block.
-    pub(crate) fn read_location(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
+    pub fn read_location(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
         let args = &directive.args;
         let refuse = |error: locations::LocationError| directive.error(error.to_string());
         let mut name = LocationName::parse(&args[0], args.get(1).map(|name| &name[..])).map_err(refuse)?;
@@ -519,7 +512,7 @@ impl Load {
 }
 
 /// Blocks that are locations without a name.
-impl Load {
+impl<E: Engine> Load<E> {
     /// Executes the block of a directive that says what holds under a condition (`if`) in the location
     /// being read, or in the server. What it leaves open it takes from there.
     ///
@@ -534,7 +527,7 @@ impl Load {
     }
 
     /// Executes the block of a `limit_except` in the location being read.
-    pub(crate) fn read_limit_except(
+    pub fn read_limit_except(
         scope: &mut Scope<'_, Self>,
         directive: &Directive,
     ) -> Result<LocationId, Error> {
@@ -565,7 +558,7 @@ impl Load {
 }
 
 /// The end.
-impl Load {
+impl<E: Engine> Load<E> {
     fn begin_location(
         &mut self,
         parent: usize,
@@ -586,7 +579,11 @@ impl Load {
     }
 
     /// Has the modules finish, and puts locations and names into their tables.
-    fn settle(&mut self, modules: &[&'static Module], warnings: &mut Vec<Error>) -> Result<Settled, Error> {
+    fn settle(
+        &mut self,
+        modules: &[&'static Module<E>],
+        warnings: &mut Vec<Error>,
+    ) -> Result<Settled, Error> {
         modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self))?;
         self.check_variables_hash()?;
         let mut trees = Vec::with_capacity(self.servers.len());
@@ -607,7 +604,7 @@ impl Load {
         Ok(Settled { trees, sockets })
     }
 
-    fn freeze(mut self, modules: &[&'static Module], settled: Settled) -> Result<Snapshot, Error> {
+    fn freeze(mut self, modules: &[&'static Module<E>], settled: Settled) -> Result<Snapshot<E>, Error> {
         let Settled { trees, sockets } = settled;
         let locations = self.freeze_locations(modules);
         let confs = self.drafts.servers.finish();
@@ -664,13 +661,13 @@ impl Load {
         })
     }
 
-    fn freeze_locations(&mut self, modules: &[&'static Module]) -> Box<[Location]> {
+    fn freeze_locations(&mut self, modules: &[&'static Module<E>]) -> Box<[Location<E>]> {
         let drafts = std::mem::take(&mut self.locations);
         let finished =
             std::mem::replace(&mut self.drafts.locations, Drafts::new(Level::Location, &[])).finish();
         let variables = &self.variables;
         let handlers = phases::in_order(modules.iter().flat_map(|module| module.phases));
-        let mut lists = Lists::default();
+        let mut lists = Lists::<E>::default();
         let freeze = |draft: LocationDraft| {
             let confs = finished.confs(&draft.confs);
             let core = confs.shared(&CORE_CONF);
@@ -684,20 +681,51 @@ impl Load {
     }
 }
 
-/// What is the same in many locations and kept once.
-#[derive(Default)]
-struct Lists {
-    phases: HashMap<Vec<(u16, Option<Tag>)>, Arc<PhaseList>>,
-    filters: HashMap<Vec<u16>, Arc<Filters>>,
+/// What is refused of sizes that mean nothing here.
+impl<E: Engine> Load<E> {
+    /// Refuses sizes that the table of variables cannot have.
+    fn check_variables_hash(&mut self) -> Result<(), Error> {
+        let [max_size, bucket_size] = &self.main(&HASHES).variables;
+        hash_sizes::check("variables_hash", **max_size, **bucket_size)
+    }
+
+    /// The same for names of servers, where an address has several.
+    fn check_names_hash(&mut self) -> Result<(), Error> {
+        let [max_size, bucket_size] = &self.main(&HASHES).names;
+        hash_sizes::check("server_names_hash", **max_size, **bucket_size)
+    }
+
+    /// Refuses sizes that nginx cannot work with together, `close` being the end of `http`.
+    fn check_pool_sizes(&self, close: &Pos) -> Result<(), Error> {
+        let is_too_large =
+            |core: &CoreServer| core.large_client_header_buffers.1 < *core.connection_pool_bytes;
+        if self.core_servers().any(is_too_large) {
+            let message = "the \"large_client_header_buffers\" size must be equal to or greater than \
+                           \"connection_pool_size\"";
+            return Err(Error::new(message, close));
+        }
+        Ok(())
+    }
 }
 
-impl Lists {
-    fn share_phases(&mut self, list: PhaseList) -> Arc<PhaseList> {
+/// What is the same in many locations and kept once.
+#[derive(Default)]
+struct Lists<E: Engine> {
+    phases: HashMap<ListKey, Arc<PhaseList<E>>>,
+    filters: HashMap<Vec<u16>, Arc<Filters<E>>>,
+}
+
+impl<E: Engine> Lists<E> {
+    fn share_phases(&mut self, list: PhaseList<E>) -> Arc<PhaseList<E>> {
         Arc::clone(self.phases.entry(list.key()).or_insert_with(|| Arc::new(list)))
     }
 
     /// The header filters of a location.
-    fn share_filters(&mut self, modules: &[&'static Module], enabling: &Enabling<'_>) -> Arc<Filters> {
+    fn share_filters(
+        &mut self,
+        modules: &[&'static Module<E>],
+        enabling: &Enabling<'_, E>,
+    ) -> Arc<Filters<E>> {
         let specs = modules.iter().flat_map(|module| module.filters).zip(0..);
         let enabled = specs.filter(|(spec, _)| (spec.enabled)(enabling)).map(|(_, number)| number);
         let filters = self.filters.entry(enabled.collect());
@@ -706,14 +734,25 @@ impl Lists {
 }
 
 /// The header filters of all modules that have these numbers, which are in order.
-fn chosen_filters(modules: &[&'static Module], numbers: &[u16]) -> Filters {
+fn chosen_filters<E: Engine>(modules: &[&'static Module<E>], numbers: &[u16]) -> Filters<E> {
     let specs: Vec<_> = modules.iter().flat_map(|module| module.filters).collect();
-    let before = modules.iter().take_while(|module| !std::ptr::eq(**module, &raw const POSTPONE));
+    let before = modules.iter().take_while(|module| module.role != Role::Postpone);
     let before: usize = before.map(|module| module.filters.len()).sum();
     Filters {
         enabled: numbers.iter().map(|&number| specs[usize::from(number)].filter).collect(),
         postpone_at: numbers.partition_point(|&number| usize::from(number) < before),
     }
+}
+
+/// `pcre_match_limit`, which is looked for before the directives are executed.
+pub const MATCH_LIMIT: &str = "pcre_match_limit";
+
+/// What it says.
+///
+/// # Errors
+/// No number, or too large a one.
+pub fn match_limit(directive: &Directive) -> Result<u64, Error> {
+    directive.number_within(0, 1, Some(MATCH_STEPS_MAX))
 }
 
 /// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.

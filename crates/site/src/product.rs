@@ -1,15 +1,17 @@
 //! What the server calls itself, in `Server` and below its own pages (`server_product`,
 //! `server_tokens`). Put together at load; responses copy it.
 
-use crate::variables::core_variables::NGINX_VERSION;
 use clearway_message::status::Pages;
 
 /// The name where the configuration gives no other.
 pub(crate) const NAME: &str = "clearway";
 
+/// The release of nginx whose behaviour this is (`$nginx_version`).
+pub const NGINX_VERSION: &str = "1.31.5";
+
 /// How much is told (`server_tokens`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerTokens {
+pub enum ServerTokens {
     /// Name and version; with `build` as well, for a build has no name of its own.
     On,
     /// The name.
@@ -17,23 +19,24 @@ pub(crate) enum ServerTokens {
 }
 
 /// The signatures of one name.
-pub(crate) struct Product {
+pub struct Product {
     on: Signature,
     off: Signature,
 }
 
 /// What is made of the name.
-pub(crate) struct Signature {
+pub struct Signature {
     /// How a response of status 200 begins: its status line and `Server`.
     start: Box<[u8]>,
-    pub(crate) pages: Pages,
+    /// The built-in pages, with this name at the bottom.
+    pub pages: Pages,
 }
 
 const OK_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
 impl Product {
     /// A name is text that [`is_name`] takes.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let version = match name {
             NAME => Some(env!("CARGO_PKG_VERSION")),
             "nginx" => Some(NGINX_VERSION),
@@ -44,7 +47,8 @@ impl Product {
         Self { on: Signature::new(full.as_deref().unwrap_or(name)), off: Signature::new(name) }
     }
 
-    pub(crate) fn signature(&self, tokens: ServerTokens) -> &Signature {
+    /// The signature that tells so much.
+    pub fn signature(&self, tokens: ServerTokens) -> &Signature {
         match tokens {
             ServerTokens::On => &self.on,
             ServerTokens::Off => &self.off,
@@ -60,19 +64,19 @@ impl Signature {
 
     /// Status line of a 200, and `Server`.
     #[inline]
-    pub(crate) fn ok_lines(&self) -> &[u8] {
+    pub fn ok_lines(&self) -> &[u8] {
         &self.start
     }
 
     /// `Server` alone.
     #[inline]
-    pub(crate) fn server_line(&self) -> &[u8] {
+    pub fn server_line(&self) -> &[u8] {
         &self.start[OK_LINE.len()..]
     }
 }
 
 /// Whether a text may stand in a header and in HTML as it is.
-pub(crate) fn is_name(text: &[u8]) -> bool {
+pub fn is_name(text: &[u8]) -> bool {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'<' | b'>' | b'&');
     !text.is_empty() && text.iter().all(is_plain)
 }

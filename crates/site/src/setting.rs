@@ -2,6 +2,9 @@
 //! handlers and by merging; read by loops afterwards without any decision left to make.
 
 use std::ops::Deref;
+use std::time::Duration;
+
+use clearway_conf::{Directive, Error};
 
 /// A directive's value at one level: its default until the directive or an enclosing level says more.
 #[derive(Clone, Debug)]
@@ -78,6 +81,29 @@ impl<T> Deref for Setting<T> {
     fn deref(&self) -> &T {
         &self.value
     }
+}
+
+/// Sets what may be set once per level.
+pub fn set<T>(
+    directive: &Directive,
+    setting: &mut Setting<T>,
+    parse: impl FnOnce(&Directive) -> Result<T, Error>,
+) -> Result<(), Error> {
+    if setting.is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    setting.set(parse(directive)?);
+    Ok(())
+}
+
+/// The first argument as a time in milliseconds.
+pub fn msec(directive: &Directive) -> Result<u64, Error> {
+    directive.msec(0).map(millis)
+}
+
+/// A time in milliseconds.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

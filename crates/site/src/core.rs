@@ -1,130 +1,52 @@
-//! A loaded configuration: servers, locations, addresses. Built at boot or reload, immutable, shared
-//! by all loops through one `Arc`; a request borrows from it.
-
-pub(crate) mod generation;
-pub(crate) mod listen;
-pub mod locations;
-pub mod mime;
-mod name_keys;
-pub mod server_names;
+//! The engine's own settings of servers and locations. Written by its directives at boot or reload, read by
+//! requests.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
 use clearway_h1::ChunkedEncoding;
-use clearway_log::UtcOffset;
-use clearway_runtime::Tag;
-
-use crate::config::core_directives::ROOT;
-use crate::config::levels::{Conf, ConfKey, Confs};
-use crate::config::product::{Product, ServerTokens};
-use crate::config::sending::Sending;
-use crate::config::setting::Setting;
-use crate::output::HeaderFilter;
-use crate::phases::PhaseList;
-use crate::phases::access::LimitExcept;
-use crate::snapshot::listen::Socket;
-use crate::snapshot::mime::{DEFAULT_TYPE, Types};
-use crate::variables::{Value, Variables};
+use clearway_message::Method;
 use clearway_message::uri::MergeSlashes;
 
-/// Number of a server within a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ServerId(pub(crate) u32);
+use crate::ids::LocationId;
+use crate::levels::{Conf, ConfKey, Level};
+use crate::mime::{DEFAULT_TYPE, Types};
+use crate::product::ServerTokens;
+use crate::sending::Sending;
+use crate::setting::Setting;
+use crate::variables::Value;
 
-/// Number of a location within a snapshot. Each `http` and `server` block has one too, which holds
-/// what applies where no location matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocationId(pub(crate) u32);
+/// The engine's own settings of locations.
+pub static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
 
-/// A loaded configuration.
-pub struct Snapshot {
-    pub(crate) servers: Box<[Server]>,
-    pub(crate) locations: Box<[Location]>,
-    pub(crate) sockets: Box<[Socket]>,
-    pub(crate) variables: Variables,
-    pub(crate) main: Confs,
-    pub(crate) product: Product,
-    pub(crate) hostname: Bytes,
-    pub(crate) utc_offset: UtcOffset,
-    /// Where relative paths of files begin; ends in a slash.
-    pub(crate) prefix: Bytes,
-}
+/// The engine's settings of a server.
+pub static CORE_SERVER: ConfKey<CoreServer> = ConfKey::new(Level::Server);
 
-impl Snapshot {
-    /// What to listen on.
-    pub fn sockets(&self) -> &[Socket] {
-        &self.sockets
-    }
-
-    /// A module's settings for all of `http`.
-    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
-        self.main.of(key)
-    }
-
-    /// The name of the location and the step of the work that a task means by its tag, where it cannot say so
-    /// itself any more. Looks at all locations: not to be called on a loop.
-    pub fn tagged(&self, tag: Tag) -> Option<(&[u8], &'static str)> {
-        self.locations
-            .iter()
-            .find_map(|location| Some((location.name(), location.phases.tagged(tag)?.step())))
-    }
-
-    pub(crate) fn server(&self, id: ServerId) -> &Server {
-        &self.servers[id.0 as usize]
-    }
-
-    pub(crate) fn location(&self, id: LocationId) -> &Location {
-        &self.locations[id.0 as usize]
-    }
-}
-
-/// A `server` block.
-pub struct Server {
-    /// First `server_name`, empty if there is none.
-    pub(crate) name: Bytes,
-    /// What applies where no location matches.
-    pub(crate) base: LocationId,
-    pub(crate) tree: locations::Level<LocationId>,
-    /// Of the servers that say nothing of their own, one for all.
-    pub(crate) core: Arc<CoreServer>,
-    pub(crate) confs: Confs,
-}
-
-impl Server {
-    /// First `server_name`, empty if there is none (`$server_name`).
-    pub fn name(&self) -> &[u8] {
-        &self.name
-    }
-
-    /// A module's settings for the server.
-    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
-        self.confs.of(key)
-    }
-}
+/// By itself, as it is what most servers and many locations have of their own.
+pub static ROOT: ConfKey<RootConf> = ConfKey::new(Level::Location);
 
 /// The engine's settings of a server.
 #[derive(Clone)]
-pub(crate) struct CoreServer {
+pub struct CoreServer {
     /// `client_header_timeout`, milliseconds.
-    pub(crate) client_header_timeout_ms: Setting<u64>,
+    pub client_header_timeout_ms: Setting<u64>,
     /// `client_header_buffer_size`, bytes.
-    pub(crate) client_header_buffer_bytes: Setting<u64>,
+    pub client_header_buffer_bytes: Setting<u64>,
     /// `large_client_header_buffers`: number, bytes each.
-    pub(crate) large_client_header_buffers: Setting<(u64, u64)>,
+    pub large_client_header_buffers: Setting<(u64, u64)>,
     /// `connection_pool_size`, bytes.
-    pub(crate) connection_pool_bytes: Setting<u64>,
+    pub connection_pool_bytes: Setting<u64>,
     /// `merge_slashes`.
-    pub(crate) merge_slashes: Setting<MergeSlashes>,
+    pub merge_slashes: Setting<MergeSlashes>,
     /// `ignore_invalid_headers`.
-    pub(crate) invalid_headers: Setting<clearway_h1::InvalidHeaders>,
+    pub invalid_headers: Setting<clearway_h1::InvalidHeaders>,
     /// `underscores_in_headers`.
-    pub(crate) underscores: Setting<clearway_h1::Underscores>,
+    pub underscores: Setting<clearway_h1::Underscores>,
     /// `max_headers`: lines.
-    pub(crate) max_headers: Setting<u64>,
+    pub max_headers: Setting<u64>,
     /// The limits of the codec that these make.
-    pub(crate) options: clearway_h1::Options,
+    pub options: clearway_h1::Options,
 }
 
 impl Default for CoreServer {
@@ -164,46 +86,6 @@ impl Conf for CoreServer {
     }
 }
 
-/// A `location` block, or what applies in a server outside of its locations.
-pub struct Location {
-    /// Name or pattern.
-    pub(crate) name: Bytes,
-    /// The engine's settings.
-    pub core: Arc<CoreLocation>,
-    pub(crate) confs: Confs,
-    pub(crate) phases: Arc<PhaseList>,
-    pub(crate) filters: Arc<Filters>,
-}
-
-impl Location {
-    /// Name or pattern, without modifier.
-    pub fn name(&self) -> &[u8] {
-        &self.name
-    }
-
-    /// Where its files are.
-    pub fn root(&self) -> &Root {
-        &self.confs.of(&ROOT).0
-    }
-
-    /// A module's settings for the location.
-    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
-        self.confs.of(key)
-    }
-
-    /// Those before the place where bodies of subrequests come in, and those behind.
-    pub(crate) fn header_filters(&self) -> (&[HeaderFilter], &[HeaderFilter]) {
-        self.filters.enabled.split_at(self.filters.postpone_at)
-    }
-}
-
-/// The header filters that take part in a location; locations that do not differ in it share one.
-pub(crate) struct Filters {
-    pub(crate) enabled: Box<[HeaderFilter]>,
-    /// How many of them are before the place where bodies of subrequests come in.
-    pub(crate) postpone_at: usize,
-}
-
 /// Where files are.
 #[derive(Clone, Debug)]
 pub struct Root {
@@ -214,7 +96,7 @@ pub struct Root {
 }
 
 /// `root` or `alias` as a setting of its own.
-pub(crate) struct RootConf(pub(crate) Setting<Root>);
+pub struct RootConf(pub Setting<Root>);
 
 impl Default for RootConf {
     fn default() -> Self {
@@ -242,22 +124,28 @@ pub enum RootKind {
 
 /// Whether a `Location` that is a path is made absolute (`absolute_redirect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedirectUrl {
+pub enum RedirectUrl {
+    /// A whole URL.
     Absolute,
+    /// As the handler gave it.
     AsGiven,
 }
 
 /// The host in it (`server_name_in_redirect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedirectHost {
+pub enum RedirectHost {
+    /// The one that the client asked for.
     Requested,
+    /// The first `server_name`.
     ServerName,
 }
 
 /// Whether a port other than 80 is in it (`port_in_redirect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedirectPort {
+pub enum RedirectPort {
+    /// It is.
     Shown,
+    /// It is not.
     Hidden,
 }
 
@@ -272,7 +160,7 @@ pub enum ETags {
 
 /// What an `error_page` does with the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overwrite {
+pub enum Overwrite {
     /// It stays.
     Keep,
     /// `=`: it becomes that of the answer from the page.
@@ -283,46 +171,46 @@ pub(crate) enum Overwrite {
 
 /// One code of an `error_page`.
 #[derive(Clone, Debug)]
-pub(crate) struct ErrorPage {
+pub struct ErrorPage {
     /// The status that it is for.
-    pub(crate) code: u16,
+    pub code: u16,
     /// What becomes of the status.
-    pub(crate) overwrite: Overwrite,
+    pub overwrite: Overwrite,
     /// Path with arguments, `@name`, or a URL.
-    pub(crate) uri: Value,
+    pub uri: Value,
 }
 
 /// Which browsers get no second request on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeepaliveDisable(u8);
+pub struct KeepaliveDisable(u8);
 
 impl KeepaliveDisable {
     /// No browser.
-    pub(crate) const NONE: Self = Self(1);
+    pub const NONE: Self = Self(1);
     /// Internet Explorer up to 6, after POST.
-    pub(crate) const MSIE6: Self = Self(2);
+    pub const MSIE6: Self = Self(2);
     /// Safari on macOS.
-    pub(crate) const SAFARI: Self = Self(4);
+    pub const SAFARI: Self = Self(4);
 
     /// Both sets.
     #[must_use]
-    pub(crate) const fn or(self, other: Self) -> Self {
+    pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Whether the sets have a browser in common.
-    pub(crate) const fn meets(self, other: Self) -> bool {
+    pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 /// `keepalive_timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeepaliveTimeout {
+pub struct KeepaliveTimeout {
     /// How long an idle connection stays open, milliseconds; 0: no further request is served.
-    pub(crate) timeout_ms: u64,
+    pub timeout_ms: u64,
     /// What the client is told, seconds; 0: nothing.
-    pub(crate) header_s: u64,
+    pub header_s: u64,
 }
 
 /// The engine's settings of a location.
@@ -334,32 +222,43 @@ pub struct CoreLocation {
     pub default_type: Setting<Bytes>,
     /// `etag`.
     pub etags: Setting<ETags>,
-    pub(crate) server_tokens: Setting<ServerTokens>,
-    pub(crate) redirect_url: Setting<RedirectUrl>,
-    pub(crate) redirect_host: Setting<RedirectHost>,
-    pub(crate) redirect_port: Setting<RedirectPort>,
-    pub(crate) chunked_encoding: Setting<ChunkedEncoding>,
+    /// `server_tokens`.
+    pub server_tokens: Setting<ServerTokens>,
+    /// `absolute_redirect`.
+    pub redirect_url: Setting<RedirectUrl>,
+    /// `server_name_in_redirect`.
+    pub redirect_host: Setting<RedirectHost>,
+    /// `port_in_redirect`.
+    pub redirect_port: Setting<RedirectPort>,
+    /// `chunked_transfer_encoding`.
+    pub chunked_encoding: Setting<ChunkedEncoding>,
     /// Whether the location is for internal requests only.
-    pub(crate) access: LocationAccess,
+    pub access: LocationAccess,
     /// Not inherited.
-    pub(crate) limit_except: Option<LimitExcept>,
+    pub limit_except: Option<LimitExcept>,
     /// All of them get every line.
-    pub(crate) error_log: Setting<Vec<Arc<dyn Sink>>>,
+    pub error_log: Setting<Vec<Arc<dyn Sink>>>,
     /// Whether a file that is not there is logged.
-    pub(crate) log_not_found: Setting<bool>,
-    pub(crate) keepalive_timeout: Setting<KeepaliveTimeout>,
-    pub(crate) keepalive_min_timeout_ms: Setting<u64>,
-    pub(crate) keepalive_requests: Setting<u64>,
-    pub(crate) keepalive_time_ms: Setting<u64>,
-    pub(crate) keepalive_disable: Setting<KeepaliveDisable>,
+    pub log_not_found: Setting<bool>,
+    /// `keepalive_timeout`.
+    pub keepalive_timeout: Setting<KeepaliveTimeout>,
+    /// `keepalive_min_timeout`, milliseconds.
+    pub keepalive_min_timeout_ms: Setting<u64>,
+    /// `keepalive_requests`.
+    pub keepalive_requests: Setting<u64>,
+    /// `keepalive_time`, milliseconds.
+    pub keepalive_time_ms: Setting<u64>,
+    /// `keepalive_disable`.
+    pub keepalive_disable: Setting<KeepaliveDisable>,
     /// How responses are sent.
     pub sending: Sending,
 }
 
 /// Which requests a location is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LocationAccess {
+pub enum LocationAccess {
     #[default]
+    /// All of them.
     All,
     /// `internal`
     Internal,
@@ -412,7 +311,34 @@ impl Conf for CoreLocation {
 }
 
 impl CoreLocation {
-    pub(crate) fn keepalive_header_s(&self) -> Option<u64> {
+    /// What a client is told of the time that its connection stays open, seconds.
+    pub fn keepalive_header_s(&self) -> Option<u64> {
         Some(self.keepalive_timeout.header_s).filter(|&seconds| seconds > 0)
+    }
+}
+
+/// A location for methods that the one around it is not for.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitExcept {
+    /// The methods that are not limited, a bit each.
+    free: u32,
+    /// The location that answers instead.
+    pub location: LocationId,
+}
+
+/// The bit of a method in such a set.
+pub const fn method_bit(method: Method) -> u32 {
+    1 << method as u32
+}
+
+impl LimitExcept {
+    /// For all methods but those whose bits these are.
+    pub const fn new(free: u32, location: LocationId) -> Self {
+        Self { free, location }
+    }
+
+    /// Whether a request with this method is limited.
+    pub const fn holds_for(self, method: Method) -> bool {
+        self.free & method_bit(method) == 0
     }
 }

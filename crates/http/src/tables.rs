@@ -1,0 +1,57 @@
+//! What this engine puts into the tables of a configuration: the types of `clearway_site` with its handlers,
+//! filters and variables in them.
+
+use clearway_site as site;
+
+use crate::output::HeaderFilter;
+use crate::phases::Handler;
+use crate::variables::{Assign, Computed, Eval};
+
+/// What runs requests here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Http;
+
+impl site::Engine for Http {
+    type Handler = Handler;
+    type HeaderFilter = HeaderFilter;
+    type Eval = Eval;
+    type Assign = Assign;
+    type Computed = dyn Computed;
+}
+
+/// A configuration while its directives are executed.
+pub type Load = site::Load<Http>;
+/// Loads configurations with a fixed list of modules.
+pub type HttpLoader = site::HttpLoader<Http>;
+/// An `http` block that can be loaded.
+pub type Checked = site::Checked<Http>;
+/// What is left of a check.
+pub type Remains = site::Remains<Http>;
+/// The tables of one module. Always a `static`.
+pub type Module = site::Module<Http>;
+/// A header filter and where it takes part.
+pub type FilterSpec = site::FilterSpec<Http>;
+/// A module's part in a phase.
+pub type PhaseHandler = site::PhaseHandler<Http>;
+/// A handler in a location.
+pub(crate) type PhaseEntry = site::PhaseEntry<Http>;
+/// What decides at load whether a handler or filter takes part in a location.
+pub type Enabling<'a> = site::Enabling<'a, Http>;
+/// A loaded configuration.
+pub type Snapshot = site::Snapshot<Http>;
+/// A `location` block, or what applies in a server outside of its locations.
+pub type Location = site::Location<Http>;
+/// A variable that a module offers.
+pub type VariableSpec = site::VariableSpec<Http>;
+/// What a `VariableSpec` stands for.
+pub type VariableKind = site::VariableKind<Http>;
+/// Names that the configuration uses, while it is read.
+pub type VariableNames = site::VariableNames<Http>;
+/// What the variables of a configuration stand for, by number.
+pub(crate) type Variables = site::Variables<Http>;
+/// What `set` writes to.
+pub type Target = site::Target<Http>;
+
+/// Stands in the list of modules where bodies of subrequests come in: what is before it filters the body of
+/// each request by itself, what is behind it filters all of it together.
+pub static POSTPONE: Module = Module { name: "postpone", role: site::Role::Postpone, ..Module::EMPTY };

@@ -1,0 +1,52 @@
+//! What is loaded: servers, locations, addresses, settings, variables, expressions, and how a configuration
+//! becomes a [`Snapshot`] of them. Built at boot or reload, immutable afterwards.
+//!
+//! Handlers, filters and the code of variables stand in its tables as values of types that the crate above
+//! supplies ([`Engine`]); nothing of them is called from here.
+#![forbid(unsafe_code)]
+
+mod core;
+mod engine;
+mod hash_sizes;
+mod ids;
+mod levels;
+mod listen;
+mod load;
+pub mod locations;
+pub mod mime;
+mod module;
+mod name_keys;
+mod phases;
+mod product;
+pub mod regex;
+mod sending;
+pub mod server_names;
+mod setting;
+mod snapshot;
+pub mod temp_paths;
+mod variables;
+
+pub use crate::core::{
+    CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable, KeepaliveTimeout,
+    LimitExcept, LocationAccess, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl, Root, RootConf,
+    RootKind, method_bit,
+};
+pub use engine::Engine;
+pub use hash_sizes::{HASHES, HashConf};
+pub use ids::{LocationId, ServerId};
+pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
+pub use listen::{Address, ListenOptions, LocalAddress, ProxyProtocol, Socket};
+pub use load::{
+    Checked, ConfPrefix, Environment, HttpLoader, Load, LocationForm, MATCH_LIMIT, OpenErrorLog, Remains,
+    Services, match_limit,
+};
+pub use module::{FilterSpec, Finish, Module, Role, context};
+pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};
+pub use product::{NGINX_VERSION, Product, ServerTokens, Signature, is_name};
+pub use sending::{Aio, Directio, IfModifiedSince, Sending, Size, ThreadPools};
+pub use setting::{Setting, millis, msec, set};
+pub use snapshot::{Location, Server, Snapshot};
+pub use variables::{
+    Binding, Keep, Look, Quote, Scene, Source, Target, Value, VariableId, VariableKind, VariableNames,
+    VariableSpec, Variables,
+};

@@ -1,0 +1,133 @@
+//! A loaded configuration: servers, locations, addresses. Built at boot or reload, immutable, shared
+//! by all loops through one `Arc`; a request borrows from it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_log::UtcOffset;
+use clearway_runtime::Tag;
+
+use crate::core::{CoreLocation, CoreServer, ROOT, Root};
+use crate::engine::Engine;
+use crate::ids::{LocationId, ServerId};
+use crate::levels::{Conf, ConfKey, Confs};
+use crate::listen::Socket;
+use crate::locations;
+use crate::phases::PhaseList;
+use crate::product::Product;
+use crate::variables::Variables;
+
+/// A loaded configuration.
+pub struct Snapshot<E: Engine> {
+    pub(crate) servers: Box<[Server]>,
+    pub(crate) locations: Box<[Location<E>]>,
+    /// What to listen on.
+    pub sockets: Box<[Socket]>,
+    /// What the names of variables stand for.
+    pub variables: Variables<E>,
+    pub(crate) main: Confs,
+    /// What the server calls itself.
+    pub product: Product,
+    /// The machine's name.
+    pub hostname: Bytes,
+    /// For local times.
+    pub utc_offset: UtcOffset,
+    /// Where relative paths of files begin; ends in a slash.
+    pub prefix: Bytes,
+}
+
+impl<E: Engine> Snapshot<E> {
+    /// What to listen on.
+    pub fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+
+    /// A module's settings for all of `http`.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.main.of(key)
+    }
+
+    /// The name of the location and the step of the work that a task means by its tag, where it cannot say so
+    /// itself any more. Looks at all locations: not to be called on a loop.
+    pub fn tagged(&self, tag: Tag) -> Option<(&[u8], &'static str)> {
+        self.locations
+            .iter()
+            .find_map(|location| Some((location.name(), location.phases.tagged(tag)?.step())))
+    }
+
+    /// The server with this number.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    /// The location with this number.
+    pub fn location(&self, id: LocationId) -> &Location<E> {
+        &self.locations[id.0 as usize]
+    }
+}
+
+/// A `server` block.
+pub struct Server {
+    /// First `server_name`, empty if there is none.
+    pub name: Bytes,
+    /// What applies where no location matches.
+    pub base: LocationId,
+    /// Its locations.
+    pub tree: locations::Level<LocationId>,
+    /// Of the servers that say nothing of their own, one for all.
+    pub core: Arc<CoreServer>,
+    pub(crate) confs: Confs,
+}
+
+impl Server {
+    /// First `server_name`, empty if there is none (`$server_name`).
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// A module's settings for the server.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.confs.of(key)
+    }
+}
+
+/// A `location` block, or what applies in a server outside of its locations.
+pub struct Location<E: Engine> {
+    /// Name or pattern.
+    pub name: Bytes,
+    /// The engine's settings.
+    pub core: Arc<CoreLocation>,
+    pub(crate) confs: Confs,
+    /// Its handlers.
+    pub phases: Arc<PhaseList<E>>,
+    pub(crate) filters: Arc<Filters<E>>,
+}
+
+impl<E: Engine> Location<E> {
+    /// Name or pattern, without modifier.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Where its files are.
+    pub fn root(&self) -> &Root {
+        &self.confs.of(&ROOT).0
+    }
+
+    /// A module's settings for the location.
+    pub fn conf<T: Conf>(&self, key: &ConfKey<T>) -> &T {
+        self.confs.of(key)
+    }
+
+    /// Those before the place where bodies of subrequests come in, and those behind.
+    pub fn header_filters(&self) -> (&[E::HeaderFilter], &[E::HeaderFilter]) {
+        self.filters.enabled.split_at(self.filters.postpone_at)
+    }
+}
+
+/// The header filters that take part in a location; locations that do not differ in it share one.
+pub(crate) struct Filters<E: Engine> {
+    pub(crate) enabled: Box<[E::HeaderFilter]>,
+    /// How many of them are before the place where bodies of subrequests come in.
+    pub(crate) postpone_at: usize,
+}
