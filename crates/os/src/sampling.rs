@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::stack_walk::{self, FRAMES_MAX, Registers, Stack};
-use crate::{clock, thread};
+use crate::{clock, signal_stack, thread};
 
 /// Threads that can be sampled at the same time.
 pub const CELLS: usize = 64;
@@ -59,8 +59,9 @@ fn signal_number() -> libc::c_int {
 
 /// Lets the calling thread be sampled, whatever other signals it has blocked.
 pub fn allow() {
-    // Without a handler the signal, whoever sends it, would end the process.
-    if install().is_err() {
+    // Without a handler the signal, whoever sends it, would end the process; without a stack of its own the
+    // handler might find no room.
+    if install().is_err() || signal_stack::prepare().is_err() {
         return;
     }
     let mut set = MaybeUninit::uninit();
@@ -104,7 +105,7 @@ unsafe impl Send for ThreadSampler {}
 impl ThreadSampler {
     /// Samples thread `tid` of this process whenever it has used the processor for `period` (or the
     /// kernel's tick, where that is longer). It must have called [`allow`]. `stack_base` is an address on
-    /// its stack; what lies between there and its present top must stay mapped.
+    /// its stack, at which the walk ends.
     ///
     /// # Errors
     /// EAGAIN when [`CELLS`] threads are sampled already; as sigaction(2) and timer_create(2): EINVAL when
@@ -205,10 +206,19 @@ fn give_up(cell: &Cell, generation: u32) {
     });
 }
 
-/// Takes a sample into the cell that the timer names. Async-signal-safe: atomics, and system calls that are.
+/// Async-signal-safe: atomics, and system calls that are; what interrupted code has in errno stays there.
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the calling thread's errno, which lives as long as the thread.
+    let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel gives a handler with SA_SIGINFO both.
     let (info, context) = unsafe { (&*info, &*context.cast::<libc::ucontext_t>()) };
+    take_sample(info, context);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Takes a sample into the cell that the timer names.
+fn take_sample(info: &libc::siginfo_t, context: &libc::ucontext_t) {
     if info.si_code != libc::SI_TIMER {
         return;
     }
@@ -228,8 +238,8 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     if cell.tid.load(Ordering::Relaxed) == thread::current() {
         let registers = Registers::of_context(context);
         let base = cell.stack_base.load(Ordering::Relaxed);
-        // SAFETY: this thread's own stack, from its top to an address on it that it stays above.
-        if let Some(stack) = unsafe { Stack::own(registers.sp, base) } {
+        // SAFETY: all of this range is mapped for as long as this thread lives.
+        if let Some(stack) = unsafe { Stack::own(registers.sp, base, &signal_stack::own()) } {
             stack_walk::walk(registers, &stack, |address| {
                 cell.frames[len].store(address, Ordering::Relaxed);
                 len += 1;
@@ -249,6 +259,8 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a test has no loop to block")]
+
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::time::Instant;
@@ -257,7 +269,6 @@ mod tests {
     use crate::poll;
 
     /// A thread that may be sampled, doing `work` until it is told to end. Its id and stack.
-    #[expect(clippy::disallowed_methods, reason = "a test has no loop to block")]
     fn worker(work: impl Fn() + Send + 'static) -> (u32, usize, impl FnOnce()) {
         let end = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -301,6 +312,113 @@ mod tests {
         }
         drop(sampler);
         stop();
+    }
+
+    /// An address in our code that seems to follow a call through a place that is not mapped: a walk that
+    /// meets it asks the kernel in vain.
+    #[cfg(target_arch = "x86_64")]
+    fn behind_no_call() -> usize {
+        let text = stack_walk::text();
+        let candidates = (text.start + 4096)..(text.end - 4096);
+        let calls_nowhere = |&address: &usize| {
+            let at = ptr::with_exposed_provenance::<[u8; 6]>(address - 6);
+            // SAFETY: in the program's own code, which stays mapped and is never written.
+            let [0xff, 0x15, offset @ ..] = (unsafe { at.read() }) else { return false };
+            let place = address.wrapping_add_signed(i32::from_le_bytes(offset) as isize);
+            stack_walk::copy_text(place, 8).is_err()
+        };
+        candidates.into_iter().find(calls_nowhere).expect("some bytes look so")
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn interrupted_code_keeps_its_errno() {
+        let address = behind_no_call();
+        let (end, changed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (ended, counted) = (Arc::clone(&end), Arc::clone(&changed));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            allow();
+            // What a request has left on the stack: the walk looks through it, as its base ends the chain.
+            let left = std::hint::black_box([address; 64]);
+            sender.send((thread::current(), left.as_ptr_range().end.addr())).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                // SAFETY: this thread's own errno.
+                unsafe { *libc::__errno_location() = libc::EAGAIN };
+                burn();
+                // SAFETY: as above.
+                let errno = unsafe { *libc::__errno_location() };
+                counted.fetch_add(u32::from(errno != libc::EAGAIN), Ordering::Relaxed);
+            }
+            std::hint::black_box(left);
+        });
+        let (tid, base) = receiver.recv().unwrap();
+        let sampler = ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap();
+        let (begun, mut frames, mut samples) = (Instant::now(), Vec::new(), 0);
+        while samples < 50 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{samples} samples");
+            samples += u32::from(sampler.take(&mut frames).is_some());
+            std::thread::yield_now();
+        }
+        end.store(true, Ordering::Relaxed);
+        drop(sampler);
+        thread.join().unwrap();
+        assert_eq!(changed.load(Ordering::Relaxed), 0);
+    }
+
+    static ENDS: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn burn_until_told(_: libc::c_int) {
+        while ENDS.load(Ordering::Relaxed) == 0 {
+            burn();
+        }
+    }
+
+    /// A thread burns on a stack that somebody else made, below a page that is not mapped, which in turn lies
+    /// below what is said to be its base: the walk must not run into that page.
+    #[test]
+    fn a_foreign_stack_is_not_walked() {
+        const BYTES: usize = 256 << 10;
+        const GUARD: usize = 16 << 10;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            allow();
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping, which outlives its use; a handler that is installed for one signal of
+            // this test, runs on it and comes back; the previous stack is put back then.
+            unsafe {
+                let memory = libc::mmap(ptr::null_mut(), 2 * BYTES, protection, flags, -1, 0);
+                assert_ne!(memory, libc::MAP_FAILED);
+                assert_eq!(libc::mprotect(memory.byte_add(BYTES - GUARD), GUARD, libc::PROT_NONE), 0);
+                let mut before = MaybeUninit::uninit();
+                let foreign = libc::stack_t { ss_sp: memory, ss_flags: 0, ss_size: BYTES - GUARD };
+                assert_eq!(libc::sigaltstack(&raw const foreign, before.as_mut_ptr()), 0);
+                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                action.sa_flags = libc::SA_ONSTACK;
+                let handler: extern "C" fn(libc::c_int) = burn_until_told;
+                action.sa_sigaction = handler as *const () as usize;
+                assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
+                sender.send((thread::current(), memory.addr() + BYTES + 4096)).unwrap();
+                libc::pthread_kill(libc::pthread_self(), libc::SIGUSR1);
+                libc::sigaltstack(before.as_ptr(), ptr::null_mut());
+                libc::munmap(memory, 2 * BYTES);
+            }
+        });
+        let (tid, base) = receiver.recv().unwrap();
+        let sampler = ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap();
+        let (begun, mut frames, mut samples) = (Instant::now(), Vec::new(), 0);
+        while samples < 20 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            if sampler.take(&mut frames).is_some() {
+                samples += 1;
+                assert_eq!(frames.len(), 1, "the place alone: {frames:x?}");
+            }
+            std::thread::yield_now();
+        }
+        ENDS.store(1, Ordering::Relaxed);
+        drop(sampler);
+        thread.join().unwrap();
     }
 
     #[test]

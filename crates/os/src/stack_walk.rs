@@ -15,11 +15,15 @@ use std::ops::Range;
 /// Frames of one sample at most.
 pub const FRAMES_MAX: usize = 64;
 
-/// Words that are looked through for records altogether.
-const SEARCHED_WORDS_MAX: usize = 4096;
+/// Words that one walk looks through for records and for addresses to return to, altogether: a signal handler
+/// walks, too, and a thread that it interrupts may be one that others wait for.
+const SEARCHED_WORDS_MAX: usize = 16_384;
 
-/// Words in which the address is looked for that a function returns to.
+/// Words in which the address is looked for that one function returns to.
 const RETURN_WORDS_MAX: usize = 1024;
+
+/// Places that calls go through by their address, of which one walk asks the kernel.
+const PLACES_MAX: u32 = 32;
 
 /// Words in which a frameless function has its return address.
 const FRAMELESS_WORDS_MAX: usize = 64;
@@ -81,14 +85,40 @@ enum Words<'a> {
 }
 
 impl Stack<'static> {
-    /// The calling thread's, from `sp` up to `base`; `None` where these are not the ends of one.
+    /// The calling thread's, from `sp` up to `base`; `None` where one of them is not on it: foreign code may
+    /// run on a stack that it has made itself, wherever that lies.
     ///
     /// # Safety
-    /// If `sp` is on the stack of the calling thread, so is everything between it and `base`.
-    pub(crate) unsafe fn own(sp: usize, base: usize) -> Option<Self> {
-        // A thread's stack is 2 MiB large; who runs on another one is not walked.
-        let is_near = base.checked_sub(sp).is_some_and(|size| size <= 2 << 20);
-        is_near.then(|| Self { low: sp.next_multiple_of(WORD), words: Words::Own(base), text: text() })
+    /// All of `own`, the stack of the calling thread, is mapped.
+    pub(crate) unsafe fn own(sp: usize, base: usize, own: &Range<usize>) -> Option<Self> {
+        let is_own = own.start <= sp && sp <= base && base <= own.end;
+        is_own.then(|| Self { low: sp.next_multiple_of(WORD), words: Words::Own(base), text: text() })
+    }
+}
+
+/// What is left of what a walk may do.
+struct Budget {
+    words: usize,
+    places: u32,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { words: SEARCHED_WORDS_MAX, places: PLACES_MAX }
+    }
+
+    /// Whether another word may be looked at.
+    fn spend_word(&mut self) -> bool {
+        let left = self.words.checked_sub(1);
+        self.words = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Whether the kernel may be asked for another place.
+    fn spend_place(&mut self) -> bool {
+        let left = self.places.checked_sub(1);
+        self.places = left.unwrap_or(0);
+        left.is_some()
     }
 }
 
@@ -127,15 +157,15 @@ impl<'a> Stack<'a> {
     /// Where the function that `inner` is in returns to, if that is behind a call that names the function:
     /// of the addresses behind calls the first one whose call goes to the nearest place before `inner`,
     /// since no function begins within another.
-    fn return_of(&self, inner: usize, lowest: usize) -> Option<usize> {
+    fn return_of(&self, inner: usize, lowest: usize, budget: &mut Budget) -> Option<usize> {
         if !self.text.contains(&inner) {
             return None;
         }
         let mut nearest = (FUNCTION_BYTES_MAX, None);
         for at in (0..RETURN_WORDS_MAX).map(|index| lowest + index * WORD) {
-            let Some(word) = self.read(at) else { break };
+            let Some(word) = self.read(at).filter(|_| budget.spend_word()) else { break };
             let called = Some(word).filter(|word| self.text.contains(word));
-            let called = called.and_then(|word| called_before(word, &self.text));
+            let called = called.and_then(|word| called_before(word, &self.text, budget));
             if let Some(distance) = called.and_then(|start| inner.checked_sub(start))
                 && distance < nearest.0
             {
@@ -146,10 +176,9 @@ impl<'a> Stack<'a> {
     }
 
     /// The first record from `lowest` on that has another one behind it.
-    fn search(&self, lowest: usize, budget: &mut usize) -> Option<usize> {
+    fn search(&self, lowest: usize, budget: &mut Budget) -> Option<usize> {
         let mut at = lowest;
-        while *budget > 0 {
-            *budget -= 1;
+        while budget.spend_word() {
             let word = self.read(at)?;
             if word > at
                 && let Some((next, ret)) = self.record(at, lowest)
@@ -191,11 +220,11 @@ pub fn walk(registers: Registers, stack: &Stack<'_>, mut found: impl FnMut(usize
         (last, count) = (ret, 2);
     }
     let (mut lowest, mut at) = (stack.low, registers.fp);
-    let mut budget = SEARCHED_WORDS_MAX;
+    let mut budget = Budget::new();
     while count < FRAMES_MAX {
         let here = if stack.record(at, lowest).is_some() {
             at
-        } else if let Some(place) = stack.return_of(last, lowest) {
+        } else if let Some(place) = stack.return_of(last, lowest, &mut budget) {
             // What lies below it is the caller's frame, if the function has saved that.
             place - WORD
         } else if let Some(here) = stack.search(lowest, &mut budget) {
@@ -264,7 +293,7 @@ pub fn text() -> Range<usize> {
 /// Where the call goes to that stands before `address`, which lies in `text`, if it says so itself or names
 /// the place where that stands.
 #[cfg(target_arch = "x86_64")]
-fn called_before(address: usize, text: &Range<usize>) -> Option<usize> {
+fn called_before(address: usize, text: &Range<usize>, budget: &mut Budget) -> Option<usize> {
     if address - text.start < 6 {
         return None;
     }
@@ -272,7 +301,7 @@ fn called_before(address: usize, text: &Range<usize>) -> Option<usize> {
     // SAFETY: in the program's own code, which stays mapped and is never written.
     let target = match unsafe { at.read() } {
         [_, 0xe8, offset @ ..] => address.wrapping_add_signed(i32::from_le_bytes(offset) as isize),
-        [0xff, 0x15, offset @ ..] => {
+        [0xff, 0x15, offset @ ..] if budget.spend_place() => {
             let place = address.wrapping_add_signed(i32::from_le_bytes(offset) as isize);
             let mut target = [0_u8; WORD];
             // What looked like a call may name any place.
@@ -286,7 +315,7 @@ fn called_before(address: usize, text: &Range<usize>) -> Option<usize> {
 
 /// Where the call goes to that stands before `address`, which lies in `text`, if it says so itself.
 #[cfg(not(target_arch = "x86_64"))]
-fn called_before(_: usize, _: &Range<usize>) -> Option<usize> {
+fn called_before(_: usize, _: &Range<usize>, _: &mut Budget) -> Option<usize> {
     None
 }
 
@@ -348,6 +377,23 @@ mod tests {
         let words = [0, 0, 0x1010, code(1), 0x1000, code(2)];
         assert_eq!(frames(0x1010, &words), [code(0), code(1)]);
         assert_eq!(frames(usize::MAX - 7, &words), [code(0)]);
+    }
+
+    #[test]
+    fn a_walk_ends_when_its_budget_is_used_up() {
+        let record = |index: usize| [0x1000 + (index + 1) * 16, code(index % 8)];
+        let words: Vec<usize> = (0..FRAMES_MAX).flat_map(record).collect();
+        assert_eq!(frames(0x1000, &words).len(), FRAMES_MAX, "a chain that is whole costs nothing");
+        let zeroes = vec![0; 4 * SEARCHED_WORDS_MAX];
+        let stack = Stack::copied(0x1000, &zeroes);
+        let mut budget = Budget::new();
+        for looked_at in (0..SEARCHED_WORDS_MAX).step_by(RETURN_WORDS_MAX) {
+            assert_eq!(budget.words, SEARCHED_WORDS_MAX - looked_at);
+            assert_eq!(stack.return_of(code(0), 0x1000, &mut budget), None);
+        }
+        assert_eq!((stack.search(0x1000, &mut budget), budget.words), (None, 0));
+        let places = (0..).take_while(|_| budget.spend_place());
+        assert_eq!(places.count(), PLACES_MAX as usize);
     }
 
     #[inline(never)]
