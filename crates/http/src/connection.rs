@@ -10,7 +10,6 @@ pub(crate) mod pace;
 pub(crate) mod pause;
 pub(crate) mod proxied;
 pub(crate) mod serve;
-pub(crate) mod tree;
 pub(crate) mod wire;
 
 use std::fmt;
@@ -34,7 +33,7 @@ use crate::connection::proxied::{Front, read_front};
 use crate::connection::serve::{LingeringLimits, lingering_close, serve_requests};
 use crate::generation::{Listener, Serving};
 use crate::metrics::Stage;
-use crate::response::parts::Parts;
+use crate::request::parts::Parts;
 use crate::tables::Snapshot;
 
 /// What the error log says of a client that sent nothing for too long.

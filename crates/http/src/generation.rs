@@ -14,7 +14,7 @@ use clearway_base::log::{Level, Record, Sink};
 use clearway_runtime::{Identities, LoopRef};
 use clearway_site::Socket;
 
-use crate::response::parts::Stock;
+use crate::request::parts::Stock;
 use crate::tables::Snapshot;
 
 /// One configuration in a running worker.

@@ -10,9 +10,11 @@ pub(crate) mod body_file;
 pub(crate) mod body_store;
 pub(crate) mod browser;
 pub(crate) mod errand;
+pub(crate) mod parts;
 pub(crate) mod redirect;
 pub(crate) mod relay;
 pub(crate) mod subrequest;
+pub(crate) mod tree;
 
 use std::any::Any;
 use std::fmt;
@@ -22,10 +24,10 @@ pub use clearway_base::log::Verbatim;
 use clearway_base::log::{Level, Record};
 
 use crate::connection::Conn;
-use crate::connection::tree::{PartsRef, Tree};
+use crate::request::parts::Parts;
 use crate::request::redirect::Wanted;
 use crate::request::subrequest::SubPart;
-use crate::response::parts::Parts;
+use crate::request::tree::{PartsRef, Tree};
 use crate::tables::{Location, Snapshot, Variables};
 use crate::variables::values::Values;
 use clearway_message::{Known, Method, ResponseHead, Span, Version, put_decimal};

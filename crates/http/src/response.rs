@@ -5,7 +5,6 @@ pub(crate) mod chunk;
 pub(crate) mod file_bytes;
 pub(crate) mod file_part;
 pub(crate) mod file_sender;
-pub(crate) mod parts;
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};

@@ -4,7 +4,6 @@
 pub mod access;
 pub mod auth_basic;
 pub mod auth_request;
-pub(crate) mod cidr;
 pub mod limit_conn;
 pub mod limit_req;
 pub(crate) mod limits;
@@ -14,4 +13,4 @@ pub(crate) mod secret;
 pub mod secure_link;
 
 #[cfg(fuzzing)]
-pub use cidr::fuzzing;
+pub use crate::cidr::fuzzing;

@@ -5,6 +5,7 @@
 
 pub mod access_control;
 pub mod access_log;
+pub(crate) mod cidr;
 pub mod content;
 pub mod filters;
 pub mod mirror;

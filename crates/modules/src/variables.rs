@@ -3,8 +3,6 @@
 
 pub mod browser;
 pub mod geo;
-pub(crate) mod lookup;
 pub mod map;
-pub(crate) mod names;
 pub mod split_clients;
 pub mod userid;

@@ -10,8 +10,8 @@ use clearway_net::PeerAddr;
 use clearway_net::proxy_protocol::{Broken, Endpoint, Progress, Proxied, TlvError, parse};
 
 use crate::connection::{Conn, Ending, Idle, TIMED_OUT, Waiting};
+use crate::request::parts::Parts;
 use crate::request::{Request, Verbatim};
-use crate::response::parts::Parts;
 use crate::tables::{Module, VariableKind, VariableSpec};
 use crate::variables::{Presence, View};
 

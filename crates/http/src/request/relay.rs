@@ -13,11 +13,11 @@ use std::task::{Context, Poll};
 use clearway_base::log::Level;
 use clearway_message::Text;
 
-use crate::connection::tree::{Asked, Live};
 use crate::request::Request;
 use crate::request::subrequest::{
     Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
 };
+use crate::request::tree::{Asked, Live};
 use crate::response::chunk::{Chunk, Mark};
 
 /// What a pipe or a queue holds before who fills it has to wait, bytes.

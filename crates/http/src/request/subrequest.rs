@@ -16,13 +16,13 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 
 use crate::connection::Conn;
-use crate::connection::tree::{Asked, Tree};
 use crate::output::OutputState;
 use crate::phases::engine::Active;
 use crate::phases::{Answer, Exchange};
 use crate::request::body::BodyState;
 use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
+use crate::request::tree::{Asked, Tree};
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text, Verbatim};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::{Load, Module};

@@ -11,8 +11,8 @@ use clearway_message::{Text, uri::Escape, uri::escape_uri};
 use clearway_site::{Quote, VariableId, regex::Captures, regex::MatchError, regex::Regex};
 use smallvec::SmallVec;
 
-use crate::connection::tree::{Tree, VariableValues};
-use crate::response::parts::Parts;
+use crate::request::parts::Parts;
+use crate::request::tree::{Tree, VariableValues};
 
 /// The values of a request. Most requests have none.
 #[derive(Default)]

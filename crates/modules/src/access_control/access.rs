@@ -11,7 +11,7 @@ use clearway_http::{
     Step, context,
 };
 
-use crate::access_control::cidr::{Cidr, LowBits};
+use crate::cidr::{Cidr, LowBits};
 
 /// The module.
 pub static ACCESS: Module = Module {

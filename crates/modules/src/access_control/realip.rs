@@ -13,7 +13,7 @@ use clearway_http::{
 use clearway_net::PeerAddr;
 use clearway_net::listen::Resolve;
 
-use crate::access_control::cidr::{Cidr, Depth, LowBits, forwarded_peer};
+use crate::cidr::{Cidr, Depth, LowBits, forwarded_peer};
 
 /// The module.
 pub static REALIP: Module = Module {

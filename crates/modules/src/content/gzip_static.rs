@@ -12,10 +12,10 @@ use clearway_http::{
 use clearway_message::Method;
 
 use crate::content::files::{ABSENT, is_any, on_pool, refuse};
+use crate::content::lookup::Failed;
+use crate::content::names::{Found, Names, Question, Search};
 use crate::content::static_files::{Answered, Source, answer, find_copy, send_bytes};
 use crate::filters::gzip::acceptance::{is_accepted, mark_varying, varies};
-use crate::variables::lookup::Failed;
-use crate::variables::names::{Found, Names, Question, Search};
 
 /// The module. Its place is before the one that answers with files as they are.
 pub static GZIP_STATIC: Module = Module {

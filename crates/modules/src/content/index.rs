@@ -18,8 +18,8 @@ use clearway_os::stat::Stat;
 use rustix::io::Errno as Code;
 
 use crate::content::files::{Failure, is_any, log_failure, on_pool};
-use crate::variables::lookup::Failed;
-use crate::variables::names::Names;
+use crate::content::lookup::Failed;
+use crate::content::names::Names;
 
 /// The module.
 pub static INDEX: Module =

@@ -9,8 +9,8 @@ use clearway_http::{Chunk, ETags, Exchange, FilePart, Mark, OpenFile, Ranges, Re
 use clearway_message::Method;
 
 use crate::content::files::{on_pool, refuse};
+use crate::content::names::{Found, Names, Search};
 use crate::content::static_files::etag;
-use crate::variables::names::{Found, Names, Search};
 
 /// A file that is asked for, before it is opened.
 pub(crate) struct Asked {

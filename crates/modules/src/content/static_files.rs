@@ -17,9 +17,9 @@ use clearway_os::stat::Stat;
 
 use crate::content::copies::{COPIES, COPY_MAX_BYTES, FileCopy, Now};
 use crate::content::files::{Failure, copies_limit, log_failure, on_pool, refuse};
+use crate::content::lookup::Failed;
+use crate::content::names::{Found, Names, Question, Search, is_direct};
 use crate::filters::not_modified;
-use crate::variables::lookup::Failed;
-use crate::variables::names::{Found, Names, Question, Search, is_direct};
 
 /// The module. It answers what no other module has answered, so it comes last.
 pub static STATIC_FILES: Module = Module { name: "static", phases: PHASES, ..Module::EMPTY };

@@ -15,8 +15,8 @@ use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
 
 use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
-use crate::variables::lookup::Failed;
-use crate::variables::names::Names;
+use crate::content::lookup::Failed;
+use crate::content::names::Names;
 
 /// The module.
 pub static TRY_FILES: Module = Module {

@@ -16,8 +16,8 @@ use rustix::fs::FileType;
 use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
 use super::redirect;
 use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
-use crate::variables::lookup::Failed;
-use crate::variables::names::Names;
+use crate::content::lookup::Failed;
+use crate::content::names::Names;
 
 /// What is made room for beside the path and the arguments of a request that are written into others, bytes.
 const ADDED_BYTES: usize = 32;

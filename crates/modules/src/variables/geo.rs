@@ -14,7 +14,7 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Computed, Keep, Load, Module, Text, VariableId, Verbatim, View, context};
 use smallvec::SmallVec;
 
-use crate::access_control::cidr::{Cidr, Depth, LowBits, forwarded, parse_ip, parse_ipv4};
+use crate::cidr::{Cidr, Depth, LowBits, forwarded, parse_ip, parse_ipv4};
 use crate::variables::map::variable_name;
 use ranges::{Blocks, Clash, Networks, Ranges};
 

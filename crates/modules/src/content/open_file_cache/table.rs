@@ -12,8 +12,8 @@ use clearway_http::OpenFile;
 use clearway_os::stat::Stat;
 
 use crate::content::disable_symlinks::LinkRule;
+use crate::content::lookup::Failed;
 use crate::content::name_hash::{hash, tag};
-use crate::variables::lookup::Failed;
 
 /// Files at most, whatever the configuration says.
 const FILES_MAX: usize = 1 << 22;

@@ -12,8 +12,8 @@ use clearway_os::stat::Stat;
 
 use crate::content::copies::COPY_MAX_BYTES;
 use crate::content::files::{Failure, copies_limit, log_failure};
+use crate::content::lookup::{Failed, Lookup};
 use crate::content::open_file_cache::{CacheUse, Held, Known};
-use crate::variables::lookup::{Failed, Lookup};
 
 /// From this size on the kernel is told of `read_ahead`, bytes.
 const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;

@@ -11,8 +11,8 @@ use clearway_message::Text;
 use clearway_site::VariableId;
 use smallvec::SmallVec;
 
+use crate::request::parts::Parts;
 use crate::request::subrequest::SubPart;
-use crate::response::parts::Parts;
 
 /// Values of variables by number; `None` is one that was found to have no value.
 pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4]>;
