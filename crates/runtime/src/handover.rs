@@ -7,12 +7,14 @@ pub(crate) mod demotion;
 #[cfg(not(loom))]
 pub(crate) mod detach;
 pub(crate) mod lenders;
+pub(crate) mod line;
 #[cfg(not(loom))]
 pub(crate) mod observer;
 pub(crate) mod spares;
 #[cfg(not(loom))]
 pub(crate) mod suspects;
 pub(crate) mod turns;
+pub(crate) mod waiting;
 #[cfg(not(loom))]
 pub(crate) mod watchdog;
 pub(crate) mod word;

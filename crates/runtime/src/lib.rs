@@ -33,5 +33,5 @@ pub use crate::{
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},
     shared::Config,
-    task::coop::{enter, poll_enter, yield_now},
+    task::coop::{enter, within, yield_now},
 };

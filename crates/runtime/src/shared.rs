@@ -4,27 +4,25 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::Duration;
 
 use clearway_base::log::{Level, Sink};
 use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
-use crossbeam_queue::SegQueue;
 
 use crate::event_loop::Loop;
 use crate::event_loop::crowd::Crowd;
 use crate::event_loop::remote::Remote;
 use crate::handover::demotion::Demotion;
-use crate::handover::detach::HeldTurn;
+use crate::handover::detach::{HeldTurn, Waiter};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::{Away, Observer, Sight};
 use crate::handover::spares::Spares;
 use crate::handover::suspects::{Manner, Suspects, Tag};
 use crate::handover::turns::Turns;
+use crate::handover::waiting::Waiting;
 use crate::handover::word::Lease;
 use crate::metrics;
-use crate::task::Queued;
 
 /// Fewer spares than this and more are started ahead.
 pub(crate) const SPARES_AHEAD: usize = 8;
@@ -79,14 +77,6 @@ pub(crate) struct Carrier {
 /// Who lends a loop, and when the poll that holds it was seen first.
 pub(crate) type By = (Lender, Sight);
 
-/// What waits for a spare that suspects may have.
-pub(crate) enum Waiting {
-    /// A task that reached a suspect tag in the middle of a poll.
-    Inside(Waker),
-    /// One whose next poll is suspect; it stays notified.
-    Before(Queued),
-}
-
 /// See the file's head.
 pub(crate) struct Shared {
     pub(crate) carriers: Box<[Carrier]>,
@@ -102,8 +92,6 @@ pub(crate) struct Shared {
     pub(crate) started: AtomicU32,
     /// Detached carriers at the moment, about.
     pub(crate) detached: AtomicU32,
-    /// Spares that suspects may not have.
-    pub(crate) kept: usize,
     /// 1: the starter of carriers sleeps; a futex.
     pub(crate) starter: AtomicU32,
     /// 1: the watchdog sleeps or is about to (rule 9 of word.rs); a futex.
@@ -112,9 +100,9 @@ pub(crate) struct Shared {
     pins: Pins,
     stopping: AtomicBool,
     /// Suspects that wait for a carrier.
-    waiting: SegQueue<Waiting>,
+    pub(crate) waiting: Waiting<Waiter>,
     /// Those of suspects that burn CPU.
-    pub(crate) turns: Turns<Waker>,
+    pub(crate) turns: Turns<Waiter>,
     pub(crate) crowd: Crowd,
     last_alert_ms: AtomicU64,
 }
@@ -252,13 +240,12 @@ impl Shared {
             asked: AtomicU32::new(0),
             started: AtomicU32::new(0),
             detached: AtomicU32::new(0),
-            kept: (config.handover_carriers / 4).min(config.loops.max(2)),
             starter: AtomicU32::new(0),
             watchdog: AtomicU32::new(0),
             restore,
             pins: Pins::new(config),
             stopping: AtomicBool::new(false),
-            waiting: SegQueue::new(),
+            waiting: Waiting::new((config.handover_carriers / 4).min(config.loops.max(2))),
             turns: Turns::new(config.loops.max(processors())),
             crowd: Crowd::new(),
             last_alert_ms: AtomicU64::new(0),
@@ -313,14 +300,14 @@ impl Shared {
         }
     }
 
-    /// The polling carrier gives its own loop away before it runs the suspect `tag`, which was admitted
-    /// (turns.rs).
+    /// The polling carrier gives its own loop away before it runs the suspect `tag`, which was admitted: if it
+    /// burns CPU it has a turn, and keeps it where there is no spare.
     pub(crate) fn lend_own(&self, remote: &Remote, lease: Lease, tag: Tag, manner: Manner) -> Lent {
         let me = &self.carriers[lease.carrier()];
         let sight = Sight::now(me.tid.load(Ordering::Relaxed));
-        let lent = self.lend(remote, lease, self.kept, (Lender::Itself, sight));
-        if manner == Manner::Burns {
-            self.hold_turn(me, lent);
+        let lent = self.lend(remote, lease, self.waiting.kept(), (Lender::Itself, sight));
+        if manner == Manner::Burns && lent != Lent::NoSpare {
+            me.turn.hold();
         }
         if lent == Lent::Done {
             metrics::SUSPECTS_DETACHED.increment();
@@ -338,33 +325,10 @@ impl Shared {
     /// A carrier has nothing to do: it is for who waits for one, or ends where the runtime stops.
     pub(crate) fn return_spare(&self, carrier: usize) {
         self.spares.push(carrier);
-        // Against the one in `stop`: either it finds this spare, or the stop is seen here.
-        fence(Ordering::SeqCst);
+        self.waiting.look(&self.spares);
+        // Behind a fence, against the one in `stop`: either it finds this spare, or the stop is seen here.
         if self.stopping() {
             self.end_spares();
-        }
-        self.release_waiting();
-    }
-
-    /// Has a suspect tried again when a carrier is free for it.
-    pub(crate) fn wait_for_spare(&self, suspect: Waiting) {
-        metrics::SUSPECTS_QUEUED.increment();
-        if self.started.load(Ordering::Relaxed) as usize == self.carriers.len() {
-            self.alert_exhausted();
-        }
-        self.call_starter();
-        self.waiting.push(suspect);
-        if self.spares.count() > self.kept {
-            self.release_waiting();
-        }
-    }
-
-    /// Lets one waiting suspect try again.
-    pub(crate) fn release_waiting(&self) {
-        match self.waiting.pop() {
-            Some(Waiting::Inside(waker)) => waker.wake(),
-            Some(Waiting::Before(task)) => task.requeue(),
-            None => {}
         }
     }
 
@@ -377,7 +341,7 @@ impl Shared {
         self.detached.fetch_sub(1, Ordering::Relaxed);
         let since = carrier.detached_ns.swap(0, Ordering::Relaxed);
         if carrier.turn.end() {
-            self.pass_turn();
+            self.turns.give_back();
         }
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };
         let now = clock::monotonic_ns();
@@ -421,7 +385,7 @@ impl Shared {
         }
     }
 
-    fn call_starter(&self) {
+    pub(crate) fn call_starter(&self) {
         if (self.started.load(Ordering::Relaxed) as usize) < self.carriers.len()
             && self.starter.swap(0, Ordering::AcqRel) == 1
         {

@@ -25,8 +25,9 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Linked;
-use crate::handover::turns::Place;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use crate::handover::detach::Pass;
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 const NOTIFIED: u64 = 1;
 const RUNNING: u64 = 2;
@@ -52,21 +53,29 @@ pub(crate) struct Header {
     pub(crate) tag: AtomicU32,
     /// Whether other loops may take it for a poll.
     pub(crate) binding: Binding,
-    /// Whether it waits for its turn (turns.rs).
-    place: AtomicU32,
+    /// What it was granted while it waited to be polled (detach.rs).
+    pass: AtomicU32,
     /// What is left of the budget; written by the polling thread only.
     pub(crate) budget: AtomicU32,
     /// The word's value under which it is polled; its carrier is the one that polls.
     pub(crate) lease: AtomicU64,
 }
 
+#[cfg(not(loom))]
 impl Header {
-    pub(crate) fn place(&self) -> Place {
-        Place::of(self.place.load(Ordering::Acquire))
+    /// Adds to what it has. By the thread that has the task in its hands: out of a queue, or of a line.
+    pub(crate) fn add_pass(&self, pass: Pass) {
+        let before = Pass::from_bits(self.pass.load(Ordering::Relaxed));
+        self.pass.store(before.with(pass).bits(), Ordering::Relaxed);
     }
 
-    pub(crate) fn set_place(&self, place: Place) {
-        self.place.store(place as u32, Ordering::Release);
+    /// Takes what it has. By the thread that is about to poll it.
+    pub(crate) fn take_pass(&self) -> Pass {
+        let pass = Pass::from_bits(self.pass.load(Ordering::Relaxed));
+        if pass != Pass::NONE {
+            self.pass.store(Pass::NONE.bits(), Ordering::Relaxed);
+        }
+        pass
     }
 }
 
@@ -127,7 +136,7 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
             binding,
-            place: AtomicU32::new(Place::Outside as u32),
+            pass: AtomicU32::new(0),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),
         },
@@ -163,46 +172,6 @@ pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
     }
     // SAFETY: as for this function.
     unsafe { finish(task, result) }
-}
-
-/// Leaves a task that was taken from a queue unpolled, since it stands in a line. It is woken when its turn
-/// comes: if that is so already, it is put into its home's inject queue.
-///
-/// # Safety
-/// As for [`poll`].
-pub(crate) unsafe fn park(task: NonNull<Header>) {
-    // SAFETY: alive as it is NOTIFIED.
-    let header = unsafe { task.as_ref() };
-    // It is woken from here on: a reference keeps it until the end.
-    header.state.fetch_add(REFERENCE - NOTIFIED, Ordering::AcqRel);
-    // Against the one in `grant`: its wake finds the task not notified, or its grant is seen here.
-    fence(Ordering::SeqCst);
-    // SAFETY: with that reference, which is given up here.
-    unsafe {
-        match header.place() {
-            Place::Granted => wake(task.as_ptr().cast()),
-            _ => drop_waker(task.as_ptr().cast()),
-        }
-    }
-}
-
-/// Grants a turn to the task of a waker that stood in the line, which is polled next.
-pub(crate) fn grant(waker: Waker) {
-    if let Some(header) = header(&waker) {
-        header.set_place(Place::Granted);
-        fence(Ordering::SeqCst);
-    }
-    waker.wake();
-}
-
-/// A waker of a task that was taken from a queue.
-///
-/// # Safety
-/// As for [`poll`], which has not been called yet.
-#[cfg(not(loom))]
-pub(crate) unsafe fn waker(task: NonNull<Header>) -> Waker {
-    // SAFETY: the waker gets a reference of its own.
-    unsafe { Waker::from_raw(clone_waker(task.as_ptr().cast())) }
 }
 
 /// Ends RUNNING.
@@ -249,10 +218,14 @@ impl Queued {
         Self(task)
     }
 
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: alive as it is NOTIFIED.
+        unsafe { self.0.as_ref() }
+    }
+
     /// Puts it into its home's inject queue.
     pub(crate) fn requeue(self) {
-        // SAFETY: alive as it is NOTIFIED.
-        unsafe { self.0.as_ref() }.home.inject(self.0);
+        self.header().home.inject(self.0);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::event_loop::crowd::CROWDED;
 use crate::event_loop::ready::Ring;
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Stack;
-use crate::handover::detach::Admission;
+use crate::handover::detach::{Admission, Pass, Waiter};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::Sight;
 use crate::handover::suspects::Tag;
@@ -23,7 +23,7 @@ use crate::handover::word::{Lease, Phase, Word};
 use crate::io::first_reads::FirstReads;
 use crate::io::slots::{self, Slots, Token};
 use crate::metrics::LoopCounters;
-use crate::shared::{Lent, Shared, Waiting};
+use crate::shared::{Lent, Shared};
 use crate::task::{self, Binding, Header, Outcome, Queued};
 use crate::timer::Timers;
 
@@ -355,30 +355,29 @@ impl Loop {
         let header = unsafe { task.as_ref() };
         let tag = Tag(header.tag.load(Ordering::Relaxed));
         shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
-        // SAFETY: it was taken from a queue.
-        let waker = || unsafe { task::waker(task) };
-        let suspect = match shared.admit(header, tag, self.now_ms.load(Ordering::Relaxed), waker) {
-            Admission::Ordinary => None,
-            Admission::Suspect(manner) => Some(manner),
-            Admission::Stands => {
-                // SAFETY: as for this function.
-                unsafe { task::park(task) };
-                return true;
-            }
+        let admission = match tag {
+            Tag::NONE => Admission::Ordinary,
+            _ => shared.admit(tag, self.now_ms.load(Ordering::Relaxed), header.take_pass()),
         };
+        if admission == Admission::NeedsTurn {
+            // SAFETY: it was taken from a queue, and is not polled.
+            shared.wait_for_turn(Waiter::Before(unsafe { Queued::new(task) }, Pass::TURN));
+            return true;
+        }
         // SAFETY: as for this function.
         let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
         self.counters.count_poll();
         self.remote.word.begin_poll(lease);
         header.lease.store(lease.bits(), Ordering::Relaxed);
-        if let Some(manner) = suspect {
-            if shared.lend_own(&self.remote, *lease, tag, manner) == Lent::NoSpare {
-                // SAFETY: taken from the ready ring, not polled.
+        if let Admission::Suspect(manner, pass) = admission {
+            if shared.detach(&self.remote, *lease, tag, (manner, pass)) == Lent::NoSpare {
+                header.add_pass(pass.without(Pass::SPARE));
+                // SAFETY: it was taken from a queue, and is not polled.
                 return self.postpone(unsafe { Queued::new(task) }, lease);
             }
         } else if chaos {
             let sight = Sight::now(shared.carriers[me].tid.load(Ordering::Relaxed));
-            shared.lend(&self.remote, *lease, shared.kept, (Lender::Itself, sight));
+            shared.lend(&self.remote, *lease, shared.waiting.kept(), (Lender::Itself, sight));
         }
         let home = header.home;
         // SAFETY: as for this function.
@@ -402,7 +401,7 @@ impl Loop {
 
     /// A suspect that finds no spare waits for one, still notified; the loop goes on.
     fn postpone(&'static self, task: Queued, lease: &mut Lease) -> bool {
-        self.remote.shared.wait_for_spare(Waiting::Before(task));
+        self.remote.shared.wait_for_spare(Waiter::Before(task, Pass::SPARE));
         if self.remote.word.end_poll(lease) {
             return true;
         }

@@ -2,17 +2,19 @@
 //! as soon as there is a carrier, those that burn CPU one after the other (turns.rs). Carriers, and the
 //! watchdog where it says so.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Waker;
 
 use clearway_os::clock;
 use clearway_os::thread::{self, StateFile};
 
+use crate::event_loop::remote::Remote;
+use crate::handover::line::{Place, Waits};
 use crate::handover::suspects::{Manner, Tag};
-use crate::handover::turns::Place;
+use crate::handover::word::Lease;
 use crate::metrics;
-use crate::shared::{Carrier, Lent, Shared};
-use crate::task::{self, Header};
+use crate::shared::{Lent, Shared};
+use crate::task::Queued;
 
 /// How long a turn lasts at most, in nanoseconds. Who burns CPU for longer goes on beside who is next, so
 /// that a few that never end do not keep all others from their turns.
@@ -23,10 +25,72 @@ const TURN_MAX_NS: u64 = 50_000_000;
 pub(crate) enum Admission {
     /// On its loop.
     Ordinary,
-    /// Away from it; who burns CPU has a turn.
-    Suspect(Manner),
-    /// Not now: it stands in the line and is woken when its turn comes.
-    Stands,
+    /// Away from it, with what it has: a turn if it burns CPU.
+    Suspect(Manner, Pass),
+    /// Not now: it is to join the line of those that burn CPU.
+    NeedsTurn,
+}
+
+/// What a task was granted that has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pass(u32);
+
+impl Pass {
+    pub(crate) const NONE: Self = Self(0);
+    /// A turn, which is to be used or given back (turns.rs).
+    pub(crate) const TURN: Self = Self(1);
+    /// The first attempt at the next spare, which is to succeed or to be passed on (waiting.rs).
+    pub(crate) const SPARE: Self = Self(2);
+
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// What stands in the two lines.
+pub(crate) enum Waiter {
+    /// A task that is about to do something suspect inside a poll: it is polled for all else that it waits
+    /// for, and may give up (coop.rs).
+    Inside(Arc<Place>),
+    /// One that is suspect from the beginning of its next poll, and what it is granted. It stays notified, in
+    /// no queue: nothing else is known of it that could be done, so it is not polled before.
+    Before(Queued, Pass),
+}
+
+impl Waits for Waiter {
+    fn grant(self) -> bool {
+        match self {
+            Self::Inside(place) => place.grant(),
+            Self::Before(task, pass) => {
+                task.header().add_pass(pass);
+                task.requeue();
+                true
+            }
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        match self {
+            Self::Inside(place) => place.has_left(),
+            Self::Before(..) => false,
+        }
+    }
 }
 
 /// The turn of a carrier that polls a burner. The carrier takes it; it or the watchdog ends it.
@@ -39,6 +103,11 @@ pub(crate) struct HeldTurn {
 impl HeldTurn {
     pub(crate) fn new() -> Self {
         Self { is_held: AtomicBool::new(false), asleep_at_ns: AtomicU64::new(0) }
+    }
+
+    /// The carrier has it from now on.
+    pub(crate) fn hold(&self) {
+        self.is_held.store(true, Ordering::Release);
     }
 
     /// Ends it, if it is held. To be followed by [`Shared::pass_turn`].
@@ -58,65 +127,65 @@ impl HeldTurn {
 }
 
 impl Shared {
-    /// Whether, and how, a task may go on with `tag`. It is not in the line, or is about to be polled.
-    #[inline]
-    pub(crate) fn admit(
-        &self,
-        header: &Header,
-        tag: Tag,
-        now_ms: u64,
-        waker: impl FnOnce() -> Waker,
-    ) -> Admission {
+    /// Whether, and how, a task may go on with `tag` that has `pass`.
+    pub(crate) fn admit(&self, tag: Tag, now_ms: u64, pass: Pass) -> Admission {
         let manner = self.suspects.check(tag, now_ms);
-        match (header.place(), manner) {
-            (Place::Outside, None) => Admission::Ordinary,
-            (Place::Outside, Some(Manner::Sleeps)) => Admission::Suspect(Manner::Sleeps),
-            (place, manner) => self.admit_by_turn(header, place, manner, waker),
+        if manner == Some(Manner::Burns) {
+            if pass.has(Pass::TURN) || self.turns.take() {
+                return Admission::Suspect(Manner::Burns, pass.with(Pass::TURN));
+            }
+            self.give_up(pass);
+            return Admission::NeedsTurn;
+        }
+        if manner.is_none() {
+            self.give_up(pass);
+            return Admission::Ordinary;
+        }
+        self.give_up(pass.without(Pass::SPARE));
+        Admission::Suspect(Manner::Sleeps, pass.without(Pass::TURN))
+    }
+
+    /// Passes on what a task does not need any more.
+    pub(crate) fn give_up(&self, pass: Pass) {
+        if pass.has(Pass::TURN) {
+            self.turns.give_back();
+        }
+        if pass.has(Pass::SPARE) {
+            self.waiting.look(&self.spares);
         }
     }
 
-    #[cold]
-    fn admit_by_turn(
+    /// Gives the loop of a poll away as its task is suspect. [`Lent::NoSpare`]: the task is to wait for a
+    /// spare, with its turn if it has one.
+    pub(crate) fn detach(
         &self,
-        header: &Header,
-        place: Place,
-        manner: Option<Manner>,
-        waker: impl FnOnce() -> Waker,
-    ) -> Admission {
-        match place {
-            Place::InLine => return Admission::Stands,
-            Place::Granted => {
-                header.set_place(Place::Outside);
-                if manner != Some(Manner::Burns) {
-                    self.pass_turn();
-                }
-            }
-            Place::Outside if !self.turns.take() => {
-                metrics::BURNERS_QUEUED.increment();
-                header.set_place(Place::InLine);
-                if let Some(next) = self.turns.join(waker()) {
-                    task::grant(next);
-                }
-                return Admission::Stands;
-            }
-            Place::Outside => {}
+        remote: &Remote,
+        lease: Lease,
+        tag: Tag,
+        (manner, pass): (Manner, Pass),
+    ) -> Lent {
+        let is_first = pass.has(Pass::SPARE) || self.waiting.is_empty();
+        let lent = if is_first { self.lend_own(remote, lease, tag, manner) } else { Lent::NoSpare };
+        if lent != Lent::Done {
+            self.give_up(pass.without(Pass::TURN));
         }
-        manner.map_or(Admission::Ordinary, Admission::Suspect)
+        lent
     }
 
-    /// Gives a turn to who has waited longest for one.
-    pub(crate) fn pass_turn(&self) {
-        if let Some(next) = self.turns.give_back() {
-            task::grant(next);
-        }
+    /// A suspect needs a turn.
+    pub(crate) fn wait_for_turn(&self, waiter: Waiter) {
+        metrics::BURNERS_QUEUED.increment();
+        self.turns.join(waiter);
     }
 
-    /// What becomes of the turn with which a carrier has tried to give its loop away.
-    pub(crate) fn hold_turn(&self, carrier: &Carrier, lent: Lent) {
-        match lent {
-            Lent::NoSpare => self.pass_turn(),
-            Lent::Done | Lent::MovedOn => carrier.turn.is_held.store(true, Ordering::Release),
+    /// A suspect needs a spare.
+    pub(crate) fn wait_for_spare(&self, waiter: Waiter) {
+        metrics::SUSPECTS_QUEUED.increment();
+        if self.started.load(Ordering::Relaxed) as usize == self.carriers.len() {
+            self.alert_exhausted();
         }
+        self.call_starter();
+        self.waiting.join(waiter, &self.spares);
     }
 
     /// Passes on the turns of carriers that sleep instead of burning CPU: what they do counts as sleeping
@@ -127,12 +196,12 @@ impl Shared {
             let since_ns = carrier.detached_ns.load(Ordering::Relaxed);
             if since_ns != 0 && clock::monotonic_ns().saturating_sub(since_ns) > TURN_MAX_NS {
                 if carrier.turn.end() {
-                    self.pass_turn();
+                    self.turns.give_back();
                 }
             } else if carrier.turn.is_slept_over(carrier.tid.load(Ordering::Relaxed)) && carrier.turn.end() {
                 let tag = Tag(carrier.tag.load(Ordering::Relaxed));
                 self.suspects.blame(tag, Manner::Sleeps, clock::monotonic_ms());
-                self.pass_turn();
+                self.turns.give_back();
             }
         }
     }

@@ -4,19 +4,14 @@
 //! lasts for ever (detach.rs).
 //!
 //! 1. `taken` counts the turns that a carrier holds, or that were granted to a task in the line.
-//! 2. Who finds no turn joins the line, then looks again: a turn may have become free meanwhile.
-//! 3. A turn that is given back goes to who has stood in the line longest without becoming free, so that
-//!    nobody who comes later is faster. Who finds nobody gives it up, then looks again at the line.
+//! 2. A task that finds no turn joins the line, then looks again: a turn may have become free meanwhile.
+//! 3. A turn that is given back goes to the first in the line without becoming free, so that nobody who
+//!    comes later is faster. If nobody is there it is given up; then the line is looked at again.
 //! 4. Each side of rules 2 and 3 has a SeqCst fence between what it writes and what it reads.
-//! 5. A task in the line is not polled (`Place::InLine`, turn.rs), so it is still there when its turn
-//!    comes, and it is in the line once.
+//! 5. A place that was left is skipped; a turn that had been granted to it is given back (line.rs).
 
+use crate::handover::line::{Line, Waits};
 use crate::sync::{AtomicU32, Ordering, fence};
-
-#[cfg(not(loom))]
-use crossbeam_queue::SegQueue as Line;
-#[cfg(loom)]
-use loom_line::Line;
 
 /// See the file's head. `T` wakes a task.
 pub(crate) struct Turns<T> {
@@ -25,29 +20,7 @@ pub(crate) struct Turns<T> {
     line: Line<T>,
 }
 
-/// Where a task stands; written by who polls it, and by who grants its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Place {
-    /// Not in the line.
-    Outside = 0,
-    /// In it: not to be polled.
-    InLine = 1,
-    /// Its turn has come: it is polled next, and takes the turn or gives it back.
-    Granted = 2,
-}
-
-impl Place {
-    pub(crate) fn of(value: u32) -> Self {
-        match value {
-            0 => Self::Outside,
-            1 => Self::InLine,
-            _ => Self::Granted,
-        }
-    }
-}
-
-impl<T> Turns<T> {
+impl<T: Waits> Turns<T> {
     pub(crate) fn new(limit: usize) -> Self {
         let limit = u32::try_from(limit.max(1)).unwrap_or(u32::MAX);
         Self { limit, taken: AtomicU32::new(0), line: Line::new() }
@@ -69,54 +42,38 @@ impl<T> Turns<T> {
         false
     }
 
-    /// Rule 2: joins the line. Somebody's turn may come at once: that is for the caller to grant.
-    #[must_use]
-    pub(crate) fn join(&self, who: T) -> Option<T> {
+    /// Rule 2: joins the line. Its turn may come at once.
+    pub(crate) fn join(&self, who: T) {
         self.line.push(who);
-        fence(Ordering::SeqCst);
-        if self.take_free() { self.give_back() } else { None }
+        self.look();
     }
 
-    /// Rule 3: gives a turn back. Whose turn it is now; the caller grants it.
-    #[must_use]
-    pub(crate) fn give_back(&self) -> Option<T> {
+    /// Rule 2, behind the push.
+    fn look(&self) {
+        fence(Ordering::SeqCst);
+        if self.take_free() {
+            self.give_back();
+        }
+    }
+
+    /// Rule 3: gives a turn back, to the first in the line.
+    pub(crate) fn give_back(&self) {
         loop {
-            if let Some(next) = self.line.pop() {
-                return Some(next);
+            if self.line.grant_first() {
+                return;
             }
             self.taken.fetch_sub(1, Ordering::AcqRel);
             fence(Ordering::SeqCst);
             if self.line.is_empty() || !self.take_free() {
-                return None;
+                return;
             }
         }
     }
-}
 
-#[cfg(loom)]
-mod loom_line {
-    use std::collections::VecDeque;
-
-    use loom::sync::Mutex;
-
-    /// Stands for the queue, which is not what is modelled.
-    pub(crate) struct Line<T>(Mutex<VecDeque<T>>);
-
-    impl<T> Line<T> {
-        pub(crate) fn new() -> Self {
-            Self(Mutex::new(VecDeque::new()))
-        }
-
-        pub(crate) fn push(&self, item: T) {
-            self.0.lock().expect("no panic under it").push_back(item);
-        }
-
-        pub(crate) fn pop(&self) -> Option<T> {
-            self.0.lock().expect("no panic under it").pop_front()
-        }
-
-        pub(crate) fn is_empty(&self) -> bool {
-            self.0.lock().expect("no panic under it").is_empty()
+    /// A place in the line was left.
+    pub(crate) fn note_left(&self) {
+        if self.line.note_left() {
+            self.look();
         }
     }
 }
@@ -124,45 +81,72 @@ mod loom_line {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::handover::line::{Departure, Place};
+    use std::sync::Arc;
+
+    fn join(turns: &Turns<Arc<Place>>) -> Arc<Place> {
+        let place = Place::new();
+        turns.join(Arc::clone(&place));
+        place
+    }
 
     #[test]
     fn turns_come_in_order_and_nobody_gets_ahead() {
         let turns = Turns::new(2);
         assert!(turns.take() && turns.take() && !turns.take());
-        assert_eq!((turns.join(1), turns.join(2)), (None, None));
-        assert_eq!(turns.give_back(), Some(1));
+        let (first, gone, second) = (join(&turns), join(&turns), join(&turns));
+        assert_eq!(gone.leave(), Departure::InLine);
+        turns.note_left();
+        turns.give_back();
+        assert!(first.is_granted() && !second.is_granted());
         // The turn was handed on, not freed.
         assert!(!turns.take());
-        assert_eq!(turns.give_back(), Some(2));
-        assert_eq!((turns.give_back(), turns.give_back()), (None, None));
+        turns.give_back();
+        assert!(second.is_granted());
+        turns.give_back();
+        turns.give_back();
         assert!(turns.take());
-        assert_eq!(turns.join(3), Some(3));
-        assert_eq!(turns.give_back(), None);
-        assert_eq!(Turns::<u32>::new(0).limit, 1);
+        assert!(join(&turns).is_granted());
+        turns.give_back();
+        assert!(turns.take());
+        assert_eq!(Turns::<Arc<Place>>::new(0).limit, 1);
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::handover::line::{Departure, Place};
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Takes a turn or joins the line; how many turns it was given to grant or to end.
-    fn come(turns: &Turns<u32>, me: u32) -> u32 {
+    type Model = Turns<std::sync::Arc<Place>>;
+
+    /// Takes a turn or joins the line. One that has a turn gives it back; a place that has none is returned.
+    fn come(turns: &Model) -> Option<std::sync::Arc<Place>> {
         if turns.take() {
-            return finish(turns);
+            turns.give_back();
+            return None;
         }
-        turns.join(me).map_or(0, |_| finish(turns))
+        let place = Place::new();
+        turns.join(std::sync::Arc::clone(&place));
+        Some(place)
     }
 
-    /// Gives back one turn, and plays all to whom it passes.
-    fn finish(turns: &Turns<u32>) -> u32 {
-        let mut played = 1;
-        while turns.give_back().is_some() {
-            played += 1;
+    /// All who came have had their turn, or have it now and give it back, until nobody is left.
+    fn play(turns: &Model, mut places: Vec<std::sync::Arc<Place>>) {
+        while !places.is_empty() {
+            let before = places.len();
+            places.retain(|place| {
+                let is_granted = place.is_granted();
+                if is_granted {
+                    turns.give_back();
+                }
+                !is_granted
+            });
+            assert!(places.len() < before, "nobody has the turn");
         }
-        played
+        assert!(turns.take() && !turns.take(), "the turn is free, and there is one");
     }
 
     /// Whoever comes while a turn is given back plays once, and no turn is lost.
@@ -171,17 +155,36 @@ mod loom_tests {
         loom::model(|| {
             let turns = Arc::new(Turns::new(1));
             let others: Vec<_> = (1..3)
-                .map(|me| {
+                .map(|_| {
                     let turns = Arc::clone(&turns);
-                    thread::spawn(move || come(&turns, me))
+                    thread::spawn(move || come(&turns))
                 })
                 .collect();
-            let mut played = come(&turns, 0);
-            for other in others {
-                played += other.join().unwrap();
-            }
-            assert_eq!(played, 3);
+            let mut places: Vec<_> = come(&turns).into_iter().collect();
+            places.extend(others.into_iter().filter_map(|other| other.join().unwrap()));
+            play(&turns, places);
+        });
+    }
+
+    /// The first of two in the line leaves while a turn is given back, which sweeps the line: the other one
+    /// gets the turn, whichever comes first.
+    #[test]
+    fn loom_a_turn_of_one_who_leaves_is_passed_on() {
+        loom::model(|| {
+            let turns: Arc<Model> = Arc::new(Turns::new(1));
             assert!(turns.take());
+            let (first, second) = (come(&turns).unwrap(), come(&turns).unwrap());
+            let giving = {
+                let turns = Arc::clone(&turns);
+                thread::spawn(move || turns.give_back())
+            };
+            match first.leave() {
+                Departure::InLine => turns.note_left(),
+                Departure::Granted => turns.give_back(),
+                Departure::Left => unreachable!("it was left once"),
+            }
+            giving.join().unwrap();
+            play(&turns, vec![second]);
         });
     }
 }

@@ -95,6 +95,9 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
             shared.pass_overdue_turns(shared.started.load(Ordering::Acquire) as usize);
         }
         demote_burners(shared, period);
+        if !shared.waiting.is_empty() {
+            shared.waiting.look(&shared.spares);
+        }
         if pace.after(periods, busy || detached, detached || handed_over) {
             sleep(shared, barrier);
         }

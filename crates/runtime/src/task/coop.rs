@@ -2,14 +2,18 @@
 //! what a task is about to do, by which a suspect gives its loop away before it blocks.
 
 use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use crate::handover::detach::Admission;
-use crate::handover::suspects::Tag;
+use crate::event_loop::Loop;
+use crate::handover::detach::{Admission, Pass, Waiter};
+use crate::handover::line::{Departure, Place};
+use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
-use crate::shared::{Lent, Waiting};
-use crate::task;
+use crate::shared::{Carrier, Lent, Shared};
+use crate::task::{self, Header};
 
 /// Pending, and woken at once, when the poll has used up its budget. Tasks of other executors have
 /// none.
@@ -42,34 +46,155 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Says what the task does from here on, as a phase handler of a location may block. Completes at
-/// once, unless `tag` is a suspect and no carrier is to be had for it.
+/// Says what the task does from here on, in this poll and later ones, as a phase handler of a location may
+/// block. Completes at once, unless `tag` is a suspect that has to wait for a carrier or its turn: until then
+/// the task is polled for all else that it waits for, and may drop this. Once it has completed, later polls
+/// as a whole are suspect, and wait as a whole.
 pub async fn enter(tag: Tag) {
-    poll_fn(|cx| poll_enter(tag, cx)).await;
+    let mut gate = Gate::default();
+    poll_fn(|cx| {
+        ready!(gate.poll(tag, cx));
+        if let Some(poll) = Polling::of(cx) {
+            poll.header.tag.store(tag.0, Ordering::Relaxed);
+            poll.carrier.tag.store(tag.0, Ordering::Relaxed);
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
-/// [`enter`] for hand-written futures.
-pub fn poll_enter(tag: Tag, cx: &mut Context<'_>) -> Poll<()> {
-    let Some(header) = task::header(cx.waker()) else { return Poll::Ready(()) };
-    let shared = header.home.shared;
-    let lease = Lease::from_bits(header.lease.load(Ordering::Relaxed));
-    let carrier = &shared.carriers[lease.carrier()];
-    header.tag.store(tag.0, Ordering::Relaxed);
-    carrier.tag.store(tag.0, Ordering::Relaxed);
-    let host = shared.loops()[carrier.running.load(Ordering::Relaxed) as usize];
-    let now = host.now_ms();
-    if shared.suspects.check(tag, now).is_none() || host.remote.word.load() != lease {
-        return Poll::Ready(());
+/// Has `future` polled as one that does what `tag` says: where that is a suspect, away from the loop. While it
+/// has to wait for a carrier or its turn the task is polled for all else that it waits for (timers, its
+/// client), without `future`; dropping this leaves the line. What the task does beside it is not suspect.
+pub async fn within<F: Future>(tag: Tag, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut gate = Gate::default();
+    poll_fn(|cx| {
+        ready!(gate.poll(tag, cx));
+        let Some(poll) = Polling::of(cx) else { return future.as_mut().poll(cx) };
+        // The carrier is the same at the end, and it alone writes this: a poll stays on its thread.
+        let carrier = poll.carrier;
+        let around = carrier.tag.load(Ordering::Relaxed);
+        carrier.tag.store(tag.0, Ordering::Relaxed);
+        let polled = future.as_mut().poll(cx);
+        carrier.tag.store(around, Ordering::Relaxed);
+        polled
+    })
+    .await
+}
+
+/// The poll that is under way.
+struct Polling<'a> {
+    header: &'a Header,
+    carrier: &'static Carrier,
+    lease: Lease,
+}
+
+impl<'a> Polling<'a> {
+    /// `None` in tasks of other executors.
+    fn of(cx: &Context<'a>) -> Option<Self> {
+        let header = task::header(cx.waker())?;
+        let lease = Lease::from_bits(header.lease.load(Ordering::Relaxed));
+        Some(Self { header, carrier: &header.home.shared.carriers[lease.carrier()], lease })
     }
-    match shared.admit(header, tag, now, || cx.waker().clone()) {
-        Admission::Ordinary => return Poll::Ready(()),
-        Admission::Stands => return Poll::Pending,
-        Admission::Suspect(manner) => {
-            if shared.lend_own(&host.remote, lease, tag, manner) != Lent::NoSpare {
-                return Poll::Ready(());
-            }
+
+    /// The loop that polls, or polled until it was lent.
+    fn host(&self) -> &'static Loop {
+        self.header.home.shared.loops()[self.carrier.running.load(Ordering::Relaxed) as usize]
+    }
+}
+
+/// Before what may be suspect: lets a task through at once, or away from its loop, or has it wait.
+#[derive(Default)]
+struct Gate(Option<Standing>);
+
+/// A place in one of the two lines. Dropping it leaves the line, and passes on what was granted.
+struct Standing {
+    shared: &'static Shared,
+    place: Arc<Place>,
+    /// [`Pass::TURN`] or [`Pass::SPARE`].
+    awaited: Pass,
+    /// The turn with which it waits for a spare, if it has one.
+    held: Pass,
+}
+
+impl Standing {
+    /// Whether the line is the right one for what the tag now counts as.
+    fn suits(&self, manner: Option<Manner>) -> bool {
+        match manner {
+            None => false,
+            Some(Manner::Sleeps) => self.awaited == Pass::SPARE,
+            Some(Manner::Burns) => self.awaited == Pass::TURN || self.held == Pass::TURN,
         }
     }
-    shared.wait_for_spare(Waiting::Inside(cx.waker().clone()));
-    Poll::Pending
+
+    /// Leaves the line. What it has.
+    fn take(&mut self) -> Pass {
+        let held = std::mem::replace(&mut self.held, Pass::NONE);
+        match (self.place.leave(), self.awaited) {
+            (Departure::Granted, awaited) => return held.with(awaited),
+            (Departure::Left, _) => {}
+            (Departure::InLine, Pass::TURN) => self.shared.turns.note_left(),
+            (Departure::InLine, _) => self.shared.waiting.note_left(&self.shared.spares),
+        }
+        held
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let pass = self.take();
+        self.shared.give_up(pass);
+    }
+}
+
+impl Gate {
+    fn poll(&mut self, tag: Tag, cx: &Context<'_>) -> Poll<()> {
+        let Some(poll) = Polling::of(cx) else { return Poll::Ready(()) };
+        let shared = poll.header.home.shared;
+        let host = poll.host();
+        let now_ms = host.now_ms();
+        let manner = shared.suspects.check(tag, now_ms);
+        if manner.is_none() && self.0.is_none() {
+            return Poll::Ready(());
+        }
+        let is_away = host.remote.word.load() != poll.lease;
+        if let Some(standing) = &self.0
+            && !is_away
+            && standing.suits(manner)
+            && standing.place.poll_granted(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        let pass = self.0.take().map_or(Pass::NONE, |mut standing| standing.take());
+        if is_away {
+            shared.give_up(pass);
+            return Poll::Ready(());
+        }
+        let (awaited, held) = match shared.admit(tag, now_ms, pass) {
+            Admission::Ordinary => return Poll::Ready(()),
+            Admission::NeedsTurn => (Pass::TURN, Pass::NONE),
+            Admission::Suspect(manner, pass) => {
+                if shared.detach(&host.remote, poll.lease, tag, (manner, pass)) != Lent::NoSpare {
+                    return Poll::Ready(());
+                }
+                (Pass::SPARE, pass.without(Pass::SPARE))
+            }
+        };
+        self.wait(Standing { shared, place: Place::new(), awaited, held }, cx)
+    }
+
+    fn wait(&mut self, standing: Standing, cx: &Context<'_>) -> Poll<()> {
+        let waiter = Waiter::Inside(Arc::clone(&standing.place));
+        match standing.awaited {
+            Pass::TURN => standing.shared.wait_for_turn(waiter),
+            _ => standing.shared.wait_for_spare(waiter),
+        }
+        if standing.place.poll_granted(cx).is_ready() {
+            // It was granted at once, before the waker was there.
+            cx.waker().wake_by_ref();
+        }
+        self.0 = Some(standing);
+        Poll::Pending
+    }
 }
