@@ -283,14 +283,14 @@ impl<'c> Active<'c> {
     }
 
     async fn run_suspect(&mut self, conn: &'c Conn, entry: &'c PhaseEntry, tag: Tag) -> Flow {
-        clearway_runtime::enter(tag).await;
-        let flow = match self.call(conn, entry) {
-            Called::Said(flow) => flow,
-            Called::Waits(settle) => settle.await,
-        };
         // What follows, such as waiting for the next request, is not suspect.
-        clearway_runtime::enter(Tag::NONE).await;
-        flow
+        clearway_runtime::within(tag, async {
+            match self.call(conn, entry) {
+                Called::Said(flow) => flow,
+                Called::Waits(settle) => settle.await,
+            }
+        })
+        .await
     }
 
     /// Runs the log phase, in which nothing waits.
