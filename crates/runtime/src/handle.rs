@@ -12,7 +12,7 @@ use crate::handover::carriers;
 use crate::handover::observer::{self, Account, Observer};
 use crate::handover::suspects::Tag;
 use crate::handover::watchdog;
-use crate::handover::word::CARRIERS_MAX;
+use crate::handover::word::{CARRIERS_MAX, Lease, PollId};
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
 use crate::shared::{Config, Shared};
@@ -206,6 +206,13 @@ impl LoopRef {
     #[must_use]
     pub fn counted(self) -> LoopValues {
         self.0.counters.read()
+    }
+
+    /// Whether a poll of this runtime is under way away from its loop, which was handed over.
+    #[must_use]
+    pub fn is_away(self, poll: PollId) -> bool {
+        let carriers = &self.0.remote.shared.carriers;
+        carriers.get(Lease::from_bits(poll.0).carrier()).is_some_and(|carrier| carrier.away.has(poll))
     }
 
     /// Which loop of its runtime this is, from 0.

@@ -8,8 +8,12 @@ pub(crate) mod demotion;
 pub(crate) mod detach;
 pub(crate) mod lenders;
 pub(crate) mod line;
+#[cfg(test)]
+mod models;
 #[cfg(not(loom))]
 pub(crate) mod observer;
+pub(crate) mod place;
+pub(crate) mod rest;
 pub(crate) mod spares;
 #[cfg(not(loom))]
 pub(crate) mod suspects;

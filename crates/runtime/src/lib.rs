@@ -18,6 +18,8 @@ pub mod metrics;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]
+mod hooks;
+#[cfg(not(loom))]
 mod identities;
 #[cfg(not(loom))]
 mod shared;
@@ -26,12 +28,17 @@ mod shared;
 pub use crate::{
     event_loop::BACKLOG_PER_MS,
     handle::{LoopRef, Runtime, TASK_OVERHEAD, Timer},
-    handover::observer::{Account, Observer, PollId, StuckPoll, Wish},
+    handover::observer::{Account, Observer, StuckPoll, Wish},
     handover::suspects::Tag,
+    hooks::{Hooks, PerLoop},
     identities::Identities,
     io::listener::Listener,
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},
     shared::Config,
-    task::coop::{enter, within, yield_now},
+    task::coop::{bind, enter, unbind, within, yield_now},
+};
+pub use crate::{
+    handover::word::PollId,
+    task::token::{Entering, Held, Token},
 };

@@ -17,6 +17,7 @@ use crate::handover::demotion::Demotion;
 use crate::handover::detach::{HeldTurn, Waiter};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::{Away, Observer, Sight};
+use crate::handover::rest::Rest;
 use crate::handover::spares::Spares;
 use crate::handover::suspects::{Manner, Suspects, Tag};
 use crate::handover::turns::Turns;
@@ -26,6 +27,9 @@ use crate::metrics;
 
 /// Fewer spares than this and more are started ahead.
 pub(crate) const SPARES_AHEAD: usize = 8;
+
+/// Stack of a carrier, in bytes: handlers and libraries run on it.
+pub(crate) const CARRIER_STACK: usize = 2 << 20;
 
 /// A carrier's `assigned`: nothing yet.
 const UNASSIGNED: u32 = 0;
@@ -55,7 +59,7 @@ pub struct Config {
 pub(crate) struct Carrier {
     /// Loop index + 1, or one of the values above; a futex.
     assigned: AtomicU32,
-    /// The word's value under which the assigned loop starts.
+    /// The word's value under which the assigned loop starts; of a spare the last one that it had.
     lease: AtomicU64,
     pub(crate) tid: AtomicU32,
     /// The tag of what it polls.
@@ -94,8 +98,8 @@ pub(crate) struct Shared {
     pub(crate) detached: AtomicU32,
     /// 1: the starter of carriers sleeps; a futex.
     pub(crate) starter: AtomicU32,
-    /// 1: the watchdog sleeps or is about to (rule 9 of word.rs); a futex.
-    pub(crate) watchdog: AtomicU32,
+    /// Whether the watchdog sleeps (rule 9 of word.rs).
+    pub(crate) rest: Rest,
     restore: Restore,
     pins: Pins,
     stopping: AtomicBool,
@@ -209,6 +213,11 @@ impl Carrier {
         futex::wake(&self.assigned, 1);
     }
 
+    /// What a spare held last, on whichever loop.
+    fn last_lease(&self) -> Lease {
+        Lease::from_bits(self.lease.load(Ordering::Relaxed))
+    }
+
     /// Parks until there is a loop to run: its index and lease. `None`: the runtime stops.
     pub(crate) fn wait_assignment(&self) -> Option<(usize, Lease)> {
         loop {
@@ -234,14 +243,15 @@ impl Shared {
             spares: Spares::new(carriers),
             suspects: Suspects::new(),
             loops: OnceLock::new(),
-            handover_after: config.handover_after,
+            // What ends a poll without a look cannot be lent.
+            handover_after: config.handover_after.filter(|_| !cfg!(clearway_no_lease)),
             sink: Arc::clone(&config.sink),
             observer: OnceLock::new(),
             asked: AtomicU32::new(0),
             started: AtomicU32::new(0),
             detached: AtomicU32::new(0),
             starter: AtomicU32::new(0),
-            watchdog: AtomicU32::new(0),
+            rest: Rest::new(),
             restore,
             pins: Pins::new(config),
             stopping: AtomicBool::new(false),
@@ -282,7 +292,7 @@ impl Shared {
         from.cpu_seen_ns.store(0, Ordering::Relaxed);
         from.demotion.stuck();
         self.detached.fetch_add(1, Ordering::Relaxed);
-        match remote.word.lend(seen, spare) {
+        match remote.word.lend(seen, spare, self.carriers[spare].last_lease()) {
             Some(lease) => {
                 self.carriers[spare].assign(remote.index, lease);
                 if self.spares.count() < SPARES_AHEAD {
@@ -300,8 +310,8 @@ impl Shared {
         }
     }
 
-    /// The polling carrier gives its own loop away before it runs the suspect `tag`, which was admitted: if it
-    /// burns CPU it has a turn, and keeps it where there is no spare.
+    /// The polling carrier gives its own loop away before it runs the suspect `tag`, which was admitted: one
+    /// that burns CPU has a turn, and keeps it where there is no spare.
     pub(crate) fn lend_own(&self, remote: &Remote, lease: Lease, tag: Tag, manner: Manner) -> Lent {
         let me = &self.carriers[lease.carrier()];
         let sight = Sight::now(me.tid.load(Ordering::Relaxed));
@@ -333,8 +343,9 @@ impl Shared {
     }
 
     /// Rule 7 of word.rs, first part: the carrier has finished a poll after its loop was lent.
-    pub(crate) fn come_back(&self, me: usize) {
+    pub(crate) fn come_back(&self, me: usize, lease: Lease) {
         let carrier = &self.carriers[me];
+        carrier.lease.store(lease.bits(), Ordering::Relaxed);
         let tid = carrier.tid.load(Ordering::Relaxed);
         carrier.demotion.come_back(|| self.raise(tid));
         carrier.away.come_back();
@@ -378,10 +389,8 @@ impl Shared {
 
     /// Rule 9 of word.rs, the carrier's side.
     pub(crate) fn wake_watchdog(&self) {
-        std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        if self.watchdog.load(Ordering::Relaxed) == 1 {
-            self.watchdog.store(0, Ordering::Release);
-            futex::wake(&self.watchdog, 1);
+        if self.rest.interrupt() {
+            self.rest.wake();
         }
     }
 
@@ -406,10 +415,10 @@ impl Shared {
         }
         fence(Ordering::SeqCst);
         self.end_spares();
-        for word in [&self.watchdog, &self.starter] {
-            word.store(0, Ordering::Release);
-            futex::wake(word, 1);
-        }
+        self.starter.store(0, Ordering::Release);
+        futex::wake(&self.starter, 1);
+        let _ = self.rest.interrupt();
+        self.rest.wake();
     }
 
     /// Ends the threads of all spares. Carriers that are away come here when they are back.

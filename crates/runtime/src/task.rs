@@ -11,10 +11,13 @@
 //! 4. The last waker of an unfinished task dooms it: the task is queued once more, and the poll that takes it
 //!    drops the future instead of polling it. So no destructor runs outside the POLL window of a loop
 //!    (rule 8 of word.rs), and none inside another one.
+//! 5. `binding` is written by the task in its own poll, and read by another loop that has taken the task out
+//!    of a queue. A task that binds itself while another loop polls it goes home before it does anything.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
 #[cfg(not(loom))]
 pub(crate) mod coop;
+pub(crate) mod token;
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -51,14 +54,29 @@ pub(crate) struct Header {
     table: &'static Table,
     /// What the task does now (suspects.rs); 0 is nothing in particular.
     pub(crate) tag: AtomicU32,
-    /// Whether other loops may take it for a poll.
-    pub(crate) binding: Binding,
+    /// Whether other loops may take it for a poll (rule 5).
+    binding: AtomicU32,
     /// What it was granted while it waited to be polled (detach.rs).
     pass: AtomicU32,
     /// What is left of the budget; written by the polling thread only.
     pub(crate) budget: AtomicU32,
     /// The word's value under which it is polled; its carrier is the one that polls.
     pub(crate) lease: AtomicU64,
+}
+
+impl Header {
+    pub(crate) fn binding(&self) -> Binding {
+        if self.binding.load(Ordering::Relaxed) == Binding::Free as u32 {
+            Binding::Free
+        } else {
+            Binding::Bound
+        }
+    }
+
+    /// Rule 5. By the task, in its own poll.
+    pub(crate) fn set_binding(&self, binding: Binding) {
+        self.binding.store(binding as u32, Ordering::Relaxed);
+    }
 }
 
 #[cfg(not(loom))]
@@ -81,11 +99,12 @@ impl Header {
 
 /// Who may poll a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Binding {
     /// Another loop that has nothing to do, too.
-    Free,
+    Free = 0,
     /// Its home only.
-    Bound,
+    Bound = 1,
 }
 
 struct Table {
@@ -135,7 +154,7 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
-            binding,
+            binding: AtomicU32::new(binding as u32),
             pass: AtomicU32::new(0),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),

@@ -17,7 +17,7 @@ use clearway_testkit::{expect_soon, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where every poll is lent on purpose nothing is ever caught holding its loop, so that there are no suspects.
+/// Where every poll is lent on purpose nothing is caught holding its loop, so that there are no suspects.
 const NO_SUSPECTS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
 
 fn start(handover_after_ms: u64, carriers: usize) -> Runtime {

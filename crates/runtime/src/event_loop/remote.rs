@@ -232,4 +232,60 @@ mod loom_tests {
             drop(flag.waker.take());
         });
     }
+
+    /// A task that binds itself, wherever it is polled first, goes home, and is not polled elsewhere any more.
+    #[test]
+    fn loom_a_task_that_binds_itself_is_polled_at_home() {
+        const THIEF: usize = 1;
+        /// What a loop polls that it finds in the ring of `home`; whether the task has ended.
+        fn poll_found(home: &'static Remote, ring: &Ring<task::Header>, polling: usize) -> bool {
+            let Some(task) = ring.pop() else { return false };
+            // SAFETY: alive as it is NOTIFIED.
+            let header = unsafe { task.as_ref() };
+            if polling == THIEF && header.binding() == task::Binding::Bound {
+                home.inject(task);
+                return false;
+            }
+            header.lease.store(Word::new(polling).1.bits(), Relaxed);
+            // SAFETY: it was taken from a queue.
+            let outcome = unsafe { task::poll(task) };
+            if outcome == Outcome::Notified {
+                home.inject(task);
+            }
+            outcome == Outcome::Complete
+        }
+        loom::model(|| {
+            let (home, _lease) = remote();
+            let ring = Arc::new(Ring::new());
+            task::spawn(home, 0, task::Binding::Free, {
+                poll_fn(move |cx| {
+                    let header = task::header(cx.waker()).unwrap();
+                    let polling = Lease::from_bits(header.lease.load(Relaxed)).carrier();
+                    if header.binding() == task::Binding::Bound {
+                        assert_ne!(polling, THIEF, "it is bound");
+                        return Poll::Ready(());
+                    }
+                    header.set_binding(task::Binding::Bound);
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                })
+            });
+            let refill = || home.inject.take().for_each(|task| ring.push(task).unwrap());
+            refill();
+            let stolen_from = Arc::clone(&ring);
+            let thief =
+                thread::spawn(move || (0..2).filter(|_| poll_found(home, &stolen_from, THIEF)).count());
+            let mut ended = 0;
+            for _ in 0..2 {
+                ended += usize::from(poll_found(home, &ring, 0));
+                refill();
+            }
+            ended += thief.join().unwrap();
+            while ended == 0 {
+                refill();
+                ended += usize::from(poll_found(home, &ring, 0));
+            }
+            assert_eq!(ended, 1);
+        });
+    }
 }

@@ -52,6 +52,8 @@ const LAG_MAX_MS: u32 = 60_000;
 /// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
 const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
 
+const _: () = assert!(CHAOS_LEND == 0 || !cfg!(clearway_no_lease), "without the lease nothing can be lent");
+
 const fn parse_flag(text: Option<&str>) -> u64 {
     let Some(text) = text else { return 0 };
     let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
@@ -214,7 +216,7 @@ impl Loop {
     pub(crate) fn give_away(&self) -> Option<NonNull<Header>> {
         let task = self.ready.pop()?;
         // SAFETY: alive as it is NOTIFIED.
-        if unsafe { task.as_ref() }.binding == Binding::Bound {
+        if unsafe { task.as_ref() }.binding() == Binding::Bound {
             self.remote.inject(task);
             return None;
         }
@@ -391,7 +393,7 @@ impl Loop {
             }
             return true;
         }
-        shared.come_back(me);
+        shared.come_back(me, *lease);
         if outcome == Outcome::Notified {
             home.inject(task);
         }
@@ -405,7 +407,7 @@ impl Loop {
         if self.remote.word.end_poll(lease) {
             return true;
         }
-        self.remote.shared.come_back(lease.carrier());
+        self.remote.shared.come_back(lease.carrier(), *lease);
         self.remote.signal.signal();
         false
     }

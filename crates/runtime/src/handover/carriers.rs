@@ -14,7 +14,7 @@ use crate::event_loop::Exit;
 use crate::handover::watchdog;
 use crate::handover::word::Lease;
 use crate::metrics;
-use crate::shared::{Restore, SPARES_AHEAD, Shared};
+use crate::shared::{CARRIER_STACK, Restore, SPARES_AHEAD, Shared};
 
 /// After a failure to start a thread, how long until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -78,9 +78,6 @@ enum Birth {
     /// It parks.
     Spare,
 }
-
-/// Stack of a carrier, in bytes: handlers and libraries run on it.
-pub(crate) const CARRIER_STACK: usize = 2 << 20;
 
 fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
     let me = shared.started.load(Ordering::Relaxed) as usize;

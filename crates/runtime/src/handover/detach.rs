@@ -9,7 +9,8 @@ use clearway_os::clock;
 use clearway_os::thread::{self, StateFile};
 
 use crate::event_loop::remote::Remote;
-use crate::handover::line::{Place, Waits};
+use crate::handover::line::Waits;
+use crate::handover::place::Place;
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
 use crate::metrics;

@@ -85,7 +85,7 @@ mod loom_tests {
     /// What `Shared::lend` does.
     fn lend(shared: &Shared, poll: Lease, spare: usize, lender: Lender) {
         shared.lenders.enter(poll, lender);
-        if shared.word.lend(poll, spare).is_none() {
+        if shared.word.lend(poll, spare, poll).is_none() {
             shared.lenders.withdraw(poll, lender);
         }
     }

@@ -16,15 +16,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use clearway_os::{clock, thread};
 
 use crate::event_loop::remote::Remote;
-use crate::handover::carriers::CARRIER_STACK;
 use crate::handover::lenders::{Lender, Lenders, is_under_way};
 use crate::handover::suspects::Tag;
-use crate::handover::word::Lease;
-use crate::shared::{Carrier, Shared};
-
-/// Names one poll of one runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PollId(u64);
+use crate::handover::word::{Lease, PollId};
+use crate::shared::{CARRIER_STACK, Carrier, Shared};
 
 /// What a poll that was stuck says of itself, in the words of who runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,6 +165,11 @@ impl Away {
     /// The carrier's thread runs, and frames below this address are its own business.
     pub(crate) fn stands_on(&self, stack_base: usize) {
         self.stack_base.store(stack_base, Ordering::Relaxed);
+    }
+
+    /// Whether this poll has lost its loop and is under way.
+    pub(crate) fn has(&self, poll: PollId) -> bool {
+        self.lenders.have(poll.0)
     }
 
     /// Rule 2: before the swap.

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Ordering, fence};
 
 /// See the file's head. `T` wakes a task.
 pub(crate) struct Turns<T> {
-    limit: u32,
+    pub(crate) limit: u32,
     taken: AtomicU32,
     line: Line<T>,
 }
@@ -75,116 +75,5 @@ impl<T: Waits> Turns<T> {
         if self.line.note_left() {
             self.look();
         }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::handover::line::{Departure, Place};
-    use std::sync::Arc;
-
-    fn join(turns: &Turns<Arc<Place>>) -> Arc<Place> {
-        let place = Place::new();
-        turns.join(Arc::clone(&place));
-        place
-    }
-
-    #[test]
-    fn turns_come_in_order_and_nobody_gets_ahead() {
-        let turns = Turns::new(2);
-        assert!(turns.take() && turns.take() && !turns.take());
-        let (first, gone, second) = (join(&turns), join(&turns), join(&turns));
-        assert_eq!(gone.leave(), Departure::InLine);
-        turns.note_left();
-        turns.give_back();
-        assert!(first.is_granted() && !second.is_granted());
-        // The turn was handed on, not freed.
-        assert!(!turns.take());
-        turns.give_back();
-        assert!(second.is_granted());
-        turns.give_back();
-        turns.give_back();
-        assert!(turns.take());
-        assert!(join(&turns).is_granted());
-        turns.give_back();
-        assert!(turns.take());
-        assert_eq!(Turns::<Arc<Place>>::new(0).limit, 1);
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::handover::line::{Departure, Place};
-    use loom::sync::Arc;
-    use loom::thread;
-
-    type Model = Turns<std::sync::Arc<Place>>;
-
-    /// Takes a turn or joins the line. One that has a turn gives it back; a place that has none is returned.
-    fn come(turns: &Model) -> Option<std::sync::Arc<Place>> {
-        if turns.take() {
-            turns.give_back();
-            return None;
-        }
-        let place = Place::new();
-        turns.join(std::sync::Arc::clone(&place));
-        Some(place)
-    }
-
-    /// All who came have had their turn, or have it now and give it back, until nobody is left.
-    fn play(turns: &Model, mut places: Vec<std::sync::Arc<Place>>) {
-        while !places.is_empty() {
-            let before = places.len();
-            places.retain(|place| {
-                let is_granted = place.is_granted();
-                if is_granted {
-                    turns.give_back();
-                }
-                !is_granted
-            });
-            assert!(places.len() < before, "nobody has the turn");
-        }
-        assert!(turns.take() && !turns.take(), "the turn is free, and there is one");
-    }
-
-    /// Whoever comes while a turn is given back plays once, and no turn is lost.
-    #[test]
-    fn loom_nobody_is_left_in_the_line() {
-        loom::model(|| {
-            let turns = Arc::new(Turns::new(1));
-            let others: Vec<_> = (1..3)
-                .map(|_| {
-                    let turns = Arc::clone(&turns);
-                    thread::spawn(move || come(&turns))
-                })
-                .collect();
-            let mut places: Vec<_> = come(&turns).into_iter().collect();
-            places.extend(others.into_iter().filter_map(|other| other.join().unwrap()));
-            play(&turns, places);
-        });
-    }
-
-    /// The first of two in the line leaves while a turn is given back, which sweeps the line: the other one
-    /// gets the turn, whichever comes first.
-    #[test]
-    fn loom_a_turn_of_one_who_leaves_is_passed_on() {
-        loom::model(|| {
-            let turns: Arc<Model> = Arc::new(Turns::new(1));
-            assert!(turns.take());
-            let (first, second) = (come(&turns).unwrap(), come(&turns).unwrap());
-            let giving = {
-                let turns = Arc::clone(&turns);
-                thread::spawn(move || turns.give_back())
-            };
-            match first.leave() {
-                Departure::InLine => turns.note_left(),
-                Departure::Granted => turns.give_back(),
-                Departure::Left => unreachable!("it was left once"),
-            }
-            giving.join().unwrap();
-            play(&turns, vec![second]);
-        });
     }
 }

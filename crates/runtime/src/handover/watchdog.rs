@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clearway_os::thread::StateFile;
-use clearway_os::{clock, futex, thread};
+use clearway_os::{clock, thread};
 
 use crate::event_loop::Loop;
 use crate::handover::lenders::Lender;
 use crate::handover::observer::{self, Sight};
+use crate::handover::rest::Rest;
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::{Lease, Phase};
 use crate::shared::{Carrier, Lent, Shared};
@@ -74,7 +75,7 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
     while !shared.stopping() {
         let pressing = watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
         let periods = pace.next(pressing);
-        futex::wait(&shared.watchdog, 0, Some(period * periods));
+        shared.rest.wait_awake(period * periods);
         let (mut busy, mut handed_over) = (false, false);
         let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
         for (l, watched) in shared.loops().iter().zip(&mut watched) {
@@ -233,17 +234,13 @@ fn demote_if_burning(shared: &Shared, carrier: &Carrier, period: Duration) {
 /// Rule 9 of word.rs, the watchdog's side.
 fn sleep(shared: &Shared, barrier: bool) {
     if !barrier {
-        futex::wait(&shared.watchdog, 0, Some(QUIET_SLEEP));
-        return;
+        return shared.rest.wait_awake(QUIET_SLEEP);
     }
-    shared.watchdog.store(1, Ordering::SeqCst);
-    thread::barrier();
-    let waiting = shared.loops().iter().all(|l| l.remote.word.load().phase() == Phase::Wait);
-    let detached = shared.detached.load(Ordering::Relaxed);
-    if waiting && detached == 0 && !shared.stopping() {
-        futex::wait(&shared.watchdog, 1, None);
-    }
-    shared.watchdog.store(0, Ordering::Relaxed);
+    let may_sleep = || {
+        let waiting = shared.loops().iter().all(|l| l.remote.word.load().phase() == Phase::Wait);
+        waiting && shared.detached.load(Ordering::Relaxed) == 0 && !shared.stopping()
+    };
+    shared.rest.sleep(thread::barrier, may_sleep, Rest::wait_asleep);
 }
 
 #[cfg(test)]

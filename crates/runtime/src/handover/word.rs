@@ -9,7 +9,8 @@
 //  1. The word is (phase, carrier, sequence). Phases: WAIT (its carrier sleeps in epoll_wait or is
 //     about to), RUN (its carrier works on loop-local data), POLL (its carrier polls a task; the
 //     loop belongs to nobody). Every store and every successful swap of the word has a sequence
-//     number that the word never had before, except the swap of rule 3.
+//     number that the word never had before, except the swap of rule 3. The numbers of a carrier grow
+//     from loop to loop as well, so that the word of a poll names it among those of all loops.
 //  2. In WAIT and RUN only the carrier named in the word writes it. It enters POLL by a plain
 //     release store.
 //  3. It leaves POLL by one compare-and-swap of exactly the value it stored, to RUN. This is the
@@ -57,6 +58,10 @@ pub(crate) const CARRIERS_MAX: usize = 1 << CARRIER_BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(u64);
 
+/// Names one poll of one runtime: the word under which it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PollId(pub(crate) u64);
+
 /// See rule 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -75,7 +80,11 @@ impl Lease {
     /// million turns and polls a second they last 80 days before one repeats, and a repetition
     /// would have to meet a watchdog that looked exactly one cycle ago).
     fn next(self, phase: Phase, carrier: usize) -> Self {
-        Self::new(phase, carrier, (self.0 >> SEQUENCE_SHIFT).wrapping_add(1))
+        Self::new(phase, carrier, self.sequence().wrapping_add(1))
+    }
+
+    fn sequence(self) -> u64 {
+        self.0 >> SEQUENCE_SHIFT
     }
 
     pub(crate) fn phase(self) -> Phase {
@@ -137,10 +146,15 @@ impl Word {
         swapped
     }
 
-    /// Rule 4: gives the loop, seen in POLL, to `carrier`; `None` if it has moved on.
-    pub(crate) fn lend(&self, seen: Lease, carrier: usize) -> Option<Lease> {
+    /// Rule 4: gives the loop, seen in POLL, to `carrier`, which held `last` before; `None` if it has moved
+    /// on.
+    pub(crate) fn lend(&self, seen: Lease, carrier: usize, last: Lease) -> Option<Lease> {
         debug_assert_eq!(seen.phase(), Phase::Poll);
-        let lent = seen.next(Phase::Run, carrier);
+        if cfg!(clearway_no_lease) {
+            return None;
+        }
+        let latest = if last.sequence() > seen.sequence() { last } else { seen };
+        let lent = latest.next(Phase::Run, carrier);
         self.0.compare_exchange(seen.0, lent.0, Ordering::AcqRel, Ordering::Relaxed).ok().map(|_| lent)
     }
 
@@ -184,13 +198,29 @@ mod tests {
         word.begin_poll(&mut lease);
         let seen = word.load();
         assert!(word.end_poll(&mut lease));
-        assert_eq!(word.lend(seen, 1), None);
+        assert_eq!(word.lend(seen, 1, seen), None);
         word.begin_poll(&mut lease);
-        let mut lent = word.lend(word.load(), 1).unwrap();
+        let mut lent = word.lend(word.load(), 1, seen).unwrap();
         assert!(!word.end_poll(&mut lease));
         word.begin_poll(&mut lent);
         assert!(word.end_poll(&mut lent));
         assert_eq!(word.load().carrier(), 1);
+    }
+
+    #[test]
+    fn a_carrier_that_changes_loops_does_not_repeat_itself() {
+        let ((first, mut lease), (second, mut others)) = (Word::new(0), Word::new(1));
+        for _ in 0..5 {
+            first.begin_poll(&mut lease);
+            assert!(first.end_poll(&mut lease));
+        }
+        first.begin_poll(&mut lease);
+        first.lend(lease, 2, others).unwrap();
+        // Carrier 0 takes over the second loop, whose numbers are lower.
+        second.begin_poll(&mut others);
+        let mut taken = second.lend(others, 0, lease).unwrap();
+        second.begin_poll(&mut taken);
+        assert!(taken.carrier() == 0 && taken.sequence() > lease.sequence());
     }
 }
 
@@ -229,7 +259,7 @@ mod loom_tests {
                     if seen.phase() != Phase::Poll {
                         return false;
                     }
-                    let lent = shared.word.lend(seen, 1);
+                    let lent = shared.word.lend(seen, 1, seen);
                     if lent.is_some() {
                         touch(&shared);
                     }

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 
 use crate::event_loop::Loop;
 use crate::handover::detach::{Admission, Pass, Waiter};
-use crate::handover::line::{Departure, Place};
+use crate::handover::place::{Departure, Place};
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
 use crate::shared::{Carrier, Lent, Shared};
-use crate::task::{self, Header};
+use crate::task::{self, Binding, Header};
 
 /// Pending, and woken at once, when the poll has used up its budget. Tasks of other executors have
 /// none.
@@ -63,9 +63,9 @@ pub async fn enter(tag: Tag) {
     .await;
 }
 
-/// Has `future` polled as one that does what `tag` says: where that is a suspect, away from the loop. While it
-/// has to wait for a carrier or its turn the task is polled for all else that it waits for (timers, its
-/// client), without `future`; dropping this leaves the line. What the task does beside it is not suspect.
+/// Polls `future` as one that does what `tag` says: where that is a suspect, away from the loop. While it has
+/// to wait for a carrier or its turn the task is polled for all else that it waits for (timers, its client),
+/// without `future`; dropping this leaves the line. What the task does beside it is not suspect.
 pub async fn within<F: Future>(tag: Tag, future: F) -> F::Output {
     let mut future = pin!(future);
     let mut gate = Gate::default();
@@ -83,6 +83,33 @@ pub async fn within<F: Future>(tag: Tag, future: F) -> F::Output {
     .await
 }
 
+/// Binds the task to its loop: until [`unbind`] no other one polls it when this one is crowded. Completes
+/// when it is polled there, which is at once unless another loop polls it now.
+pub async fn bind() {
+    poll_fn(|cx| {
+        let Some(poll) = Polling::of(cx) else { return Poll::Ready(()) };
+        poll.header.set_binding(Binding::Bound);
+        if poll.is_at_home() {
+            return Poll::Ready(());
+        }
+        // Woken while it is polled, it goes to its home's queue, from which nobody takes it any more.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Ends what [`bind`] has begun, and the binding of a task that was spawned bound.
+pub async fn unbind() {
+    poll_fn(|cx| {
+        if let Some(poll) = Polling::of(cx) {
+            poll.header.set_binding(Binding::Free);
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// The poll that is under way.
 struct Polling<'a> {
     header: &'a Header,
@@ -96,6 +123,11 @@ impl<'a> Polling<'a> {
         let header = task::header(cx.waker())?;
         let lease = Lease::from_bits(header.lease.load(Ordering::Relaxed));
         Some(Self { header, carrier: &header.home.shared.carriers[lease.carrier()], lease })
+    }
+
+    /// Whether its own loop polls it, or polled it until that was lent.
+    fn is_at_home(&self) -> bool {
+        self.carrier.running.load(Ordering::Relaxed) as usize == self.header.home.index
     }
 
     /// The loop that polls, or polled until it was lent.

@@ -1,0 +1,79 @@
+//! The place of a task in a line (line.rs): it waits there inside a poll, and may give up. Any thread.
+//!
+//! 1. A place is WAITING until one swap makes it GRANTED, by the thread that is to let somebody go on, or
+//!    LEFT, by its task, which has given up or is dropped. A task that leaves a place that was GRANTED passes
+//!    on what it was granted.
+//! 2. The task registers its waker, then looks at the state; the granting thread changes the state, then
+//!    takes the waker. One of the two sees the other (rule 3 of waker_cell.rs).
+//! 3. A place that was left keeps no task.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::handover::line::Waits;
+use crate::io::waker_cell::WakerCell;
+use crate::sync::{AtomicU32, Ordering};
+
+const WAITING: u32 = 0;
+const GRANTED: u32 = 1;
+const LEFT: u32 = 2;
+
+/// One who waits inside a poll, and may give up.
+pub(crate) struct Place {
+    state: AtomicU32,
+    waker: WakerCell,
+}
+
+impl Place {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: AtomicU32::new(WAITING), waker: WakerCell::new() })
+    }
+
+    /// Ready when it was granted what it waits for. Rule 2, the task's side.
+    pub(crate) fn poll_granted(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        if self.is_granted() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        self.state.load(Ordering::Acquire) == GRANTED
+    }
+
+    /// Rule 1, the task's side.
+    #[must_use]
+    pub(crate) fn leave(&self) -> Departure {
+        let before = self.state.swap(LEFT, Ordering::AcqRel);
+        drop(self.waker.take());
+        match before {
+            WAITING => Departure::InLine,
+            GRANTED => Departure::Granted,
+            _ => Departure::Left,
+        }
+    }
+}
+
+/// In what state a place was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It is still in the line.
+    InLine,
+    /// It had been granted what it waited for, which is to be passed on.
+    Granted,
+    /// It had been left before.
+    Left,
+}
+
+impl Waits for Arc<Place> {
+    fn grant(self) -> bool {
+        let granted =
+            self.state.compare_exchange(WAITING, GRANTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if granted && let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+        granted
+    }
+
+    fn has_left(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LEFT
+    }
+}

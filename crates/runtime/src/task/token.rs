@@ -1,0 +1,325 @@
+//! A token: what only one poll at a time may touch, wherever it runs, such as an interpreter or the session
+//! of a connection. A task that finds it taken is parked. Any thread.
+//!
+//! 1. The word is 0, or names the poll that holds the token. It is entered by one compare-and-swap inside a
+//!    poll, and left before that poll ends: the guard cannot cross an await, and a panic drops it.
+//! 2. A poll that finds it taken, or others waiting, joins the line: nobody gets ahead.
+//! 3. As long as somebody waits and the token is free, one task has been released (taken out of the line, to
+//!    be polled next). So each of these looks at both, and releases one if it finds both: a task that joins;
+//!    a poll that leaves the token; a released task that does not enter, as it was dropped; one that sweeps
+//!    the line.
+//! 4. Each of them has a SeqCst fence between what it writes and what it reads.
+//! 5. The line is made by the first task that has to wait, and freed with the token.
+#![expect(unsafe_code, reason = "a line that is made when it is needed")]
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::handover::line::Line;
+use crate::handover::place::{Departure, Place};
+use crate::handover::word::PollId;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
+use crate::task;
+
+/// The holder in tasks of other executors: no value of a word in POLL.
+const ELSEWHERE: u64 = 1;
+
+/// See the file's head.
+pub struct Token {
+    holder: AtomicU64,
+    line: AtomicPtr<Line<Arc<Place>>>,
+}
+
+impl Default for Token {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Token {
+    /// A token that nobody holds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { holder: AtomicU64::new(0), line: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Enters if nobody holds it or waits for it.
+    ///
+    /// # Panics
+    /// If this poll holds it already.
+    pub fn try_enter(&self, cx: &Context<'_>) -> Option<Held<'_>> {
+        if self.line().is_some_and(|line| !line.is_empty()) { None } else { self.take(cx) }
+    }
+
+    /// The poll that holds it; `LoopRef::is_away` tells whether its loop was handed over.
+    #[must_use]
+    pub fn holder(&self) -> Option<PollId> {
+        let holder = self.holder.load(Ordering::Relaxed);
+        (holder != 0).then_some(PollId(holder))
+    }
+
+    fn take(&self, cx: &Context<'_>) -> Option<Held<'_>> {
+        let me = task::header(cx.waker()).map_or(ELSEWHERE, |header| header.lease.load(Ordering::Relaxed));
+        match self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Held { token: self, of_this_poll: PhantomData }),
+            Err(holder) => {
+                assert!(holder != me || me == ELSEWHERE, "a poll enters a token once");
+                None
+            }
+        }
+    }
+
+    fn line(&self) -> Option<&Line<Arc<Place>>> {
+        // SAFETY: null, or made by `line_for_waiting` and freed with the token only.
+        unsafe { self.line.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Rule 5.
+    fn line_for_waiting(&self) -> &Line<Arc<Place>> {
+        if let Some(line) = self.line() {
+            return line;
+        }
+        let new = Box::into_raw(Box::new(Line::new()));
+        match self.line.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as in `line`.
+            Ok(_) => unsafe { &*new },
+            Err(others) => {
+                // SAFETY: made above and never published.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as in `line`.
+                unsafe { &*others }
+            }
+        }
+    }
+
+    /// Rule 3.
+    fn look(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(line) = self.line()
+            && self.holder.load(Ordering::Relaxed) == 0
+        {
+            // Nobody there is as good as one who goes on.
+            let _ = line.grant_first();
+        }
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let line = self.line.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !line.is_null() {
+            // SAFETY: made by `line_for_waiting`; nobody else has the token.
+            drop(unsafe { Box::from_raw(line) });
+        }
+    }
+}
+
+impl AsRef<Self> for Token {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// The token is held by this poll until this is dropped.
+///
+/// It does not leave its thread, so a future that keeps it across an await cannot be spawned:
+///
+/// ```compile_fail
+/// # use clearway_runtime::{Entering, LoopRef, Tag, Token};
+/// fn spawn(home: LoopRef, token: &'static Token) {
+///     home.spawn(Tag::NONE, async move {
+///         let held = std::future::poll_fn(|cx| std::task::Poll::Ready(token.try_enter(cx))).await;
+///         clearway_runtime::yield_now().await;
+///         drop(held);
+///     });
+/// }
+/// ```
+#[must_use = "it is left when this is dropped"]
+pub struct Held<'a> {
+    token: &'a Token,
+    of_this_poll: PhantomData<*const ()>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.token.holder.store(0, Ordering::Release);
+        self.token.look();
+    }
+}
+
+/// A task on its way into a token, and its place in the line where it has to wait. Dropping it leaves the
+/// line. `T` leads to the token: a reference, or an `Arc` of the thing that the token guards.
+pub struct Entering<T: Deref<Target: AsRef<Token>>> {
+    token: T,
+    place: Option<Arc<Place>>,
+}
+
+impl<T: Deref<Target: AsRef<Token>>> Entering<T> {
+    /// Not in the line yet.
+    pub fn new(token: T) -> Self {
+        Self { token, place: None }
+    }
+
+    /// Enters when the token is free, in the order in which tasks came. What comes back is to be dropped in
+    /// this poll; the next one may enter again by the same means.
+    ///
+    /// # Panics
+    /// If this poll holds the token already.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Held<'_>> {
+        let token = self.token.deref().as_ref();
+        let entered = match &self.place {
+            None => token.try_enter(cx),
+            Some(place) if place.poll_granted(cx).is_pending() => return Poll::Pending,
+            Some(_) => token.take(cx),
+        };
+        if let Some(held) = entered {
+            self.place = None;
+            return Poll::Ready(held);
+        }
+        // One that was released and comes too late joins again, which looks as rule 3 wants it.
+        let place = Place::new();
+        self.place = Some(Arc::clone(&place));
+        token.line_for_waiting().push(Arc::clone(&place));
+        token.look();
+        if place.poll_granted(cx).is_ready() {
+            // It was released at once, before the waker was there.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl<T: Deref<Target: AsRef<Token>>> Drop for Entering<T> {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let token = self.token.deref().as_ref();
+        let was_swept = match place.leave() {
+            Departure::InLine => token.line().is_some_and(Line::note_left),
+            Departure::Granted => true,
+            Departure::Left => false,
+        };
+        if was_swept {
+            token.look();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn one_at_a_time_in_order_and_a_panic_leaves_it() {
+        let token = Token::new();
+        let cx = &Context::from_waker(Waker::noop());
+        let held = token.try_enter(cx).unwrap();
+        assert_eq!(token.holder(), Some(PollId(ELSEWHERE)));
+        let (mut first, mut gone, mut second) =
+            (Entering::new(&token), Entering::new(&token), Entering::new(&token));
+        for waiting in [&mut first, &mut gone, &mut second] {
+            assert!(waiting.poll(cx).is_pending());
+        }
+        drop(gone);
+        drop(held);
+        assert!(token.try_enter(cx).is_none() && second.poll(cx).is_pending(), "nobody gets ahead");
+        let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = first.poll(cx);
+            panic!("on purpose");
+        }));
+        assert!(thrown.is_err());
+        // Released, and gone: its release is passed on to nobody, and the token is free.
+        drop(second);
+        assert!(token.try_enter(cx).is_some() && token.holder().is_none());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Notify;
+    use loom::thread;
+    use std::task::{Wake, Waker};
+
+    /// What is guarded: loom reports an access that is not ordered after the last one.
+    struct Guarded {
+        token: Token,
+        entries: UnsafeCell<u32>,
+    }
+
+    impl AsRef<Token> for Guarded {
+        fn as_ref(&self) -> &Token {
+            &self.token
+        }
+    }
+
+    /// Ends a wait; loom reports one that never ends as a deadlock.
+    struct Unpark(Notify);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    /// What a task may do that finds the token taken.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Patience {
+        Waits,
+        GivesUp,
+    }
+
+    fn enter(guarded: &loom::sync::Arc<Guarded>, patience: Patience) {
+        let unpark = Arc::new(Unpark(Notify::new()));
+        let waker = Waker::from(Arc::clone(&unpark));
+        let cx = Context::from_waker(&waker);
+        let mut entering = Entering::new(&**guarded);
+        loop {
+            if let Poll::Ready(held) = entering.poll(&cx) {
+                // SAFETY: rule 1 is what the model checks.
+                guarded.entries.with_mut(|p| unsafe { *p += 1 });
+                drop(held);
+                return;
+            }
+            if patience == Patience::GivesUp {
+                return;
+            }
+            unpark.0.wait();
+        }
+    }
+
+    fn model(of: &'static [Patience]) {
+        loom::model(move || {
+            let guarded = Guarded { token: Token::new(), entries: UnsafeCell::new(0) };
+            let guarded = loom::sync::Arc::new(guarded);
+            let others: Vec<_> = of
+                .iter()
+                .map(|&patience| {
+                    let guarded = loom::sync::Arc::clone(&guarded);
+                    thread::spawn(move || enter(&guarded, patience))
+                })
+                .collect();
+            enter(&guarded, Patience::Waits);
+            for other in others {
+                other.join().unwrap();
+            }
+            assert!(guarded.token.holder().is_none());
+        });
+    }
+
+    /// Each who waits enters, one at a time.
+    #[test]
+    fn loom_nobody_waits_for_a_free_token() {
+        model(&[Patience::Waits, Patience::Waits]);
+    }
+
+    /// One gives up at any moment, also when it was released just now.
+    #[test]
+    fn loom_a_release_to_a_task_that_gives_up_is_passed_on() {
+        model(&[Patience::GivesUp, Patience::Waits]);
+    }
+}
