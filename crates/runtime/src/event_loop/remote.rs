@@ -233,7 +233,7 @@ mod loom_tests {
         });
     }
 
-    /// A task that binds itself, wherever it is polled first, goes home, and is not polled elsewhere any more.
+    /// A task that binds itself, wherever it is polled first, goes home, and no other loop polls it any more.
     #[test]
     fn loom_a_task_that_binds_itself_is_polled_at_home() {
         const THIEF: usize = 1;
