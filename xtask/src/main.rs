@@ -1,4 +1,4 @@
-//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,docs,bench,fuzz,layout}`. Each is a
+//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,record,docs,…}`. Each is a
 //! plain sequence of processes that a developer could type; the first that fails ends the command.
 //! `tidy` alone is more than that: it reads the sources and says where a house rule is broken.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod bench;
 mod docs;
 mod fuzz;
 mod layout;
+mod record;
 mod run;
 mod test;
 mod tidy;
@@ -21,6 +22,7 @@ usage: cargo xtask COMMAND
   tidy             house rules: layers, sizes, unsafe, leftovers (see CONTRIBUTING.md)
   ci               everything: formatting, lints, tidy, generated docs, test
   test             unit, integration and differential tests, the same with lent loops, loom models
+  record [TEST …]  what the nginx named in NGINX_BIN answers, written to tests/recorded
   docs [--check]   write docs/directives.md and docs/metrics.md, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::command(),
         Some("ci") => test::ci(),
         Some("test") => test::command(),
+        Some("record") => record::command(rest),
         Some("docs") => docs::command(rest),
         Some("bench") => bench::command(rest),
         Some("fuzz") => fuzz::command(rest),

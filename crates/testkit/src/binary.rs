@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::source::Source;
+
 /// Which configuration language extras and version texts to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
@@ -40,19 +42,28 @@ impl Binary {
         Self::at(path)
     }
 
-    /// The server to compare with: `NGINX_BIN`, or Debian's.
+    /// The nginx to ask: `NGINX_BIN`, or where distributions put it.
     ///
     /// # Panics
-    /// If it is not installed.
+    /// If it is not there.
     pub fn oracle() -> Self {
         let found = Self::installed_oracle();
-        found.unwrap_or_else(|| panic!("{}: install Debian's nginx-extras", oracle_path().display()))
+        found.unwrap_or_else(|| panic!("{}: no nginx there; NGINX_BIN names one", oracle_path().display()))
     }
 
     /// The same, where it is installed.
     pub fn installed_oracle() -> Option<Self> {
         let path = oracle_path();
         path.is_file().then(|| Self::at(path))
+    }
+
+    /// Those that an expectation is to hold for: the server under test, and the oracle where one is asked.
+    pub fn expected_alike() -> Vec<Self> {
+        match Source::chosen() {
+            Source::Recorded => vec![Self::under_test()],
+            Source::Live => vec![Self::oracle(), Self::under_test()],
+            Source::Record => vec![Self::oracle()],
+        }
     }
 
     /// Copies the program. Another process does: a child that a thread of this one starts meanwhile would

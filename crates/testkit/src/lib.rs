@@ -1,11 +1,12 @@
 //! Test support: servers under test in directories of their own, raw clients that see every byte, and
-//! an oracle (Debian's nginx) to compare with. Runs in test programs and benchmarks, never on a loop;
-//! what goes wrong is a failed test, so most of it panics with a message rather than return an error.
+//! an oracle (nginx, recorded or live) to compare with. Runs in test programs and benchmarks, never on a
+//! loop; what goes wrong is a failed test, so most of it panics with a message rather than return an error.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
 mod binary;
+mod canonical;
 pub mod client;
 pub mod cold;
 pub mod differential;
@@ -16,9 +17,11 @@ pub mod ports;
 mod prefix;
 pub mod process;
 pub mod proofs;
+pub mod recorded;
 pub mod response;
 pub mod server;
 mod setup;
+mod source;
 
 pub use binary::{Binary, Product};
 pub use client::{Address, Connection, End, NoAnswer};
@@ -27,6 +30,7 @@ pub use load::{Failure, Idle, Load, Tally};
 pub use response::{Answer, Response};
 pub use server::Server;
 pub use setup::{Refusal, Setup};
+pub use source::Source;
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -33,7 +33,9 @@ impl Prefix {
     pub(crate) fn new(product: Product) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("clearway-test-{}-{number}", std::process::id()));
+        // Each name is as long as any other: lengths of bodies and where lines of logs are cut depend on it.
+        let name = format!("clearway-test-{:07}-{number:05}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
         drop(fs::remove_dir_all(&dir));
         for dir in [dir.clone(), dir.join("logs"), dir.join("temp")] {
             make_dir(&dir);

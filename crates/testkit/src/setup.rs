@@ -39,6 +39,11 @@ pub struct Setup {
     prepare: Option<Prepare>,
 }
 
+/// The contents of an `http` block with the usual frame.
+pub(crate) fn framed(content: &str) -> String {
+    format!("{FRAME}{content}\n}}\n")
+}
+
 /// What is done to a prefix.
 type Prepare = Box<dyn Fn(&Path)>;
 
@@ -87,7 +92,7 @@ impl Setup {
 
     /// With the contents of the `http` block and a usual frame: one process in the foreground.
     pub fn http(binary: Binary, content: &str) -> Self {
-        Self::new(binary, &format!("{FRAME}{content}\n}}\n"))
+        Self::new(binary, &framed(content))
     }
 
     /// Adds a file, its path relative to the prefix; `%%KEY%%` that the configuration has are filled in.
@@ -236,8 +241,8 @@ impl Setup {
         let mut words = self.wrapper.iter().map(PathBuf::from).chain([program.to_owned()]);
         let mut command = Command::new(words.next().expect("the program at least"));
         command.args(words).arg("-p").arg(&prefix.dir).arg("-c").arg(prefix.dir.join("nginx.conf"));
-        // As Debian builds its nginx: no test writes to a log of the system.
-        command.args(["-e", "stderr"]);
+        // No test writes to a log of the system; times of day are the same on every machine.
+        command.args(["-e", "stderr"]).env("TZ", "UTC");
         command.args(self.arguments.iter().map(|argument| prefix.fill(argument)));
         command.current_dir(&prefix.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.binary.path.display()))

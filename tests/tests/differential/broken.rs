@@ -1,18 +1,18 @@
 //! Broken configurations, each with one mistake: what `-t` prints, where it prints it, and its exit code
-//! are those of Debian's nginx, but for the cases that say what changed in nginx since (`broken.cases`
-//! explains the form, the other files have more). Skipped, with a message, where nginx is not
-//! installed.
+//! are those of nginx, but for the cases that say why not (`broken.cases` explains the form, the other files
+//! have more).
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
-#![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clearway_testkit::{Binary, Product};
+use clearway_testkit::recorded::difference;
+use clearway_testkit::{Binary, Product, Source};
 
 /// Only cases whose name has this text.
 const ONLY: &str = "CLEARWAY_CASE";
@@ -29,8 +29,8 @@ struct Case {
     name: String,
     /// File name and text; the first is the configuration file.
     files: Vec<(String, String)>,
-    /// nginx is not asked: why, and what is printed on standard error instead.
-    newer: Option<(String, String)>,
+    /// nginx is not followed: why, and what is printed on standard error instead.
+    unlike: Option<(String, String)>,
 }
 
 /// What a run of `-t` left.
@@ -45,15 +45,11 @@ pub(crate) struct Outcome {
 
 #[test]
 fn refused_in_the_same_words() {
-    let Some(oracle) = oracle() else { return };
     let only = std::env::var(ONLY).unwrap_or_default();
     let cases = all_cases();
     assert!(cases.len() >= 60, "{} cases", cases.len());
-    let failures: Vec<String> = cases
-        .iter()
-        .filter(|case| case.name.contains(&only))
-        .filter_map(|case| case.failure(&oracle))
-        .collect();
+    let chosen = cases.iter().filter(|case| case.name.contains(&only));
+    let failures: Vec<String> = chosen.filter_map(Case::failure).collect();
     assert!(failures.is_empty(), "{} of {} differ\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
@@ -79,29 +75,21 @@ fn all_cases() -> Vec<Case> {
     texts.into_iter().flat_map(cases).collect()
 }
 
-/// Debian's nginx, if it is here.
-pub(crate) fn oracle() -> Option<Binary> {
-    let path = std::env::var_os("NGINX_BIN").map_or_else(|| PathBuf::from("/usr/sbin/nginx"), PathBuf::from);
-    if path.is_file() {
-        return Some(Binary::at(path));
-    }
-    eprintln!("skipped: {} is not there, install Debian's nginx", path.display());
-    None
-}
-
 impl Case {
     /// How the two servers differ.
-    fn failure(&self, oracle: &Binary) -> Option<String> {
-        let got = self.run(&Binary::under_test());
-        let wanted = match &self.newer {
-            Some((_, stderr)) => Outcome { stderr: stderr.clone(), ..self.run(&Binary::under_test()) },
-            None => self.run(oracle),
-        };
-        let reason = self.newer.as_ref().map_or("nginx", |(reason, _)| reason);
-        (got != wanted).then(|| {
-            let text = &self.files[0].1;
-            format!("--- {}\n{text}\n{reason}:\n{wanted:#?}\ngot:\n{got:#?}\n", self.name)
-        })
+    fn failure(&self) -> Option<String> {
+        let text = &self.files[0].1;
+        if let Some((reason, stderr)) = &self.unlike {
+            if Source::chosen() == Source::Record || !Binary::under_test().is_clearway() {
+                return None;
+            }
+            let got = self.run(&Binary::under_test());
+            return (got.stderr != *stderr)
+                .then(|| format!("--- {}\n{text}\n{reason}:\n{stderr}\ngot:\n{got}\n", self.name));
+        }
+        let question = self.files.iter().fold(self.name.clone(), |all, file| format!("{all}\n{file:?}"));
+        let why = difference(&question, |binary| self.run(binary).to_string())?;
+        Some(format!("--- {}\n{text}\n{why}", self.name))
     }
 
     fn run(&self, binary: &Binary) -> Outcome {
@@ -113,6 +101,19 @@ impl Case {
     }
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => writeln!(f, "exit code {code}")?,
+            None => writeln!(f, "ended by a signal")?,
+        }
+        for (name, text) in [("stderr", &self.stderr), ("stdout", &self.stdout), ("log", &self.log)] {
+            text.lines().try_for_each(|line| writeln!(f, "{name}: {line}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// A place for one run; removed at its end.
 pub(crate) struct Directory(PathBuf);
 
@@ -120,7 +121,8 @@ impl Directory {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("clearway-broken-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir();
+        let path = path.join(format!("clearway-broken-{:07}-{number:05}", std::process::id()));
         fs::create_dir_all(path.join("logs")).expect("the temporary directory is writable");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         Self(path)
@@ -176,7 +178,7 @@ impl Directory {
     /// The same with what a command begins with.
     pub(crate) fn run_command(&self, mut command: Command, options: &[&str]) -> Outcome {
         command.arg("-p").arg(&self.0).args(["-c", "nginx.conf", "-e", "early.log"]).args(options);
-        let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let output = command.env("TZ", "UTC").output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let log = fs::read_to_string(self.0.join("early.log")).unwrap_or_default();
         Outcome {
             code: output.status.code(),
@@ -222,14 +224,14 @@ fn case(text: &str) -> Case {
     let mut case = Case {
         name: name.to_owned(),
         files: vec![("nginx.conf".to_owned(), framed(name, body))],
-        newer: None,
+        unlike: None,
     };
     for part in parts {
         let (head, text) = part.split_once('\n').unwrap_or((part, ""));
         if let Some(file) = head.strip_prefix("file ") {
             case.files.push((file.to_owned(), format!("{text}\n")));
-        } else if let Some(reason) = head.strip_prefix("newer: ") {
-            case.newer = Some((reason.to_owned(), format!("{text}\n")));
+        } else if let Some(reason) = head.strip_prefix("unlike nginx: ") {
+            case.unlike = Some((reason.to_owned(), format!("{text}\n")));
         } else {
             panic!("{name}: what is {head:?}?");
         }

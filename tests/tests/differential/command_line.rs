@@ -1,5 +1,4 @@
-//! nginx's options: what they print, where, and with which exit code, as Debian's nginx does it. Skipped,
-//! with a message, where nginx is not installed.
+//! nginx's options: what they print, where, and with which exit code.
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 use std::ffi::OsStr;
@@ -8,9 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use clearway_testkit::Binary;
+use clearway_testkit::recorded::compare;
 use clearway_testkit::server::is_root;
 
-use crate::broken::{Directory, Outcome, oracle};
+use crate::broken::{Directory, Outcome};
 
 const PLAIN: &str =
     "pid nginx.pid; error_log logs/error.log; events { }\nhttp { %%TEMP%% access_log off; }\n";
@@ -24,10 +24,9 @@ fn run(binary: &Binary, config: &str, options: &[&str]) -> Outcome {
 
 /// # Panics
 /// If the two differ.
+#[track_caller]
 fn same(config: &str, options: &[&str]) {
-    let Some(oracle) = oracle() else { return };
-    let (wanted, got) = (run(&oracle, config, options), run(&Binary::under_test(), config, options));
-    assert_eq!(got, wanted, "{options:?} with\n{config}");
+    compare(&format!("{}\n{config}", options.join(" ")), |binary| run(binary, config, options).to_string());
 }
 
 #[test]
@@ -50,37 +49,32 @@ fn a_test_that_fails() {
 
 #[test]
 fn a_dump_has_each_file_once() {
-    let Some(oracle) = oracle() else { return };
-    let dump = |binary: &Binary| {
+    compare("three files and a dump", |binary| {
         let dir = Directory::new();
         dir.write("nginx.conf", "pid x;\ninclude events.conf; include *.part; include a.part;\n");
         dir.write("events.conf", "events { }");
         dir.write("b.part", "# b\n\n");
         dir.write("a.part", "# a");
-        dir.run(binary, &["-T"])
-    };
-    assert_eq!(dump(&Binary::under_test()), dump(&oracle));
+        dir.run(binary, &["-T"]).to_string()
+    });
 }
 
 #[test]
 fn a_test_leaves_what_nginx_leaves() {
-    let Some(oracle) = oracle() else { return };
-    let left = |binary: &Binary| {
+    let config = "pid new.pid; error_log logs/new.log; events { } http { %%TEMP%% access_log logs/a.log; \
+                  server { listen unix:%%PREFIX%%/socket; } }";
+    compare(config, |binary| {
         let dir = Directory::new();
-        let config = "pid new.pid; error_log logs/new.log; events { } http { %%TEMP%% access_log logs/a.log; \
-                      server { listen unix:%%PREFIX%%/socket; } }";
         dir.write("nginx.conf", &dir.filled(config, binary));
         let outcome = dir.run(binary, &["-t"]);
         let has = |name: &str| std::fs::read(dir.path().join(name)).map(|text| text.len()).ok();
-        (outcome, ["new.pid", "logs/new.log", "logs/a.log", "socket"].map(has))
-    };
-    assert_eq!(left(&Binary::under_test()), left(&oracle));
+        format!("{outcome}{:?}", ["new.pid", "logs/new.log", "logs/a.log", "socket"].map(has))
+    });
 }
 
 /// What it says, where, and which files are there afterwards.
 #[test]
 fn a_start_that_fails() {
-    let Some(oracle) = oracle() else { return };
     let away = "server { listen 192.0.2.1:18881; }";
     for (logs, http) in [
         ("pid nginx.pid; error_log logs/new.log;", "nonsense;"),
@@ -93,21 +87,19 @@ fn a_start_that_fails() {
         ("pid nginx.pid; error_log stderr alert;", away),
         ("pid nginx.pid; error_log stderr; error_log logs/new.log info;", away),
     ] {
-        let start = |binary: &Binary| {
+        let config = format!("daemon off; {logs} events {{ }} http {{ %%TEMP%% {http} }}");
+        compare(&config, |binary| {
             let dir = Directory::new();
-            let config = format!("daemon off; {logs} events {{ }} http {{ %%TEMP%% {http} }}");
             dir.write("nginx.conf", &dir.filled(&config, binary));
             let outcome = dir.run(binary, &[]);
-            (outcome, dir.names(), dir.names_in("logs"))
-        };
-        assert_eq!(start(&Binary::under_test()), start(&oracle), "{logs} {http}");
+            format!("{outcome}{:?} {:?}", dir.names(), dir.names_in("logs"))
+        });
     }
 }
 
 /// Names of files stand in messages as they are.
 #[test]
 fn a_directory_whose_name_is_no_text() {
-    let Some(oracle) = oracle() else { return };
     let name = OsStr::from_bytes(b"p\xff\xc3\xa9\xe9");
     for config in [
         "nonsense;",
@@ -119,7 +111,7 @@ fn a_directory_whose_name_is_no_text() {
         "pid x; events { } http { %%TEMP%% access_log off; server { listen unix:%%PREFIX%%/none/s; } }",
         "pid x; events { } http { %%TEMP%% access_log off; }",
     ] {
-        let said = |binary: &Binary| {
+        compare(config, |binary| {
             let dir = Directory::new();
             let prefix = dir.path().join(name);
             std::fs::create_dir_all(prefix.join("logs")).expect("there is room");
@@ -128,9 +120,9 @@ fn a_directory_whose_name_is_no_text() {
             command.args(["-t", "-c", "n.conf", "-e", "e.log", "-p"]).arg(&prefix);
             let output = command.output().expect("it can be run");
             let text = output.stderr.escape_ascii().to_string();
-            (output.status.code(), text.replace(&*dir.path().to_string_lossy(), "PREFIX"))
-        };
-        assert_eq!(said(&Binary::under_test()), said(&oracle), "{config}");
+            let text = text.replace(&*dir.path().to_string_lossy(), "PREFIX");
+            format!("{:?} {text}", output.status.code())
+        });
     }
 }
 
@@ -193,23 +185,20 @@ fn a_configuration_that_is_not_there() {
 #[test]
 fn signals_to_nobody() {
     same(PLAIN, &["-s", "stop"]);
-    let Some(oracle) = oracle() else { return };
     for content in ["", "\n", "x\n", "12x\n", "-1\n", "99999999\n", "123456789012345678901234567890\n"] {
-        let signal = |binary: &Binary| {
+        compare(&format!("-s quit to {content:?}\n{PLAIN}"), |binary| {
             let dir = Directory::new();
             dir.write("nginx.conf", &dir.filled(PLAIN, binary));
             dir.write("nginx.pid", content);
-            dir.run(binary, &["-s", "quit"])
-        };
-        assert_eq!(signal(&Binary::under_test()), signal(&oracle), "{content:?}");
+            dir.run(binary, &["-s", "quit"]).to_string()
+        });
     }
 }
 
 #[test]
 fn signals_that_arrive() {
-    let Some(oracle) = oracle() else { return };
     for order in ["stop", "quit", "reopen", "reload"] {
-        let signal = |binary: &Binary| {
+        compare(&format!("-s {order} to somebody\n{PLAIN}"), |binary| {
             let dir = Directory::new();
             dir.write("nginx.conf", &dir.filled(PLAIN, binary));
             let mut target = Command::new("sleep").arg("60").spawn().expect("there is a sleep(1)");
@@ -219,17 +208,14 @@ fn signals_that_arrive() {
                 target.kill().expect("it is ours");
             }
             let end = target.wait().expect("it is ours");
-            (outcome, end.signal())
-        };
-        let (wanted, got) = (signal(&oracle), signal(&Binary::under_test()));
-        assert_eq!(got, wanted, "{order}");
+            format!("{outcome}ended by signal {:?}", end.signal())
+        });
     }
 }
 
 #[test]
 fn without_the_rights_of_root() {
-    let Some(oracle) = oracle() else { return };
-    let test = |binary: &Binary| {
+    compare("as another user", |binary| {
         let dir = Directory::new();
         dir.give_to_everybody();
         dir.write("nginx.conf", "pid nginx.pid; user root; events { }");
@@ -239,9 +225,8 @@ fn without_the_rights_of_root() {
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
         }
         command.arg(&binary.path);
-        dir.run_command(command, &["-t", "-e", "/var/log/early.log"])
-    };
-    assert_eq!(test(&Binary::under_test()), test(&oracle));
+        dir.run_command(command, &["-t", "-e", "/var/log/early.log"]).to_string()
+    });
 }
 
 /// The lines that tools read.
@@ -267,16 +252,16 @@ fn versions() {
 /// The options of nginx's help, as nginx describes them.
 #[test]
 fn help_has_the_options_of_nginx() {
-    let Some(oracle) = oracle() else { return };
     let lines = |binary: &Binary, option: &str| {
         let help = run(binary, PLAIN, &[option]);
         assert_eq!((help.code, help.stdout.as_str()), (Some(0), ""));
         let options = help.stderr.lines().filter(|line| line.starts_with("  -")).map(str::to_owned);
         // Each build has its own.
-        options.map(|line| line.split("(default").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        let options: Vec<String> =
+            options.map(|line| line.split("(default").next().unwrap_or_default().to_owned()).collect();
+        assert!(options.len() > 10, "{options:?}");
+        options.join("\n")
     };
-    let wanted = lines(&oracle, "-h");
-    assert!(wanted.len() > 10, "{wanted:?}");
-    assert_eq!(lines(&Binary::under_test(), "-h"), wanted);
-    assert_eq!(lines(&Binary::under_test(), "-?"), wanted);
+    compare("-h", |binary| lines(binary, "-h"));
+    compare("-?", |binary| lines(binary, "-?"));
 }

@@ -1,5 +1,6 @@
-//! One configuration, the same raw requests, Debian's nginx and Clearway: the answers are equal but for
-//! name, version and date. A failure prints both answers and the command that plays the exchange again.
+//! One configuration, the same raw requests, nginx (as it was recorded, or live) and Clearway: the answers
+//! are equal but for name, version and date. A failure prints both answers and the command that plays the
+//! exchange again.
 #![forbid(unsafe_code)]
 
 mod access;

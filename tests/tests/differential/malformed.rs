@@ -54,17 +54,7 @@ fn request_lines() {
 
 #[test]
 fn connect() {
-    let reason = "CONNECT takes the form of an authority and is answered with 405";
-    case()
-        .exchange(
-            Exchange::new("CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")
-                .newer("HTTP/1.1 405 Not Allowed", reason),
-        )
-        .exchange(
-            Exchange::new("CONNECT /ok HTTP/1.1\r\nHost: a\r\n\r\n")
-                .newer("HTTP/1.1 400 Bad Request", reason),
-        )
-        .run();
+    play(&["CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT /ok HTTP/1.1\r\nHost: a\r\n\r\n"]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn play(server: &Server) {
 
 #[test]
 fn states_of_connections() {
-    for binary in [Binary::oracle(), Binary::under_test()] {
+    for binary in Binary::expected_alike() {
         play(&Setup::http(binary, SITE).file("site/slow", vec![b'x'; 10_000]).start());
     }
 }

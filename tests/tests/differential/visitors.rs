@@ -292,7 +292,7 @@ fn made(server: &Server, target: &str) -> (Vec<u8>, String) {
 /// What cannot be compared, as it differs from one request to the next.
 #[test]
 fn cookies_that_are_made() {
-    for binary in [Binary::oracle(), Binary::under_test()] {
+    for binary in Binary::expected_alike() {
         let mut setup = Setup::http(binary, MADE);
         for name in ["plain", "service", "mark", "v1", "time"] {
             setup = setup.file(&format!("html/{name}"), "file");

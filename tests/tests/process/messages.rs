@@ -1,4 +1,4 @@
-//! What the error log says of a server's life: the same as that of Debian's nginx, line by line, where
+//! What the error log says of a server's life: the same as that of nginx, line by line, where
 //! process numbers, times and products are replaced by what they stand for. The lines of the masters are
 //! compared in their order, those of the workers as far as they have one: who is ahead is up to the kernel.
 
@@ -7,6 +7,7 @@ use std::fmt;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::process::Pid;
+use clearway_testkit::recorded::compare;
 use clearway_testkit::server::send_signal;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 use rustix::process::Signal;
@@ -32,7 +33,7 @@ struct Told {
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (who, all) in [("master", &self.masters), ("worker", &self.workers)] {
-            all.iter().try_for_each(|lines| writeln!(f, "  {who}: {}", lines.join(" | ")))?;
+            all.iter().try_for_each(|lines| writeln!(f, "{who}:\n  {}", lines.join("\n  ")))?;
         }
         Ok(())
     }
@@ -149,17 +150,16 @@ fn named(message: &str, names: &BTreeMap<String, String>) -> String {
     }
 }
 
-fn compare(life: fn(&Binary) -> Told) {
-    let (wanted, got) = (life(&Binary::oracle()), life(&Binary::under_test()));
-    assert!(got == wanted, "nginx:\n{wanted}here:\n{got}");
-}
-
 #[test]
 fn an_ordinary_life() {
-    compare(ordinary_life);
+    compare(&format!("an ordinary life\n{}", crate::config("", HTTP)), |binary| {
+        ordinary_life(binary).to_string()
+    });
 }
 
 #[test]
 fn a_life_with_an_upgrade() {
-    compare(life_with_an_upgrade);
+    compare(&format!("a life with an upgrade\n{}", crate::config("", HTTP)), |binary| {
+        life_with_an_upgrade(binary).to_string()
+    });
 }

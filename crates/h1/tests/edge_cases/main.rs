@@ -1,5 +1,5 @@
 //! The table of edge cases against the codec, and, where an nginx is at hand, the table against nginx:
-//! `CLEARWAY_NGINX=/path/to/nginx cargo test -p clearway-h1 --test edge_cases -- --ignored`
+//! `NGINX_BIN=/path/to/nginx cargo test -p clearway-h1 --test edge_cases -- --ignored`
 //! (1.31 or later: earlier ones take bare LF in chunks and have no limit on the number of headers).
 
 mod oracle;

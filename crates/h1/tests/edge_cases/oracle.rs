@@ -49,7 +49,7 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     pub(crate) fn start() -> Nginx {
-        let program = std::env::var("CLEARWAY_NGINX").unwrap_or_else(|_| "nginx".to_owned());
+        let program = std::env::var("NGINX_BIN").unwrap_or_else(|_| "nginx".to_owned());
         let port = clearway_testkit::ports::free_port();
         let prefix = std::env::temp_dir().join(format!("clearway-h1-oracle-{port}"));
         fs::create_dir_all(&prefix).unwrap();
