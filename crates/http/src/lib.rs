@@ -33,7 +33,7 @@ pub use generation::{Generation, GenerationParts, Listener};
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
 pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
-pub use request::body::{Body, BodyError};
+pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;

@@ -21,6 +21,7 @@ use crate::connection::pace::Pace;
 use crate::connection::wire::{SendFailure, Wire};
 use crate::connection::{Conn, account};
 use crate::phases::Answer;
+use crate::request::body::BodyState;
 use crate::request::relay::Relay;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark, Pushed};
@@ -353,11 +354,15 @@ impl<'c> OutputState<'c> {
         self.unusual.as_ref()?.failure.as_ref()
     }
 
-    /// Answers `Expect: 100-continue`, unless the answer itself has begun.
-    pub(crate) fn send_continue(&mut self) {
-        if !self.head_sent() {
+    /// Has a client that waits for `100 Continue` send its body: the line goes before the response, behind
+    /// everything that is to be sent already. A client that got the head of the response is told nothing,
+    /// as it would read the line as a part of the body. Whether there is something to send for it.
+    pub(crate) fn invite(&mut self, body: &mut BodyState) -> bool {
+        let is_due = body.take_expectation() && !self.head_sent();
+        if is_due {
             self.wire.put(clearway_h1::CONTINUE);
         }
+        is_due
     }
 
     /// What to answer instead of the response that was made.

@@ -305,9 +305,8 @@ impl<'c> Active<'c> {
     }
 
     pub(crate) fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
-        let location = self.request.location();
         Exchange {
-            body: Body { state: &mut self.body, conn, location },
+            body: Body { state: &mut self.body, conn },
             output: Output { state: &mut self.output, conn },
             request: &mut self.request,
         }
@@ -425,9 +424,7 @@ impl<'c> Exchange<'_, 'c> {
     /// The answer to give instead: the body is malformed.
     #[inline]
     pub fn discard_body(&mut self) -> Result<(), Answer> {
-        if self.body.state.take_expectation() {
-            self.output.state.send_continue();
-        }
+        self.output.state.invite(self.body.state);
         self.body.state.discard_received().map_err(|fault| {
             self.request.log(Level::Error, format_args!("{fault}"));
             Answer::Status(fault.page())

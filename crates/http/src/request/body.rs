@@ -1,20 +1,17 @@
-//! The body of a request: decoded as its handler reads it, or read and dropped. Owned by the task of
-//! the request; it reads from the socket only when it is asked to, which is the back-pressure.
+//! The body of a request: decoded as it is read to be stored, or to be dropped. Owned by the task of the
+//! request; it reads from the socket only when it is asked to, which is the back-pressure, and writes
+//! nothing: that a client should go on is said by the response (`OutputState::invite`).
 
-use std::future::poll_fn;
 use std::io;
-use std::ops::Range;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, CONTINUE, Fault, RequestHead};
-use clearway_runtime::Timer;
+use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, Fault, RequestHead};
 
 use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::phases::Answer;
 use crate::request::Request;
-use crate::tables::Location;
 
 /// What is read from the socket at once, bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -28,7 +25,7 @@ enum Expect {
 
 /// Why a body could not be read to its end.
 #[derive(Debug)]
-pub enum BodyError {
+pub(crate) enum BodyError {
     /// It is malformed or too large; to be answered with the fault's page.
     Refused(Fault),
     /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
@@ -61,7 +58,7 @@ pub(crate) struct Receiving {
 /// What becomes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is for who reads it.
+    /// Kept for a handler that stores it.
     Wanted,
     /// It is dropped as it comes, whatever its size.
     Dropped,
@@ -71,30 +68,9 @@ enum Fate {
 pub struct Body<'a, 'c> {
     pub(crate) state: &'a mut BodyState,
     pub(crate) conn: &'c Conn,
-    /// That of the request, when it was given to the handler.
-    pub(crate) location: &'c Location,
 }
 
 impl Body<'_, '_> {
-    /// The next piece, once it has come; `None` at the end. Answers `Expect: 100-continue` before it
-    /// waits for the first one.
-    ///
-    /// # Errors
-    /// There will be no more pieces, though the body is not complete.
-    pub async fn read(&mut self) -> Result<Option<&[u8]>, BodyError> {
-        let conn = self.conn;
-        poll_fn(|cx| self.state.poll_continue(conn, cx)).await.map_err(BodyError::Broken)?;
-        let mut timer = None;
-        let deadline_ms = conn.home.now_ms() + *self.location.conf(&BODY_CONF).timeout_ms;
-        let range = poll_fn(|cx| self.state.poll_piece(conn, deadline_ms, &mut timer, cx)).await?;
-        Ok(range.map(|range| self.state.piece(range)))
-    }
-
-    /// Whether all of it was read, or there is none.
-    pub fn is_done(&self) -> bool {
-        self.state.is_done()
-    }
-
     /// Whether the request has one that is not empty, or may be: one in chunks.
     pub fn is_announced(&self) -> bool {
         let length = self.state.0.as_ref().map(|body| body.length);
@@ -212,27 +188,6 @@ impl BodyState {
     pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_input(conn, cx))
     }
-
-    fn piece(&self, range: Range<usize>) -> &[u8] {
-        self.0.as_ref().and_then(|body| body.input.get(range)).unwrap_or_default()
-    }
-
-    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_continue(conn, cx))
-    }
-
-    fn poll_piece(
-        &mut self,
-        conn: &Conn,
-        deadline_ms: u64,
-        timer: &mut Option<Timer>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
-        match &mut self.0 {
-            None => Poll::Ready(Ok(None)),
-            Some(body) => body.poll_piece(conn, deadline_ms, timer, cx),
-        }
-    }
 }
 
 /// For who keeps it all.
@@ -319,47 +274,6 @@ impl Receiving {
             BodyEvent::Data(range) => BodyEvent::Data(from + range.start..from + range.end),
             event => event,
         })
-    }
-
-    fn poll_continue(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.expect == Expect::Nothing || self.decoder.is_done() {
-            return Poll::Ready(Ok(()));
-        }
-        match conn.socket.poll_write(cx, CONTINUE) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => {
-                self.expect = Expect::Nothing;
-                // So small a write is taken whole or not at all, but for a peer that reads nothing.
-                Poll::Ready(result.map(|_| ()))
-            }
-        }
-    }
-
-    fn poll_piece(
-        &mut self,
-        conn: &Conn,
-        deadline_ms: u64,
-        timer: &mut Option<Timer>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Range<usize>>, BodyError>> {
-        loop {
-            let before = self.at;
-            let event = self.step().map_err(BodyError::Refused)?;
-            self.taken_bytes += (self.at - before) as u64;
-            match event {
-                BodyEvent::Data(range) => return Poll::Ready(Ok(Some(range))),
-                BodyEvent::End => return Poll::Ready(Ok(None)),
-                BodyEvent::NeedInput => {}
-            }
-            if self.poll_input(conn, cx)?.is_pending() {
-                let timer = timer.get_or_insert_with(|| {
-                    let timer = Timer::new(conn.home);
-                    timer.arm(deadline_ms);
-                    timer
-                });
-                return timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut));
-            }
-        }
     }
 
     fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {

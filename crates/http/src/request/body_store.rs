@@ -132,8 +132,7 @@ impl Exchange<'_, '_> {
         if self.body.is_dropped() {
             return Ok(None);
         }
-        if self.body.state.take_expectation() {
-            self.output.state.send_continue();
+        if self.output.state.invite(self.body.state) {
             // nginx has chosen the status 500 for the log before it sees that nobody would get it.
             self.output.ready(self.request).await.map_err(|_| Answer::Abandon(500))?;
         }

@@ -14,7 +14,7 @@ use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark,
-    Module, Phase, PhaseHandler, Services, Snapshot, Step, Value, context,
+    Module, Phase, PhaseHandler, Services, Snapshot, Step, Store, Value, context,
 };
 use clearway_log::UtcOffset;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
@@ -118,9 +118,8 @@ async fn say(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     if let Some(gate) = &said.gate {
         gate.pass().await;
     }
-    while matches!(exchange.body.read().await, Ok(Some(_))) {}
-    if !exchange.body.is_done() {
-        return Step::status(408);
+    if let Err(answer) = exchange.read_body(Store::AsConfigured).await {
+        return Step::Respond(answer);
     }
     let text = said.text.as_ref().unwrap().eval(&exchange.view()).into_owned();
     let head = exchange.output.head();

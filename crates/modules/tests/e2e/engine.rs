@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Client, Lines, Site, load};
 use clearway_http::{
-    BodyError, BodyFilter, Chunk, Cost, Exchange, FilterSpec, Mark, Module, Next, Phase, PhaseHandler, Step,
+    BodyFilter, Chunk, Cost, Exchange, FilterSpec, Mark, Module, Next, Phase, PhaseHandler, Step, Store,
 };
 use clearway_log::{Disk, Writer};
 use clearway_testkit::wait_until;
@@ -58,6 +58,9 @@ fn stream<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if exchange.request.path().starts_with(b"/echo/") {
         return Step::Wait(Box::pin(echo(exchange)));
     }
+    if exchange.request.path().starts_with(b"/late/") {
+        return Step::Wait(Box::pin(late(exchange)));
+    }
     if !exchange.request.path().starts_with(b"/stream/") {
         return Step::Declined;
     }
@@ -69,22 +72,27 @@ fn stream<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::Done
 }
 
-/// Sends the request body back, piece by piece.
-async fn echo(exchange: Exchange<'_, '_>) -> Step<'static> {
-    let Exchange { request, mut body, mut output } = exchange;
-    let mut received = Vec::new();
-    loop {
-        match body.read().await {
-            Ok(Some(piece)) => received.extend_from_slice(piece),
-            Ok(None) => break,
-            Err(BodyError::Refused(fault)) => return Step::status(fault.page()),
-            Err(BodyError::TimedOut) => return Step::status(408),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-    output.head().status = 200;
-    output.head().content_length = Some(received.len() as u64);
-    let _ = output.write(request, Chunk::Owned(received), Mark::Last);
+/// Sends the request body back.
+async fn echo(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    let body = match exchange.read_body(Store::AsConfigured).await {
+        Ok(body) => body.map(|body| body.in_memory().expect("a small one").clone()).unwrap_or_default(),
+        Err(answer) => return Step::Respond(answer),
+    };
+    exchange.output.head().status = 200;
+    exchange.output.head().content_length = Some(body.len() as u64);
+    let _ = exchange.output.write(exchange.request, Chunk::Shared(body), Mark::Last);
+    Step::Done
+}
+
+/// Begins to answer before it wants the body.
+async fn late(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    exchange.output.head().status = 200;
+    exchange.output.head().content_length = Some(14);
+    let _ = exchange.output.write(exchange.request, Chunk::from(&b"before "[..]), Mark::Flush);
+    exchange.output.ready(exchange.request).await.unwrap();
+    let body = exchange.read_body(Store::AsConfigured).await.unwrap();
+    assert_eq!(body.map(|body| body.len()), Some(4));
+    let _ = exchange.output.write(exchange.request, Chunk::from(&b"behind\n"[..]), Mark::Last);
     Step::Done
 }
 
@@ -180,6 +188,16 @@ fn bodies_are_read_as_they_come() {
     let mut client = site.connect();
     client.send("POST /echo/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
     assert_eq!(client.read_to_end(), b"", "closed when nothing more comes");
+}
+
+#[test]
+fn nobody_is_told_to_continue_in_the_middle_of_an_answer() {
+    let site = Site::start_with("server { listen 127.0.0.1:PORT; }", &[&STREAM]);
+    let mut client = site.connect();
+    client.send("POST /late/ HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+    assert!(client.read_until("before ").starts_with("HTTP/1.1 200 OK\r\n"));
+    client.send("body");
+    assert_eq!(client.read_until("behind\n"), "behind\n");
 }
 
 #[test]
