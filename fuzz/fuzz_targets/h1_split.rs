@@ -2,30 +2,44 @@
 //! first byte of the input chooses the size of the pieces.
 #![no_main]
 
-use clearway_h1::{Codec, Event, Fault, Options, RequestHead};
+#[expect(dead_code, reason = "each who looks on uses a part")]
+#[path = "../../crates/h1/tests/connection/mod.rs"]
+mod connection;
+
+use clearway_h1::{Fault, Options, RequestHead};
+use connection::{End, Event, Wish, receive};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&piece, stream)) = input.split_first() else {
         return;
     };
-    let whole = observe(stream, stream.len().max(1));
-    assert_eq!(observe(stream, 1), whole);
-    assert_eq!(observe(stream, usize::from(piece).max(1)), whole);
+    let keep = Wish::Keep(BODY_MAX_BYTES);
+    let whole = observe(stream, stream.len().max(1), keep);
+    assert_eq!(observe(stream, 1, keep), whole);
+    assert_eq!(observe(stream, usize::from(piece).max(1), keep), whole);
+    let dropped = observe(stream, usize::from(piece).max(1), Wish::Drop);
+    if whole.fault.is_none() {
+        // The requests are the same whether their bodies are kept or not.
+        assert_eq!(Observed { body: whole.body.clone(), ..dropped }, whole);
+    }
 });
 
-/// What the events say, the pieces of a body put together.
+/// The most bytes that are kept of a body.
+const BODY_MAX_BYTES: u64 = 512;
+
+/// What was received.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Observed {
     requests: Vec<String>,
-    bodies: Vec<u8>,
-    ended: u64,
+    /// The bodies, one behind the other.
+    body: Vec<u8>,
+    ended: usize,
     fault: Option<Fault>,
-    /// Without the empty lines before a request that is incomplete.
-    consumed: usize,
+    end: End,
 }
 
-fn observe(stream: &[u8], piece: usize) -> Observed {
+fn observe(stream: &[u8], piece: usize, wish: Wish) -> Observed {
     // Small buffers, so that inputs of the usual size reach the limits.
     let options = Options {
         client_header_buffer_size: 64,
@@ -34,37 +48,27 @@ fn observe(stream: &[u8], piece: usize) -> Observed {
         max_headers: 8,
         ..Options::default()
     };
-    let (mut codec, mut head) = (Codec::new(), RequestHead::new());
     let mut observed = Observed::default();
-    let (mut start, mut end) = (0, 0);
-    loop {
-        let bytes = &stream[start..end];
-        let received = match codec.receive(bytes, &mut head, &options) {
-            Ok(received) => received,
-            Err(fault) => {
+    let mut body_start = 0;
+    let end = receive(stream.chunks(piece), &options, |event| {
+        match event {
+            Event::Head(head, bytes) => {
+                body_start = observed.body.len();
+                observed.requests.push(spell(head, bytes));
+            }
+            Event::Body(data) => {
+                observed.body.truncate(body_start);
+                observed.body.extend_from_slice(data);
+            }
+            Event::End => observed.ended += 1,
+            Event::Refused(fault, head, bytes) => {
                 observed.fault = Some(fault);
                 observed.requests.push(head.describe(fault, bytes).to_string());
-                return observed;
-            }
-        };
-        match received.event {
-            Event::Head { end_stream } => {
-                observed.requests.push(spell(&head, bytes));
-                observed.ended += u64::from(end_stream);
-            }
-            Event::Data(range) => observed.bodies.extend_from_slice(&bytes[range]),
-            Event::End => observed.ended += 1,
-            Event::NeedInput if end == stream.len() => return observed,
-            Event::NeedInput => {
-                start += received.consumed;
-                end = (end + piece).min(stream.len());
-                continue;
             }
         }
-        start += received.consumed;
-        observed.consumed = start;
-        assert_eq!(codec.stream().0, observed.ended + 1);
-    }
+        wish
+    });
+    Observed { end, ..observed }
 }
 
 fn spell(head: &RequestHead, bytes: &[u8]) -> String {

@@ -1,18 +1,18 @@
 //! Sans-I/O codec for the server side of HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) and what is left of
 //! HTTP/0.9. It sees bytes: no socket, no clock, no thread, no allocation for a typical request.
 //!
-//! [`Codec::receive`] turns input into events that carry a stream id, so that HTTP/2 and HTTP/3 fit the
-//! same shape; [`HeadWriter`], [`Framing`] and the chunk functions make responses. What is accepted and
-//! how the rest is refused follows nginx; where nginx is silent, the stricter reading of RFC 9112 §6, §11.
+//! [`RequestHead`] parses heads and [`BodyReader`] decodes bodies as they come; [`HeadWriter`], [`Framing`]
+//! and the chunk functions make responses. What is accepted and how the rest is refused follows nginx;
+//! where nginx is silent, the stricter reading of RFC 9112 §6, §11.
 //!
 //! Invariants: the same bytes give the same events however they were split; no byte is scanned twice;
-//! everything a peer can make the codec's owner hold is bounded by [`Options`] or a named constant.
+//! everything a peer can make their owner hold is bounded by [`Options`] or a named constant.
 //!
-//! See [`Codec`] for an example.
+//! See [`BodyReader`] for an example.
 #![forbid(unsafe_code)]
 
 mod body;
-mod codec;
+mod body_reader;
 mod encode;
 mod fault;
 mod head;
@@ -22,7 +22,7 @@ mod request_line;
 mod scan;
 
 pub use body::{BodyDecoder, BodyEvent, CHUNK_OVERHEAD_MAX_BYTES, Decoded, TRAILERS_MAX_BYTES};
-pub use codec::{Codec, Event, Received, StreamId};
+pub use body_reader::BodyReader;
 pub use encode::{
     CHUNK_END, CONTINUE, ChunkedEncoding, ConnectionHeader, Framing, HeadWriter, LAST_CHUNK,
     closes_connection, push_chunk_size, push_last_chunk,

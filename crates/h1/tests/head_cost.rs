@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use clearway_h1::{Codec, ConnectionHeader, Event, HeadWriter, Options, RequestHead};
+use clearway_h1::{BodyReader, ConnectionHeader, HeadProgress, HeadWriter, Options, RequestHead};
 
 const WRK: &[u8] = b"GET /ret HTTP/1.1\r\nHost: localhost:18000\r\n\r\n";
 
@@ -41,11 +41,11 @@ fn nanoseconds(rounds: u32, mut work: impl FnMut()) -> f64 {
 fn cost_of_a_request() {
     let options = Options::default();
     for (name, input) in [("wrk", WRK), ("browser", BROWSER)] {
-        let mut codec = Codec::new();
         let mut head = RequestHead::new();
         let cost = nanoseconds(100_000, || {
-            let received = codec.receive(black_box(input), &mut head, &options).expect("a valid request");
-            assert_eq!(received.event, Event::Head { end_stream: true });
+            head.clear();
+            let progress = head.parse(black_box(input), &options).expect("a valid request");
+            assert_eq!(progress, HeadProgress::Complete);
             black_box(&head);
         });
         println!("{name}: {} bytes, {cost:.1} ns", input.len());
@@ -62,5 +62,5 @@ fn cost_of_a_request() {
         black_box(&out);
     });
     println!("response head: {} bytes, {cost:.1} ns", out.len());
-    println!("sizes: codec {}, head {}", size_of::<Codec>(), size_of::<RequestHead>());
+    println!("sizes: body {}, head {}", size_of::<BodyReader>(), size_of::<RequestHead>());
 }

@@ -1,8 +1,12 @@
 //! However a stream of requests is split, the events are the same; and requests made of parts come out in
 //! those parts.
 
-use clearway_h1::{BodyLength, Codec, Event, Fault, Options, RequestHead};
+#[expect(dead_code, reason = "each who looks on uses a part")]
+mod connection;
+
+use clearway_h1::{BodyLength, Fault, Options, RequestHead};
 use clearway_message::{Span, Version};
+use connection::{End, Event, Wish, receive};
 use proptest::prelude::*;
 
 /// All that can be observed of a stream of requests.
@@ -10,49 +14,39 @@ use proptest::prelude::*;
 struct Observed {
     /// Method, raw target, path, args, host, headers, body; one entry per request.
     requests: Vec<Vec<Vec<u8>>>,
+    ended: usize,
     fault: Option<Fault>,
-    /// What is left behind the last event.
-    rest: usize,
+    end: End,
 }
 
-/// Feeds `input`, cut at `cuts`, to a codec, and never offers it a byte twice that it has consumed.
+/// What comes of `input`, cut at `cuts`, if bodies are kept.
 fn observe(input: &[u8], cuts: &[usize], options: &Options) -> Observed {
-    let (mut codec, mut head) = (Codec::new(), RequestHead::new());
-    let mut observed = Observed::default();
-    let mut start = 0;
+    observe_with(input, cuts, options, Wish::Keep(u64::MAX))
+}
+
+fn observe_with(input: &[u8], cuts: &[usize], options: &Options, wish: Wish) -> Observed {
     let mut ends: Vec<usize> = cuts.iter().map(|&cut| cut.min(input.len())).collect();
     ends.push(input.len());
     ends.sort_unstable();
-    for end in ends {
-        loop {
-            let bytes = &input[start..end];
-            let received = match codec.receive(bytes, &mut head, options) {
-                Ok(received) => received,
-                Err(fault) => {
-                    assert_eq!(codec.receive(bytes, &mut head, options), Err(fault));
-                    observed.fault = Some(fault);
-                    return observed;
-                }
-            };
-            start += received.consumed;
-            if received.event == Event::NeedInput {
-                break;
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    let pieces: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &input[start..end]).collect();
+    let mut observed = Observed::default();
+    let end = receive(pieces, options, |event| {
+        match event {
+            Event::Head(head, bytes) => observed.requests.push(parts(head, bytes)),
+            Event::Body(data) => {
+                let request = observed.requests.last_mut().expect("a body follows a head");
+                let body = request.last_mut().expect("the body is the last part");
+                assert!(data.starts_with(body), "what was decoded stays");
+                data.clone_into(body);
             }
-            observed.rest = input.len() - start;
-            match received.event {
-                Event::Head { .. } => observed.requests.push(parts(&head, bytes)),
-                Event::Data(range) => {
-                    assert!(!range.is_empty());
-                    let request = observed.requests.last_mut().expect("a body follows a head");
-                    let body = request.last_mut().expect("the body is the last part");
-                    body.extend_from_slice(&bytes[range]);
-                }
-                Event::End | Event::NeedInput => {}
-            }
-            assert_eq!(received.stream.0, observed.requests.len() as u64);
+            Event::End => observed.ended += 1,
+            Event::Refused(fault, ..) => observed.fault = Some(fault),
         }
-    }
-    observed
+        assert!(observed.requests.len() - observed.ended <= 1, "one at a time");
+        wish
+    });
+    Observed { end, ..observed }
 }
 
 fn parts(head: &RequestHead, bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -126,6 +120,9 @@ proptest! {
         prop_assert_eq!(&observe(&input, &cuts, &options), &whole);
         let every: Vec<usize> = (0..input.len()).collect();
         prop_assert_eq!(&observe(&input, &every, &options), &whole);
+        // A body that is dropped ends where it would if it was kept.
+        let dropped = observe_with(&input, &cuts, &options, Wish::Drop);
+        prop_assert_eq!((dropped.ended, dropped.fault, dropped.end), (whole.ended, whole.fault, whole.end));
     }
 
     #[test]
@@ -162,7 +159,7 @@ proptest! {
         expected.push(body.clone().unwrap_or_default());
         let observed = observe(&input, &[], &Options::default());
         prop_assert_eq!(observed.fault, None);
-        prop_assert_eq!(observed.rest, 0);
+        prop_assert_eq!((observed.ended, observed.end), (1, End::default()));
         let request = &observed.requests[0];
         prop_assert_eq!(&request[0], method.as_bytes());
         prop_assert_eq!(&request[2], path.as_bytes());

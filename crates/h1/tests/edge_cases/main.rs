@@ -1,7 +1,10 @@
-//! The table of edge cases against the codec, and, where an nginx is at hand, the table against nginx:
+//! The table of edge cases against this crate, and, where an nginx is at hand, the table against nginx:
 //! `NGINX_BIN=/path/to/nginx cargo test -p clearway-h1 --test edge_cases -- --ignored`
 //! (1.31 or later: earlier ones take bare LF in chunks and have no limit on the number of headers).
 
+#[expect(dead_code, reason = "each who looks on uses a part")]
+#[path = "../connection/mod.rs"]
+mod connection;
 mod oracle;
 mod server;
 mod table;

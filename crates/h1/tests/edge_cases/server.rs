@@ -1,8 +1,10 @@
-//! The least server there can be around the codec: what nginx does with
+//! The least server there can be around parser and body reader: what nginx does with
 //! `location / { return 200 "…"; }`, no socket involved.
 
-use clearway_h1::{Codec, Event, Fault, Options, RequestHead};
+use clearway_h1::{Fault, Options, RequestHead};
 use clearway_message::{Method, Version};
+
+use crate::connection::{Event, Place, Wish, receive};
 
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
@@ -17,55 +19,41 @@ pub(crate) struct Answer {
 
 /// Answers to `input` when it arrives `step` bytes at a time.
 pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
-    let options = Options::default();
-    let (mut codec, mut head) = (Codec::new(), RequestHead::new());
-    let (mut start, mut end) = (0, step.min(input.len()));
     let mut answers = Vec::new();
-    let mut described = String::new();
-    loop {
-        let bytes = &input[start..];
-        let received = match codec.receive(&bytes[..end - start], &mut head, &options) {
-            Ok(received) => received,
-            Err(fault) => {
-                answers.push(refuse(fault, &head, bytes));
-                return answers;
-            }
-        };
-        start += received.consumed;
-        let complete = match received.event {
-            Event::Head { end_stream } => {
-                if let Some(fault) = judge_path(&head, bytes) {
-                    answers.push(refuse(fault, &head, bytes));
-                    return answers;
+    // Of the request that is being received.
+    let mut waiting = None;
+    let mut goes_on = true;
+    let end = receive(input.chunks(step), &Options::default(), |event| {
+        if !goes_on {
+            return Wish::Close;
+        }
+        match event {
+            Event::Head(head, bytes) => {
+                if let Some(fault) = judge_path(head, bytes) {
+                    answers.push(refuse(fault, head, bytes));
+                    goes_on = false;
+                    return Wish::Close;
                 }
-                described = describe(&head, bytes);
-                if let Err(fault) = codec.limit_body(BODY_MAX_BYTES) {
-                    answers.push(refuse(fault, &head, bytes));
-                    return answers;
-                }
-                end_stream
+                waiting = Some((accept(head, describe(head, bytes)), head.wants_keep_alive()));
             }
-            Event::Data(_) => false,
-            Event::End => true,
-            Event::NeedInput if end < input.len() => {
-                end = (end + step).min(input.len());
-                continue;
+            Event::Body(_) => {}
+            Event::End => {
+                let (answer, keeps_alive) = waiting.take().expect("a head came before");
+                answers.push(answer);
+                goes_on = keeps_alive;
             }
-            Event::NeedInput => {
-                // The answer does not wait for the body.
-                if !described.is_empty() {
-                    answers.push(accept(&head, described));
-                }
-                return answers;
-            }
-        };
-        if complete {
-            answers.push(accept(&head, std::mem::take(&mut described)));
-            if !head.wants_keep_alive() {
-                return answers;
+            Event::Refused(fault, head, bytes) => {
+                waiting = None;
+                answers.push(refuse(fault, head, bytes));
             }
         }
+        Wish::Keep(BODY_MAX_BYTES)
+    });
+    if end.place == Place::Body {
+        // The answer does not wait for the body.
+        answers.extend(waiting.map(|(answer, _)| answer));
     }
+    answers
 }
 
 fn accept(head: &RequestHead, body: String) -> Answer {

@@ -6,7 +6,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, Fault, RequestHead};
+use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
 
 use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
@@ -41,18 +41,11 @@ pub(crate) enum BodyError {
 pub(crate) struct BodyState(Option<Box<Receiving>>);
 
 pub(crate) struct Receiving {
-    decoder: BodyDecoder,
+    reader: BodyReader,
     /// As announced.
     pub(crate) length: BodyLength,
     fate: Fate,
     expect: Expect,
-    /// Why there is no more to decode.
-    fault: Option<Fault>,
-    /// What was received behind the head, decoded up to `at`.
-    input: Vec<u8>,
-    at: usize,
-    /// What was decoded for a handler, framing included, bytes.
-    taken_bytes: u64,
 }
 
 /// What becomes of a body.
@@ -89,19 +82,15 @@ impl BodyState {
         let length = head.body_length();
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
         Self(Some(Box::new(Receiving {
-            decoder: BodyDecoder::new(length),
+            reader: BodyReader::new(length, input),
             length,
             fate: Fate::Wanted,
             expect,
-            fault: None,
-            input,
-            at: 0,
-            taken_bytes: 0,
         })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.decoder.is_done())
+        self.0.as_ref().is_none_or(|body| body.reader.is_done())
     }
 
     /// Whether there is one that somebody has read, or may read still.
@@ -115,11 +104,11 @@ impl BodyState {
     fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
         let Some(body) = &mut self.0 else { return Ok(()) };
         if max_bytes == 0 || body.fate == Fate::Dropped {
-            body.decoder.unlimit();
+            body.reader.unlimit();
             return Ok(());
         }
         let (received, remaining) = body.sizes();
-        body.decoder.limit(max_bytes).map_err(|_| received + remaining)
+        body.reader.limit(max_bytes).map_err(|_| received + remaining)
     }
 
     /// Refuses a body beyond the limit of the location, and begins to drop it.
@@ -146,7 +135,7 @@ impl BodyState {
 
     /// What handlers have read of it as it was sent, bytes.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |body| body.taken_bytes)
+        self.0.as_ref().map_or(0, |body| body.reader.taken_bytes())
     }
 
     /// Whether the client waits for `100 Continue`; it is told so once.
@@ -161,27 +150,24 @@ impl BodyState {
     /// The body is malformed.
     pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
         let Some(body) = &mut self.0 else { return Ok(()) };
-        if body.decoder.is_done() {
+        if body.reader.is_done() {
             return Ok(());
         }
         body.fate = Fate::Dropped;
-        body.decoder.unlimit();
-        while body.at < body.input.len() && !body.decoder.is_done() {
-            body.step()?;
-        }
-        Ok(())
+        body.reader.unlimit();
+        body.reader.discard()
     }
 
     /// Gives away what was received behind the end of the body.
     pub(crate) fn put_rest_into(&mut self, input: &mut Vec<u8>) {
         if let Some(body) = self.0.take() {
-            input.extend_from_slice(&body.input[body.at..]);
+            body.reader.put_rest_into(input);
         }
     }
 
     /// Whether something was received that is not of this body, or not decoded yet.
     pub(crate) fn has_rest(&self) -> bool {
-        self.0.as_ref().is_some_and(|body| body.at < body.input.len())
+        self.0.as_ref().is_some_and(|body| body.reader.has_rest())
     }
 
     /// Reads more, over what is decoded already; ready at once where there is no body.
@@ -190,20 +176,20 @@ impl BodyState {
     }
 }
 
-/// For who keeps it all.
+/// Used by `body_store`, which keeps the whole body.
 impl Receiving {
     pub(crate) fn is_done(&self) -> bool {
-        self.decoder.is_done()
+        self.reader.is_done()
     }
 
     /// What has come of it, and what is known to be missing of it or of the current chunk, bytes.
     pub(crate) fn sizes(&self) -> (u64, u64) {
-        (self.decoder.received(), self.decoder.remaining())
+        (self.reader.received(), self.reader.remaining())
     }
 
     /// How much is still to come, bytes; `None` where it comes in chunks.
     pub(crate) fn rest(&self) -> Option<u64> {
-        (self.length != BodyLength::Chunked).then(|| self.decoder.remaining())
+        (self.length != BodyLength::Chunked).then(|| self.reader.remaining())
     }
 
     /// Appends what was received with the head to `data`.
@@ -211,11 +197,7 @@ impl Receiving {
     /// # Errors
     /// The body is malformed or too large.
     pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
-        let from = data.len();
-        data.extend_from_slice(&self.input[self.at..]);
-        self.input.clear();
-        self.at = 0;
-        self.decode_in_place(data, from)
+        self.reader.take_received(data)
     }
 
     /// Reads from the socket into the spare room of `data`, and leaves there what is of the body. The
@@ -231,56 +213,17 @@ impl Receiving {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Ready(Ok(size)) => {
-                let decoded = self.decode_in_place(data, from).map(|()| size as u64);
-                Poll::Ready(decoded.map_err(|fault| {
-                    self.taken_bytes += size as u64;
-                    BodyError::Refused(fault)
-                }))
+                let decoded = self.reader.decode_in_place(data, from).map(|()| size as u64);
+                Poll::Ready(decoded.map_err(BodyError::Refused))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
         }
     }
 
-    /// Takes the framing out of what stands in `data` behind `from`; what follows the end of the body is
-    /// of the next request.
-    fn decode_in_place(&mut self, data: &mut Vec<u8>, from: usize) -> Result<(), Fault> {
-        let (mut at, mut end) = (from, from);
-        while at < data.len() && !self.decoder.is_done() {
-            let decoded = self.decoder.decode(&data[at..]).inspect_err(|fault| self.fault = Some(*fault))?;
-            if let BodyEvent::Data(range) = &decoded.event {
-                data.copy_within(at + range.start..at + range.end, end);
-                end += range.len();
-            }
-            at += decoded.consumed;
-        }
-        self.taken_bytes += (at - from) as u64;
-        debug_assert!(self.input.is_empty(), "what was received with the head comes first");
-        self.input.extend_from_slice(&data[at..]);
-        data.truncate(end);
-        Ok(())
-    }
-}
-
-impl Receiving {
-    fn step(&mut self) -> Result<BodyEvent, Fault> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
-        }
-        let decoded =
-            self.decoder.decode(&self.input[self.at..]).inspect_err(|fault| self.fault = Some(*fault))?;
-        let from = self.at;
-        self.at += decoded.consumed;
-        Ok(match decoded.event {
-            BodyEvent::Data(range) => BodyEvent::Data(from + range.start..from + range.end),
-            event => event,
-        })
-    }
-
     fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.input.drain(..self.at);
-        self.at = 0;
-        self.input.reserve(READ_BYTES);
-        match conn.socket.poll_read_vec(cx, &mut self.input) {
+        let input = self.reader.input();
+        input.reserve(READ_BYTES);
+        match conn.socket.poll_read_vec(cx, input) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),

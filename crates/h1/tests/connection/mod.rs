@@ -1,0 +1,138 @@
+//! A connection without a socket: requests come in pieces of any size and go through the parser and the
+//! body reader in the way in which the server's connections use them. Tests and the fuzz target `h1_split`
+//! look on.
+
+use clearway_h1::{BodyLength, BodyReader, Fault, HeadProgress, Options, RequestHead};
+
+/// What happened on the connection.
+pub(crate) enum Event<'a> {
+    /// A head is complete; its spans refer to these bytes.
+    Head(&'a RequestHead, &'a [u8]),
+    /// So much of the body was received since the head: all that came of it so far.
+    Body(&'a [u8]),
+    /// The request is complete.
+    End,
+    /// The request is refused. These are the bytes that were received of its head.
+    Refused(Fault, &'a RequestHead, &'a [u8]),
+}
+
+/// What is to be done behind a head.
+#[derive(Clone, Copy)]
+pub(crate) enum Wish {
+    /// Keep the body, of so many bytes at most.
+    Keep(u64),
+    /// Drop the body.
+    Drop,
+    /// Close the connection.
+    Close,
+}
+
+/// How a connection ends on which nothing more comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Bytes that belong to no complete request, without the empty lines before one.
+    pub(crate) rest: usize,
+    pub(crate) place: Place,
+}
+
+/// Where it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    Head,
+    Body,
+    /// By a fault, or because the observer wished so.
+    Closed,
+}
+
+/// Reads requests from `pieces`; the observer is asked what to do behind each head.
+pub(crate) fn receive<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    options: &Options,
+    mut observe: impl FnMut(Event<'_>) -> Wish,
+) -> End {
+    let mut pieces = pieces.into_iter();
+    let (mut head, mut input, mut start) = (RequestHead::new(), Vec::new(), 0);
+    loop {
+        head.clear();
+        loop {
+            match head.parse(&input[start..], options) {
+                Ok(HeadProgress::Complete) => break,
+                Ok(HeadProgress::Incomplete) => {}
+                Err(fault) => {
+                    observe(Event::Refused(fault, &head, &input[start..]));
+                    return End { rest: 0, place: Place::Closed };
+                }
+            }
+            start += head.drop_empty_lines();
+            let Some(piece) = pieces.next() else {
+                return End { rest: input.len() - start, place: Place::Head };
+            };
+            input.extend_from_slice(piece);
+        }
+        let wish = observe(Event::Head(&head, &input[start..]));
+        let body_start = start + head.len();
+        if head.body_length() == BodyLength::Empty && !matches!(wish, Wish::Close) {
+            observe(Event::End);
+            start = body_start;
+            continue;
+        }
+        let mut body = BodyReader::new(head.body_length(), input.split_off(body_start));
+        let received = match wish {
+            Wish::Keep(max_bytes) => keep(&mut body, max_bytes, &mut pieces, &mut observe),
+            Wish::Drop => discard(&mut body, &mut pieces),
+            Wish::Close => return End { rest: 0, place: Place::Closed },
+        };
+        match received {
+            Ok(true) => {
+                observe(Event::End);
+            }
+            Ok(false) => return End { rest: 0, place: Place::Body },
+            Err(fault) => {
+                observe(Event::Refused(fault, &head, &input[start..]));
+                return End { rest: 0, place: Place::Closed };
+            }
+        }
+        assert_eq!(body.remaining(), 0);
+        body.put_rest_into(&mut input);
+        start = body_start;
+    }
+}
+
+/// Whether the body came to its end.
+fn keep<'p>(
+    body: &mut BodyReader,
+    max_bytes: u64,
+    pieces: &mut impl Iterator<Item = &'p [u8]>,
+    observe: &mut impl FnMut(Event<'_>) -> Wish,
+) -> Result<bool, Fault> {
+    body.limit(max_bytes)?;
+    let mut data = Vec::new();
+    let mut decoded = body.take_received(&mut data);
+    loop {
+        assert_eq!(body.received(), data.len() as u64);
+        observe(Event::Body(&data));
+        decoded?;
+        if body.is_done() {
+            return Ok(true);
+        }
+        let Some(piece) = pieces.next() else { return Ok(false) };
+        let from = data.len();
+        data.extend_from_slice(piece);
+        decoded = body.decode_in_place(&mut data, from);
+    }
+}
+
+/// The same of a body that is dropped.
+fn discard<'p>(body: &mut BodyReader, pieces: &mut impl Iterator<Item = &'p [u8]>) -> Result<bool, Fault> {
+    body.unlimit();
+    loop {
+        body.discard()?;
+        if body.is_done() {
+            return Ok(true);
+        }
+        assert!(!body.has_rest(), "what is not the end is decoded");
+        let Some(piece) = pieces.next() else { return Ok(false) };
+        body.input().extend_from_slice(piece);
+    }
+}
