@@ -6,7 +6,6 @@ use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use std::time::Duration;
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag, Timer, enter, yield_now};
 use clearway_testkit::expect_soon;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How long anything may take before a test has failed: far above what is right, also on a slow and
 /// busy machine.
@@ -120,36 +118,6 @@ fn echoes_on_several_loops_also_what_fills_the_buffers() {
             });
         }
     });
-}
-
-/// Library code sees a socket through tokio's traits.
-#[test]
-fn speaks_the_traits_of_libraries() {
-    async fn copy(mut socket: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<usize> {
-        let (mut copied, mut memory) = (0, [0; 7]);
-        loop {
-            let mut buf = ReadBuf::new(&mut memory);
-            poll_fn(|cx| Pin::new(&mut socket).poll_read(cx, &mut buf)).await?;
-            if buf.filled().is_empty() {
-                poll_fn(|cx| Pin::new(&mut socket).poll_shutdown(cx)).await?;
-                return Ok(copied);
-            }
-            let (first, second) = buf.filled().split_at(buf.filled().len() / 2);
-            let parts = [std::io::IoSlice::new(first), std::io::IoSlice::new(second)];
-            let sent = poll_fn(|cx| Pin::new(&mut socket).poll_write_vectored(cx, &parts)).await?;
-            assert_eq!(sent, buf.filled().len(), "a few bytes fit");
-            copied += sent;
-        }
-    }
-    let home = start(1, None).at(0);
-    let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-    far.set_nonblocking(true).unwrap();
-    near.write_all(b"through the traits").unwrap();
-    near.shutdown(std::net::Shutdown::Write).unwrap();
-    let copied = run(home, async move { copy(Socket::new(home, far.into())).await.unwrap() });
-    let mut answer = Vec::new();
-    near.read_to_end(&mut answer).unwrap();
-    assert_eq!((copied, &answer[..]), (18, &b"through the traits"[..]));
 }
 
 #[test]

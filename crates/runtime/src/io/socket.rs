@@ -6,12 +6,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use clearway_os::page_cache;
 use clearway_os::socket as sys;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::LoopRef;
 use crate::io::slots::{Interest, Offer, READ_CLOSED, WRITE, WRITE_CLOSED};
@@ -264,46 +262,5 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = buf.remaining();
-        if room == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        let size = ready!(self.io.poll_reading(cx, || {
-            let size = sys::recv(self.as_fd(), buf.initialize_unfilled())?;
-            Ok((size, if size < room { After::Exhausted } else { After::More }))
-        }))?;
-        buf.advance(size);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Self::poll_write(&self, cx, buf)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Self::poll_write_vectored(&self, cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shutdown_write())
     }
 }
