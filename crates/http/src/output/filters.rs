@@ -1,0 +1,184 @@
+//! What a module does to a response on its way out: header filters, which see the head before it is sent,
+//! and the chain of body filters that they add. Owned by the request's task.
+
+use clearway_message::{ResponseHead, Text};
+
+use super::{OutputState, Progress, TrailerState};
+use crate::phases::Answer;
+use crate::request::Request;
+use crate::response::chunk::{Chunk, Mark};
+use crate::variables::View;
+
+/// What a body filter wants to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Bytes, to look at or to change.
+    Bytes,
+    /// Whatever comes, parts of files too: it counts and cuts, and looks at nothing.
+    Anything,
+}
+
+/// Changes a body on its way out. One instance serves one response.
+pub trait BodyFilter: Send {
+    /// What it wants to be given.
+    fn input(&self) -> Input {
+        Input::Bytes
+    }
+
+    /// Takes a chunk and passes on what is ready; it may hold data back until more comes, but with
+    /// `Mark::Flush` it passes on everything, and with `Mark::Last` everything and the mark.
+    /// What would keep the loop for long it puts off (`is_busy`).
+    fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>);
+
+    /// Whether it has put work off. It keeps then what is pushed to it meanwhile, and is resumed when others
+    /// of the loop have had their turn and the socket has taken what was made before.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what it has put off, for a fraction of a millisecond.
+    fn resume(&mut self, _: &mut Next<'_, '_>) {}
+
+    /// What it has made of what, if it compresses.
+    fn compression(&self) -> Option<Compression> {
+        None
+    }
+}
+
+/// What a compressed body came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// Bytes that were to be compressed.
+    pub taken_bytes: u64,
+    /// Bytes that came out.
+    pub made_bytes: u64,
+}
+
+/// Looks at a response before its head is sent, may change the head, and may add a body filter.
+pub type HeaderFilter = for<'c> fn(&mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>>;
+
+/// Names and values of what follows a body that is sent in chunks, as a module works them out when the
+/// body has come to its end.
+pub type Trailers = for<'c> fn(&View<'_, 'c>) -> Vec<(Text<'c>, Text<'c>)>;
+
+/// A response in the hands of a header filter.
+pub struct Filtering<'a, 'c> {
+    /// The request.
+    pub request: &'a Request<'c>,
+    pub(super) output: &'a mut OutputState<'c>,
+}
+
+impl<'c> Filtering<'_, 'c> {
+    /// The head that is about to be sent.
+    pub fn head(&mut self) -> &mut ResponseHead<'c> {
+        &mut self.output.head
+    }
+
+    /// What variables are evaluated on.
+    pub fn view(&self) -> View<'_, 'c> {
+        View::new(self.request, self.output)
+    }
+
+    /// Whether the body filters so far take parts of files.
+    pub fn takes_files(&self) -> bool {
+        self.output.takes_files()
+    }
+
+    /// Has trailers sent behind the body, which is sent in chunks for that where the client understands
+    /// them.
+    pub fn expect_trailers(&mut self, trailers: Trailers) {
+        self.output.trailers = Some(Box::new(TrailerState { trailers, lines: Vec::new() }));
+    }
+
+    /// Has the engine answer with a status instead of this response; no other filter sees it.
+    pub fn refuse(&mut self, status: u16) {
+        self.output.unusual().refusal = Some(Answer::Status(status));
+    }
+
+    /// Has the engine close the connection instead; the status of this response is for the log.
+    pub fn abandon(&mut self) {
+        self.output.unusual().refusal = Some(Answer::Abandon(self.output.head.status));
+    }
+}
+
+/// Where a body filter passes chunks on.
+pub struct Next<'a, 'c> {
+    pub(super) state: &'a mut OutputState<'c>,
+    pub(super) request: &'a Request<'c>,
+    stage: usize,
+}
+
+impl<'c> Next<'_, 'c> {
+    /// To the next filter, or to the peer.
+    pub fn push(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        self.state.push(self.request, self.stage, chunk, mark);
+    }
+}
+
+/// The body filters of a response in their order; each is away while it is at work.
+#[derive(Default)]
+pub(super) struct Filters<'c>(pub(super) Vec<Option<Box<dyn BodyFilter + 'c>>>);
+
+impl<'c> OutputState<'c> {
+    pub(super) fn takes_files(&self) -> bool {
+        let all_take = self.filters().iter().flatten().all(|filter| filter.input() == Input::Anything);
+        all_take && self.sink_takes_files()
+    }
+
+    pub(super) fn filters(&self) -> &[Option<Box<dyn BodyFilter + 'c>>] {
+        self.filters.as_ref().map_or(&[], |filters| &filters.0)
+    }
+
+    pub(super) fn filters_mut(&mut self) -> &mut [Option<Box<dyn BodyFilter + 'c>>] {
+        self.filters.as_mut().map_or(&mut [], |filters| &mut filters.0)
+    }
+
+    /// Whether a filter has put work off.
+    pub(super) fn is_busy(&self) -> bool {
+        self.filters().iter().flatten().any(|filter| filter.is_busy())
+    }
+
+    /// What the filter that compresses the body has made of it.
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        self.filters().iter().flatten().find_map(|filter| filter.compression())
+    }
+
+    /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
+    /// yet.
+    pub(super) fn resume(&mut self, request: &Request<'c>) {
+        let is_busy =
+            |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
+        let Some(stage) = self.filters().iter().rposition(is_busy) else { return };
+        let mut filter = self.filters_mut()[stage].take().expect("it is busy");
+        filter.resume(&mut Next { state: self, request, stage: stage + 1 });
+        self.filters_mut()[stage] = Some(filter);
+    }
+
+    /// Gives a chunk to the filter of a stage, or to the framing behind the last one.
+    pub(super) fn push(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
+        if self.progress != Progress::Body || self.is_bodiless() {
+            if mark == Mark::Last && !self.is_refused() {
+                self.progress = Progress::Complete;
+            }
+            return;
+        }
+        if self.filters.is_none() && self.relay.is_none() {
+            self.frame(chunk, mark);
+        } else if self.relay.is_some() && stage == self.postpone_stage as usize {
+            self.postpone(request, chunk, mark);
+        } else {
+            self.push_behind(request, stage, chunk, mark);
+        }
+    }
+
+    pub(super) fn push_behind(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
+        match self.filters_mut().get_mut(stage).map(Option::take) {
+            Some(filter) => {
+                let mut filter = filter.expect("a filter passes chunks on to later stages only");
+                filter.push(chunk, mark, &mut Next { state: self, request, stage: stage + 1 });
+                self.filters_mut()[stage] = Some(filter);
+            }
+            None => self.frame(chunk, mark),
+        }
+    }
+}

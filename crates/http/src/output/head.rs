@@ -1,0 +1,81 @@
+//! The head of a response on its way out: through the header filters, which add the body filters, and into
+//! the queue of the connection. Owned by the request's task.
+
+use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
+use clearway_message::Version;
+
+use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
+use crate::request::Request;
+use crate::response::write_head;
+
+impl<'c> OutputState<'c> {
+    pub(crate) fn send_head(&mut self, request: &Request<'c>) {
+        if self.head_sent() || self.is_refused() {
+            return;
+        }
+        request.amend(&mut self.head);
+        let (before, behind) = request.location().header_filters();
+        self.run_filters(request, before);
+        self.postpone_stage = self.filters().len() as u32;
+        if request.is_main() && !self.is_refused() {
+            self.run_filters(request, behind);
+        }
+        if self.is_refused() {
+            self.filters = None;
+            return;
+        }
+        self.progress = Progress::Body;
+        if !matches!(self.head.status, 200 | 206 | 304) {
+            self.head.last_modified = None;
+        }
+        if self.head.status == 204 {
+            self.head.clear_entity();
+        }
+        if request.is_main() {
+            self.write_head(request);
+        } else {
+            self.choose_subrequest_framing(request);
+        }
+    }
+
+    /// Runs header filters, up to one that refuses the response.
+    fn run_filters(&mut self, request: &Request<'c>, filters: &[HeaderFilter]) {
+        for filter in filters {
+            if let Some(body_filter) = filter(&mut Filtering { request, output: self }) {
+                self.filters.get_or_insert_default().0.push(Some(body_filter));
+            }
+            if self.is_refused() {
+                return;
+            }
+        }
+    }
+
+    fn write_head(&mut self, request: &Request<'c>) {
+        let encoding = *request.location().core.chunked_encoding;
+        let is_chunkable = encoding == ChunkedEncoding::On && request.version() >= Version::HTTP_11;
+        if self.trailers.is_some() && is_chunkable && !request.is_head() {
+            self.head.content_length = None;
+        }
+        self.framing = Framing::choose(
+            request.method(),
+            request.version(),
+            self.head.status,
+            self.head.content_length,
+            encoding,
+        );
+        if request.is_persistent() && self.framing.is_delimited() {
+            self.connection = Connection::KeepAlive;
+        }
+        let before = self.wire.len();
+        if request.version().has_response_head() {
+            let connection = match self.connection {
+                Connection::Close => ConnectionHeader::Close,
+                Connection::KeepAlive => {
+                    ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s())
+                }
+            };
+            write_head(self.wire.front(), &self.head, request, self.framing, connection);
+        }
+        self.head_bytes = (self.wire.len() - before) as u32;
+    }
+}

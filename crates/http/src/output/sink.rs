@@ -1,0 +1,253 @@
+//! Where a response goes behind its filters: framed into the queue of the connection, and from there to the
+//! socket, as fast as it may. Owned by the request's task.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use clearway_h1::Framing;
+use clearway_runtime::Timer;
+use clearway_site::Sending;
+
+use super::{Connection, OutputState, Progress, Unsent, Urgency};
+use crate::connection::Conn;
+use crate::connection::account;
+use crate::connection::pace::Pace;
+use crate::connection::wire::SendFailure;
+use crate::request::{LimitRate, Request};
+use crate::response::chunk::{Chunk, Mark};
+use crate::variables::{View, eval_size};
+
+/// What one response may send before others of the loop have their turn, bytes.
+const TURN_BYTES: u64 = 2 << 20;
+/// What is sent of a body while a filter is still busy with the rest, bytes.
+const BUSY_SEND_BYTES: usize = 16 * 1024;
+
+/// What became of an attempt to send.
+enum Step {
+    /// It got somewhere.
+    Sent,
+    /// A pool reads.
+    Reading,
+    /// The rate is used up.
+    Resting,
+    /// The socket takes no more.
+    Blocked,
+    Failed(SendFailure),
+}
+
+impl<'c> OutputState<'c> {
+    #[inline]
+    pub(super) fn frame(&mut self, mut chunk: Chunk<'c>, mark: Mark) {
+        match &mut self.framing {
+            Framing::NoBody { .. } => {}
+            Framing::Length(left) => {
+                if chunk.len() > *left {
+                    chunk.truncate(*left);
+                }
+                *left -= chunk.len();
+                if mark == Mark::Last && *left > 0 {
+                    // The peer cannot tell where the next response begins.
+                    self.connection = Connection::Close;
+                }
+                self.wire.push(chunk);
+            }
+            Framing::Chunked => self.frame_chunked(chunk, mark),
+            Framing::UntilClose => self.wire.push(chunk),
+        }
+        match mark {
+            Mark::More => {}
+            Mark::Flush => self.urgency = Urgency::Flushed,
+            Mark::Last => self.progress = Progress::Complete,
+        }
+    }
+
+    fn frame_chunked(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        if !chunk.is_empty() {
+            let mut size = Vec::with_capacity(20);
+            clearway_h1::push_chunk_size(&mut size, chunk.len());
+            self.wire.put(&size);
+            self.wire.push(chunk);
+            self.wire.put(clearway_h1::CHUNK_END);
+        }
+        if mark == Mark::Last && self.trailers().is_empty() {
+            self.wire.put(clearway_h1::LAST_CHUNK);
+        } else if mark == Mark::Last {
+            let mut end = Vec::new();
+            let lines = self.trailers().iter().map(|(name, value)| (&**name, &**value));
+            clearway_h1::push_last_chunk(&mut end, lines);
+            self.wire.put(&end);
+        }
+    }
+
+    /// Whether what there is may wait for more.
+    pub(super) fn may_wait(&self, request: &Request<'c>) -> bool {
+        if let Some(relay) = &self.relay {
+            return relay.is_empty() && !relay.is_full() && relay.is_of_subrequest() && !self.is_busy();
+        }
+        self.progress == Progress::Body
+            && self.urgency == Urgency::Postponed
+            && !self.wire.has_files()
+            && !self.is_busy()
+            && (self.wire.len() as u64) < *request.location().core.sending.postpone_output_bytes
+    }
+
+    /// Completes once the socket has taken everything.
+    pub(crate) fn flush(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+    ) -> impl Future<Output = Result<(), Unsent>> {
+        let mut timer = None;
+        if request.is_main() {
+            conn.begin_response(&request.location().core);
+            self.set_pace(conn, request);
+        }
+        poll_fn(move |cx| {
+            let flushed = self.poll_flush(conn, request, &mut timer, cx);
+            request.account(account::SENDING_RESPONSE);
+            if flushed.is_ready() {
+                self.urgency = Urgency::Postponed;
+            }
+            flushed
+        })
+    }
+
+    /// Finds out once how fast this response may be sent.
+    #[inline]
+    fn set_pace(&mut self, conn: &Conn, request: &Request<'c>) {
+        let sending = &request.location().core.sending;
+        let own = request.context::<LimitRate>();
+        if own.is_none() && !sending.limit_rate.is_set() {
+            return;
+        }
+        if self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some()) {
+            return;
+        }
+        let view = View::new(request, self);
+        let rate = own.map_or_else(|| eval_size(&sending.limit_rate, &view), |rate| rate.0);
+        if rate > 0 {
+            let after = eval_size(&sending.limit_rate_after, &view);
+            self.unusual().pace = Some(Pace::new(conn.home, rate, after, request.started_ms));
+        }
+    }
+
+    fn poll_flush(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        if self.is_plain() {
+            match self.wire.is_empty() {
+                true => return Poll::Ready(Ok(())),
+                false => match self.wire.poll_send_plain(&conn.socket, cx) {
+                    Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
+                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(timer, &conn.socket)),
+                    // Some of it, or nothing: who waits is timed.
+                    _ => {}
+                },
+            }
+        }
+        if self.failure().is_some() {
+            return Poll::Ready(Err(Unsent));
+        }
+        if self.relay.is_some() {
+            return self.poll_relayed(conn, request, timer, cx);
+        }
+        let mut turns_left = 1;
+        loop {
+            let is_busy = self.is_busy();
+            if !is_busy || self.urgency == Urgency::Flushed || self.wire.len() >= BUSY_SEND_BYTES {
+                ready!(self.poll_empty(conn, request, timer, cx))?;
+            }
+            if !is_busy {
+                self.wire.uncork(&conn.socket);
+                return Poll::Ready(Ok(()));
+            }
+            if turns_left == 0 {
+                cx.waker().wake_by_ref();
+                return self.poll_left(conn, request, cx);
+            }
+            turns_left -= 1;
+            self.resume(request);
+        }
+    }
+
+    /// Whether there is nothing but one buffer to send, and nobody who has a say in that.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.wire.is_plain() && self.filters.is_none() && self.unusual.is_none() && self.relay.is_none()
+    }
+
+    /// Completes once the socket has taken what there is now.
+    pub(super) fn poll_empty(
+        &mut self,
+        conn: &Conn,
+        request: &Request<'c>,
+        timer: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        let sending = &request.location().core.sending;
+        let start = self.wire.sent_bytes();
+        while !self.wire.is_empty() {
+            if self.wire.sent_bytes() - start >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.wire.cork_large_file(&conn.socket, sending);
+            match self.poll_step(conn, sending, cx) {
+                Step::Sent => {}
+                Step::Failed(failure) => return self.fail(failure.behind(timer, &conn.socket)),
+                Step::Resting => {
+                    *timer = None;
+                    return Poll::Pending;
+                }
+                Step::Reading => {
+                    *timer = None;
+                    return self.poll_left(conn, request, cx);
+                }
+                Step::Blocked => {
+                    if timer.is_none() || self.wire.sent_bytes() > start {
+                        let timer = timer.get_or_insert_with(|| Timer::new(conn.home));
+                        timer.arm(conn.home.now_ms() + *sending.send_timeout_ms);
+                    }
+                    let timer = timer.as_ref().expect("armed at the first wait");
+                    ready!(timer.poll_expired(cx));
+                    return self.fail(SendFailure::TimedOut);
+                }
+            }
+        }
+        *timer = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_step(&mut self, conn: &Conn, sending: &Sending, cx: &mut Context<'_>) -> Step {
+        let before = self.wire.sent_bytes();
+        let allowance = match self.pace() {
+            Some(pace) => pace.poll_allowance(conn.home, before, cx),
+            None => Poll::Ready(u64::MAX),
+        };
+        let Poll::Ready(limit) = allowance else {
+            return match self.pace().map(|pace| pace.poll_left(&conn.socket, cx)) {
+                Some(Poll::Ready(left)) => Step::Failed(SendFailure::Left(left)),
+                _ => Step::Resting,
+            };
+        };
+        let sent = self.wire.poll_send(&conn.socket, sending, limit, cx);
+        let sent_bytes = self.wire.sent_bytes();
+        if let Some(pace) = self.pace() {
+            pace.note_sent(conn.home, before, sent_bytes);
+        }
+        match sent {
+            Poll::Ready(Ok(())) => Step::Sent,
+            Poll::Ready(Err(failure)) => Step::Failed(failure),
+            Poll::Pending if self.wire.waits_for_pool() => Step::Reading,
+            Poll::Pending => Step::Blocked,
+        }
+    }
+
+    fn pace(&mut self) -> Option<&mut Pace> {
+        self.unusual.as_mut()?.pace.as_mut()
+    }
+}
