@@ -57,9 +57,11 @@ impl Zone {
         let own = self.own_worker().ok_or(Refused::NoRoom)?;
         let (mut elsewhere, mut oldest) = (0, own);
         for worker in self.workers().all().filter(|&worker| worker != own) {
-            let kept = self.table().get(self.hash_of(key, worker));
-            elsewhere += kept.map_or(0, count_in);
             oldest = oldest.min(worker);
+            if !worker.is_pending() {
+                let kept = self.table().get(self.hash_of(key, worker));
+                elsewhere += kept.map_or(0, count_in);
+            }
         }
         let hash = self.hash_of(key, own);
         let most = most.min(COUNT_MAX);
@@ -173,6 +175,34 @@ mod tests {
         master.forget_worker(1 << 30);
         let counted = (0..zone.table().slots() / 2).map(|number| zone.count(&number.to_le_bytes(), 1));
         assert!(counted.collect::<Result<Vec<_>, _>>().is_ok());
+    }
+
+    #[test]
+    fn who_found_no_place_gets_one_when_there_is_one() {
+        const OTHER: u32 = 1 << 30;
+        let master = Zones::create(None);
+        let zone = open(&master);
+        let others = (OTHER..).take_while(|&pid| zone.workers().enlist(pid).is_some()).count();
+        assert_eq!(refused(zone.count(b"a", 1)), Some(Refused::NoRoom));
+        assert_eq!(refused(zone.count(b"a", 1)), Some(Refused::NoRoom));
+        master.forget_worker(OTHER + others as u32 - 1);
+        let one = zone.count(b"a", 1).map_err(|refused| panic!("there is a place: {refused:?}"));
+        assert_eq!(refused(zone.count(b"a", 1)), Some(Refused::Limit));
+        drop(one);
+    }
+
+    #[test]
+    fn threads_of_a_process_have_one_place() {
+        for _ in 0..100 {
+            let zone = open(&Zones::create(None));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| assert!(zone.count(b"a", 4).map(std::mem::forget).is_ok()));
+                }
+            });
+            assert_eq!(refused(zone.count(b"a", 4)), Some(Refused::Limit));
+            assert_eq!(zone.workers().all().count(), 1);
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! loom models of the table's rules: every interleaving that loom finds with bounded preemptions. A key
-//! has four slots there. Run with `RUSTFLAGS="--cfg loom" cargo test -p clearway-zone --release models`.
+//! loom models of the rules of the table and of its workers: every interleaving that loom finds with bounded
+//! preemptions. A key has four slots there. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-zone --release models`.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::sync::AtomicU64;
 use crate::table::{BUCKET_WORDS, Death, KeyHash, Table, Updated};
+use crate::workers::{Worker, Workers};
 
 /// Two buckets, so that every key may be in each of their slots.
 struct Memory(Vec<AtomicU64>);
@@ -117,5 +119,30 @@ fn the_reservation_of_the_dead_is_nobodys() {
         thread.join().expect("no panic");
         assert_eq!((memory.table().get(X), memory.table().get(Y)), (Some(1), Some(2)));
         assert_eq!(memory.table().get(LASTING[0]), None);
+    });
+}
+
+/// Processes that come at once: what one of them takes for the smallest number is not above that of another,
+/// whose counts would stand in slots that seem to be free.
+#[test]
+fn the_oldest_worker_is_no_younger_than_any() {
+    struct Places {
+        last: AtomicU64,
+        places: [AtomicU64; 2],
+    }
+    fn enlist_and_look(shared: &Places, pid: u32) -> (Worker, Worker) {
+        let workers = Workers::new(&shared.last, &shared.places);
+        let own = workers.enlist(pid).expect("there are as many places");
+        (own, workers.all().fold(own, Ord::min))
+    }
+    model(3, || {
+        let places = [AtomicU64::new(0), AtomicU64::new(0)];
+        let shared = Arc::new(Places { last: AtomicU64::new(4), places });
+        let other = Arc::clone(&shared);
+        let thread = thread::spawn(move || enlist_and_look(&other, 7));
+        let (here, oldest_here) = enlist_and_look(&shared, 8);
+        let (there, oldest_there) = thread.join().expect("no panic");
+        assert_ne!(here, there);
+        assert!(oldest_here <= there && oldest_there <= here, "{oldest_here:?} {oldest_there:?}");
     });
 }

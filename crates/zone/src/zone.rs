@@ -2,7 +2,7 @@
 //! complete. Declared and opened at boot, used by any thread afterwards.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use clearway_os::shared_memory::SharedMemory;
@@ -33,8 +33,8 @@ type WhenOpened = dyn FnOnce(&Zone) -> Result<(), Vec<u8>> + Send;
 struct Opened {
     memory: Arc<Memory>,
     secret: Secret,
-    /// Known once this process has counted something.
-    own: OnceLock<Option<Worker>>,
+    /// The number of this process, once it has one.
+    own: AtomicU32,
 }
 
 impl Zone {
@@ -91,7 +91,7 @@ impl Zone {
 
     pub(crate) fn open(&self, memory: Arc<Memory>) -> Result<(), Vec<u8>> {
         let secret = Header::prepare(memory.shared.words()).secret();
-        let first = self.opened.set(Opened { memory, secret, own: OnceLock::new() }).is_ok();
+        let first = self.opened.set(Opened { memory, secret, own: AtomicU32::new(0) }).is_ok();
         debug_assert!(first, "a zone is opened once");
         let look = self.when_opened.lock().expect("nothing panics in between").take();
         look.map_or(Ok(()), |look| look(self))
@@ -105,9 +105,26 @@ impl Zone {
         Header::at(self.opened().memory.shared.words()).workers()
     }
 
-    /// This process among those that count in the zone; `None` if there are too many.
+    /// This process among those that count in the zone; `None` while there are too many.
     pub(crate) fn own_worker(&self) -> Option<Worker> {
-        *self.opened().own.get_or_init(|| self.workers().enlist(std::process::id()))
+        let own = &self.opened().own;
+        Worker::numbered(own.load(Ordering::Acquire)).or_else(|| self.enlist(own))
+    }
+
+    #[cold]
+    fn enlist(&self, own: &AtomicU32) -> Option<Worker> {
+        let pid = std::process::id();
+        let worker = self.workers().enlist(pid)?;
+        match own.compare_exchange(0, worker.number(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(worker),
+            Err(first) => {
+                // Another thread was faster; it may have found the same place.
+                if first != worker.number() {
+                    self.workers().leave(pid, worker);
+                }
+                Worker::numbered(first)
+            }
+        }
     }
 
     fn opened(&self) -> &Opened {
