@@ -1,4 +1,4 @@
-//! The project's own commands, one per habit: `cargo xtask {tidy,ci,test,record,docs,…}`. Each is a
+//! The project's own commands, one per habit: `cargo xtask` lists them. Each is a
 //! plain sequence of processes that a developer could type; the first that fails ends the command.
 //! `tidy` alone is more than that: it reads the sources and says where a house rule is broken.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod fuzz;
 mod layout;
 mod record;
 mod run;
+mod stress;
 mod test;
 mod tidy;
 
@@ -23,6 +24,9 @@ usage: cargo xtask COMMAND
   ci               everything: formatting, lints, tidy, generated docs, test
   test             unit, integration and differential tests, the same with lent loops, loom models
   record [TEST …]  what the nginx named in NGINX_BIN answers, written to tests/recorded
+  loom [SWITCHES]  loom models with so many forced switches (default 4, one more than test has)
+  stress [MINUTES] the runtime's tests under bad conditions, then everything at once for that long
+                   (default 10; needs the nightly toolchain)
   docs [--check]   write docs/directives.md and docs/metrics.md, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
         Some("record") => record::command(rest),
         Some("docs") => docs::command(rest),
         Some("bench") => bench::command(rest),
+        Some("loom") => test::loom_command(rest),
+        Some("stress") => stress::command(rest),
         Some("fuzz") => fuzz::command(rest),
         Some("layout") => layout::command(),
         _ => Err(USAGE.to_owned()),

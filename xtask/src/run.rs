@@ -47,6 +47,16 @@ impl Step {
         step
     }
 
+    /// The same on one processor, with all processes that it starts.
+    pub(crate) fn pinned(line: &str) -> Result<Self, String> {
+        let status = std::fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let first = allowed.and_then(|list| list.trim().split([',', '-']).next()).unwrap_or("0");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let step = Self::new(&format!("taskset --cpu-list {first}")).arg(&cargo.to_string_lossy());
+        Ok(line.split_whitespace().fold(step, |step, word| step.arg(word)))
+    }
+
     pub(crate) fn arg(mut self, arg: &str) -> Self {
         self.command.arg(arg);
         self.shown = format!("{} '{arg}'", self.shown);

@@ -14,7 +14,7 @@ const CHAOS: [&str; 2] = ["1", "7"];
 
 /// How many forced switches loom explores in one execution; three find what these protocols can hide
 /// and keep the models within minutes.
-const LOOM_MAX_PREEMPTIONS: &str = "3";
+const LOOM_MAX_PREEMPTIONS: u32 = 3;
 
 /// The test program that compares with nginx.
 const COMPARING: &str = "differential";
@@ -38,7 +38,7 @@ pub(crate) fn command() -> Outcome {
     for every in CHAOS {
         suite(&target_dir().join("chaos"), Some(every))?;
     }
-    loom()
+    loom(LOOM_MAX_PREEMPTIONS)
 }
 
 /// The tests that need an nginx which runs, where there is one; the suite counts them as ignored.
@@ -133,12 +133,21 @@ fn selection(names: &[String]) -> String {
     names.iter().map(|name| format!("--test {name}")).collect::<Vec<_>>().join(" ")
 }
 
-fn loom() -> Outcome {
+/// The models alone, with one switch more than [`command`] allows, or as many as are asked for.
+pub(crate) fn loom_command(args: &[String]) -> Outcome {
+    match args {
+        [] => loom(LOOM_MAX_PREEMPTIONS + 1),
+        [n] => loom(n.parse().map_err(|_| "usage: cargo xtask loom [SWITCHES]".to_owned())?),
+        _ => Err("usage: cargo xtask loom [SWITCHES]".to_owned()),
+    }
+}
+
+fn loom(switches: u32) -> Outcome {
     let packages = "--package clearway-runtime --package clearway-offload --package clearway-zone";
     Step::cargo(&format!("test {packages} --release --lib -- loom models"))
         .env("CARGO_TARGET_DIR", &target_dir().join("loom").to_string_lossy())
         .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")
-        .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)
+        .env("LOOM_MAX_PREEMPTIONS", &switches.to_string())
         .run()
 }
 

@@ -1,0 +1,70 @@
+//! `stress`: the runtime's tests where they are most likely to find something (with lent loops, under
+//! AddressSanitizer, pinned to one processor, beside three threads that spin), then everything at once for as
+//! long as one likes (`crates/runtime/tests/stress`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::run::{Outcome, Step, target_dir};
+
+const MINUTES: u64 = 10;
+const USAGE: &str = "usage: cargo xtask stress [MINUTES]";
+
+/// The runtime's tests but those of its documentation.
+const TESTS: &str = "test --package clearway-runtime --lib --tests";
+
+/// The last step.
+const STRESS: &str = "test --package clearway-runtime --release --test stress -- --ignored --nocapture";
+
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const SPINNERS: usize = 3;
+
+pub(crate) fn command(args: &[String]) -> Outcome {
+    let minutes = match args {
+        [] => MINUTES,
+        [n] => n.parse().map_err(|_| USAGE.to_owned())?,
+        _ => return Err(USAGE.to_owned()),
+    };
+    for every in ["1", "7"] {
+        Step::cargo(TESTS)
+            .env("CARGO_TARGET_DIR", &target_dir().join("chaos").to_string_lossy())
+            .env("CLEARWAY_CHAOS_LEND", every)
+            .run()?;
+    }
+    under_address_sanitizer()?;
+    Step::cargo(TESTS).arg("--no-run").run()?;
+    Step::pinned(TESTS)?.run()?;
+    beside_spinners(|| Step::cargo(TESTS).run())?;
+    Step::cargo(STRESS).env("CLEARWAY_STRESS_SECONDS", &(minutes * 60).to_string()).run()
+}
+
+fn under_address_sanitizer() -> Outcome {
+    Step::new(&format!("rustup run nightly cargo {TESTS} --target={TRIPLE}"))
+        .env("CARGO_TARGET_DIR", &target_dir().join("asan").to_string_lossy())
+        .env("RUSTFLAGS", "-Zsanitizer=address -Cforce-frame-pointers=yes")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .run()
+}
+
+/// Runs `step` while three threads use all the processor time that they can get.
+fn beside_spinners(step: impl FnOnce() -> Outcome) -> Outcome {
+    let over = Arc::new(AtomicBool::new(false));
+    let spinners: Vec<_> = (0..SPINNERS)
+        .map(|_| {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let outcome = step();
+    over.store(true, Ordering::Relaxed);
+    for spinner in spinners {
+        spinner.join().map_err(|_| "a spinner panicked".to_owned())?;
+    }
+    outcome
+}
