@@ -101,6 +101,12 @@ pub fn nice(tid: u32) -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(Pid::from_raw(tid.cast_signed()))?)
 }
 
+/// Whether there is no thread `tid` (any more).
+#[must_use]
+pub fn has_ended(tid: u32) -> bool {
+    rustix::process::getpriority_process(Pid::from_raw(tid.cast_signed())) == Err(rustix::io::Errno::SRCH)
+}
+
 /// Scheduling policies without a real-time priority, see sched(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {

@@ -148,10 +148,7 @@ fn examine(
     }
     let tid = shared.carriers[word.carrier()].tid.load(Ordering::Relaxed);
     let Some(cpu_ns) = thread::cpu_ns(tid) else {
-        // A carrier that has lost its loop meanwhile may have ended since the runtime stops.
-        if l.remote.word.load() == word && !shared.stopping() {
-            shared.die(format_args!("the thread of carrier {} is gone: the process ends", word.carrier()));
-        }
+        expect_alive(shared, l, word, tid);
         return None;
     };
     let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
@@ -173,6 +170,15 @@ fn examine(
         return Some(Seen { waiting_cpu_ns: cpu_ns, ..seen });
     }
     take_over(shared, l, seen, Manner::Sleeps).then_some(seen)
+}
+
+/// Ends the process if the thread that holds a loop is gone, ended by what it called: nobody would ever run
+/// that loop again. A carrier that has lost its loop meanwhile may have ended since the runtime stops.
+#[cold]
+fn expect_alive(shared: &Shared, l: &Loop, word: Lease, tid: u32) {
+    if thread::has_ended(tid) && l.remote.word.load() == word && !shared.stopping() {
+        shared.die(format_args!("the thread of carrier {} is gone: the process ends", word.carrier()));
+    }
 }
 
 impl Watched {
