@@ -257,20 +257,33 @@ fn expect_gone(ledger: &Ledger, error: &io::Error) {
     }
 }
 
-/// Holds the thread for a while, in either way.
-fn hold(random: &mut Random) {
-    if random.one_in(4) {
-        let end = Instant::now() + Duration::from_millis(random.below(8));
+/// How a job holds its thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Sleeps,
+    Burns,
+}
+
+impl Manner {
+    /// One of them, and a tag that is always held like this: what sleeps now and then needs no turn.
+    fn any(random: &mut Random) -> (Self, Tag) {
+        let number = random.below(2) as u8;
+        match random.one_in(3) {
+            true => (Self::Burns, Tag::of(&[b'b', number])),
+            false => (Self::Sleeps, Tag::of(&[b's', number])),
+        }
+    }
+
+    fn hold(self, random: &mut Random) {
+        let length = Duration::from_millis(random.below(10));
+        if self == Self::Sleeps {
+            return thread::sleep(length);
+        }
+        let end = Instant::now() + length;
         while Instant::now() < end {
             std::hint::spin_loop();
         }
-    } else {
-        thread::sleep(Duration::from_millis(random.below(12)));
     }
-}
-
-fn any_tag(random: &mut Random) -> Tag {
-    Tag::of(&[random.below(4) as u8])
 }
 
 /// Blocks under a tag, which may have to wait; some give up then.
@@ -278,14 +291,14 @@ async fn blocker(home: LoopRef, mut random: Random) {
     if !random.one_in(8) {
         return yield_now().await;
     }
-    let tag = any_tag(&mut random);
+    let (manner, tag) = Manner::any(&mut random);
     let ms = random.below(30);
     let gives_up = random.one_in(2);
     let blocking = async {
         within(tag, async {
-            hold(&mut random);
+            manner.hold(&mut random);
             yield_now().await;
-            hold(&mut random);
+            manner.hold(&mut random);
         })
         .await;
     };
@@ -306,12 +319,13 @@ async fn open_blocker(home: LoopRef, mut random: Random) {
     if !random.one_in(12) {
         return;
     }
-    enter(any_tag(&mut random)).await;
-    hold(&mut random);
+    let (manner, tag) = Manner::any(&mut random);
+    enter(tag).await;
+    manner.hold(&mut random);
     let timer = Timer::new(home);
     timer.arm(home.now_ms() + random.below(10));
     poll_fn(|cx| timer.poll_expired(cx)).await;
-    hold(&mut random);
+    manner.hold(&mut random);
     enter(Tag::NONE).await;
 }
 
@@ -360,7 +374,7 @@ async fn machine(home: LoopRef, machine: Arc<Machine>, ledger: Arc<Ledger>, mut 
             }
             let does = random.below(40);
             if does == 0 {
-                hold(&mut random);
+                Manner::Sleeps.hold(&mut random);
             }
             machine.is_entered.store(false, Ordering::Relaxed);
             if does == 1 {
