@@ -231,6 +231,7 @@ fn without_the_rights_of_root() {
 
 /// The lines that tools read.
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has its own name")]
 fn versions() {
     let said = |options: &[&str]| run(&Binary::under_test(), PLAIN, options);
     let [own, nginx] = ["clearway version: clearway/", "nginx version: nginx/1.31."];

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use clearway_testkit::Case;
+use clearway_testkit::{Binary, Case, Setup};
 
 const SITE: &str = "
     types { text/html html; text/plain txt; }
@@ -167,6 +167,27 @@ fn several_ranges() {
         .iter()
         .fold(case, |case, way| ranges(case, &format!("{way}/700000.txt"), far));
     ranges(case, "/65536.txt", ["bytes=0-1,65530-", "bytes=60000-60009,1-9"]).with_access_log().run();
+}
+
+/// The whole body, whatever an oracle says.
+#[test]
+fn parts_of_a_file_to_the_byte() {
+    for binary in Binary::expected_alike() {
+        let server = Setup::http(binary, SITE).file("site/100.txt", content(100)).start();
+        let asked = "GET /100.txt HTTP/1.1\r\nHost: a\r\nRange: bytes=0-2,10-11,-1\r\n\r\n";
+        let answer = server.connect().ask(asked);
+        let kind = answer.header("content-type").unwrap_or_default();
+        let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect("it has parts");
+        assert!(boundary.len() == 20 && boundary.bytes().all(|byte| byte.is_ascii_digit()), "{boundary}");
+        let part = |range: &str, text: &str| {
+            let head = "\r\nContent-Type: text/plain\r\nContent-Range: bytes ";
+            format!("\r\n--{boundary}{head}{range}/100\r\n\r\n{text}")
+        };
+        let parts = part("0-2", "ace") + &part("10-11", "xz") + &part("99-99", "x");
+        assert_eq!((answer.status, answer.text()), (206, format!("{parts}\r\n--{boundary}--\r\n")));
+        assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
+        assert_eq!(answer.header("content-range"), None);
+    }
 }
 
 /// The heads of the parts count as well.

@@ -135,17 +135,11 @@ fn closing(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 }
 
-fn is_clearway() -> bool {
-    Binary::under_test().is_clearway()
-}
-
 const WAYS: [&str; 4] = ["/", "/read/", "/bytes/", "/direct/"];
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_first_read_that_is_refused_is_503() {
-    if !is_clearway() {
-        return;
-    }
     let server = server(0, &["cold"]);
     if !can_be_cold(&server, "cold") {
         return;
@@ -177,10 +171,8 @@ fn a_first_read_that_is_refused_is_503() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_response_that_is_under_way_waits() {
-    if !is_clearway() {
-        return;
-    }
     for way in WAYS {
         let server = server(0, &["large"]);
         if !can_be_cold(&server, "large") {
@@ -205,10 +197,8 @@ fn a_response_that_is_under_way_waits() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn one_that_waits_too_long_is_closed() {
-    if !is_clearway() {
-        return;
-    }
     let server = server(0, &["large"]);
     if !can_be_cold(&server, "large") {
         return;
@@ -225,10 +215,8 @@ fn one_that_waits_too_long_is_closed() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn of_many_each_is_whole_or_refused() {
-    if !is_clearway() {
-        return;
-    }
     const MAX_QUEUE: usize = 2;
     let names: Vec<String> = (0..40).map(|number| format!("cold{number}")).collect();
     let server = server(MAX_QUEUE, &names.iter().map(String::as_str).collect::<Vec<_>>());

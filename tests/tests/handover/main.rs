@@ -12,8 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::server::is_root;
-use clearway_testkit::{Address, Binary, Connection, End, Product, Server, Setup, wait_until};
+use clearway_testkit::{Address, Binary, Connection, End, Server, Setup, wait_until};
 
 /// How long `/spin` and `/sleep` hold their thread.
 const HOLD: Duration = Duration::from_millis(300);
@@ -26,11 +25,6 @@ const CHEAP_REQUESTS: usize = 200;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// nginx knows none of these directives.
-fn is_clearway() -> bool {
-    Binary::under_test().product == Product::Clearway
 }
 
 fn setup(main: &str) -> Setup {
@@ -123,11 +117,9 @@ fn while_all_hold(server: &Server, path: &str, holders: usize, work: impl FnOnce
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn as_we_are() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     for (path, holders) in [("/spin", 1), ("/spin", 4), ("/sleep", 1), ("/sleep", 4), ("/sleep", 32)] {
         others_go_on(&server, path, holders);
@@ -135,11 +127,9 @@ fn as_we_are() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn while_nobody_lets_go() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     for (path, holders) in [("/long/spin", 1), ("/long/spin", 4), ("/long/sleep", 1), ("/long/sleep", 32)] {
         let server = setup("").start();
         while_all_hold(&server, path, holders, || {
@@ -149,11 +139,9 @@ fn while_nobody_lets_go() {
 }
 
 #[test]
+#[cfg_attr(any(nginx_under_test, not_root), ignore = "its directives are Clearway's, and root starts it")]
 fn as_nobody() {
     let _alone = alone();
-    if !is_clearway() || !is_root() {
-        return;
-    }
     let server = setup("").as_nobody().start();
     for (path, holders) in [("/spin", 4), ("/sleep", 4), ("/sleep", 32)] {
         others_go_on(&server, path, holders);
@@ -161,11 +149,9 @@ fn as_nobody() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn files_go_on_too() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     while_all_hold(&server, "/long/sleep", 4, || {
         typical_cheap(&server.address(), "/files/f");
@@ -173,11 +159,9 @@ fn files_go_on_too() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn new_connections_are_accepted() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     while_all_hold(&server, "/long/spin", 4, || {
         for _ in 0..50 {
@@ -188,12 +172,10 @@ fn new_connections_are_accepted() {
 
 /// The test that the others test something.
 #[test]
+#[cfg_attr(any(nginx_under_test, chaos_lend), ignore = "loops are lent whatever is configured, or never")]
 fn without_the_hand_over_everybody_waits() {
     let _alone = alone();
     // A build that lends after every Nth poll does so whatever is configured.
-    if !is_clearway() || std::env::var_os("CLEARWAY_CHAOS_LEND").is_some() {
-        return;
-    }
     let server = setup("handover_after off;").start();
     let address = server.address();
     let mut cheap = server.connect();
@@ -213,11 +195,9 @@ fn without_the_hand_over_everybody_waits() {
 /// Running out of spare carriers is said, at most once a second, and the cheap requests go on between
 /// two held ones.
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn running_out_of_carriers() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("handover_carriers 4;").start();
     let address = server.address();
     let began = Instant::now();
@@ -230,11 +210,9 @@ fn running_out_of_carriers() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn threads_are_not_lost() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     let address = server.address();
     while_held(&address, "/sleep", 32, || typical_cheap(&address, "/cheap"));

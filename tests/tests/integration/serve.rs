@@ -9,7 +9,7 @@ use std::thread;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::ports::free_port;
-use clearway_testkit::{Address, Binary, Connection, Product, wait_until};
+use clearway_testkit::{Address, Binary, Connection, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `clearway serve` on a directory of its own.
@@ -76,21 +76,14 @@ fn lines_of(stderr: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-/// nginx has no such command: with it in the place of the server under test there is nothing to see.
-fn is_clearway() -> bool {
-    Binary::under_test().product == Product::Clearway
-}
-
 fn get(address: &Address, target: &str) -> clearway_testkit::Response {
     let mut connection = Connection::open(address).expect("it listens where it says");
     connection.ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such command")]
 fn serves_a_directory_and_ends_on_ctrl_c() {
-    if !is_clearway() {
-        return;
-    }
     let listen = format!("127.0.0.1:{}", free_port());
     let mut serve = Serve::start("dir", &["--listen", &listen]);
     let address = serve.address();
@@ -111,10 +104,8 @@ fn serves_a_directory_and_ends_on_ctrl_c() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such command")]
 fn takes_the_next_port_when_the_usual_one_is_taken() {
-    if !is_clearway() {
-        return;
-    }
     // Whoever holds 8080 for good serves this test as well; who holds it for a moment may not let it go
     // while this test runs.
     let mut taken = TcpListener::bind("127.0.0.1:8080");
@@ -131,10 +122,8 @@ fn takes_the_next_port_when_the_usual_one_is_taken() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such command")]
 fn prints_the_configuration_that_it_stands_for() {
-    if !is_clearway() {
-        return;
-    }
     let serve = Serve::start("print", &["--listen", &format!("127.0.0.1:{}", free_port())]);
     let output = Command::new(Binary::under_test().path)
         .arg("serve")

@@ -65,6 +65,7 @@ fn check_form(page: &str) {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such directive")]
 fn numbers_add_up() {
     let server = setup().start();
     let before = page(&server);
@@ -104,6 +105,7 @@ fn numbers_add_up() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such directive")]
 fn a_reload_keeps_them() {
     let mut server = setup().start();
     for _ in 0..5 {
@@ -126,6 +128,7 @@ fn a_reload_keeps_them() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such directive")]
 fn limits_that_were_hit() {
     let server = setup().start();
     // The answers take minutes.
@@ -138,6 +141,7 @@ fn limits_that_were_hit() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such directive")]
 fn two_forms() {
     let server = setup().start();
     let json = |head: &str| {

@@ -6,7 +6,7 @@ use clearway_testkit::server::send_signal;
 use clearway_testkit::{Connection, End, wait_until};
 use rustix::process::Signal;
 
-use crate::{config, is_clearway, setup};
+use crate::{config, setup};
 
 const HTTP: &str = "server { listen 127.0.0.1:%%PORT%%; root site; location = / { return 200 ok; } }";
 const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -42,11 +42,8 @@ fn zones_survive_a_worker() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "workers of nginx go on for ever")]
 fn a_worker_without_its_master_finishes_and_ends() {
-    if !is_clearway() {
-        // Workers of nginx go on for ever.
-        return;
-    }
     let mut server = setup("", HTTP).file("site/big", vec![b'x'; BIG_BYTES]).start();
     let worker = server.worker();
     let (mut idle, mut busy) = (server.connect(), server.connect());

@@ -10,7 +10,7 @@ use clearway_testkit::{Server, wait_until};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::Signal;
 
-use crate::{config, is_clearway, setup};
+use crate::{config, setup};
 
 const HTTP: &str = "server { listen 127.0.0.1:%%PORT%%; return 200 ok; }";
 const SAID: &str = "failed (6: No such device or address)";
@@ -49,11 +49,8 @@ const LOGS: [(&str, &str); 3] =
     [("error_log fifo notice;", ""), ("", "access_log fifo;"), ("master_process off;", "access_log fifo;")];
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx waits for a reader, deaf to all signals but KILL")]
 fn a_start_whose_log_nobody_reads_fails() {
-    if !is_clearway() {
-        // nginx waits for a reader, deaf to all signals but KILL.
-        return;
-    }
     for (main, http) in LOGS {
         let refusal = setup(main, &format!("{http}{HTTP}")).prepared(make_fifo).refusal();
         assert_eq!(refusal.code, Some(1), "{main}{http}: {refusal:?}");
@@ -65,10 +62,8 @@ fn a_start_whose_log_nobody_reads_fails() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does otherwise")]
 fn a_configuration_whose_log_nobody_reads_fails_its_test() {
-    if !is_clearway() {
-        return;
-    }
     let (code, said) = setup("error_log fifo;", HTTP).prepared(make_fifo).arguments(&["-t"]).refused();
     assert_eq!(code, Some(1));
     assert!(said.contains(&format!("open() \"%%PREFIX%%/fifo\" {SAID}")), "{said}");
@@ -79,10 +74,8 @@ fn still_serves(server: &Server) {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does otherwise")]
 fn a_reload_whose_log_nobody_reads_fails_and_the_server_goes_on() {
-    if !is_clearway() {
-        return;
-    }
     for (main, http) in LOGS {
         let first = if main.starts_with("master") { main } else { "" };
         let mut server = setup(first, HTTP).prepared(make_fifo).start();
@@ -106,10 +99,8 @@ fn a_reload_whose_log_nobody_reads_fails_and_the_server_goes_on() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does otherwise")]
 fn a_log_that_lost_its_reader_is_kept_and_reopening_says_so() {
-    if !is_clearway() {
-        return;
-    }
     let setup = setup("error_log logs/error.log; error_log fifo notice;", HTTP);
     let kept = std::rc::Rc::new(std::cell::RefCell::new(None));
     let keep = std::rc::Rc::clone(&kept);

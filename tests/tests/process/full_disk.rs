@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::server::is_root;
 use clearway_testkit::{Load, wait_until};
 
 use crate::setup;
@@ -36,10 +35,11 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 }
 
 #[test]
+#[cfg_attr(not_root, ignore = "needs the rights of root")]
 fn a_log_goes_on_when_there_is_room_again() {
     let dir = std::env::temp_dir().join(format!("clearway-small-{}", std::process::id()));
-    let Some(small) = is_root().then(|| Small::mount(&dir)).flatten() else {
-        // Only who may mount a file system can fill one; a device that is always full is tested elsewhere.
+    let Some(small) = Small::mount(&dir) else {
+        // Not even root may mount in some containers; a device that is always full is tested elsewhere.
         return;
     };
     let log = dir.join("access.log");

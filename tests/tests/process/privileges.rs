@@ -8,7 +8,7 @@ use clearway_testkit::server::is_root;
 use clearway_testkit::wait_until;
 use rustix::process::Signal;
 
-use crate::{config, is_clearway, setup};
+use crate::{config, setup};
 
 const HTTP: &str = "server { listen 127.0.0.1:%%PORT%%; return 200 ok; }";
 
@@ -25,11 +25,8 @@ fn descriptors(pid: Pid) -> String {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx logs an [alert], and its worker stays with the soft limit")]
 fn a_limit_above_the_hard_one_is_the_hard_one() {
-    if !is_clearway() {
-        // nginx logs an [alert], and its worker stays with the soft limit.
-        return;
-    }
     for master in ["master_process on;", "master_process off;"] {
         let main = format!("worker_rlimit_nofile 3000; {master}");
         let config = config(&main, HTTP).replace("worker_processes 1;", "worker_processes 2;");
@@ -56,10 +53,8 @@ fn a_limit_that_is_allowed_is_set() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does otherwise")]
 fn a_worker_without_capabilities_gains_none_by_executing_programs() {
-    if !is_clearway() {
-        return;
-    }
     let refuses = |pid: Pid| proc_field(pid, "status", "NoNewPrivs:") == "1";
     // The process that runs the tests may have been told to itself.
     if refuses(std::process::id()) {

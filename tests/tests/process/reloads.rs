@@ -96,11 +96,8 @@ fn a_download_that_has_begun_goes_on() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "every reload of nginx starts workers")]
 fn the_worker_stays_unless_it_must_change() {
-    if !is_clearway() {
-        // Every reload of nginx starts workers.
-        return;
-    }
     let mut server = setup("", &http("old")).start();
     let mut kept = server.connect();
     assert_eq!(kept.ask(ASK).text(), "old");
@@ -114,10 +111,8 @@ fn the_worker_stays_unless_it_must_change() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn connections_that_ask_for_nothing_end_with_the_shutdown_timeout() {
-    if !is_clearway() {
-        return;
-    }
     let main = "worker_shutdown_timeout 2s;";
     let mut server = setup(main, &http("old")).start();
     let (mut silent, mut busy) = (server.connect(), server.connect());

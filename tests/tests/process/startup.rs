@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::process::{is_running, parent_of, user_and_group};
-use clearway_testkit::server::is_root;
 use clearway_testkit::{Answer, Binary, Connection, Server, Setup, wait_until};
 use rustix::process::Signal;
 
@@ -22,11 +21,8 @@ fn daemon() -> Server {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx returns before its worker is there")]
 fn a_daemon_serves_when_the_command_has_returned() {
-    if !is_clearway() {
-        // nginx returns before its worker is there.
-        return;
-    }
     let config = config("", HTTP).replace("daemon off;", "daemon on;");
     // Nothing to be waited for: the connection below must find everything in place.
     let server = Setup::new(Binary::under_test(), &config).daemon().ready_at("unix:%%PREFIX%%/sock").start();
@@ -96,10 +92,8 @@ fn unix_sockets_are_there_while_the_server_is() {
 }
 
 #[test]
+#[cfg_attr(not_root, ignore = "needs the rights of root")]
 fn the_worker_runs_as_the_user_that_is_named() {
-    if !is_root() {
-        return;
-    }
     let server = setup("user nobody nogroup;", HTTP).file("logs/access.log", "").start();
     let (master, worker) = (server.pid(), server.worker());
     assert_eq!(server.get("/").text(), "ok");

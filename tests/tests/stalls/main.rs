@@ -8,8 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::server::is_root;
-use clearway_testkit::{Binary, Connection, Product, Server, Setup, wait_until};
+use clearway_testkit::{Binary, Connection, Server, Setup, wait_until};
 
 /// What the second half of many stalls may add to the memory, bytes: what allocators keep varies.
 const MEMORY_GROWTH_MAX: u64 = 10 << 20;
@@ -24,16 +23,6 @@ const REPORT_LIMIT: Duration = Duration::from_secs(10);
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// nginx knows none of these directives.
-fn is_clearway() -> bool {
-    Binary::under_test().product == Product::Clearway
-}
-
-/// A build that lends after every Nth poll hands over what nobody else would.
-fn is_chaotic() -> bool {
-    std::env::var_os("CLEARWAY_CHAOS_LEND").is_some()
 }
 
 fn setup(main: &str) -> Setup {
@@ -160,11 +149,9 @@ fn check_spinner(server: &Server) -> (String, Report) {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_spinner() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     let (target, report) = check_spinner(&server);
     assert!(!report.headline().contains("not handed over"), "{}", report.text());
@@ -172,30 +159,24 @@ fn a_spinner() {
 }
 
 #[test]
+#[cfg_attr(any(nginx_under_test, not_root), ignore = "its directives are Clearway's, and root starts it")]
 fn a_spinner_as_nobody() {
     let _alone = alone();
-    if !is_clearway() || !is_root() {
-        return;
-    }
     check_spinner(&setup("").as_nobody().start());
 }
 
 #[test]
+#[cfg_attr(any(nginx_under_test, chaos_lend), ignore = "loops are lent whatever is configured, or never")]
 fn a_spinner_whose_loop_is_not_handed_over() {
     let _alone = alone();
-    if !is_clearway() || is_chaotic() {
-        return;
-    }
     let (_, report) = check_spinner(&setup("handover_after off;").start());
     assert!(report.headline().contains("not handed over"), "{}", report.text());
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_sleeper() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     let (took, target, report) = reported(&server, "/sleep");
     assert!(report.headline().contains("location: \"/sleep\" in clearway_modules::testing::"));
@@ -210,11 +191,9 @@ fn a_sleeper() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_regex_that_backtracks() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     // The expression is given up after some ten milliseconds, and looks are rare while nothing has blocked.
     let server = setup("stall_report_after 4ms;").start();
     let subject = format!("/regex/{}b", "a".repeat(64));
@@ -229,11 +208,9 @@ fn a_regex_that_backtracks() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_long_request_that_lets_others_run() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("").start();
     let took = get(&server, "/slow/f");
     assert!(took > Duration::from_millis(500), "{took:?}");
@@ -241,11 +218,9 @@ fn a_long_request_that_lets_others_run() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn reports_are_limited_and_can_be_off() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("stall_report_after off;").start();
     get(&server, "/sleep");
     let limited = setup("stall_report_rate 1r/m;").start();
@@ -288,11 +263,9 @@ fn stall_many(server: &Server) {
 
 /// Ten thousand stalls, the second half of which leaves nothing behind.
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn stalls_leave_nothing_behind() {
     let _alone = alone();
-    if !is_clearway() {
-        return;
-    }
     let server = setup("stall_report_after 2ms; stall_report_rate 1r/m;").start();
     stall_many(&server);
     // Whichever it is: of one that is over at once little is known.
