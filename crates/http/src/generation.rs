@@ -181,16 +181,17 @@ impl Listener {
     /// Whether nothing has happened since generation `number` was published. If not, what has is told by
     /// the other questions.
     #[inline]
-    pub(crate) fn is_as_of(&self, number: u64) -> bool {
+    pub fn is_as_of(&self, number: u64) -> bool {
         self.state.load(Ordering::Acquire) == number
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether connections are to end with their requests.
+    pub fn is_stopping(&self) -> bool {
         self.state.load(Ordering::Acquire) & STOPPING != 0
     }
 
     /// Whether connections whose latest request was of generation `number` are to be closed at once.
-    pub(crate) fn closes(&self, number: u64) -> bool {
+    pub fn closes(&self, number: u64) -> bool {
         self.state.load(Ordering::Acquire) & CLOSING != 0 && number < self.close_below.load(Ordering::Relaxed)
     }
 }

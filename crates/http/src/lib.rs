@@ -1,8 +1,8 @@
-//! HTTP: requests, phases, variables, filters, output, connections. The engine of which the modules in the
+//! HTTP: requests, phases, variables, filters, output. The engine of which the modules in the
 //! crate above are the parts; it knows none of them by name.
 //!
-//! Request-time code never looks configuration up by name and never waits but where a handler says so; each
-//! connection is one task ([`serve`]) that borrows everything from a [`Snapshot`].
+//! Request-time code never looks configuration up by name and never waits but where a handler says so; a
+//! request borrows everything from a [`Snapshot`].
 #![forbid(unsafe_code)]
 
 mod config;
@@ -27,8 +27,10 @@ pub use clearway_site::{
     VariableId, context, locations, mime, msec, regex, server_names, set, temp_paths,
 };
 
-pub use connection::serve;
+pub use connection::http1::{After, LingeringLimits, serve_requests};
+pub use connection::proxied::Front;
 pub use connection::wire::SendFailure;
+pub use connection::{Conn, TIMED_OUT};
 pub use generation::{Generation, GenerationParts, Listener};
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
@@ -37,6 +39,7 @@ pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;
+pub use request::parts::Parts;
 pub use request::redirect::Rewritten;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request, Verbatim};

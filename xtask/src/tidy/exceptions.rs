@@ -1,7 +1,7 @@
 //! What breaks the rules of `circles` today. Nothing may be added; what is mended has to go, or `tidy` fails.
 
 /// Crate, and how many files its largest circle has.
-pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 28), ("log", 7), ("runtime", 11), ("server", 10)];
+pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 27), ("log", 7), ("runtime", 11), ("server", 10)];
 
 /// Crate, the folder that imports, and the one above it that it imports from.
 pub(crate) const UPWARD: &[(&str, &str, &str)] = &[

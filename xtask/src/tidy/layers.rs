@@ -1,6 +1,7 @@
 //! The architecture as a number per crate: `[package.metadata.clearway] layer = N` in its manifest. A
 //! dependency between crates of the workspace must point to a strictly lower layer. The tools (xtask,
-//! bench, tests, fuzz) stand outside; `testkit` may be a dev-dependency of every crate.
+//! bench, tests, fuzz) stand outside; `testkit` may be a dev-dependency of every crate, and a crate one of
+//! another of its layer.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,12 @@ pub(crate) fn check(manifests: &[(String, String)]) -> Vec<Finding> {
             if mention.kind == Section::DevDependencies && mention.word == TEST_SUPPORT {
                 continue;
             }
-            if other.is_none_or(|below| below >= layer) {
+            // A crate's tests may run it beside another one of its layer.
+            let is_upward = |other: u32| match mention.kind {
+                Section::DevDependencies => other > layer,
+                _ => other >= layer,
+            };
+            if other.is_none_or(is_upward) {
                 let text = format!(
                     "{} (layer {layer}) depends on {} (layer {}): dependencies point down",
                     one.package,
@@ -167,6 +173,14 @@ mod tests {
         let found = messages(&[tested, manifest("testkit", "7", ""), manifest("net", "3", "")]);
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("clearway-net"));
+    }
+
+    #[test]
+    fn tests_may_run_a_crate_of_the_same_layer() {
+        let serve = manifest("serve", "7", "");
+        let level = "[dev-dependencies]\nclearway-serve.workspace = true\n";
+        assert_eq!(messages(&[manifest("modules", "7", level), serve.clone()]), Vec::<String>::new());
+        assert_eq!(messages(&[manifest("http", "6", level), serve]).len(), 1);
     }
 
     #[test]

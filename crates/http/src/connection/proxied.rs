@@ -1,22 +1,15 @@
-//! The header of the PROXY protocol that a connection begins with (`listen … proxy_protocol`), read in the
-//! connection's task before its first request, and the variables made of it.
-
-use std::future::poll_fn;
-use std::task::Poll;
+//! What a connection's header of the PROXY protocol has said (`listen … proxy_protocol`), for its requests,
+//! and the variables made of it.
 
 use clearway_base::log::Level;
 use clearway_message::put_decimal;
 use clearway_net::PeerAddr;
-use clearway_net::proxy_protocol::{Broken, Endpoint, Progress, Proxied, TlvError, parse};
+use clearway_net::proxy_protocol::{Endpoint, Proxied, TlvError};
 
-use crate::connection::{Conn, Ending, Idle, TIMED_OUT, Waiting};
 use crate::request::parts::Parts;
 use crate::request::{Request, Verbatim};
 use crate::tables::{Module, VariableKind, VariableSpec};
 use crate::variables::{Presence, View};
-
-/// What is being done, for the error log.
-const READING: &str = "reading PROXY protocol";
 
 /// The engine's own part of the tables, as far as the PROXY protocol goes.
 pub(crate) static PROXIED: Module = Module { name: "proxy_protocol", variables: VARIABLES, ..Module::EMPTY };
@@ -89,14 +82,20 @@ fn typed_value(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
 }
 
 /// What has come before the first request of a connection.
-pub(crate) struct Front {
+pub struct Front {
     proxied: Option<Box<Proxied>>,
     /// What was received together with it.
     rest: Option<Box<Parts>>,
 }
 
 impl Front {
-    pub(crate) fn take_rest(&mut self) -> Option<Box<Parts>> {
+    /// With what was received behind the header.
+    pub fn new(proxied: Option<Box<Proxied>>, rest: Option<Box<Parts>>) -> Self {
+        Self { proxied, rest }
+    }
+
+    /// What was received behind the header: the beginning of the first request.
+    pub fn take_rest(&mut self) -> Option<Box<Parts>> {
         self.rest.take()
     }
 }
@@ -111,61 +110,4 @@ impl Request<'_> {
     pub fn connection_peer(&self) -> PeerAddr {
         self.conn.peer
     }
-}
-
-/// Reads the header, and keeps it with what was received of the first request, if anything was.
-pub(crate) async fn read_front(conn: &mut Conn, waiting: Waiting) -> Result<(), Ending> {
-    conn.timer.arm(conn.start_ms + *conn.server_core().client_header_timeout_ms);
-    let mut parts = conn.take_parts();
-    let mut idle = Idle::New;
-    loop {
-        match poll_fn(|cx| Poll::Ready(conn.read_idle(idle, &mut parts.input, cx))).await {
-            Poll::Ready(Ok(1..)) => {
-                if let Some(proxied) = take_header(conn, &mut parts.input)? {
-                    conn.front = Some(Box::new(Front { proxied, rest: keep_unless_empty(conn, parts) }));
-                    return Ok(());
-                }
-            }
-            Poll::Pending if idle != Idle::Leaving => {}
-            Poll::Pending => return Err(Ending),
-            Poll::Ready(result) => {
-                conn.log_closed(READING, result);
-                return Err(Ending);
-            }
-        }
-        idle = poll_fn(|cx| conn.poll_idle(waiting, cx)).await;
-        match idle {
-            Idle::New | Idle::Readable | Idle::Leaving => {}
-            Idle::Closed => return Err(Ending),
-            Idle::TimedOut => {
-                conn.log(Level::Info, READING, format_args!("{TIMED_OUT}"));
-                return Err(Ending);
-            }
-        }
-    }
-}
-
-/// Takes the header from the front of what was received, and tells what it says; `None` while there is
-/// more to come of it.
-fn take_header(conn: &Conn, input: &mut Vec<u8>) -> Result<Option<Option<Box<Proxied>>>, Ending> {
-    match parse(input, conn.server_core().options.client_header_buffer_size) {
-        Ok(Progress::Incomplete) => Ok(None),
-        Ok(Progress::Complete { proxied, length }) => {
-            input.drain(..length);
-            Ok(Some(proxied))
-        }
-        Err(Broken::Addresses) => Err(Ending),
-        Err(broken) => {
-            conn.log(Level::Error, READING, format_args!("{broken}"));
-            Err(Ending)
-        }
-    }
-}
-
-fn keep_unless_empty(conn: &Conn, parts: Box<Parts>) -> Option<Box<Parts>> {
-    if parts.input.is_empty() {
-        conn.put_back(parts);
-        return None;
-    }
-    Some(parts)
 }

@@ -23,10 +23,10 @@ const KEPT_BUFFER_BYTES: usize = GATHER_MAX_BYTES + 1024;
 
 /// The buffers of a request.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub struct Parts {
     pub(crate) head: RequestHead,
     /// What was received.
-    pub(crate) input: Vec<u8>,
+    pub input: Vec<u8>,
     /// What is to be sent.
     pub(crate) output: Vec<u8>,
     pub(crate) date: DateLine,

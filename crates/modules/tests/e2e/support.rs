@@ -283,7 +283,7 @@ async fn accept(home: LoopRef, accepting: clearway_runtime::Listener, listener: 
         while let Ok((fd, peer)) = accepting.accept() {
             let slot = policy.take_slot().unwrap();
             let accepted = Accepted { socket: fd, peer: peer.into(), slot };
-            home.spawn(Tag::NONE, clearway_http::serve(listener.clone(), home, accepted));
+            home.spawn(Tag::NONE, clearway_serve::serve(listener.clone(), home, accepted));
         }
     }
 }

@@ -434,7 +434,7 @@ fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>
         acceptor.run(move |accepted: Accepted| {
             accepts.count(home.index());
             let serving = home.sibling(accepted.slot.loop_index());
-            serving.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), serving, accepted));
+            serving.spawn(Tag::NONE, clearway_serve::serve(Arc::clone(&listener), serving, accepted));
         }),
     );
 }

@@ -11,7 +11,7 @@ use clearway_base::log::Level;
 
 use crate::config::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::wire::SendFailure;
-use crate::connection::{After, Conn, TIMED_OUT};
+use crate::connection::{Conn, TIMED_OUT};
 use crate::output::OutputState;
 use crate::phases::Answer;
 use crate::phases::engine::Active;
@@ -23,15 +23,9 @@ use clearway_base::Errno;
 use clearway_h1::{BodyLength, Fault, HeadProgress};
 use clearway_message::Known;
 
-/// What is read at once while a closed connection lingers, bytes.
-const LINGERING_READ_BYTES: usize = 4 * 1024;
-
 /// Serves what has arrived: `parts`, which are there, have the first bytes.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-pub(crate) fn serve_requests(
-    conn: &Conn,
-    mut parts: Option<Box<Parts>>,
-) -> impl Future<Output = After> + Send {
+pub fn serve_requests(conn: &Conn, mut parts: Option<Box<Parts>>) -> impl Future<Output = After> + Send {
     async move {
         let mut start = 0;
         let end = loop {
@@ -82,6 +76,23 @@ pub(crate) fn serve_requests(
     }
 }
 
+/// What a connection does after requests.
+pub enum After {
+    /// Waits for the next request.
+    Idle {
+        /// For how long, milliseconds.
+        timeout_ms: u64,
+        /// For how long also while the server stops or needs room, milliseconds.
+        min_timeout_ms: u32,
+    },
+    /// Goes on with what was received of the next request, in the generation that is published.
+    Outdated(Box<Parts>),
+    /// Ends, once the client has done so.
+    Linger(LingeringLimits),
+    /// Ends.
+    Close,
+}
+
 /// What follows a connection's requests.
 enum End {
     Known(After),
@@ -106,11 +117,11 @@ enum Linger {
 
 /// For how long what nobody wants is read, milliseconds.
 #[derive(Clone, Copy)]
-pub(crate) struct LingeringLimits {
+pub struct LingeringLimits {
     /// Altogether (`lingering_time`).
-    time_ms: u64,
+    pub time_ms: u64,
     /// For more of it (`lingering_timeout`).
-    timeout_ms: u64,
+    pub timeout_ms: u64,
 }
 
 /// Whether the client seems to be sending still.
@@ -427,24 +438,6 @@ impl Request<'_> {
         }
         let wanted = parts.head.wanted(parts.input.len(), options).max(1);
         parts.input.reserve_exact(wanted);
-    }
-}
-
-/// Ends our side of the connection and reads until the client does so too, or time is up.
-pub(crate) async fn lingering_close(conn: &Conn, limits: LingeringLimits) {
-    if conn.socket.shutdown_write().is_err() {
-        return;
-    }
-    let since_ms = conn.home.now_ms();
-    let give_up_ms = since_ms + limits.time_ms;
-    let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
-    while conn.home.now_ms() < give_up_ms {
-        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + limits.timeout_ms));
-        buf.clear();
-        match poll_fn(|cx| conn.poll_lingering(&mut buf, since_ms, cx)).await {
-            Some(Ok(1..)) => {}
-            _ => return,
-        }
     }
 }
 

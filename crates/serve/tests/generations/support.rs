@@ -243,7 +243,7 @@ impl Site {
             };
             let listener = Arc::clone(&site.listener);
             let serve = move |accepted: Accepted| {
-                home.spawn(Tag::NONE, clearway_http::serve(Arc::clone(&listener), home, accepted));
+                home.spawn(Tag::NONE, clearway_serve::serve(Arc::clone(&listener), home, accepted));
             };
             home.spawn(Tag::NONE, acceptor.run(serve));
         }

@@ -1,0 +1,347 @@
+//! One connection: one task. Idle, it is a socket, a timer and two words; everything a request needs
+//! is in one boxed future that lives from the request's first byte until the connection is idle again.
+//!
+//! The task reads once when its socket becomes readable and writes once per small response; it waits
+//! only for the socket, for a timer, or inside a handler that said so.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use clearway_base::log::Level;
+use clearway_http::{After, Conn, LingeringLimits, Listener, Parts, TIMED_OUT, serve_requests};
+use clearway_net::accept::{Accepted, ConnectionSlot};
+use clearway_runtime::{LoopRef, Tag, Woken};
+use clearway_site::ProxyProtocol;
+
+use crate::proxy_header::read_front;
+
+/// What is read at once while a closed connection lingers, bytes.
+const LINGERING_READ_BYTES: usize = 4 * 1024;
+
+/// When the server stops, a connection that was accepted or answered less than so long ago stays for the
+/// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
+/// closes the connection then.
+const STOP_GRACE_MS: u64 = 1_000;
+
+/// From this lag of its loop on, a connection that becomes idle may be moved to another one, milliseconds.
+/// Turns that are as long mean that the loop is not handed over in time.
+const MOVE_LAG_MS: u32 = 10;
+
+/// What a connection is while it is idle.
+pub(crate) struct Connection {
+    pub(crate) conn: Conn,
+    /// The generation of the latest request, or the one in which it was accepted.
+    begun_in: u64,
+    /// Its place among the `worker_connections`.
+    slot: ConnectionSlot,
+}
+
+/// Serves a connection until it ends. To be spawned on `home`.
+pub fn serve(
+    listener: Arc<Listener>,
+    home: LoopRef,
+    accepted: Accepted,
+) -> impl Future<Output = ()> + Send + 'static {
+    let connection = Connection::new(listener, home, accepted);
+    let waiting = Waiting { since_ms: connection.conn.start_ms, min_timeout_ms: 0 };
+    go_on(connection, waiting)
+}
+
+/// Has a connection that waits for a request, and was moved to another loop, go on there.
+fn spawn_moved(connection: Connection, waiting: Waiting) {
+    connection.conn.home.spawn(Tag::NONE, go_on(connection, waiting));
+}
+
+/// Serves a connection from when it is idle until it ends, or until it is moved to another loop.
+fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output = ()> + Send + 'static {
+    let mut idle = Idle::New;
+    async move {
+        if connection.conn.address().proxy_protocol == ProxyProtocol::On
+            && Box::pin(read_front(&mut connection, waiting)).await.is_err()
+        {
+            return;
+        }
+        let limits = 'serving: loop {
+            let mut begun = match poll_fn(|cx| Poll::Ready(connection.receive(idle, cx))).await {
+                Received::Begun(parts) => Some(parts),
+                Received::Nothing if idle == Idle::Leaving => return,
+                Received::Nothing => None,
+                Received::End => return,
+            };
+            // A request that is there when the connection is needs no timer.
+            if begun.is_none() && connection.conn.served() == 0 {
+                connection
+                    .conn
+                    .timer
+                    .arm(connection.conn.start_ms + *connection.conn.server_core().client_header_timeout_ms);
+            }
+            while let Some(parts) = begun {
+                let after = {
+                    let conn = &connection.conn;
+                    // Made after its memory, so that nothing but its arguments is written there.
+                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts)));
+                    let mut requests = Box::into_pin(requests);
+                    poll_fn(move |cx| poll_unless_closed(conn, &mut requests, cx)).await
+                };
+                begun = match after {
+                    After::Idle { timeout_ms, min_timeout_ms } => {
+                        let now_ms = connection.conn.home.now_ms();
+                        waiting = Waiting { since_ms: now_ms, min_timeout_ms };
+                        connection.begun_in = connection.conn.generation();
+                        if connection.conn.home.lag_ms() >= MOVE_LAG_MS && connection.moves() {
+                            connection.conn.timer.arm(connection.conn.home.now_ms() + timeout_ms);
+                            return spawn_moved(connection, waiting);
+                        }
+                        connection.conn.timer.arm(now_ms + timeout_ms);
+                        None
+                    }
+                    After::Outdated(parts) => {
+                        connection.conn.renew();
+                        Some(parts)
+                    }
+                    After::Linger(limits) => break 'serving limits,
+                    After::Close => return,
+                };
+            }
+            idle = poll_fn(|cx| connection.poll_idle(waiting, cx)).await;
+            match idle {
+                Idle::New | Idle::Readable | Idle::Leaving => {}
+                Idle::TimedOut if connection.conn.served() > 0 => return,
+                Idle::TimedOut => {
+                    return connection.conn.log(
+                        Level::Info,
+                        "waiting for request",
+                        format_args!("{TIMED_OUT}"),
+                    );
+                }
+                Idle::Closed => return,
+            }
+        };
+        Box::pin(lingering_close(&connection.conn, limits)).await;
+    }
+}
+
+/// Since when a connection is idle.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    since_ms: u64,
+    /// `keepalive_min_timeout`.
+    min_timeout_ms: u32,
+}
+
+impl Waiting {
+    /// From when on it may be closed to make room for others.
+    fn reclaimable_ms(self) -> u64 {
+        self.since_ms + u64::from(self.min_timeout_ms)
+    }
+
+    /// How long it stays when the server stops.
+    fn stays_until_ms(self) -> u64 {
+        self.since_ms + u64::from(self.min_timeout_ms).max(STOP_GRACE_MS)
+    }
+}
+
+/// What an idle connection was sent.
+enum Received {
+    /// The beginning of a request, or more of it.
+    Begun(Box<Parts>),
+    /// Nothing after all.
+    Nothing,
+    /// There will be no request.
+    End,
+}
+
+/// A connection ends, of which everything has been said.
+pub(crate) struct Ending;
+
+/// What becomes of an idle connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// It has just been accepted: nothing is known of what it was sent.
+    New,
+    Readable,
+    /// It ends gracefully, unless a request has come already.
+    Leaving,
+    TimedOut,
+    /// It ends whatever has come.
+    Closed,
+}
+
+impl Connection {
+    fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
+        let Accepted { socket, peer, slot } = accepted;
+        let conn = Conn::new(listener, home, socket, peer);
+        Self { begun_in: conn.generation(), conn, slot }
+    }
+
+    /// Moves to another loop if there is one that has clearly less to do, unless what made the loop lag may
+    /// have been its own request. Nothing may have been received of the next one.
+    #[cold]
+    fn moves(&mut self) -> bool {
+        let here = self.conn.home;
+        if here.turn_ms() >= u64::from(MOVE_LAG_MS) {
+            return false;
+        }
+        let now_ms = here.now_ms();
+        let Some(slot) = self.slot.find_better(|at| here.sibling(at).backlog(now_ms)) else { return false };
+        let there = here.sibling(slot.loop_index());
+        if self.conn.move_to(there).is_err() {
+            return false;
+        }
+        self.slot = slot;
+        true
+    }
+
+    /// Reads what an idle connection was sent.
+    fn receive(&mut self, idle: Idle, cx: &mut Context<'_>) -> Received {
+        if let Some(parts) = self.conn.front.as_mut().and_then(|front| front.take_rest()) {
+            return Received::Begun(parts);
+        }
+        if idle == Idle::New && !self.conn.socket.may_have_data() {
+            return Received::Nothing;
+        }
+        let mut parts = self.conn.take_parts();
+        let read = read_idle(&self.conn, idle, &mut parts.input, cx);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            return Received::Begun(parts);
+        }
+        self.conn.put_back(parts);
+        match read {
+            Poll::Pending => Received::Nothing,
+            Poll::Ready(result) => {
+                self.conn.log_closed("waiting for request", result);
+                Received::End
+            }
+        }
+    }
+
+    /// Waits for what becomes of it while it is idle.
+    #[inline]
+    pub(crate) fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
+        let woken = self.conn.socket.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
+        // What is looked at from here on was changed before who changed it woke who waits, so nothing is
+        // missed.
+        let idle = match woken {
+            Poll::Ready(Woken::Reclaimed) => return Poll::Ready(Idle::Closed),
+            Poll::Ready(Woken::Readable) => Some(Idle::Readable),
+            Poll::Pending => None,
+        };
+        if !self.conn.listener().is_as_of(self.conn.generation()) {
+            self.conn.renew();
+            if idle.is_none()
+                && let Some(ending) = self.look_around(waiting)
+            {
+                return Poll::Ready(ending);
+            }
+        }
+        match idle {
+            Some(idle) => Poll::Ready(idle),
+            None => self.conn.timer.poll_expired(cx).map(|()| Idle::TimedOut),
+        }
+    }
+
+    /// Whether the listener wants a connection to end that waits.
+    #[cold]
+    fn look_around(&self, waiting: Waiting) -> Option<Idle> {
+        if self.conn.listener().closes(self.begun_in) {
+            return Some(Idle::Closed);
+        }
+        if self.conn.listener().is_stopping() {
+            if self.conn.home.now_ms() >= waiting.stays_until_ms() {
+                return Some(Idle::Leaving);
+            }
+            self.conn.timer.arm(waiting.stays_until_ms());
+        }
+        None
+    }
+}
+
+/// Reads behind what there is, having waited.
+#[inline]
+pub(crate) fn read_idle(
+    conn: &Conn,
+    idle: Idle,
+    buf: &mut Vec<u8>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    match idle {
+        // What has come may not have been told yet.
+        Idle::Leaving => match conn.socket.try_read_vec(buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            read => Poll::Ready(read),
+        },
+        _ => conn.socket.poll_read_vec(cx, buf),
+    }
+}
+
+/// Polls its requests, unless it is to be closed at once.
+#[inline]
+fn poll_unless_closed<F: Future<Output = After>>(
+    conn: &Conn,
+    requests: &mut Pin<Box<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<After> {
+    match requests.as_mut().poll(cx) {
+        Poll::Pending if conn.listener().closes(conn.generation()) => Poll::Ready(After::Close),
+        after => after,
+    }
+}
+
+/// Ends our side of the connection and reads until the client does so too, or time is up.
+async fn lingering_close(conn: &Conn, limits: LingeringLimits) {
+    if conn.socket.shutdown_write().is_err() {
+        return;
+    }
+    let since_ms = conn.home.now_ms();
+    let give_up_ms = since_ms + limits.time_ms;
+    let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
+    while conn.home.now_ms() < give_up_ms {
+        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + limits.timeout_ms));
+        buf.clear();
+        match poll_fn(|cx| poll_lingering(conn, &mut buf, since_ms, cx)).await {
+            Some(Ok(1..)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Reads what is only dropped, which the connection can do without when there is no room for others;
+/// `None` when it is to be closed.
+fn poll_lingering(
+    conn: &Conn,
+    buf: &mut Vec<u8>,
+    since_ms: u64,
+    cx: &mut Context<'_>,
+) -> Poll<Option<io::Result<usize>>> {
+    match conn.socket.poll_readable_or_reclaimed(cx, since_ms) {
+        Poll::Ready(Woken::Reclaimed) => return Poll::Ready(None),
+        Poll::Ready(Woken::Readable) => {
+            if let Poll::Ready(read) = conn.socket.poll_read_vec(cx, buf) {
+                return Poll::Ready(Some(read));
+            }
+        }
+        Poll::Pending => {}
+    }
+    if conn.listener().closes(conn.generation()) {
+        return Poll::Ready(None);
+    }
+    conn.timer.poll_expired(cx).map(|()| None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<F>(_: fn(Arc<Listener>, LoopRef, Accepted) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let bytes = future_bytes(serve) + clearway_runtime::TASK_OVERHEAD;
+        assert!(bytes <= 256, "{bytes} bytes with the task's own");
+    }
+}

@@ -1,0 +1,8 @@
+//! Connections: how they begin, wait for requests, move between loops and end. Each is one task ([`serve`]);
+//! what a request is, and how it is answered, is the engine's below.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod proxy_header;
+
+pub use connection::serve;
