@@ -8,8 +8,9 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
     Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
+use clearway_offload::At;
 
-use crate::content::files::{on_pool, to_path};
+use crate::content::files::{on_pool_at, to_path};
 
 /// How long a pool is held at most.
 const HOLD_MAX: Duration = Duration::from_secs(60);
@@ -112,7 +113,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 async fn hold_pool(mut exchange: Exchange<'_, '_>, path: PathBuf) -> Step<'static> {
-    match on_pool(exchange.request, move |_| hold_until_gone(&path)).await {
+    match on_pool_at(exchange.request, At::Anywhere, move |_| hold_until_gone(&path)).await {
         Ok(()) => answer(&mut exchange, b"held a pool\n"),
         Err(status) => Step::status(status),
     }

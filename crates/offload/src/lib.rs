@@ -9,9 +9,11 @@ mod bell;
 mod cell;
 pub mod file;
 pub mod files;
+mod lanes;
 pub mod metrics;
 #[cfg(all(test, loom))]
 mod models;
+mod places;
 mod pool;
 mod ring;
 mod service;
@@ -22,8 +24,9 @@ pub mod temp_file;
 use std::marker::PhantomData;
 
 pub use bell::Bell;
-pub use pool::{MAX_QUEUE_DEFAULT, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
-pub use pool::{OVERFLOWS, PANICS, START_FAILURES, TIMEOUTS};
+pub use files::At;
+pub use pool::{MAX_QUEUE_DEFAULT, Order, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
+pub use pool::{OVERFLOWS, PANICS, PASSWORDS_POOL, START_FAILURES, TIMEOUTS};
 pub use ring::Ring;
 pub use service::{Service, Stop};
 pub use task::{Error, Task};

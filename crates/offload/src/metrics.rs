@@ -37,10 +37,26 @@ pub static POOL_OVERFLOWS: Family = Family::new(
 )
 .by(POOL);
 
+/// `PoolStats::held`.
+pub static POOL_HELD: Family = Family::new(
+    Kind::Counter,
+    "pool_held_total",
+    "jobs",
+    "Jobs that were held back since a quarter of the pool's threads were at work in their file system and it \
+     has not answered.",
+)
+.by(POOL);
+
 /// `PoolStats::pending`.
 pub static POOL_PENDING: Family =
     Family::new(Kind::Gauge, "pool_pending_jobs", "jobs", "Jobs that wait or run now.").by(POOL);
 
 /// `PoolStats::threads`.
-pub static POOL_THREADS: Family =
-    Family::new(Kind::Gauge, "pool_threads", "threads", "Threads of the pool, idle or not.").by(POOL);
+pub static POOL_THREADS: Family = Family::new(
+    Kind::Gauge,
+    "pool_threads",
+    "threads",
+    "Threads of the pool, idle or not; up to twice as many as configured while a \
+     file system that others serve holds more than a quarter of them.",
+)
+.by(POOL);

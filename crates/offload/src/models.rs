@@ -12,7 +12,7 @@ use loom::thread;
 
 use crate::Blocking;
 use crate::bell::Bell;
-use crate::pool::{PoolConfig, Shared};
+use crate::pool::{PoolConfig, Shared, Ticket};
 use crate::ring::Ring;
 use crate::task::{self, Error, Ran};
 
@@ -124,10 +124,10 @@ fn a_job_that_races_with_shutdown_runs_or_is_refused() {
         let config = PoolConfig { max_queue: 2, threads: 1, ..PoolConfig::new("model") };
         let pool = Arc::new(Shared::new(config, StdArc::new(Discard)));
         let worker = Arc::clone(&pool);
-        let worker = thread::spawn(move || worker.work(&Blocking::on_this_thread(), || ()));
+        let worker = thread::spawn(move || worker.work(&Blocking::on_this_thread(), &|| ()));
         let closer = Arc::clone(&pool);
         let closer = thread::spawn(move || closer.close());
-        let result = block_on(pool.submit(|_| 7));
+        let result = block_on(pool.submit(Ticket::default(), |_| 7));
         assert!(matches!(result, Ok(7) | Err(Error::Closed)), "{result:?}");
         closer.join().expect("no panic");
         worker.join().expect("no panic");
@@ -141,9 +141,9 @@ fn all_threads_of_a_closed_pool_end() {
         let pool = Arc::new(Shared::new(config, StdArc::new(Discard)));
         let workers = [(); 2].map(|()| {
             let pool = Arc::clone(&pool);
-            thread::spawn(move || pool.work(&Blocking::on_this_thread(), || ()))
+            thread::spawn(move || pool.work(&Blocking::on_this_thread(), &|| ()))
         });
-        let task = pool.submit(|_| 7);
+        let task = pool.submit(Ticket::default(), |_| 7);
         pool.close();
         for worker in workers {
             worker.join().expect("no panic");

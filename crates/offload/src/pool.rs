@@ -11,6 +11,8 @@
 //! 5. `pending` counts jobs from before their push until they have run, or were found cancelled. As in
 //!    nginx, `max_queue` tasks may wait beside one for each thread, started yet or not: with 0 only what
 //!    a thread is free for is taken. A job is off the count before its future learns of the end.
+//! 6. What goes to a file system that does not answer is held back (`places`); it is still pending. Threads
+//!    that `places` allows beside those of the pool end when they have nothing to do.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +25,9 @@ use clearway_os::clock;
 
 use crate::Blocking;
 use crate::bell::Bell;
-use crate::ring::Ring;
+use crate::files::{At, find_place_of};
+use crate::lanes::Lanes;
+use crate::places::{ASKING, Admission, Limits, Place, Places, Visit};
 use crate::sync::{AtomicBool, AtomicUsize, Futex, Ordering, fence};
 use crate::task::{self, Error, Ran, Run, Task};
 
@@ -31,12 +35,23 @@ use crate::task::{self, Error, Ran, Run, Task};
 pub const THREADS_DEFAULT: u32 = 32;
 /// Waiting tasks of a pool that does not say (`thread_pool default`).
 pub const MAX_QUEUE_DEFAULT: u32 = 65_536;
+/// The pool that hashes passwords: as wide as there are processors, unless the configuration has one of that
+/// name.
+pub const PASSWORDS_POOL: &str = "passwords";
+/// Waiting tasks of the pool for passwords, where the configuration does not say.
+const PASSWORDS_MAX_QUEUE: u32 = 4096;
 /// Threads of one pool at most, whatever the configuration says.
 pub const THREADS_MAX: u32 = 4096;
 /// Waiting tasks of one pool at most, whatever the configuration says: each takes 32 bytes at start.
 const QUEUE_MAX: u32 = 1 << 22;
 /// After a thread could not be started the next attempt waits this long.
 const START_RETRY_MS: u64 = 1000;
+/// Lanes of a pool that is fair.
+const LANES: usize = 128;
+/// A client has two lanes, each of which takes so large a part of the tasks that may wait.
+const LANE_PART: u32 = 64;
+/// How much a pool that is fair, since it computes, stands back behind loops: the nice value of its threads.
+const FAIR_NICE: i32 = 10;
 
 /// Jobs that a full queue did not take.
 pub static OVERFLOWS: Counter = Counter::new(
@@ -79,13 +94,43 @@ pub struct PoolConfig {
     /// Number of loops that share the pool: it gets so many times the numbers above, which nginx
     /// counts per worker.
     pub loops: u32,
+    /// In which order jobs are taken.
+    pub order: Order,
+}
+
+/// In which order a pool takes its jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they come.
+    Arrival,
+    /// One of each client in turn, and no client has more than a part of the queue: for jobs that compute
+    /// and that strangers can ask for.
+    Fair,
 }
 
 impl PoolConfig {
     /// A pool as nginx has it when only its name is given, for one loop.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), threads: THREADS_DEFAULT, max_queue: MAX_QUEUE_DEFAULT, loops: 1 }
+        Self {
+            name: name.to_owned(),
+            threads: THREADS_DEFAULT,
+            max_queue: MAX_QUEUE_DEFAULT,
+            loops: 1,
+            order: Order::Arrival,
+        }
+    }
+
+    /// The pool for passwords where the configuration has none: as wide as there are processors.
+    #[must_use]
+    pub fn passwords() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            threads: u32::try_from(processors).unwrap_or(THREADS_MAX),
+            max_queue: PASSWORDS_MAX_QUEUE,
+            order: Order::Fair,
+            ..Self::new(PASSWORDS_POOL)
+        }
     }
 }
 
@@ -102,6 +147,8 @@ pub struct PoolStats {
     pub pending: usize,
     /// Threads, now.
     pub threads: u32,
+    /// Jobs that were held back since their file system did not answer.
+    pub held: u64,
 }
 
 /// A thread pool. Dropping it closes it: jobs that were taken are still run.
@@ -148,7 +195,26 @@ impl Pool {
         F: FnOnce(&Blocking) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.0.submit(job)
+        self.0.submit(Ticket::default(), job)
+    }
+
+    /// The same for a job that goes to a file system, which may not answer.
+    pub fn submit_at<F, T>(&self, at: At, job: F) -> Task<T>
+    where
+        F: FnOnce(&Blocking) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.0.submit(Ticket { at, client: 0 }, job)
+    }
+
+    /// The same for a job of the client that has this hash, by which a pool that is [`Order::Fair`] tells
+    /// clients apart.
+    pub fn submit_for<F, T>(&self, client: u64, job: F) -> Task<T>
+    where
+        F: FnOnce(&Blocking) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.0.submit(Ticket { at: At::Anywhere, client }, job)
     }
 
     /// The name that `thread_pool` gave.
@@ -172,6 +238,7 @@ impl Pool {
             overflows: self.0.overflows.load(Ordering::Relaxed),
             pending: self.0.pending.load(Ordering::Relaxed),
             threads: self.0.threads.word().load(Ordering::Relaxed),
+            held: self.0.places.held_total(),
         }
     }
 
@@ -195,11 +262,28 @@ impl Drop for Pool {
     }
 }
 
+/// What is to be known of a job before it is run.
+#[derive(Default)]
+pub(crate) struct Ticket {
+    at: At,
+    client: u64,
+}
+
+/// Why a thread of a pool ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The pool is closed.
+    Closed,
+    /// Rule 6; it was taken off the count.
+    Surplus,
+}
+
 /// What the pool's handle and its threads share.
 pub(crate) struct Shared {
     config: PoolConfig,
     sink: Arc<dyn Sink>,
-    queue: Ring<Arc<dyn Run>>,
+    queue: Lanes<Arc<dyn Run>>,
+    places: Places,
     bell: Bell,
     /// Rule 5.
     pending: AtomicUsize,
@@ -229,7 +313,11 @@ impl Shared {
         let pending_max = (queue + threads_max) as usize;
         Self {
             sink,
-            queue: Ring::new(pending_max),
+            queue: match config.order {
+                Order::Arrival => Lanes::new(1, pending_max),
+                Order::Fair => Lanes::new(LANES, (queue / LANE_PART).max(1) as usize),
+            },
+            places: Places::new(Limits { threads: threads_max, held_max: queue as usize / 4 }),
             pending: AtomicUsize::new(0),
             pending_max,
             queue_wait: Histogram::new(),
@@ -244,7 +332,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn submit<F, T>(&self, job: F) -> Task<T>
+    pub(crate) fn submit<F, T>(&self, ticket: Ticket, job: F) -> Task<T>
     where
         F: FnOnce(&Blocking) -> T + Send + 'static,
         T: Send + 'static,
@@ -255,8 +343,8 @@ impl Shared {
         if self.pending.fetch_add(1, Ordering::AcqRel) >= self.pending_max {
             return self.refuse();
         }
-        let (run, task) = task::new(job);
-        if self.queue.push(run).is_err() {
+        let (run, task) = task::new_at(ticket.at, job);
+        if self.queue.push(ticket.client, run).is_err() {
             return self.refuse();
         }
         self.bell.ring();
@@ -270,6 +358,11 @@ impl Shared {
     /// Takes a job off the count that has found no place.
     fn refuse<T>(&self) -> Task<T> {
         self.end_one();
+        self.note_overflow();
+        Task::refused(Error::Overflow)
+    }
+
+    fn note_overflow(&self) {
         OVERFLOWS.increment();
         self.overflows.fetch_add(1, Ordering::Relaxed);
         let PoolConfig { name, max_queue, .. } = &self.config;
@@ -277,7 +370,6 @@ impl Shared {
             Level::Error,
             format_args!("thread pool \"{name}\" queue overflow: {max_queue} tasks waiting"),
         );
-        Task::refused(Error::Overflow)
     }
 
     fn end_one(&self) {
@@ -290,36 +382,107 @@ impl Shared {
     }
 
     /// The life of a pool thread.
-    pub(crate) fn work(&self, blocking: &Blocking, grow: impl Fn()) {
-        loop {
-            match self.queue.pop() {
+    pub(crate) fn work(&self, blocking: &Blocking, grow: &dyn Fn()) -> Over {
+        let over = loop {
+            match self.places.take_released().or_else(|| self.queue.pop()) {
                 Some(job) => {
-                    if self.queue.is_ready() {
+                    if self.has_work() {
                         self.bell.ring();
                     }
-                    if self.bell.idle() == 0 {
-                        grow();
-                    }
-                    self.run(job, blocking);
+                    self.grow_unless_idle(grow);
+                    self.visit(&job, blocking, grow);
                 }
-                None if self.has_ended() => break,
-                None => self.bell.sleep(blocking, None, || self.queue.is_ready() || self.has_ended()),
+                None if self.has_ended() => break Over::Closed,
+                None if self.take_off_surplus() => break Over::Surplus,
+                None => self.bell.sleep(blocking, None, || self.has_work() || self.has_ended()),
             }
-        }
+        };
         self.bell.ring();
+        over
+    }
+
+    fn has_work(&self) -> bool {
+        self.places.has_released() || self.queue.is_ready()
     }
 
     fn has_ended(&self) -> bool {
         let closed = self.closed.load(Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        closed && self.queue.is_empty()
+        closed && self.queue.len() == 0 && !self.places.has_released()
     }
 
-    fn run(&self, job: Arc<dyn Run>, blocking: &Blocking) {
+    /// Rule 1.
+    fn grow_unless_idle(&self, grow: &dyn Fn()) {
+        if self.bell.idle() == 0 {
+            grow();
+        }
+    }
+
+    /// How many threads there may be.
+    fn threads_allowed(&self) -> u32 {
+        self.threads_max + self.places.threads_beside()
+    }
+
+    /// Rule 6: whether this thread is one too many.
+    fn take_off_surplus(&self) -> bool {
+        let threads = self.threads.word();
+        if threads.load(Ordering::Relaxed) <= self.threads_max {
+            return false;
+        }
+        let allowed = self.threads_allowed();
+        let less = |n: u32| (n > allowed).then(|| n - 1);
+        threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Rule 6: runs a job where it goes, unless that place does not answer.
+    fn visit(&self, job: &Arc<dyn Run>, blocking: &Blocking, grow: &dyn Fn()) {
+        let place = match job.at() {
+            _ if job.is_given_up() => None,
+            At::Anywhere => None,
+            At::Mount(mount) => Some(mount.place()),
+            At::Paths(paths) => {
+                let Some(asking) = self.enter(ASKING, job, grow) else { return };
+                let place = find_place_of(blocking, paths);
+                self.leave(&asking);
+                place
+            }
+        };
+        match place {
+            None => self.run(job, blocking),
+            Some(place) => {
+                let Some(visit) = self.enter(place, job, grow) else { return };
+                self.run(job, blocking);
+                self.leave(&visit);
+            }
+        }
+    }
+
+    /// `None` where the job was held back, or refused.
+    fn enter(&self, place: Place, job: &Arc<dyn Run>, grow: &dyn Fn()) -> Option<Visit> {
+        match self.places.enter(place, job, clock::monotonic_ms(), &|| self.end_one()) {
+            Admission::Entered(visit) => {
+                self.grow_unless_idle(grow);
+                return Some(visit);
+            }
+            Admission::Held => {}
+            Admission::Full => {
+                self.note_overflow();
+                job.refuse(Error::Overflow, &|| self.end_one());
+            }
+        }
+        None
+    }
+
+    fn leave(&self, visit: &Visit) {
+        let released = self.places.leave(visit, clock::monotonic_ms(), &|| self.end_one());
+        (0..released).for_each(|_| self.bell.ring());
+    }
+
+    fn run(&self, job: &Arc<dyn Run>, blocking: &Blocking) {
         let taken_ns = clock::monotonic_ns();
         self.queue_wait.note(taken_ns.saturating_sub(job.submitted_ns()));
         // Dropping the result of a job that nobody waits for may panic too, and so may a waker.
-        let whole = std::panic::AssertUnwindSafe(move || job.run(blocking, &|| self.end_one()));
+        let whole = std::panic::AssertUnwindSafe(|| job.run(blocking, &|| self.end_one()));
         let outside = |_| Ran::Panicked("outside the job".to_owned());
         let ran = std::panic::catch_unwind(whole).unwrap_or_else(outside);
         if ran != Ran::Cancelled {
@@ -335,8 +498,9 @@ impl Shared {
 
 /// Rule 1.
 fn grow(shared: &Arc<Shared>) {
-    let room = |n: u32| (n < shared.threads_max).then_some(n + 1);
-    if shared.threads.word().load(Ordering::Relaxed) >= shared.threads_max {
+    let allowed = shared.threads_allowed();
+    let room = |n: u32| (n < allowed).then_some(n + 1);
+    if shared.threads.word().load(Ordering::Relaxed) >= allowed {
         return;
     }
     let now_ms = clock::monotonic_ms();
@@ -359,13 +523,20 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     let thread = Arc::clone(shared);
     let run = move || {
         clearway_os::signal::block_all();
+        if thread.config.order == Order::Fair {
+            // Where that is not permitted it computes as others do.
+            let own = clearway_os::thread::current();
+            let _ = clearway_os::thread::schedule(own, clearway_os::thread::Policy::Normal, FAIR_NICE, 0);
+        }
         // Declared first, so that it is counted as ended last.
-        let _end = Ending(&thread.threads);
-        thread.work(&Blocking::on_this_thread(), || grow(&thread));
+        let mut end = Ending(Some(&thread.threads));
+        if thread.work(&Blocking::on_this_thread(), &|| grow(&thread)) == Over::Surplus {
+            end.0 = None;
+        }
     };
     start_named(&format!("pool {}", shared.config.name), run).inspect_err(|_| {
         START_FAILURES.increment();
-        drop(Ending(&shared.threads));
+        drop(Ending(Some(&shared.threads)));
     })
 }
 
@@ -377,13 +548,15 @@ pub(crate) fn start_named(name: &str, run: impl FnOnce() + Send + 'static) -> io
     Ok(())
 }
 
-/// Counts a thread as ended when dropped, also by a panic.
-pub(crate) struct Ending<'a>(pub(crate) &'a Futex);
+/// Counts a thread as ended when dropped, also by a panic; nothing where that was done.
+pub(crate) struct Ending<'a>(pub(crate) Option<&'a Futex>);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        if self.0.word().fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.wake(u32::from(u16::MAX));
+        if let Some(threads) = self.0
+            && threads.word().fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            threads.wake(u32::from(u16::MAX));
         }
     }
 }

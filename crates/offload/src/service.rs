@@ -45,7 +45,7 @@ impl Service {
         let (seen, count) = (stop.clone(), Arc::clone(&running));
         start_named(name, move || {
             clearway_os::signal::block_all();
-            let _end = Ending(&count);
+            let _end = Ending(Some(&count));
             body(&Blocking::on_this_thread(), &seen);
         })?;
         Ok(Self { stop, bell, running })

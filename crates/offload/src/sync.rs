@@ -3,13 +3,13 @@
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence},
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence},
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 use std::time::Duration;

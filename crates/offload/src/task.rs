@@ -23,6 +23,7 @@ use clearway_os::clock;
 
 use crate::Blocking;
 use crate::cell::Turn;
+use crate::files::At;
 use crate::sync::{AtomicU32, Ordering};
 
 /// The low bits of the word.
@@ -104,12 +105,23 @@ impl<T> Task<T> {
 }
 
 /// A job and the future that waits for it.
+#[cfg(test)]
 pub(crate) fn new<F, T>(job: F) -> (Arc<dyn Run>, Task<T>)
 where
     F: FnOnce(&Blocking) -> T + Send + 'static,
     T: Send + 'static,
 {
+    new_at(At::Anywhere, job)
+}
+
+/// The same, of a job that goes to a place.
+pub(crate) fn new_at<F, T>(at: At, job: F) -> (Arc<dyn Run>, Task<T>)
+where
+    F: FnOnce(&Blocking) -> T + Send + 'static,
+    T: Send + 'static,
+{
     let job = Arc::new(Job {
+        at,
         submitted_ns: clock::monotonic_ns(),
         word: AtomicU32::new(QUEUED),
         job: Turn::new(Some(job)),
@@ -146,6 +158,15 @@ pub(crate) trait Run: Send + Sync {
     /// When it was submitted, monotonic.
     fn submitted_ns(&self) -> u64;
 
+    /// Where it goes.
+    fn at(&self) -> &At;
+
+    /// Whether nobody waits for it any more.
+    fn is_given_up(&self) -> bool;
+
+    /// Ends a job that is not run after all; `done` as with [`Run::run`].
+    fn refuse(&self, error: Error, done: &dyn Fn());
+
     /// Runs the job unless it was cancelled; never panics. `done` is called before anybody learns of the
     /// result.
     fn run(&self, blocking: &Blocking, done: &dyn Fn()) -> Ran;
@@ -169,6 +190,7 @@ trait Outcome<T>: Send + Sync {
 }
 
 struct Job<F, T> {
+    at: At,
     submitted_ns: u64,
     word: AtomicU32,
     job: Turn<F>,
@@ -181,6 +203,18 @@ impl<F, T> Job<F, T> {
     fn leave_queue(&self, phase: u32) -> bool {
         let claim = |word: u32| (word & PHASE == QUEUED).then_some(word | phase);
         self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim).is_ok()
+    }
+
+    /// Rule 2.
+    fn settle(&self, result: Result<T, Error>, done: &dyn Fn()) {
+        self.result.put(result);
+        done();
+        let before = self.word.fetch_or(DONE, Ordering::AcqRel);
+        if before & WAKER != 0
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
     }
 
     fn result(&self) -> Poll<Result<T, Error>> {
@@ -209,15 +243,25 @@ where
             Ok(value) => (Ok(value), Ran::Finished),
             Err(panic) => (Err(Error::Panicked), Ran::Panicked(panic_text(panic.as_ref()))),
         };
-        self.result.put(result);
-        done();
-        let before = self.word.fetch_or(DONE, Ordering::AcqRel);
-        if before & WAKER != 0
-            && let Some(waker) = self.waker.take()
-        {
-            waker.wake();
-        }
+        self.settle(result, done);
         ran
+    }
+
+    fn at(&self) -> &At {
+        &self.at
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & PHASE == CANCELLED
+    }
+
+    fn refuse(&self, error: Error, done: &dyn Fn()) {
+        if self.leave_queue(RUNNING) {
+            drop(self.job.take());
+            self.settle(Err(error), done);
+        } else {
+            done();
+        }
     }
 }
 

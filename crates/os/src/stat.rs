@@ -59,6 +59,16 @@ pub fn of(file: BorrowedFd<'_>) -> io::Result<Stat> {
     }
 }
 
+/// The same as the kernel knows it, which asks nobody (`AT_STATX_DONT_SYNC`): of files on a network all but
+/// the kind, the mount and the device may be out of date.
+///
+/// # Errors
+/// As statx(2).
+pub fn as_known(file: BorrowedFd<'_>) -> io::Result<Stat> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(rustix::fs::statx(file, c"", flags, mask())?.into())
+}
+
 /// fstat(2), which takes less time than statx(2) and does not know [`Stat::mount`]. Does not wait where the
 /// inode is on a local disk.
 ///

@@ -145,6 +145,9 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::PerPool(&offload::POOL_OVERFLOWS, |pool, put| {
                 put_pool(pool, put, |stats| Value::Number(stats.overflows));
             }),
+            Entry::PerPool(&offload::POOL_HELD, |pool, put| {
+                put_pool(pool, put, |stats| Value::Number(stats.held));
+            }),
             Entry::PerPool(&offload::POOL_PENDING, |pool, put| {
                 put_pool(pool, put, |stats| Value::Number(stats.pending as u64));
             }),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 use clearway_http::ThreadPools;
-use clearway_offload::{Pool, PoolConfig};
+use clearway_offload::{Order, PASSWORDS_POOL, Pool, PoolConfig};
 
 use crate::core_conf::CoreConf;
 
@@ -22,7 +22,7 @@ impl Pools {
     /// For who reads a configuration and runs nothing: something with the pools' names, and no room.
     pub(crate) fn idle(core: &CoreConf, sink: &Arc<dyn Sink>) -> Self {
         let names = core.thread_pools().iter().map(|spec| String::from_utf8_lossy(&spec.name).into_owned());
-        let names = names.chain([DEFAULT.to_owned()]);
+        let names = names.chain([DEFAULT.to_owned(), PASSWORDS_POOL.to_owned()]);
         let config = |name: String| PoolConfig { threads: 1, max_queue: 1, ..PoolConfig::new(&name) };
         Self(names.map(|name| Arc::new(Pool::new(config(name), Arc::clone(sink)))).collect())
     }
@@ -37,8 +37,12 @@ impl Pools {
                 threads: spec.threads,
                 max_queue: spec.max_queue,
                 loops,
+                order: if name == PASSWORDS_POOL { Order::Fair } else { Order::Arrival },
                 ..PoolConfig::new(&name)
             });
+        }
+        if wanted.iter().all(|config| config.name != PASSWORDS_POOL) {
+            wanted.push(PoolConfig::passwords());
         }
         if wanted.iter().all(|config| config.name != DEFAULT) {
             wanted.push(PoolConfig { loops, ..PoolConfig::new(DEFAULT) });
@@ -100,6 +104,8 @@ mod tests {
             (Some(one), Some(two)) => Arc::ptr_eq(&one, &two),
             _ => false,
         };
-        assert!(same("a") && same(DEFAULT) && !same("b") && find(&second, "c").is_some());
+        assert!(
+            same("a") && same(DEFAULT) && same(PASSWORDS_POOL) && !same("b") && find(&second, "c").is_some()
+        );
     }
 }

@@ -69,6 +69,22 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Connects from another address of this machine.
+    ///
+    /// # Errors
+    /// As bind(2) and connect(2).
+    pub fn open_from(from: std::net::IpAddr, to: SocketAddr) -> io::Result<Self> {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let fd = socket(family, SocketType::STREAM, None)?;
+        bind(&fd, &SocketAddr::new(from, 0))?;
+        connect(&fd, &to)?;
+        let stream = TcpStream::from(fd);
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { socket: Socket::Tcp(stream), received: Vec::new() })
+    }
+
     /// Connects, waiting at most [`PATIENCE`].
     pub fn open(address: &Address) -> io::Result<Self> {
         let socket = match address {

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
+mod choke;
 mod edges;
 mod never_old;
 mod queue_overflow;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use clearway_offload::temp_file::{self, Failure, Naming};
-use clearway_offload::{Blocking, Error, Pool, Task, file};
+use clearway_offload::{At, Blocking, Error, Pool, Task, file};
 use clearway_os::page_cache::{self, Wait};
 use clearway_runtime::{LoopRef, Tag, Timer};
 use clearway_site::temp_paths::TempPath;
@@ -189,6 +189,7 @@ impl Writer {
         tell: impl FnOnce(&Path),
     ) -> Result<(Self, Vec<u8>), Unwritten> {
         let (owner, offset) = (Arc::clone(&keeper), first.len() as u64);
+        let at = At::path(&making.place.directory);
         let job = move |blocking: &Blocking| {
             let naming = if making.fate == Fate::Brief { Naming::Brief } else { Naming::Lasting };
             let TempPath { directory, levels, .. } = &*making.place;
@@ -198,7 +199,8 @@ impl Writer {
             let written = write(blocking, &file, first, 0);
             Ok(Made { file, written })
         };
-        let made: Result<Made, Failure> = keeper.pool.submit(job).await.map_err(Unwritten::NotTaken)?;
+        let made: Result<Made, Failure> =
+            keeper.pool.submit_at(at, job).await.map_err(Unwritten::NotTaken)?;
         let Made { file, written } = made.map_err(Unwritten::Failed)?;
         tell(file.path());
         let mut buffer = written.map_err(Unwritten::Failed)?;

@@ -69,7 +69,7 @@ impl Drop for OpenFile {
             && opened.is_dear_to_close()
         {
             // Where the pool is full it is closed here after all.
-            pool.submit(move |_| drop(opened)).detach();
+            pool.submit_at(opened.at(), move |_| drop(opened)).detach();
         }
     }
 }

@@ -302,19 +302,20 @@ impl FileSender {
         // The copy before has been sent, or there is another file.
         self.held = None;
         let (file, start) = (Arc::clone(part.file()), part.start());
+        let at = file.opened().at();
         let count = part.len().min(buffer_bytes(sending));
         if let FileAccess::Direct { alignment } = file.access() {
             let read =
                 move |blocking: &_| file.opened().read_direct(blocking, start, count as usize, alignment);
-            return Ok(Fetch::Reading(pool.submit(read)));
+            return Ok(Fetch::Reading(pool.submit_at(at, read)));
         }
         // What was read into memory and is gone again is not read there once more.
         if self.warm_end > start {
             let read = move |blocking: &_| file.opened().read(blocking, start, count as usize);
-            return Ok(Fetch::Reading(pool.submit(read)));
+            return Ok(Fetch::Reading(pool.submit_at(at, read)));
         }
         let len = part.len();
-        Ok(Fetch::Fetching(pool.submit(move |blocking| file.opened().fetch(blocking, start, len))))
+        Ok(Fetch::Fetching(pool.submit_at(at, move |blocking| file.opened().fetch(blocking, start, len))))
     }
 
     /// `false` when it has waited long enough.

@@ -1,22 +1,26 @@
-//! `auth_basic`: who knows a password. The user file is read, and the password hashed, in one job of the
-//! pool: neither is done on a loop, whatever the scheme costs. Runs in the access phase.
+//! `auth_basic`: who knows a password. The user file is read by the pool for files; what takes long to hash
+//! is hashed by a pool for that alone, in which clients have their turns: one that tries passwords delays no
+//! files, and passwords of other clients for no longer than a few of its own take. Runs in the access phase.
 
 mod scheme;
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Credentials, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting,
-    Step, Value, Verbatim, context, set,
+    Conf, ConfKey, Cost, Credentials, Enabling, Errand, Exchange, Level, Load, Module, Phase, PhaseHandler,
+    Request, Setting, Step, ThreadPools, Value, Verbatim, context, set,
 };
-use clearway_offload::{Blocking, file};
+use clearway_offload::{At, Blocking, PASSWORDS_POOL, Pool, file};
 use rustix::fs::{Mode, OFlags};
 
-use crate::content::files::{Failure, log_failure, on_pool};
+use crate::content::files::{Failure, log_failure, on_pool, on_pool_at};
 
 /// The module.
 pub static AUTH_BASIC: Module = Module {
@@ -24,6 +28,7 @@ pub static AUTH_BASIC: Module = Module {
     directives: DIRECTIVES,
     confs: &[&AUTH_CONF],
     phases: PHASES,
+    finish: Some(find_pool),
     ..Module::EMPTY
 };
 
@@ -74,6 +79,8 @@ static AUTH_CONF: ConfKey<AuthConf> = ConfKey::new(Level::Location);
 struct AuthConf {
     realm: Setting<Option<Value>>,
     user_file: Setting<Option<UserFile>>,
+    /// The one for passwords.
+    pool: Option<Arc<Pool>>,
 }
 
 #[derive(Clone)]
@@ -124,17 +131,60 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         path = [&user_file.base, &path[..]].concat();
     }
     Step::Wait(Box::pin(async move {
-        let asked = path.clone();
-        let job = move |blocking: &Blocking| {
-            let found = look_up(blocking, &asked, &credentials);
-            (found, credentials.user)
-        };
-        let status = match on_pool(exchange.request, job).await {
-            Ok((found, user)) => judge(&mut exchange, found, &Asked { user, path, realm: &realm }),
+        let user = credentials.user.clone();
+        let status = match find(exchange.request, &path, credentials).await {
+            Ok(found) => judge(&mut exchange, found, &Asked { user, path, realm: &realm }),
             Err(status) => Some(status),
         };
         status.map_or(Step::Allowed, Step::status)
     }))
+}
+
+/// Compares a password with what the user file has.
+///
+/// # Errors
+/// The answer to give: a pool is full (503), or did not answer in time.
+async fn find(
+    request: &Request<'_>,
+    path: &[u8],
+    credentials: Credentials,
+) -> Result<Result<Found, Problem>, u16> {
+    let name = path.to_owned();
+    let looked_up = on_pool(request, path, move |blocking| look_up(blocking, &name, credentials)).await?;
+    let dear = match looked_up {
+        Ok(LookedUp::Known(found)) => return Ok(Ok(found)),
+        Ok(LookedUp::Dear(dear)) => dear,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let job = move |_: &Blocking| dear.compare();
+    match &request.conf(&AUTH_CONF).pool {
+        Some(pool) => {
+            let task = pool.submit_for(CLIENTS.hash_one(client(request)), job);
+            request.wait_for(task, Errand::Question).await
+        }
+        // Who embeds the engine need not have one.
+        None => on_pool_at(request, At::Anywhere, job).await,
+    }
+}
+
+/// Tells clients apart: by address, of IPv6 by the half that a network is given. A unix socket is one client.
+fn client(request: &Request<'_>) -> [u8; 8] {
+    match request.peer().ip().map(|ip| ip.to_canonical()) {
+        Some(IpAddr::V4(ip)) => u64::from(ip.to_bits()).to_be_bytes(),
+        Some(IpAddr::V6(ip)) => ((ip.to_bits() >> 64) as u64).to_be_bytes(),
+        None => [0; 8],
+    }
+}
+
+/// Nobody outside can choose which clients share a queue.
+static CLIENTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Takes the pool for passwords.
+fn find_pool(load: &mut Load) -> Result<(), Error> {
+    let Some(pools) = load.environment().services.find::<ThreadPools>().cloned() else { return Ok(()) };
+    let Some(pool) = pools.find(PASSWORDS_POOL.as_bytes()).cloned() else { return Ok(()) };
+    load.all_locations(&AUTH_CONF).for_each(|conf| conf.pool = Some(Arc::clone(&pool)));
+    Ok(())
 }
 
 /// Asks the client for a password.
@@ -196,8 +246,29 @@ fn judge(exchange: &mut Exchange<'_, '_>, found: Result<Found, Problem>, asked: 
     Some(challenge(exchange, asked.realm))
 }
 
-/// **Blocks**, and computes for as long as the scheme of the password takes.
-fn look_up(blocking: &Blocking, path: &[u8], credentials: &Credentials) -> Result<Found, Problem> {
+/// What a pool for files has found out.
+enum LookedUp {
+    Known(Found),
+    /// The rest takes long.
+    Dear(Dear),
+}
+
+/// A password that is still to be compared.
+struct Dear {
+    password: Vec<u8>,
+    stored: Vec<u8>,
+}
+
+impl Dear {
+    /// Computes for as long as the scheme takes.
+    fn compare(&self) -> Result<Found, Problem> {
+        let is_right = scheme::is_right(&self.password, &self.stored).map_err(Problem::Crypt)?;
+        Ok(if is_right { Found::Right } else { Found::Wrong })
+    }
+}
+
+/// **Blocks.**
+fn look_up(blocking: &Blocking, path: &[u8], credentials: Credentials) -> Result<LookedUp, Problem> {
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let file = File::from(opened.map_err(|error| Problem::Open(error.into()))?);
     let mut search = Search::new(&credentials.user);
@@ -209,9 +280,13 @@ fn look_up(blocking: &Blocking, path: &[u8], credentials: &Credentials) -> Resul
             break;
         }
     }
-    let Some(stored) = search.stored() else { return Ok(Found::NoUser) };
-    let is_right = scheme::is_right(&credentials.password, stored).map_err(Problem::Crypt)?;
-    Ok(if is_right { Found::Right } else { Found::Wrong })
+    let Some(stored) = search.stored() else { return Ok(LookedUp::Known(Found::NoUser)) };
+    let dear = Dear { stored: stored.to_vec(), password: credentials.password };
+    if scheme::is_cheap(&dear.stored) {
+        dear.compare().map(LookedUp::Known)
+    } else {
+        Ok(LookedUp::Dear(dear))
+    }
 }
 
 /// Looks for the line of a user in a file that comes in parts.

@@ -11,7 +11,7 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{Conf, ConfKey, Errand, Level, Load, Module, Request, Setting, Verbatim, context, set};
-use clearway_offload::Blocking;
+use clearway_offload::{At, Blocking};
 use rustix::io::Errno as Code;
 
 /// The module.
@@ -55,16 +55,29 @@ pub(crate) fn copies_limit(request: &Request<'_>) -> usize {
     usize::try_from(*request.main_conf(&FILES_CONF).copies_bytes).unwrap_or(usize::MAX)
 }
 
-/// Runs a job that may block on the pool of the location, to find something out.
+/// Runs a job that may block on the pool of the location, to find out something about what `path` leads to.
 ///
 /// # Errors
 /// The answer to give: the job was not taken, or not answered in time (503), or it panicked.
 pub(crate) async fn on_pool<T: Send + 'static>(
     request: &Request<'_>,
+    path: &[u8],
+    job: impl FnOnce(&Blocking) -> T + Send + 'static,
+) -> Result<T, u16> {
+    on_pool_at(request, At::path(&to_path(path)), job).await
+}
+
+/// The same where the job goes elsewhere, or nowhere.
+///
+/// # Errors
+/// As [`on_pool`].
+pub(crate) async fn on_pool_at<T: Send + 'static>(
+    request: &Request<'_>,
+    at: At,
     job: impl FnOnce(&Blocking) -> T + Send + 'static,
 ) -> Result<T, u16> {
     let pool = request.file_pool().ok_or(500_u16)?;
-    request.wait_for(pool.submit(job), Errand::Question).await
+    request.wait_for(pool.submit_at(at, job), Errand::Question).await
 }
 
 /// The same for a job that changes something: once it has begun it is waited for.
@@ -73,10 +86,11 @@ pub(crate) async fn on_pool<T: Send + 'static>(
 /// As [`on_pool`].
 pub(crate) async fn change_on_pool<T: Send + 'static>(
     request: &Request<'_>,
+    path: &[u8],
     job: impl FnOnce(&Blocking) -> T + Send + 'static,
 ) -> Result<T, u16> {
     let pool = request.file_pool().ok_or(500_u16)?;
-    request.wait_for(pool.submit(job), Errand::Deed).await
+    request.wait_for(pool.submit_at(At::path(&to_path(path)), job), Errand::Deed).await
 }
 
 /// The bytes of a path as a path.

@@ -117,7 +117,7 @@ async fn open_on_pool(
     (question, wanted): (Question, Use),
 ) -> Step<'static> {
     let name = path.clone();
-    let reply = match on_pool(exchange.request, move |blocking| question.ask(blocking, &name)).await {
+    let reply = match on_pool(exchange.request, &path, move |blocking| question.ask(blocking, &name)).await {
         Ok(reply) => reply,
         Err(status) => return Step::status(status),
     };

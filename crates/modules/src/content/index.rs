@@ -136,11 +136,12 @@ enum Outcome {
 }
 
 async fn search(exchange: Exchange<'_, '_>, candidates: Candidates, lookups: Lookups) -> Step<'static> {
+    let directory = candidates.directory.clone();
     let job = move |blocking: &_| {
         let look = |lookup: &Names, path: &[u8]| Attempt::Done(lookup.stat_blocking(blocking, path));
         (candidates.look(look, &lookups), candidates, lookups)
     };
-    match on_pool(exchange.request, job).await {
+    match on_pool(exchange.request, &directory, job).await {
         Ok((Attempt::Done(outcome), candidates, lookups)) => {
             candidates.act(exchange.request, &lookups, outcome)
         }

@@ -43,7 +43,7 @@ impl Asked {
             Search::Asked(reply) => names.settle(request, &path, reply),
             Search::Cold(question) => {
                 let name = path.clone();
-                let reply = on_pool(request, move |blocking| question.ask(blocking, &name)).await;
+                let reply = on_pool(request, &path, move |blocking| question.ask(blocking, &name)).await;
                 names.settle(request, &path, reply.map_err(Step::status)?)
             }
         };

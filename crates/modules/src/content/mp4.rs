@@ -19,7 +19,7 @@ use clearway_http::{
 };
 use clearway_offload::Blocking;
 
-use crate::content::files::on_pool;
+use crate::content::files::on_pool_at;
 use crate::content::media::{self, Asked, Body};
 use atoms::{Beginning, Fault, Source, Wanted};
 use cut::{Cut, cut};
@@ -135,7 +135,7 @@ async fn answer(exchange: Exchange<'_, '_>, asked: Asked) -> Step<'static> {
         ranges = Ranges::OnePart;
         let source = Arc::clone(&file);
         let job = move |blocking: &Blocking| cut(&mut FileSource { file: &source, blocking }, &wanted);
-        found = match on_pool(exchange.request, job).await {
+        found = match on_pool_at(exchange.request, file.opened().at(), job).await {
             Ok(Ok(found)) => found,
             Ok(Err(fault)) => {
                 log_fault(exchange.request, &file, &fault);

@@ -81,7 +81,7 @@ struct Problem {
 
 async fn choose(request: &Request<'_>, path: Vec<u8>) -> Step<'static> {
     let directory = path.clone();
-    match on_pool(request, move |blocking| choose_from(blocking, &directory)).await {
+    match on_pool(request, &path, move |blocking| choose_from(blocking, &directory)).await {
         Ok(Ok(Some(name))) => {
             let path = [request.path(), &name].concat();
             let args = request.args_found().map(<[u8]>::to_vec);

@@ -56,7 +56,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 async fn resolve(exchange: Exchange<'_, '_>, root: Vec<u8>) -> Step<'static> {
     let request = exchange.request;
     let path = to_path(&root);
-    match on_pool(request, move |blocking| file::realpath(blocking, &path)).await {
+    match on_pool(request, &root, move |blocking| file::realpath(blocking, &path)).await {
         Err(status) => Step::status(status),
         Ok(Err(error)) => {
             log_failure(request, LogLevel::Crit, Failure { call: "realpath()", path: &root, error: &error });

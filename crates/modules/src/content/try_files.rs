@@ -10,11 +10,12 @@ use clearway_http::{
     Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
     RootKind, Step, Value, context, paths,
 };
+use clearway_offload::At;
 use clearway_offload::file::Kind;
 use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
 
-use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
+use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool_at, to_path};
 use crate::content::lookup::Failed;
 use crate::content::names::Names;
 
@@ -165,11 +166,12 @@ struct Looked {
 }
 
 async fn search(exchange: Exchange<'_, '_>, candidates: Vec<Candidate>, last: Answer) -> Step<'static> {
+    let at = At::any_of(candidates.iter().map(|one| to_path(&one.path)));
     let job = move |blocking: &_| {
         let stat = |one: &Candidate| Attempt::Done(one.lookup.stat_blocking(blocking, &one.path));
         (look(&candidates, stat), candidates)
     };
-    match on_pool(exchange.request, job).await {
+    match on_pool_at(exchange.request, at, job).await {
         Ok((Attempt::Done(looked), candidates)) => act(exchange.request, &candidates, looked, last),
         Ok((Attempt::Cold, _)) => unreachable!("a pool thread waits"),
         Err(status) => Step::status(status),

@@ -77,8 +77,9 @@ async fn resume<'c>(
 ) -> Step<'static> {
     loop {
         let Question { path, names, test, of } = question;
-        let job = move |blocking: &_| (names.stat_blocking(blocking, &path), path);
-        let (found, path) = match on_pool(exchange.request, job).await {
+        let asked = path.clone();
+        let job = move |blocking: &_| (names.stat_blocking(blocking, &asked), asked);
+        let (found, path) = match on_pool(exchange.request, &path, job).await {
             Ok(found) => found,
             Err(status) => return Step::status(status),
         };

@@ -16,6 +16,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod warmth;
+mod whereabouts;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,6 +39,8 @@ pub use tally::{Guess, OPERATIONS_TOTAL, Operation, WRONG_GUESSES_TOTAL};
 use tally::{Outcome, tell};
 pub use tally::{put_operations, put_wrong_guesses};
 pub use warmth::Learned;
+pub(crate) use whereabouts::find_place_of;
+pub use whereabouts::{At, MountRef};
 
 /// A name that was found this lately is found again without a disk, ms.
 const NAME_FRESH_MS: u32 = 1000;

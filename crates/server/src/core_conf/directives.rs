@@ -171,7 +171,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "thread_pool NAME threads=NUMBER [max_queue=NUMBER]",
         default: "thread_pool default threads=32 max_queue=65536",
         doc: "Threads for what would block an event loop, and how many tasks may wait for one. Numbers are \
-              per event loop: the pool, which all loops share, has so many for each.",
+              per event loop: the pool, which all loops share, has so many for each. A file system that does \
+              not answer gets a quarter of the threads at most. The pool `passwords` is the one in which \
+              `auth_basic` hashes: clients have their turns, and none may have more than a part of the tasks \
+              that wait; without a directive it has a thread per processor and 4096 tasks.",
         handler: |scope, d| {
             let pool = thread_pool::read(&scope.conf.thread_pools, d)?;
             scope.conf.thread_pools.push(pool);

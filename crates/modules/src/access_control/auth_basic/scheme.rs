@@ -40,6 +40,11 @@ pub(super) fn is_right(password: &[u8], stored: &[u8]) -> io::Result<bool> {
     Ok(is_equal(&hashed, stored))
 }
 
+/// Whether comparing takes no longer than reading did. All others are made to take long, or may be.
+pub(super) fn is_cheap(stored: &[u8]) -> bool {
+    [&b"{PLAIN}"[..], b"{SHA}", b"{SSHA}"].iter().any(|scheme| stored.starts_with(scheme))
+}
+
 fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

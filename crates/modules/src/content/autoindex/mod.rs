@@ -17,7 +17,9 @@ use clearway_http::{
 use clearway_message::Method;
 use rustix::io::Errno as Code;
 
-use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool, to_path};
+use clearway_offload::At;
+
+use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool, on_pool_at, to_path};
 use format::{Encoding, Format, Page, Sizes};
 use listing::{Listing, Problem};
 
@@ -201,7 +203,7 @@ async fn answer(
     let job = move |blocking: &_| {
         if is_head { Listing::probe(blocking, &directory) } else { Listing::read(blocking, &directory) }
     };
-    let listing = match on_pool(exchange.request, job).await {
+    let listing = match on_pool(exchange.request, &path, job).await {
         Ok(Ok(listing)) => listing,
         Ok(Err(problem)) => return Step::status(refuse(exchange.request, &path, &problem)),
         Err(status) => return Step::status(status),
@@ -237,7 +239,9 @@ async fn send(
         return Step::Done;
     }
     loop {
-        let part = on_pool(request, move |_| (page.take_part(PART_BYTES), page.unless_done())).await;
+        let part =
+            on_pool_at(request, At::Anywhere, move |_| (page.take_part(PART_BYTES), page.unless_done()))
+                .await;
         // What is under way cannot be answered in another way any more.
         let Ok((part, rest)) = part else { return Step::Respond(Answer::Close) };
         let mark = if rest.is_some() { Mark::More } else { Mark::Last };

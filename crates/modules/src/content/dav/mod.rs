@@ -236,7 +236,8 @@ fn expect_no_body(exchange: &Exchange<'_, '_>, what: &str) -> Result<(), u16> {
 
 /// Does work on the pool and answers with the status that it comes to.
 async fn run(mut exchange: Exchange<'_, '_>, job: Job) -> Step<'static> {
-    let done = change_on_pool(exchange.request, move |blocking| {
+    let path = paths::file_path(&exchange.view());
+    let done = change_on_pool(exchange.request, &path, move |blocking| {
         let mut journal = Journal::default();
         (job(blocking, &mut journal), journal)
     });
@@ -277,11 +278,12 @@ async fn put(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         let problem = if exchange.body.is_dropped() { "is unavailable" } else { "must be in a file" };
         return Step::status(refuse(request, 500, format_args!("PUT request body {problem}")));
     };
-    let path = to_path(&paths::file_path(&exchange.view()));
+    let name = paths::file_path(&exchange.view());
+    let path = to_path(&name);
     let conf = request.conf(&DAV_CONF);
     let (access, full_path) = (*conf.access, *conf.full_path);
     let modified = request.header(Known::Date).and_then(parse_http_date);
-    let placed = change_on_pool(request, move |blocking| {
+    let placed = change_on_pool(request, &name, move |blocking| {
         let mut journal = Journal::default();
         let putting = Putting { stored: &stored, access, full_path, modified };
         (putting.place(blocking, &path, &mut journal), journal)
