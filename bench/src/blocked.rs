@@ -16,7 +16,7 @@ use crate::args::Args;
 use crate::closed::{self, Load, Next, Tally};
 use crate::connection::request;
 use crate::hiccups::{Hiccups, Watch};
-use crate::open_loop::{self, Schedule};
+use crate::open_loop::{self, Requests, Schedule};
 use crate::servers::{self, User, blockers, config, socket_address};
 use crate::stats::Latencies;
 
@@ -107,7 +107,7 @@ fn measure(
     let (_, path, clients) = *row;
     let schedule = Schedule {
         to,
-        request: request("/cheap", "keep-alive"),
+        requests: Requests::Same(request("/cheap", "keep-alive")),
         connections: CONNECTIONS,
         requests_per_second: rate,
         duration: LEAD + length,

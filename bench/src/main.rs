@@ -7,6 +7,7 @@
 
 mod args;
 mod blocked;
+mod choke;
 mod closed;
 mod connection;
 mod cpu;
@@ -32,6 +33,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             --servers clearway,off,nginx   (off: without hand-over; nginx: Debian's, with Lua)
             --users root,nobody  --loops 1,2  --secs 6  --rate 10000  --only TEXT (of a row's name)
             --hiccups true   (tells apart what the machine held up; makes waits shorter itself)
+  choke     files while passwords and names on a file system that does not answer wait (as root)
+            --passwords 2000  --hung 200  --secs 10  --rate 1000  --loops 2
   cpu       CPU per request, all servers at once on core 0, their load on core 1
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
   idle      memory of idle keep-alive connections
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let outcome = Args::parse(words).and_then(|args| match command.as_str() {
         "blocked" => blocked::command(args),
+        "choke" => choke::command(args),
         "cpu" => cpu::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),

@@ -2,21 +2,43 @@
 //! latency counts from the moment the request was due. A server that stalls cannot hide it by slowing
 //! its own load down.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::connection::{Connection, Progress};
+use crate::connection::{Connection, Progress, request};
 use crate::poller::Poller;
 
 /// After the last request was due, its answer is waited for so long; what is missing then is lost.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A fixed schedule of one request.
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Requests {
+    /// Always this.
+    Same(Vec<u8>),
+    /// For a path that nobody has asked for before: this and a number.
+    Numbered {
+        /// The beginning of the path.
+        prefix: String,
+    },
+}
+
+impl Requests {
+    fn get(&self, number: u64) -> Cow<'_, [u8]> {
+        match self {
+            Self::Same(request) => request.into(),
+            Self::Numbered { prefix } => request(&format!("{prefix}{number}"), "keep-alive").into(),
+        }
+    }
+}
+
+/// A fixed schedule of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     pub(crate) to: SocketAddr,
-    pub(crate) request: Vec<u8>,
+    pub(crate) requests: Requests,
     pub(crate) connections: usize,
     /// Of all connections together.
     pub(crate) requests_per_second: f64,
@@ -60,6 +82,8 @@ struct Player<'a> {
     lanes: Vec<Lane>,
     start: Instant,
     gap: Duration,
+    /// Requests so far.
+    asked: u64,
     outcome: Outcome,
 }
 
@@ -76,7 +100,15 @@ impl<'a> Player<'a> {
             // Opened one by one, as clients come.
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { schedule, poller, lanes, start: Instant::now(), gap, outcome: Outcome::default() })
+        Ok(Self {
+            schedule,
+            poller,
+            lanes,
+            start: Instant::now(),
+            gap,
+            asked: 0,
+            outcome: Outcome::default(),
+        })
     }
 
     fn done(&self) -> bool {
@@ -99,7 +131,9 @@ impl<'a> Player<'a> {
             let due = lane.due;
             lane.due += self.gap;
             nearest = nearest.min(lane.due.max(now));
-            let sent = lane.connection.as_mut().map(|connection| connection.send(&self.schedule.request));
+            self.asked += 1;
+            let request = self.schedule.requests.get(self.asked);
+            let sent = lane.connection.as_mut().map(|connection| connection.send(&request));
             match sent {
                 Some(Ok(())) => lane.waiting = Some(due),
                 // A closed connection is found by the read; without one the request is lost.

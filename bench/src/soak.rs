@@ -13,7 +13,7 @@ use clearway_testkit::{Address, Binary, Connection, Server};
 
 use crate::args::Args;
 use crate::connection::request;
-use crate::open_loop::{self, Schedule};
+use crate::open_loop::{self, Requests, Schedule};
 use crate::servers::{self, User, blockers, config, socket_address, total};
 use crate::stats::Latencies;
 
@@ -83,7 +83,7 @@ fn start(loops: usize) -> Server {
 fn window(server: &Server, to: SocketAddr, number: u64, counts: &Counts) -> io::Result<Sample> {
     let schedule = Schedule {
         to,
-        request: request("/cheap", "keep-alive"),
+        requests: Requests::Same(request("/cheap", "keep-alive")),
         connections: CHEAP_CONNECTIONS,
         requests_per_second: CHEAP_PER_SECOND,
         duration: WINDOW,

@@ -3,8 +3,8 @@
 //! shorter of the two takes the job: with 128 lanes one busy client fills two of them, and any other client
 //! shares both with it once in 8,128 cases.
 //!
-//! Producers never wait, as in [`ring`](crate::ring): each lane is one. Lanes are served one job each; threads
-//! that look for their next job at the same moment may take two of the same lane.
+//! Producers never wait, as in [`ring`](crate::ring): each lane is one. Lanes are served one job each;
+//! threads that look for their next job at the same moment may take two of the same lane.
 
 use crate::ring::Ring;
 use crate::sync::{AtomicUsize, Ordering};

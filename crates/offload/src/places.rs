@@ -4,14 +4,14 @@
 //!
 //! 1. A job says where it is going ([`At`]). A thread enters that place before it runs the job, and leaves it
 //!    when the job has come back, which shows that the place answers.
-//! 2. Within a place that has not answered for [`ANSWER_MS`], `share` threads (a quarter of them, one at least)
-//!    may be at work. Jobs that would be more are held back here, up to `held_max` for a place; beyond that they
-//!    are refused. A place that answers may have all threads.
+//! 2. Within a place that has not answered for [`ANSWER_MS`], a quarter of the threads (one at least) may be
+//!    at work. Jobs that would be more are held back here, up to `held_max` for a place; beyond that they are
+//!    refused. A place that answers may have all threads.
 //! 3. Each job that comes back releases two that were held back: other threads take those first.
 //! 4. What strange places (remote ones, and such of which nothing is known) hold beyond a quarter of the
-//!    threads does not count as theirs: the pool may start as many threads more, `threads` at most; where there
-//!    are so many a strange place gets no further one. So a place that stops to answer while many are there,
-//!    or answers some and not others, always leaves three quarters of the threads to others.
+//!    threads does not count as theirs: the pool may start as many threads more, `threads` at most; where
+//!    there are so many a strange place gets no further one. So a place that stops to answer while many are
+//!    there, or answers some and not others, always leaves three quarters of the threads to others.
 //! 5. Held jobs that were given up are dropped when the list has doubled, and when it is full.
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! A file system that never answers: FUSE, mounted by this process, which agrees on a version with the kernel
 //! and reads none of its questions. Whoever asks for a name there waits until the mount is given up.
 //!
-//! The kernel keeps the questions unread, so that a process which waits for an answer can still be killed; and
-//! it gives the mount up by itself when the process that made it ends, however it ends.
+//! The kernel keeps the questions unread, so that a process which waits for an answer can still be killed;
+//! and it gives the mount up by itself when the process that made it ends, however it ends.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -35,8 +35,8 @@ impl HungMount {
     /// Mounts one.
     ///
     /// # Panics
-    /// Where that is not permitted: it takes root and /dev/fuse. Who may not mount leaves the tests out by
-    /// name (`-- --skip hung_mount`), so that they are not counted as passed.
+    /// Where that is not permitted: it takes root and /dev/fuse. Tests that need it are ignored where they
+    /// are not run by root; where root may not mount they fail, unless they are left out by name.
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);

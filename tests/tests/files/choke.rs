@@ -1,6 +1,6 @@
-//! Work that takes long, or never ends, does not keep other work waiting: passwords, file systems that do not
-//! answer, clients that have left. Needs a build with the `testing` feature; the tests of `hung_mount` need to
-//! be root.
+//! Work that takes long, or never ends, does not keep other work waiting: passwords, file systems that do
+//! not answer, clients that have left. Needs a build with the `testing` feature; tests of `hung_mount` need
+//! to be root.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -27,10 +27,6 @@ fn server(main: &str, locations: &str) -> Server {
     let server = setup.file("site/secret", "secret\n").ready_at("127.0.0.1:%%PORT%%").start();
     assert_eq!(server.get("/hot").text(), "hot\n");
     server
-}
-
-fn is_clearway() -> bool {
-    Binary::under_test().is_clearway()
 }
 
 fn address(server: &Server) -> SocketAddr {
@@ -71,10 +67,8 @@ fn metric(server: &Server, name: &str, pool: &str) -> f64 {
 
 /// What clients are told, and what is counted.
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn passwords_keep_nothing_else_waiting() {
-    if !is_clearway() {
-        return;
-    }
     let server = server("", "");
     // More than a pool for files has threads, each a tenth of a second: seconds in all.
     let mut trying: Vec<Connection> = (0..60).map(|_| ask_from(&server, 2, WRONG)).collect();
@@ -97,10 +91,8 @@ fn passwords_keep_nothing_else_waiting() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_client_that_tries_too_many_passwords_is_refused() {
-    if !is_clearway() {
-        return;
-    }
     let server = server("thread_pool passwords threads=1 max_queue=128;", "");
     let mut trying: Vec<Connection> = (0..20).map(|_| ask_from(&server, 2, WRONG)).collect();
     let statuses: Vec<u16> = trying.iter_mut().map(|client| client.response().status).collect();
@@ -112,10 +104,8 @@ fn a_client_that_tries_too_many_passwords_is_refused() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn a_job_that_nobody_waits_for_is_not_run() {
-    if !is_clearway() {
-        return;
-    }
     let server = server(
         "thread_pool narrow threads=1 max_queue=8;",
         "location = /hold { aio threads=narrow; testing_pool %%PREFIX%%/held; }\n\
@@ -163,10 +153,9 @@ mod hung_mount {
     }
 
     #[test]
+    #[cfg_attr(not_root, ignore = "mounts a file system")]
+    #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
     fn holds_a_quarter_of_the_threads() {
-        if !is_clearway() {
-            return;
-        }
         let mut mount = HungMount::new();
         let server = hung_server("", &mount);
         let mut hung: Vec<Connection> = (0..100).map(|number| ask(&server, "hung", number)).collect();
@@ -189,10 +178,9 @@ mod hung_mount {
     }
 
     #[test]
+    #[cfg_attr(not_root, ignore = "mounts a file system")]
+    #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
     fn is_answered_for_after_send_timeout() {
-        if !is_clearway() {
-            return;
-        }
         let mount = HungMount::new();
         let server = hung_server("", &mount);
         let begin = Instant::now();
@@ -208,10 +196,9 @@ mod hung_mount {
 
     /// A quarter of one thread is none: the pool gets another one as long as that one waits.
     #[test]
+    #[cfg_attr(not_root, ignore = "mounts a file system")]
+    #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
     fn leaves_a_thread_even_to_a_pool_of_one() {
-        if !is_clearway() {
-            return;
-        }
         let mut mount = HungMount::new();
         let server = hung_server("thread_pool default threads=1;", &mount);
         let mut hung: Vec<Connection> = (0..10).map(|number| ask(&server, "hung", number)).collect();
