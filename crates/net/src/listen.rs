@@ -84,7 +84,7 @@ impl AddrError {
     /// The error of a `listen` directive with this argument, in nginx's words.
     #[must_use]
     pub fn message(self, argument: &[u8]) -> String {
-        format!("{self} in \"{}\" of the \"listen\" directive", String::from_utf8_lossy(argument))
+        format!("{self} in \"{}\" of the \"listen\" directive", Verbatim(argument))
     }
 }
 

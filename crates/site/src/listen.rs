@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim, bytes_of};
 use clearway_base::units;
 use clearway_conf::{Directive, Error};
 use clearway_net::bind::{self, Transport};
@@ -55,19 +55,19 @@ impl ListenOptions {
         let mut options = Self::NONE();
         for parameter in &directive.args[1..] {
             if parameter.starts_with(b"accept_filter=") {
-                let text = String::from_utf8_lossy(parameter);
+                let text = Verbatim(parameter);
                 let message =
                     format!("accept filters \"{text}\" are not supported on this platform, ignored");
-                warn(directive.error(message).with_level(Level::Emerg));
+                warn(directive.error(bytes_of(&message)).with_level(Level::Emerg));
             } else {
-                options.add(parameter).map_err(|message| directive.error(message))?;
+                options.add(parameter).map_err(|message| directive.error(bytes_of(&message)))?;
             }
         }
         Ok(options)
     }
 
     fn add(&mut self, parameter: &[u8]) -> Result<(), String> {
-        let text = || String::from_utf8_lossy(parameter);
+        let text = || Verbatim(parameter);
         match parameter {
             b"default_server" | b"default" => {
                 self.default_server = DefaultServer::This;
@@ -94,7 +94,7 @@ impl ListenOptions {
 
     /// Parameters with a value.
     fn add_value(&mut self, parameter: &[u8]) -> Result<(), String> {
-        let text = String::from_utf8_lossy(parameter);
+        let text = Verbatim(parameter);
         let invalid = |what: &str| format!("invalid {what} \"{text}\"");
         let int = |number: Option<u64>| number.filter(|&number| i32::try_from(number).is_ok());
         let size = |text: &[u8]| int(units::parse_size(text)).map(|bytes| bytes as u32);
@@ -113,11 +113,11 @@ impl ListenOptions {
             self.socket.ipv6only = match &parameter[10..] {
                 b"n" => true,
                 b"ff" => false,
-                _ => return Err(format!("invalid ipv6only flags \"{}\"", &text[9..])),
+                _ => return Err(format!("invalid ipv6only flags \"{}\"", Verbatim(&parameter[9..]))),
             };
         } else if let Some(value) = parameter.strip_prefix(b"so_keepalive=") {
             tuning.keepalive = parse_keepalive(value)
-                .ok_or_else(|| format!("invalid so_keepalive value: \"{}\"", &text[13..]))?;
+                .ok_or_else(|| format!("invalid so_keepalive value: \"{}\"", Verbatim(&parameter[13..])))?;
         } else {
             return Err(invalid("parameter"));
         }

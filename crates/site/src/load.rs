@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_base::log::Sink;
+use clearway_base::log::{Sink, bytes_of};
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::UtcOffset;
 use clearway_net::bind;
@@ -483,7 +483,7 @@ impl<E: Engine> Load<E> {
     /// Executes a `location` block.
     pub fn read_location(scope: &mut Scope<'_, Self>, directive: &Directive) -> Result<(), Error> {
         let args = &directive.args;
-        let refuse = |error: locations::LocationError| directive.error(error.to_string());
+        let refuse = |error: locations::LocationError| directive.error(bytes_of(&error.to_string()));
         let mut name = LocationName::parse(&args[0], args.get(1).map(|name| &name[..])).map_err(refuse)?;
         let load = &mut *scope.conf;
         let parent = load.location;
@@ -655,8 +655,8 @@ impl<E: Engine> Load<E> {
         children.build().map_err(|duplicate| {
             let pos = self.locations[duplicate.id.0 as usize].pos.as_ref();
             match pos {
-                Some(pos) => Error::new(duplicate.message(), pos),
-                None => Error::unplaced(duplicate.message()),
+                Some(pos) => Error::new(bytes_of(&duplicate.message()), pos),
+                None => Error::unplaced(bytes_of(&duplicate.message())),
             }
         })
     }

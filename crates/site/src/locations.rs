@@ -7,6 +7,7 @@
 //! is a prefix of that one, so each name knows the longest other name that begins it. Generic over an
 //! identifier of locations.
 
+use clearway_base::log::Verbatim;
 use std::fmt;
 
 use crate::name_keys::{Keys, order_key};
@@ -70,7 +71,7 @@ pub enum LocationError {
 
 impl fmt::Display for LocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = String::from_utf8_lossy;
+        let text = |bytes| Verbatim(bytes);
         match self {
             Self::InvalidModifier(modifier) => write!(f, "invalid location modifier \"{}\"", text(modifier)),
             Self::Regex(error) => error.fmt(f),
@@ -173,7 +174,7 @@ impl<T> DuplicateLocation<T> {
     /// nginx's text; ` in FILE:LINE` of the second location follows.
     #[must_use]
     pub fn message(&self) -> String {
-        format!("duplicate location \"{}\"", String::from_utf8_lossy(&self.name))
+        format!("duplicate location \"{}\"", Verbatim(&self.name))
     }
 }
 

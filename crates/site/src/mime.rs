@@ -1,6 +1,7 @@
 //! The `types` of a level: file name extension to `Content-Type`. Built at load, immutable after,
 //! searched on loops without allocation. Extensions match in any case.
 
+use clearway_base::log::Verbatim;
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -29,9 +30,9 @@ impl DuplicateExtension {
     pub fn message(&self) -> String {
         format!(
             "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
-            String::from_utf8_lossy(&self.extension),
-            String::from_utf8_lossy(&self.content_type),
-            String::from_utf8_lossy(&self.previous)
+            Verbatim(&self.extension),
+            Verbatim(&self.content_type),
+            Verbatim(&self.previous)
         )
     }
 }

@@ -35,7 +35,7 @@ impl NameWarning {
     pub fn message(self, name: &[u8]) -> String {
         match self {
             Self::SuspiciousSymbols => {
-                format!("server name \"{}\" has suspicious symbols", String::from_utf8_lossy(name))
+                format!("server name \"{}\" has suspicious symbols", Verbatim(name))
             }
         }
     }
@@ -55,9 +55,9 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(name) => write!(f, "server name \"{}\" is invalid", String::from_utf8_lossy(name)),
+            Self::Invalid(name) => write!(f, "server name \"{}\" is invalid", Verbatim(name)),
             Self::EmptyRegex(name) => {
-                write!(f, "empty regex in server name \"{}\"", String::from_utf8_lossy(name))
+                write!(f, "empty regex in server name \"{}\"", Verbatim(name))
             }
             Self::Regex(error) => error.fmt(f),
         }

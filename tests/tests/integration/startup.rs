@@ -86,3 +86,31 @@ fn a_default_log_that_cannot_be_opened_stops_nobody() {
     assert_eq!(code, Some(1));
     assert!(said.contains("open() \"/var/log/nginx/access.log\" failed ("), "{said}");
 }
+
+/// Contents of a server, and what nginx says of them, byte for byte.
+const NOT_UTF8: [(&[u8], &[u8]); 9] = [
+    (b"location /\xff\xe9 { } location /\xff\xe9 { }", b"duplicate location \"/\xff\xe9\" in "),
+    (b"location \xff /x { }", b"invalid location modifier \"\xff\" in "),
+    (b"location /a\xff { location /b { } }", b"location \"/b\" is outside location \"/a\xff\" in "),
+    (b"server_name \xff/; x;", b"server name \"\xff/\" has suspicious symbols in "),
+    (b"try_files x =\xff;", b"invalid code \"=\xff\" in "),
+    (b"disable_symlinks \xff;", b"invalid parameter \"\xff\" in "),
+    (b"listen 127.0.0.1:\xff;", b"invalid port in \"127.0.0.1:\xff\" of the \"listen\" directive in "),
+    (b"listen 1 backlog=\xff;", b"invalid backlog \"backlog=\xff\" in "),
+    (b"listen 1 so_keepalive=\xff:1;", b"invalid so_keepalive value: \"\xff:1\" in "),
+];
+
+#[test]
+fn names_in_messages_are_the_bytes_of_the_configuration() {
+    let mut server = deployed("events { }", "server { listen 127.0.0.1:%%PORT%%; }").start();
+    server
+        .configure("error_log logs/error.log; pid test.pid; events { } http { %%TEMP%% include bad.conf; }");
+    for (content, said) in NOT_UTF8 {
+        let text = [b"server { listen 127.0.0.1:1; ", content, b" }"].concat();
+        std::fs::write(server.prefix().join("bad.conf"), text).expect("it is ours");
+        let output = server.run(&["-t"]);
+        let has = output.stderr.windows(said.len()).any(|part| part == said);
+        let (got, wanted) = (output.stderr.escape_ascii(), said.escape_ascii());
+        assert!(has && output.status.code() == Some(1), "{got}\nwithout {wanted}");
+    }
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_base::log::bytes_of;
+use clearway_base::log::{Verbatim, bytes_of};
 use clearway_base::units;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_net::listen::parse_listen;
@@ -266,7 +266,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
 fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let argument = &directive.args[0];
     let addresses = parse_listen(argument, &scope.conf.resolver())
-        .map_err(|error| directive.error(error.message(argument)))?;
+        .map_err(|error| directive.error(bytes_of(&error.message(argument))))?;
     let options = ListenOptions::parse(directive, |message| scope.say(message))?;
     // The path of a unix socket is in them.
     let said = |message: String| directive.error(bytes_of(&message));
@@ -283,7 +283,7 @@ fn server_name(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
         let parsed = ServerName::parse(argument, &scope.conf.environment().hostname);
         let (mut name, warning) = parsed.map_err(|error| directive.error(error.to_string()))?;
         if let Some(warning) = warning {
-            scope.warn(directive.error(warning.message(argument)));
+            scope.warn(directive.error(bytes_of(&warning.message(argument))));
         }
         if let ServerName::Regex(regex) = &mut name {
             scope.conf.bind_names(regex).map_err(|message| directive.error(message))?;
@@ -344,7 +344,7 @@ fn types(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error
     let read = block.entries(&mut |line| {
         for extension in &line.args {
             if let Some(duplicate) = types.add(line.name.clone(), extension) {
-                duplicates.push(line.error(duplicate.message()));
+                duplicates.push(line.error(bytes_of(&duplicate.message())));
             }
         }
         Ok(())
@@ -373,8 +373,8 @@ fn error_page(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     for (index, text) in codes.iter().enumerate() {
         let code = number(text).filter(|&code| code != 499).ok_or_else(|| directive.invalid_value(index))?;
         if !(300..=599).contains(&code) {
-            let text = String::from_utf8_lossy(text);
-            return Err(directive.error(format!("value \"{text}\" must be between 300 and 599")));
+            let text = Verbatim(text);
+            return Err(directive.error(bytes_of(&format!("value \"{text}\" must be between 300 and 599"))));
         }
         let overwrite = match (overwrite, code) {
             (Overwrite::Keep, 494..=497) => Overwrite::With(400),

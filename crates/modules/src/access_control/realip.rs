@@ -4,6 +4,7 @@
 //! afterwards sees the changed one, for the rest of the request.
 
 use bytes::Bytes;
+use clearway_base::log::{Verbatim, bytes_of};
 use clearway_conf::error::printed;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
@@ -210,8 +211,8 @@ fn set_real_ip_from(scope: &mut Scope<'_, Load>, directive: &Directive) -> Resul
         found.push(Trusted::Unix);
     } else if let Some((network, low_bits)) = Cidr::parse(argument) {
         if low_bits == LowBits::Ignored {
-            let text = String::from_utf8_lossy(argument);
-            scope.warn(directive.error(format!("low address bits of {text} are meaningless")));
+            let text = Verbatim(argument);
+            scope.warn(directive.error(bytes_of(&format!("low address bits of {text} are meaningless"))));
         }
         found.push(Trusted::Network(network));
     } else {

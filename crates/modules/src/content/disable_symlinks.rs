@@ -1,5 +1,6 @@
 //! `disable_symlinks`: whether files are found behind symbolic links. What follows from it is in `lookup`.
 
+use clearway_base::log::{Verbatim, bytes_of};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Conf, ConfKey, Level, Load, Module, Setting, Value, View, context};
 
@@ -68,8 +69,8 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
             b"on" => which = Some(Which::All),
             text => {
                 let Some(text) = text.strip_prefix(b"from=") else {
-                    let text = String::from_utf8_lossy(argument);
-                    return Err(directive.error(format!("invalid parameter \"{text}\"")));
+                    let text = Verbatim(argument);
+                    return Err(directive.error(bytes_of(&format!("invalid parameter \"{text}\""))));
                 };
                 from = Some(scope.conf.variables.compile(&argument.slice_ref(text), &directive.pos)?);
             }
@@ -81,8 +82,8 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
     };
     if directive.args.len() == 2 {
         if from.is_none() {
-            let [first, second] = [0, 1].map(|at| String::from_utf8_lossy(&directive.args[at]));
-            return Err(directive.error(format!("duplicate parameters \"{first} {second}\"")));
+            let [first, second] = [0, 1].map(|at| Verbatim(&directive.args[at]));
+            return Err(directive.error(bytes_of(&format!("duplicate parameters \"{first} {second}\""))));
         }
         if which == Which::None {
             return Err(directive.error("\"from=\" cannot be used with \"off\" parameter"));

@@ -1,6 +1,7 @@
 //! Numbers of the directives outside `http`: defaults, largest values, and how those are read that have
 //! rules of their own.
 
+use clearway_base::log::{Verbatim, bytes_of};
 use std::time::Duration;
 
 use clearway_base::units;
@@ -32,7 +33,7 @@ pub(super) fn worker_processes(d: &Directive) -> Result<u64, Error> {
 }
 
 pub(super) fn worker_connections(d: &Directive) -> Result<u64, Error> {
-    let invalid = |_| d.error(format!("invalid number \"{}\"", String::from_utf8_lossy(&d.args[0])));
+    let invalid = |_| d.error(bytes_of(&format!("invalid number \"{}\"", Verbatim(&d.args[0]))));
     d.number(0).map_err(invalid)
 }
 
@@ -55,7 +56,7 @@ pub(super) fn time_or_off(d: &Directive) -> Result<Option<Duration>, Error> {
     }
     let time = d.msec(0)?;
     if time.is_zero() {
-        let name = String::from_utf8_lossy(&d.name);
+        let name = Verbatim(&d.name);
         return Err(d.error(format!("invalid value \"0\" in \"{name}\" directive, it is a time or \"off\"")));
     }
     Ok(Some(time))
@@ -72,6 +73,6 @@ pub(super) fn stall_report_rate(d: &Directive) -> Result<Rate, Error> {
     let number = units::parse_number(digits).and_then(|number| u32::try_from(number).ok());
     match number.filter(|&number| number > 0) {
         Some(count) => Ok(Rate { count, per }),
-        None => Err(d.error(format!("invalid rate \"{}\"", String::from_utf8_lossy(&text)))),
+        None => Err(d.error(bytes_of(&format!("invalid rate \"{}\"", Verbatim(&text))))),
     }
 }
