@@ -148,3 +148,26 @@ fn logs_are_opened_anew() {
     server.wait_lines("logs/access.log", "GET / ", lines + 1);
     assert_eq!(server.read("logs/access.1.log"), before, "nothing more goes to the old file");
 }
+
+#[test]
+fn without_workers_what_comes_waits_for_a_configuration_that_has_some() {
+    let with = |number: &str, body: &str| {
+        config("", &http(body)).replace("worker_processes 1;", &format!("worker_processes {number};"))
+    };
+    let binary = clearway_testkit::Binary::under_test();
+    let mut server = clearway_testkit::Setup::new(binary, &with("0", "none")).start();
+    assert!(wait_until(PATIENCE, || server.pid_file() == Some(server.pid())));
+    assert_eq!(server.workers(), []);
+    let mut waiting = server.connect();
+    waiting.send(ASK.as_bytes());
+    reload(&mut server, &with("2", "some"), "some");
+    assert_eq!(waiting.response().text(), "some");
+    server.configure(&with("0", "none"));
+    server.signal(Signal::HUP);
+    assert!(wait_until(PATIENCE, || server.workers().is_empty()), "{}", server.described());
+    let mut waiting = server.connect();
+    waiting.send(ASK.as_bytes());
+    reload(&mut server, &with("1", "one"), "one");
+    assert_eq!(waiting.response().text(), "one");
+    assert_eq!(server.stop().code(), Some(0));
+}

@@ -24,7 +24,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "worker_processes NUMBER | auto",
         default: "worker_processes 1",
-        doc: "How many event loops there are: threads of one process. `auto` is one for each processor.",
+        doc: "How many event loops there are: threads of one process. `auto` is one for each processor. With \
+              0 there is no worker process, and connections wait until a reload gives one.",
         handler: |scope, d| d.set(&mut scope.conf.worker_processes, limits::worker_processes),
     },
     Spec {

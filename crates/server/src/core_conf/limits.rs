@@ -29,7 +29,7 @@ pub(super) fn worker_processes(d: &Directive) -> Result<u64, Error> {
         return Ok(clearway_os::process::processors() as u64);
     }
     let invalid = |_| d.reject("invalid value");
-    d.number_within(0, 1, Some(WORKER_PROCESSES_MAX)).map_err(invalid)
+    d.number_within(0, 0, Some(WORKER_PROCESSES_MAX)).map_err(invalid)
 }
 
 pub(super) fn worker_connections(d: &Directive) -> Result<u64, Error> {

@@ -174,10 +174,17 @@ impl CoreConf {
         Ok(())
     }
 
-    /// `worker_processes`: event loops.
+    /// `worker_processes`: event loops, where there are any.
     #[must_use]
     pub fn loops(&self) -> usize {
-        usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1)
+        usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1).max(1)
+    }
+
+    /// Whether the master is to have a worker: with `worker_processes 0` it holds the sockets, and what comes
+    /// waits there for a configuration that has one.
+    #[must_use]
+    pub fn wants_worker(&self) -> bool {
+        self.worker_processes != Some(0)
     }
 
     /// Whether the connections of a loop are enough to listen on so many sockets, behind

@@ -142,6 +142,9 @@ fn numbers_with_rules_of_their_own() {
         assert_eq!(refused(text), "\"worker_priority\" directive invalid number");
     }
     assert_eq!(read("worker_shutdown_timeout 0;").shutdown_timeout(), None);
+    let none = read("worker_processes 0;");
+    assert_eq!((none.loops(), none.wants_worker()), (1, false));
+    assert_eq!(refused("worker_processes -1;"), "\"worker_processes\" directive invalid value");
     assert_eq!(read("worker_rlimit_core 2g;").rlimit_core(), Some(2 << 30));
     assert_eq!(refused("debug_points maybe;"), "invalid value \"maybe\"");
 }

@@ -128,15 +128,21 @@ impl<'a> Master<'a> {
     /// # Errors
     /// After the reason has been logged; nothing is left behind.
     pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
-        let worker = self.start_worker(Occasion::Start, log)?;
+        let worker = match self.config.core.wants_worker() {
+            true => Some(self.start_worker(Occasion::Start, log)?),
+            false => {
+                self.notice(format_args!("start worker processes"));
+                None
+            }
+        };
         match PidFile::write(self.config.core.pid_file(), log) {
             Ok(file) => self.pid_file = Some(file),
             Err(failed) => {
-                worker.kill(Signal::KILL, log);
+                worker.iter().for_each(|worker| worker.kill(Signal::KILL, log));
                 return Err(failed);
             }
         }
-        self.workers.push(worker);
+        self.workers.extend(worker);
         self.redirect_stderr();
         Ok(())
     }
@@ -343,7 +349,8 @@ impl<'a> Master<'a> {
 
     /// Starts a worker if none serves.
     fn ensure_worker(&mut self, occasion: Occasion) {
-        if self.no_accepting || self.ending.is_some() || self.workers.iter().any(WorkerProcess::is_serving) {
+        let is_unwanted = self.no_accepting || self.ending.is_some() || !self.config.core.wants_worker();
+        if is_unwanted || self.workers.iter().any(WorkerProcess::is_serving) {
             return;
         }
         match self.start_worker(occasion, &self.log()) {
@@ -447,12 +454,16 @@ impl<'a> Master<'a> {
     ) -> Result<(), Failed> {
         let same_process = self.config.core.process_traits() == old.core.process_traits();
         let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
-        let Some(at) = serving.filter(|_| same_process) else {
-            let worker = self.start_worker(Occasion::Start, log)?;
+        let wants_worker = self.config.core.wants_worker();
+        let Some(at) = serving.filter(|_| same_process && wants_worker) else {
+            let worker = match wants_worker {
+                true => Some(self.start_worker(Occasion::Start, log)?),
+                false => None,
+            };
             self.refuse_removed(old_listening);
             let removed = old_listening.removed_in(&self.listening);
             self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
-            self.workers.push(worker);
+            self.workers.extend(worker);
             self.respawn_at = None;
             return Ok(());
         };
