@@ -394,13 +394,14 @@ impl<'c> Request<'c> {
         self.bytes(self.parts.head.raw_target())
     }
 
-    /// The request line as received; `None` while it is incomplete.
+    /// The request line as received; `None` while it is incomplete. It is empty where nothing but empty lines
+    /// came, and that was logged.
     pub fn request_line(&self) -> Option<&[u8]> {
         let line = self.parts.head.request_line();
         if !line.is_empty() {
             return Some(self.bytes(line));
         }
-        self.received_line().filter(|_| self.line == RequestLine::AsReceived)
+        (self.line == RequestLine::AsReceived).then(|| self.received_line().unwrap_or_default())
     }
 
     /// What was received of the request line.
@@ -742,7 +743,8 @@ impl fmt::Display for Circumstances<'_, '_> {
             write!(f, " while {}", self.action)?;
         }
         write!(f, ", client: {}, server: {}", request.peer(), Verbatim(request.server.name()))?;
-        if let Some(line) = request.request_line().or_else(|| request.received_line()) {
+        let line = request.request_line().or_else(|| request.received_line());
+        if let Some(line) = line.filter(|line| !line.is_empty()) {
             write!(f, ", request: \"{}\"", Verbatim(line))?;
         }
         if !request.is_main() {

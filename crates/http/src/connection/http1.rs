@@ -34,14 +34,13 @@ pub fn serve_requests(conn: &Conn, mut parts: Option<Box<Parts>>) -> impl Future
             // Lives and ends in place: it is large.
             let mut active = Active::new(conn, parts, start, conn.count_request());
             let (outcome, linger) = active.serve(conn).await;
-            let code = active.request.parts.head.is_started().then(|| active.output.status());
+            // Also one of which nothing came but empty lines.
+            let code = Some(active.output.status());
             match linger {
                 Linger::Yes => conn.stage.linger(conn.home.index(), code),
                 Linger::No => conn.stage.end(conn.home.index(), code),
             }
-            if code.is_some() {
-                active.log(conn);
-            }
+            active.log(conn);
             let rest_start = active.end();
             if outcome == Outcome::Close {
                 active.reset_if_timed_out(conn);
@@ -144,7 +143,7 @@ impl Drop for Active<'_> {
     /// subrequests. After a panic nothing more is done with it.
     fn drop(&mut self) {
         let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
-        if is_to_be_logged && self.request.parts.head.is_started() && !std::thread::panicking() {
+        if is_to_be_logged && !std::thread::panicking() {
             let conn = self.request.conn;
             conn.stage.end(conn.home.index(), Some(self.output.status()));
             self.log(conn);
@@ -304,10 +303,8 @@ impl<'c> Active<'c> {
 
     /// Nothing is sent; the status is for the access log.
     fn give_up(&mut self, status: u16, message: std::fmt::Arguments<'_>) {
-        if self.request.parts.head.is_started() {
-            self.request.route_refused();
-            self.request.log_incomplete(Level::Info, message);
-        }
+        self.request.route_refused();
+        self.request.log_incomplete(Level::Info, message);
         self.output.head.status = status;
     }
 
