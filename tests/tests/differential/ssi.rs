@@ -246,3 +246,17 @@ fn large_documents_stay_in_order() {
         .ask("GET /doc.html HTTP/1.0\r\n\r\n")
         .run();
 }
+
+#[test]
+fn nested_as_deep_as_in_nginx() {
+    let config = "server { listen %%PORT%%; root %%PREFIX%%/site; ssi on; \
+                  location = /two.html { mirror /x; } location = /x { return 204; } }";
+    Case::http(config)
+        .file("site/cycle.html", "<<!--#include virtual='/cycle.html' -->>")
+        .file("site/one.html", "[<!--#include virtual='/cycle.html' -->]")
+        .file("site/two.html", "[<!--#include virtual='/one.html' --><!--#include virtual='/one.html' -->]")
+        .get("/cycle.html")
+        .get("/one.html")
+        .get("/two.html")
+        .run();
+}

@@ -30,8 +30,8 @@ use crate::variables::View;
 use clearway_message::{Method, ResponseHead};
 use clearway_site::{Conf, ConfKey, Level, Setting, context, set};
 
-/// How deep subrequests may be nested, as in nginx.
-const NESTED_MAX: u8 = 50;
+/// How deep subrequests may be nested: nginx counts 50 besides the outermost one.
+const NESTED_MAX: u8 = 51;
 /// How many a request may have that have not ended, as in nginx.
 const OUTSTANDING_MAX: u32 = 65_535 - 1_000;
 

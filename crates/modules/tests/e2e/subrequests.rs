@@ -97,7 +97,7 @@ fn nesting_and_memory_have_limits() {
     site.file("cycle.html", b"<!--#include virtual='/cycle.html' -->.");
     let answer = whole(&site.get("/cycle.html"));
     assert!(answer.starts_with("[an error occurred"), "{answer}");
-    assert_eq!(answer.matches('.').count(), 51, "{answer}");
+    assert_eq!(answer.matches('.').count(), 52, "{answer}");
     site.expect_logged("[error] subrequests cycle while processing \"/cycle.html\"");
     site.expect_logged(", subrequest: \"/cycle.html\", host: ");
     site.file("limited/long.txt", b"longer")
