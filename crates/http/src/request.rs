@@ -24,6 +24,7 @@ pub use clearway_base::log::Verbatim;
 use clearway_base::log::{Level, Record};
 
 use crate::connection::Conn;
+use crate::request::body::BodyState;
 use crate::request::parts::Parts;
 use crate::request::redirect::Wanted;
 use crate::request::subrequest::SubPart;
@@ -197,6 +198,14 @@ enum Lasts {
     ToTheEnd,
 }
 
+/// What was done with a body that came in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chunks {
+    /// It is unread or stored; or there is no such body.
+    Kept,
+    Dropped,
+}
+
 /// A request.
 pub struct Request<'c> {
     pub(crate) conn: &'c Conn,
@@ -226,6 +235,8 @@ pub struct Request<'c> {
     stage: Stage,
     /// What handlers have read of the body as it was sent, bytes.
     pub(crate) body_bytes: u64,
+    /// Whether what came in chunks was dropped: `$content_length` says 0 then.
+    pub(crate) chunks: Chunks,
     /// Most requests have none.
     contexts: Option<Box<ModuleContexts>>,
 }
@@ -267,6 +278,7 @@ impl<'c> Request<'c> {
             root_test: RootTest::Pending,
             stage: Stage::Open,
             body_bytes: 0,
+            chunks: Chunks::Kept,
             contexts: None,
         }
     }
@@ -300,6 +312,7 @@ impl<'c> Request<'c> {
             root_test: RootTest::Pending,
             stage: Stage::Open,
             body_bytes: 0,
+            chunks: parent.chunks,
             contexts,
         }
     }
@@ -524,10 +537,20 @@ impl<'c> Request<'c> {
     }
 
     /// The log phase begins.
-    pub(crate) fn begin_logging(&mut self, body_bytes: u64) {
+    pub(crate) fn begin_logging(&mut self, body: &BodyState) {
         self.stage = Stage::Logged;
         self.action = LOGGING;
-        self.body_bytes = body_bytes;
+        self.note_body(body);
+    }
+
+    /// Keeps in mind what has become of the body so far.
+    #[inline]
+    pub(crate) fn note_body(&mut self, body: &BodyState) {
+        self.body_bytes = body.taken_bytes();
+        // A subrequest has no body of its own, and knows what has become of that of its parent.
+        if body.chunks() == Chunks::Dropped {
+            self.chunks = Chunks::Dropped;
+        }
     }
 
     /// Whether it is in the log phase, or behind it.

@@ -163,3 +163,47 @@ fn refusals() {
         both_refuse(&format!("error_log stderr; events {{ }} http {{ {directives} }}"));
     }
 }
+
+#[test]
+fn connections_that_send_nothing_but_empty_lines() {
+    let config = "log_format all '[$request] $status $request_length $body_bytes_sent $connection_requests';
+        client_header_timeout 300ms;
+        server { listen %%PORT%%; access_log logs/access.log all; root %%PREFIX%%/site; }";
+    let get = "GET /f HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut case = Case::http(config).file("site/f", "a file");
+    for lines in ["\r\n", "\n\n\n", "\r", "", "\r\nG"] {
+        case = case
+            .exchange(Exchange::new(lines).answers(0).finish_sending())
+            .exchange(Exchange::new(lines).answers(0))
+            .exchange(Exchange::new(format!("{get}{lines}")).finish_sending().until_end());
+    }
+    case.exchange(Exchange::new(format!("\r\n{get}\r\n\r\n{get}")).answers(2)).with_access_log().run();
+}
+
+#[test]
+fn the_length_of_a_body_in_chunks() {
+    let config = "log_format all '$uri $content_length $request_length';
+        server { listen %%PORT%%; access_log logs/access.log all; root %%PREFIX%%/site;
+        add_header X-Length \"$content_length $request_length\" always;
+        location /set { set $before \"$content_length\"; return 200 \"<$before> $content_length\"; }
+        location /mirrored { mirror /set; }
+        location /limited { client_max_body_size 4; mirror /set; }
+        location /ssi { ssi on; }
+        location /error { error_page 404 /set; return 404; }
+        }";
+    let mut case = Case::http(config)
+        .file("site/f", "a file")
+        .file("site/mirrored/f", "mirrored")
+        .file("site/limited/f", "limited")
+        .file("site/ssi/f.html", "<!--#include virtual=\"/set\" -->");
+    for path in ["/f", "/set", "/mirrored/f", "/limited/f", "/ssi/f.html", "/error", "/none"] {
+        for method in ["GET", "POST"] {
+            let chunks = "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2;x=y\r\n, \r\n0\r\n\r\n";
+            case = case
+                .ask(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{chunks}"))
+                .ask(format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"))
+                .ask(format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 00\r\n\r\n"));
+        }
+    }
+    case.with_access_log().run();
+}

@@ -130,6 +130,7 @@ impl<'c> Active<'c> {
             if self.body.discard_received().is_err() {
                 self.request.keep_alive = KeepAlive::No;
             }
+            self.request.note_body(&self.body);
             self.request.answer_builtin(&mut self.output, code);
             Onward::Answered
         })
@@ -295,7 +296,7 @@ impl<'c> Active<'c> {
 
     /// Runs the log phase, in which nothing waits.
     pub(crate) fn log(&mut self, conn: &'c Conn) {
-        self.request.begin_logging(self.body.taken_bytes());
+        self.request.begin_logging(&self.body);
         for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
             let step = handler(self.exchange(conn));
@@ -425,7 +426,9 @@ impl<'c> Exchange<'_, 'c> {
     #[inline]
     pub fn discard_body(&mut self) -> Result<(), Answer> {
         self.output.state.invite(self.body.state);
-        self.body.state.discard_received().map_err(|fault| {
+        let outcome = self.body.state.discard_received();
+        self.request.note_body(self.body.state);
+        outcome.map_err(|fault| {
             self.request.log(Level::Error, format_args!("{fault}"));
             Answer::Status(fault.page())
         })

@@ -11,7 +11,7 @@ use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
 use crate::config::body_directives::BODY_CONF;
 use crate::connection::Conn;
 use crate::phases::Answer;
-use crate::request::Request;
+use crate::request::{Chunks, Request};
 
 /// What is read from the socket at once, bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -136,6 +136,13 @@ impl BodyState {
     /// What handlers have read of it as it was sent, bytes.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |body| body.reader.taken_bytes())
+    }
+
+    /// Whether there are chunks, and nobody has had them.
+    #[inline]
+    pub(crate) fn chunks(&self) -> Chunks {
+        let is_dropped = |body: &Receiving| body.length == BodyLength::Chunked && body.fate == Fate::Dropped;
+        if self.0.as_deref().is_some_and(is_dropped) { Chunks::Dropped } else { Chunks::Kept }
     }
 
     /// Whether the client waits for `100 Continue`; it is told so once.

@@ -147,6 +147,7 @@ impl Exchange<'_, '_> {
             }
             _ => None,
         };
+        self.request.note_body(self.body.state);
         self.request.set_lasting_context(Kept(stored.clone()));
         Ok(stored)
     }

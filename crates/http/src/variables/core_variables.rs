@@ -12,7 +12,7 @@ use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
 use crate::paths;
-use crate::request::{Arrival, LimitRate, Request, Verbatim};
+use crate::request::{Arrival, Chunks, LimitRate, Request, Verbatim};
 use crate::response::{absolute, with_charset};
 use crate::tables::{VariableKind, VariableSpec};
 use crate::variables::{Presence, View, eval_size};
@@ -91,9 +91,20 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         doc: "A trailer of the response, by its name in lower case with `_` for `-`.",
         eval: |view, name, out| sent_line(view.output.trailers(), name, out),
     },
-    variable!("content_length", "`Content-Length` of the request.", |view, _, out| {
-        Presence::put(view.request.header(Known::ContentLength), out)
-    }),
+    variable!(
+        "content_length",
+        "`Content-Length` of the request, or of a body that came in chunks, once it was read, its length.",
+        |view, _, out| {
+            let request = view.request;
+            match (request.header(Known::ContentLength), request.stored_body(), request.chunks) {
+                (Some(value), ..) => Presence::put(Some(value), out),
+                (None, Some(body), _) => put_number(Some(body.len()), out),
+                // As nginx counts what it drops.
+                (None, None, Chunks::Dropped) => put_number(Some(0), out),
+                (None, None, Chunks::Kept) => Presence::NotFound,
+            }
+        }
+    ),
     variable!("content_type", "`Content-Type` of the request.", |view, _, out| {
         Presence::put(view.request.header(Known::ContentType), out)
     }),
@@ -213,7 +224,10 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         "Bytes of the request: its head, and what was read of its body.",
         |view, _, out| {
             let request = view.request;
-            put_number(Some(request.parts.head.size() as u64 + request.body_bytes), out)
+            // A subrequest was not sent.
+            let bytes =
+                if request.is_main() { request.parts.head.size() as u64 + request.body_bytes } else { 0 };
+            put_number(Some(bytes), out)
         }
     ),
     variable!(

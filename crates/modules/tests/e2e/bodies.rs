@@ -79,6 +79,7 @@ const SITE: &str = "
         server_name early;
         client_body_early_read $arg_early;
         location / { return 200 '[$request_body]'; }
+        location = /lengths { return 200 '[$request_length $content_length]'; }
     }
 ";
 
@@ -260,6 +261,19 @@ fn a_body_is_read_early_where_a_variable_says_so() {
     for (target, expected) in [("/?early=1", "[body]"), ("/?early=0", "[]"), ("/", "[]")] {
         client.send(&post(target, "body").replace("Host: a", "Host: early"));
         assert_eq!(answer(&mut client, expected.len()), expected, "{target}");
+    }
+    // It counts from then on, and its length is known.
+    for (request, read_bytes, content_length) in [
+        (post("/lengths?early=1", "body"), 4, "4"),
+        (post("/lengths", "body"), 0, "4"),
+        (chunked("/lengths?early=1", &["bo", "dy!"]), 31, "5"),
+        (chunked("/lengths", &["bo", "dy!"]), 0, "0"),
+    ] {
+        let request = request.replace("Host: a", "Host: early");
+        let head_bytes = request.find("\r\n\r\n").expect("a head has an end") + 4;
+        client.send(&request);
+        let expected = format!("[{} {content_length}]", head_bytes + read_bytes);
+        assert_eq!(answer(&mut client, expected.len()), expected, "{request}");
     }
 }
 
