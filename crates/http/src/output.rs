@@ -82,6 +82,21 @@ struct Unusual {
     departure: Departure,
     /// What a header filter wants to be answered instead.
     refusal: Option<Answer>,
+    sequel: Sequel,
+}
+
+impl Unusual {
+    fn allows_persistence(&self) -> bool {
+        self.failure.is_none() && self.sequel == Sequel::Possible
+    }
+}
+
+/// Whether the connection may go on, whatever the head says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sequel {
+    #[default]
+    Possible,
+    None,
 }
 
 /// Whether another request may follow.
@@ -209,7 +224,22 @@ impl<'c> OutputState<'c> {
     pub(crate) fn is_persistent(&self) -> bool {
         self.connection == Connection::KeepAlive
             && self.progress == Progress::Complete
-            && self.failure().is_none()
+            && self.unusual.as_ref().is_none_or(|unusual| unusual.allows_persistence())
+    }
+
+    /// Ends without a response, as one that has been sent: the request has none.
+    pub(crate) fn skip(&mut self, request: &Request<'c>) {
+        debug_assert!(!self.head_sent(), "there is a response already");
+        self.head = ResponseHead::default();
+        if self.is_of_subrequest() {
+            // Its parent is told of the end of an empty one.
+            return;
+        }
+        self.source = Source::Ended;
+        self.progress = Progress::Complete;
+        if request.is_persistent() {
+            self.connection = Connection::KeepAlive;
+        }
     }
 
     /// Whether the body is sent in chunks.

@@ -134,3 +134,14 @@ fn expect_100_continue() {
         .exchange(Exchange::new(post("1.1", "Expect: something\r\nContent-Length: 5\r\n", "hello")))
         .run();
 }
+
+#[test]
+fn a_412_says_that_the_connection_stays_and_closes_it() {
+    let ask = |condition: &str| format!("{}{}", get("/f/a", condition), get("/f/b", ""));
+    case()
+        .exchange(Exchange::new(ask("If-Match: \"x\"\r\n")).until_end())
+        .exchange(Exchange::new(ask("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\n")).until_end())
+        .exchange(Exchange::new(ask("If-None-Match: *\r\n")).answers(2))
+        .exchange(Exchange::new(ask("Range: bytes=100-\r\n")).answers(2))
+        .run();
+}

@@ -3,7 +3,7 @@
 
 use clearway_message::{ResponseHead, Text};
 
-use super::{OutputState, Progress, TrailerState};
+use super::{OutputState, Progress, Sequel, TrailerState};
 use crate::phases::Answer;
 use crate::request::Request;
 use crate::response::chunk::{Chunk, Mark};
@@ -93,6 +93,13 @@ impl<'c> Filtering<'_, 'c> {
     /// Has the engine answer with a status instead of this response; no other filter sees it.
     pub fn refuse(&mut self, status: u16) {
         self.output.unusual().refusal = Some(Answer::Status(status));
+    }
+
+    /// The same, and closes the connection behind the answer, which does not say so: what nginx does after
+    /// a 412.
+    pub fn refuse_and_close(&mut self, status: u16) {
+        self.refuse(status);
+        self.output.unusual().sequel = Sequel::None;
     }
 
     /// Has the engine close the connection instead; the status of this response is for the log.

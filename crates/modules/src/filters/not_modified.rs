@@ -45,7 +45,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
         }
         Verdict::Failed => {
             *head = ResponseHead::default();
-            filtering.refuse(412);
+            filtering.refuse_and_close(412);
         }
     }
     None
