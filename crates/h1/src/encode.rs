@@ -55,7 +55,7 @@ impl Framing {
         length: Option<u64>,
         chunked: ChunkedEncoding,
     ) -> Framing {
-        if status < 200 || status == 204 {
+        if matches!(status, 100..=199 | 204) {
             return Framing::NoBody { content_length: None };
         }
         if method == Method::Head || status == 304 {

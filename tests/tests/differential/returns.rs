@@ -124,3 +124,43 @@ fn relative_locations_are_made_absolute_as_in_the_request() {
         .ask("GET /moved HTTP/1.1\r\nHost: [::1]:81\r\n\r\n")
         .run();
 }
+
+/// Codes below 100, and codes that stand for a response that was sent already.
+#[test]
+fn codes_that_are_none() {
+    let config = "server { listen %%PORT%%; root %%PREFIX%%/site;
+        location /zero { return 0; }
+        location /zero-text { return 0 \"$status\"; }
+        location /seven { return 7 text; }
+        location /page { error_page 404 =0 /f; return 404; }
+        location /page5 { error_page 404 =5 /f; return 404; }
+        location /asked { auth_request /try200; }
+        location /try0 { error_page 404 /f; try_files /none =0; }
+        location /try00 { try_files /none =00; }
+        location /try1 { try_files /none =1; }
+        location /try200 { try_files /none =200; }
+        location /try201 { try_files /none =201; }
+        location /try204 { try_files /none =204; }
+        location /try299 { error_page 404 /f; try_files /none =299; }
+        location /try304 { try_files /none =304; }
+        location /try600 { try_files /none =600; }
+        }";
+    let get = |path: &str, version: &str| format!("GET {path} HTTP/{version}\r\nHost: a\r\n\r\n");
+    let mut case = Case::http(config).file("site/f", "a file").file("site/asked/f", "asked");
+    for path in ["/zero", "/zero-text", "/seven", "/page", "/page5", "/try0", "/try00", "/try201", "/try204"]
+    {
+        case = case.get(path).ask(get(path, "1.0"));
+    }
+    for path in ["/try304", "/try600", "/asked/f"] {
+        case = case.get(path);
+    }
+    case = case.ask("HEAD /seven HTTP/1.1\r\nHost: a\r\n\r\n");
+    for path in ["/try1", "/try200", "/try299"] {
+        // The only answer is that of the next request.
+        case = case.ask(get(path, "1.1") + &get("/f", "1.1"));
+        case = case.exchange(Exchange::new(get(path, "1.0")).answers(0));
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        case = case.exchange(Exchange::new(head).answers(0));
+    }
+    case.with_access_log().run();
+}

@@ -366,7 +366,12 @@ fn error_page(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
         codes = before;
         overwrite = match code {
             [] => Overwrite::FromPage,
-            digits => Overwrite::With(number(digits).ok_or_else(|| directive.invalid_value(rest.len() - 1))?),
+            digits => match number(digits) {
+                // As in nginx, where 0 stands for the page's own.
+                Some(0) => Overwrite::FromPage,
+                Some(code) => Overwrite::With(code),
+                None => return Err(directive.invalid_value(rest.len() - 1)),
+            },
         };
     }
     let uri = scope.conf.variables.compile(uri, &directive.pos)?;

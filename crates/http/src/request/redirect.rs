@@ -184,6 +184,12 @@ impl<'c> Request<'c> {
             Answer::Abandon(code) => return Ok(close(output, code)),
             // Whoever is not there any more, or not to be answered, is not, whoever asks for it.
             Answer::Status(code @ (408 | 444 | 499)) => return Ok(close(output, code)),
+            Answer::Status(code @ (201 | 204)) => return self.answer_status(output, code),
+            // As in nginx, these say that a response was sent; there is none.
+            Answer::Status(0..=299) if !output.head_sent() => {
+                output.skip(self);
+                return Ok(Onward::Answered);
+            }
             Answer::Status(code) => return self.answer_status(output, code),
             Answer::Redirect(redirect) => self.redirect(*redirect),
             Answer::Named(name) => self.redirect_named(&name),

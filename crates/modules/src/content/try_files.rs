@@ -3,6 +3,7 @@
 //! hop.
 
 use clearway_base::log::Level as LogLevel;
+use clearway_base::log::{Verbatim, bytes_of};
 use clearway_base::units;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::uri::split_args;
@@ -38,7 +39,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "",
     doc: "Takes the first file that is there (a directory where the name ends in a slash) in place of the \
           path. If none is, the last argument answers: a path, a named location (`@NAME`) or a status \
-          (`=CODE`). May have variables.",
+          (`=CODE`); below 300, only 201 and 204 give a response, as in nginx. May have variables.",
     handler: read_try_files,
 }];
 
@@ -96,13 +97,18 @@ fn read_try_files(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<
         };
         files.push(Try { name: scope.conf.variables.compile(&name, &directive.pos)?, kind });
     }
-    let last = match last.strip_prefix(b"=") {
+    let code = match last.strip_prefix(b"=") {
         Some(digits) => {
             let code = units::parse_number(digits).filter(|&code| code <= 999);
-            let text = String::from_utf8_lossy(last);
-            Last::Code(code.ok_or_else(|| directive.error(format!("invalid code \"{text}\"")))? as u16)
+            let text = Verbatim(last);
+            code.ok_or_else(|| directive.error(bytes_of(&format!("invalid code \"{text}\""))))? as u16
         }
-        None => Last::Path(scope.conf.variables.compile(last, &directive.pos)?),
+        None => 0,
+    };
+    // A code of 0 is none, in nginx too: `=0` is a path.
+    let last = match code {
+        0 => Last::Path(scope.conf.variables.compile(last, &directive.pos)?),
+        code => Last::Code(code),
     };
     scope.conf.location(&TRY_CONF).tries = Some(Tries { files, last });
     Ok(())
