@@ -13,7 +13,7 @@ use clearway_testkit::{Binary, Product};
 use rustix::process::setpriority_process;
 
 use crate::args::Args;
-use crate::closed::{self, Load, Next, Tally};
+use crate::closed::{self, End, Load, Next, Tally};
 use crate::connection::request;
 use crate::hiccups::{Hiccups, Watch};
 use crate::open_loop::{self, Requests, Schedule};
@@ -111,9 +111,15 @@ fn measure(
         connections: CONNECTIONS,
         requests_per_second: rate,
         duration: LEAD + length,
+        next: Next::SameConnection,
     };
-    let load =
-        Load { to, request: request(path, "keep-alive"), connections: clients, next: Next::SameConnection };
+    let load = Load {
+        to,
+        request: request(path, "keep-alive"),
+        connections: clients,
+        next: Next::SameConnection,
+        end: End::Dropped,
+    };
     let stop = AtomicBool::new(false);
     let (outcome, tally, hiccups) = thread::scope(|scope| {
         let (begun, begins) = mpsc::channel::<Instant>();

@@ -10,6 +10,7 @@ use clearway_testkit::hung::HungMount;
 use clearway_testkit::{Binary, Connection, Server, Setup};
 
 use crate::args::Args;
+use crate::closed::Next;
 use crate::connection::request;
 use crate::open_loop::{self, Requests, Schedule};
 use crate::servers::socket_address;
@@ -110,8 +111,14 @@ fn queues(server: &Server) -> String {
 
 /// Latencies of both kinds of files.
 fn measure(to: SocketAddr, rate: f64, duration: Duration) -> Result<[Latencies; 2], String> {
-    let schedule =
-        |requests| Schedule { to, requests, connections: CONNECTIONS, requests_per_second: rate, duration };
+    let schedule = |requests| Schedule {
+        to,
+        requests,
+        connections: CONNECTIONS,
+        requests_per_second: rate,
+        duration,
+        next: Next::SameConnection,
+    };
     let hot = schedule(Requests::Same(request("/hot", "keep-alive")));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let stamp = now.map_or(0, |since| since.as_micros());

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use crate::connection::{Connection, Progress};
 use crate::poller::Poller;
 
+/// How long the last answers are waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What a connection does when it has its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -18,6 +21,15 @@ pub(crate) enum Next {
     NewConnection,
 }
 
+/// What becomes of requests that are under way when the load is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// They do not count.
+    Dropped,
+    /// They are waited for: where many take turns, none of them may have been answered before.
+    Awaited,
+}
+
 /// The load.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
@@ -25,6 +37,7 @@ pub(crate) struct Load {
     pub(crate) request: Vec<u8>,
     pub(crate) connections: usize,
     pub(crate) next: Next,
+    pub(crate) end: End,
 }
 
 /// What came of it.
@@ -48,23 +61,35 @@ pub(crate) fn run(load: &Load, stop: &AtomicBool) -> io::Result<Tally> {
     let mut tally = Tally::default();
     let mut connections = Vec::new();
     for index in 0..load.connections {
-        connections.push(begin(load, &poller, index)?);
+        connections.push(Some(begin(load, &poller, index)?));
     }
     let start = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
+    let mut stopped = None;
+    while load.end == End::Awaited && connections.iter().any(Option::is_some) || stopped.is_none() {
+        if stopped.is_none() && stop.load(Ordering::Relaxed) {
+            stopped = Some(Instant::now());
+        }
+        if stopped.is_some_and(|at| at.elapsed() > PATIENCE) {
+            break;
+        }
         let ready: Vec<usize> = poller.wait(Duration::from_millis(50))?.collect();
         for index in ready {
-            match connections[index].receive()? {
+            let Some(connection) = connections[index].as_mut() else { continue };
+            match connection.receive()? {
                 Progress::Partial => continue,
                 Progress::Answered => {
                     tally.answered += 1;
-                    if load.next == Next::SameConnection && connections[index].send(&load.request).is_ok() {
+                    let goes_on = stopped.is_none() && load.next == Next::SameConnection;
+                    if goes_on && connection.send(&load.request).is_ok() {
                         continue;
                     }
                 }
                 Progress::Refused | Progress::Closed => tally.failed += 1,
             }
-            connections[index] = begin(load, &poller, index)?;
+            connections[index] = match stopped {
+                None => Some(begin(load, &poller, index)?),
+                Some(_) => None,
+            };
         }
     }
     tally.elapsed = start.elapsed();

@@ -11,7 +11,7 @@ use clearway_testkit::process::cpu_time_of_threads;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::args::Args;
-use crate::closed::{self, Load, Next, Tally};
+use crate::closed::{self, End, Load, Next, Tally};
 use crate::connection::{browser_request, request};
 use crate::servers::{self, Named, User, config, socket_address, total};
 use crate::stats::median;
@@ -75,6 +75,7 @@ fn side_by_side(
             request: request.to_vec(),
             connections: CONNECTIONS,
             next,
+            end: End::Dropped,
         })
         .collect();
     play(&loads, WARM_UP)?;

@@ -13,6 +13,7 @@ mod connection;
 mod cpu;
 mod files;
 mod hiccups;
+mod hungry;
 mod idle;
 mod large;
 mod open_loop;
@@ -37,6 +38,9 @@ usage: clearway-bench COMMAND [OPTIONS]
             --passwords 2000  --hung 200  --secs 10  --rate 1000  --loops 2
   cpu       CPU per request, all servers at once on core 0, their load on core 1
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
+  hungry    cheap requests, kept connections and new ones, beside clients whose requests take much CPU
+            --before PATH  --nginx true  --loops 1,2  --clients 16,60,150  --secs 4
+            --kinds ssi,gzip,spin-0.5,spin-1,spin-5,spin-60,spin-200,spin-sleep,mix
   idle      memory of idle keep-alive connections
             [NAME=PATH …]  --connections 10000
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         "blocked" => blocked::command(args),
         "choke" => choke::command(args),
         "cpu" => cpu::command(args),
+        "hungry" => hungry::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),
         "soak" => soak::command(args),

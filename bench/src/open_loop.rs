@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::closed::Next;
 use crate::connection::{Connection, Progress, request};
 use crate::poller::Poller;
 
@@ -43,6 +44,8 @@ pub(crate) struct Schedule {
     /// Of all connections together.
     pub(crate) requests_per_second: f64,
     pub(crate) duration: Duration,
+    /// With a new connection for each request, opening it is part of its latency.
+    pub(crate) next: Next,
 }
 
 /// What became of a schedule.
@@ -93,10 +96,12 @@ impl<'a> Player<'a> {
         let gap = Duration::from_secs_f64(schedule.connections as f64 / schedule.requests_per_second);
         let mut lanes = Vec::new();
         for index in 0..schedule.connections {
-            let connection = Connection::open(schedule.to)?;
-            poller.add(&connection, index)?;
+            let connection = match schedule.next {
+                Next::NewConnection => None,
+                Next::SameConnection => Some(open(schedule, &poller, index)?),
+            };
             let share = index as f64 / schedule.connections as f64;
-            lanes.push(Lane { connection: Some(connection), due: gap.mul_f64(share), waiting: None });
+            lanes.push(Lane { connection, due: gap.mul_f64(share), waiting: None });
             // Opened one by one, as clients come.
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -120,7 +125,7 @@ impl<'a> Player<'a> {
     fn send_due(&mut self) -> Duration {
         let now = self.start.elapsed();
         let mut nearest = now + Duration::from_millis(100);
-        for lane in &mut self.lanes {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
             if lane.waiting.is_some() || lane.due >= self.schedule.duration {
                 continue;
             }
@@ -133,6 +138,10 @@ impl<'a> Player<'a> {
             nearest = nearest.min(lane.due.max(now));
             self.asked += 1;
             let request = self.schedule.requests.get(self.asked);
+            if self.schedule.next == Next::NewConnection {
+                // One that fails to open is a request that is lost.
+                lane.connection = open(self.schedule, &self.poller, index).ok();
+            }
             let sent = lane.connection.as_mut().map(|connection| connection.send(&request));
             match sent {
                 Some(Ok(())) => lane.waiting = Some(due),
@@ -176,4 +185,10 @@ impl<'a> Player<'a> {
             }
         }
     }
+}
+
+fn open(schedule: &Schedule, poller: &Poller, index: usize) -> io::Result<Connection> {
+    let connection = Connection::open(schedule.to)?;
+    poller.add(&connection, index)?;
+    Ok(connection)
 }

@@ -12,6 +12,7 @@ use clearway_testkit::process::{rss_bytes, threads};
 use clearway_testkit::{Address, Binary, Connection, Server};
 
 use crate::args::Args;
+use crate::closed::Next;
 use crate::connection::request;
 use crate::open_loop::{self, Requests, Schedule};
 use crate::servers::{self, User, blockers, config, socket_address, total};
@@ -87,6 +88,7 @@ fn window(server: &Server, to: SocketAddr, number: u64, counts: &Counts) -> io::
         connections: CHEAP_CONNECTIONS,
         requests_per_second: CHEAP_PER_SECOND,
         duration: WINDOW,
+        next: Next::SameConnection,
     };
     let failed_before = counts.failed.load(Ordering::Relaxed);
     let outcome = open_loop::run(&schedule, |_| {})?;

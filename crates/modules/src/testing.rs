@@ -28,11 +28,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
         name: "testing_spin",
         contexts: context::LOCATION,
-        args: Args::TAKE1,
-        syntax: "testing_spin TIME",
+        args: Args::TAKE12,
+        syntax: "testing_spin TIME [MICROSECONDS]",
         default: "",
-        doc: "Burns CPU on the thread of the loop until the time has passed, then answers.",
-        handler: |scope, directive| read(scope, directive, Hold::Spin),
+        doc: "Burns CPU on the thread of the loop until the time has passed, then answers. With a second \
+              number it burns so many microseconds at a time and lets others of the loop run in between.",
+        handler: read_spin,
     },
     Spec {
         name: "testing_sleep",
@@ -82,12 +83,25 @@ impl Conf for TestingConf {
 #[derive(Clone)]
 enum Hold {
     Spin(Duration),
+    /// In so many polls of this length each.
+    Slices(u128, Duration),
     Sleep(Duration),
     Pool(PathBuf),
 }
 
 fn read(scope: &mut Scope<'_, Load>, directive: &Directive, hold: fn(Duration) -> Hold) -> Result<(), Error> {
     scope.conf.location(&TESTING_CONF).hold = Some(hold(directive.msec(0)?));
+    Ok(())
+}
+
+fn read_spin(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let time = directive.msec(0)?;
+    let Some(text) = directive.args.get(1) else { return read(scope, directive, Hold::Spin) };
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let slice = number.filter(|&us| us > 0).map(Duration::from_micros);
+    let slice = slice.ok_or_else(|| directive.reject("invalid value"))?;
+    let slices = time.as_micros().div_ceil(slice.as_micros());
+    scope.conf.location(&TESTING_CONF).hold = Some(Hold::Slices(slices, slice));
     Ok(())
 }
 
@@ -98,17 +112,28 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     }
     match hold {
         Hold::Spin(time) => {
-            let end = Instant::now() + time;
-            while Instant::now() < end {
-                std::hint::spin_loop();
-            }
+            spin(time);
             answer(&mut exchange, b"spun\n")
         }
+        Hold::Slices(slices, slice) => Step::Wait(Box::pin(async move {
+            for _ in 0..slices {
+                spin(slice);
+                clearway_runtime::yield_now().await;
+            }
+            answer(&mut exchange, b"spun\n")
+        })),
         Hold::Sleep(time) => {
             sleep(time);
             answer(&mut exchange, b"slept\n")
         }
         Hold::Pool(path) => Step::Wait(Box::pin(hold_pool(exchange, path))),
+    }
+}
+
+fn spin(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
     }
 }
 
