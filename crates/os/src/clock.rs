@@ -1,4 +1,4 @@
-//! Clocks. The vDSO answers them without entering the kernel.
+//! Clocks. The vDSO answers all but one of them without entering the kernel.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,6 +31,12 @@ pub fn unix_ms() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime)) / 1_000_000
 }
 
+/// Nanoseconds of CPU that the calling thread has used. The one clock here that enters the kernel.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 fn nanoseconds(t: rustix::time::Timespec) -> u64 {
     t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
 }
@@ -48,5 +54,7 @@ mod tests {
         let coarse = coarse_ms();
         assert!(coarse <= monotonic_ms());
         while coarse_ms() == coarse {}
+        let used = thread_cpu_ns();
+        while thread_cpu_ns() == used {}
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 pub(crate) mod crowd;
+pub(crate) mod fair;
 pub(crate) mod ready;
 pub(crate) mod remote;
 pub(crate) mod stack;

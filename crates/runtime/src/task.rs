@@ -26,6 +26,7 @@ use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use crate::event_loop::fair::Appetite;
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Linked;
 #[cfg(not(loom))]
@@ -58,6 +59,8 @@ pub(crate) struct Header {
     binding: AtomicU32,
     /// What it was granted while it waited to be polled (detach.rs).
     pass: AtomicU32,
+    /// How much CPU it takes (fair.rs).
+    pub(crate) appetite: Appetite,
     /// What is left of the budget; written by the polling thread only.
     pub(crate) budget: AtomicU32,
     /// The word's value under which it is polled; its carrier is the one that polls.
@@ -156,6 +159,7 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
             tag: AtomicU32::new(tag),
             binding: AtomicU32::new(binding as u32),
             pass: AtomicU32::new(0),
+            appetite: Appetite::new(),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),
         },
@@ -164,11 +168,11 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     home.inject(NonNull::from(Box::leak(task)).cast());
 }
 
-/// Polls a task that was taken from a queue.
+/// Polls a task that was taken from a queue. `measure` is called while it is still RUNNING.
 ///
 /// # Safety
 /// `task` was taken from a queue, and nothing else is done with it.
-pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
+pub(crate) unsafe fn poll(task: NonNull<Header>, measure: impl FnOnce(&Header)) -> Outcome {
     // SAFETY: alive as it is NOTIFIED.
     let header = unsafe { task.as_ref() };
     let before = header.state.fetch_xor(NOTIFIED | RUNNING, Ordering::AcqRel);
@@ -189,6 +193,7 @@ pub(crate) unsafe fn poll(task: NonNull<Header>) -> Outcome {
         // SAFETY: RUNNING is ours, and COMPLETE follows, so this happens once.
         unsafe { drop_guarded(task) };
     }
+    measure(header);
     // SAFETY: as for this function.
     unsafe { finish(task, result) }
 }

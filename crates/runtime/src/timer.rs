@@ -284,7 +284,7 @@ mod loom_tests {
     fn poll_queue(remote: &'static Remote) {
         for task in remote.inject.take() {
             // SAFETY: it was taken from a queue.
-            if unsafe { task::poll(task) } == Outcome::Notified {
+            if unsafe { task::poll(task, |_| {}) } == Outcome::Notified {
                 remote.inject(task);
             }
         }

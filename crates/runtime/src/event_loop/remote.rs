@@ -130,7 +130,7 @@ mod loom_tests {
             for task in remote.inject.take() {
                 remote.word.begin_poll(lease);
                 // SAFETY: it was taken from a queue.
-                let outcome = unsafe { task::poll(task) };
+                let outcome = unsafe { task::poll(task, |_| {}) };
                 assert!(remote.word.end_poll(lease));
                 match outcome {
                     Outcome::Complete => return,
@@ -191,7 +191,7 @@ mod loom_tests {
         while let Some(task) = ring.pop() {
             on.word.begin_poll(lease);
             // SAFETY: it was taken from a queue.
-            let outcome = unsafe { task::poll(task) };
+            let outcome = unsafe { task::poll(task, |_| {}) };
             assert!(on.word.end_poll(lease));
             match outcome {
                 Outcome::Complete => ended += 1,
@@ -248,7 +248,7 @@ mod loom_tests {
             }
             header.lease.store(Word::new(polling).1.bits(), Relaxed);
             // SAFETY: it was taken from a queue.
-            let outcome = unsafe { task::poll(task) };
+            let outcome = unsafe { task::poll(task, |_| {}) };
             if outcome == Outcome::Notified {
                 home.inject(task);
             }

@@ -12,6 +12,7 @@ use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::event_loop::crowd::CROWDED;
+use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks};
 use crate::event_loop::ready::Ring;
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Stack;
@@ -36,6 +37,10 @@ const ROUNDS: usize = 2;
 
 /// Tasks of crowded loops that are polled between two looks at what the loop itself has to do.
 const HELP_MAX: usize = 8;
+
+/// A hungry task counts as so many others where a loop finds out whether it is crowded: to poll it takes
+/// longer than to wake another loop.
+const HUNGRY_WEIGHT: usize = 8;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -71,7 +76,9 @@ pub(crate) struct Loop {
     pub(crate) epoll: Epoll,
     pub(crate) slots: Slots,
     pub(crate) first_reads: FirstReads,
+    /// What is ready in front, and the hungry tasks behind it (fair.rs).
     ready: Ring<Header>,
+    behind: Ring<Header>,
     now_ms: AtomicU64,
     unix_ms: AtomicU64,
     /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
@@ -89,6 +96,7 @@ struct Owned {
     turn_ns: u64,
     /// Whether it is said to be crowded (crowd.rs).
     is_crowded: bool,
+    meter: Meter,
 }
 
 // SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
@@ -120,7 +128,14 @@ impl Loop {
         epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
         let now = clock::monotonic_ms();
         let events = Vec::with_capacity(EVENTS_MAX);
-        let owned = Owned { events, timers: Timers::new(now), polls: 0, turn_ns: 0, is_crowded: false };
+        let owned = Owned {
+            events,
+            timers: Timers::new(now),
+            polls: 0,
+            turn_ns: 0,
+            is_crowded: false,
+            meter: Meter::new(),
+        };
         let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
         let new = Self {
             remote,
@@ -128,6 +143,7 @@ impl Loop {
             slots: Slots::new(),
             first_reads: FirstReads::new(),
             ready: Ring::new(),
+            behind: Ring::new(),
             now_ms: AtomicU64::new(now),
             unix_ms: AtomicU64::new(clock::unix_ms()),
             lag: AtomicU32::new(0),
@@ -165,17 +181,26 @@ impl Loop {
         while !self.remote.shared.stopping() {
             // SAFETY: the caller owns the loop and is in RUN.
             unsafe { self.gather(&mut lease, next) };
+            let found = self.ready.len();
             for _ in 0..ROUNDS {
                 // SAFETY: as above.
                 unsafe { self.ask_for_help() };
                 for _ in 0..self.ready.len() {
                     let Some(task) = self.ready.pop() else { break };
                     // SAFETY: the caller owns the loop; the task comes out of a queue.
-                    if !unsafe { self.poll(task, me, &mut lease) } {
+                    if !unsafe { self.poll(task, Rank::Front, me, &mut lease) } {
                         return Exit::Lost;
+                    }
+                    // SAFETY: rule 5 of word.rs; the reference ends with the statement.
+                    if unsafe { &*self.owned.get() }.meter.budget() == Budget::Used {
+                        break;
                     }
                 }
                 self.take_injected();
+            }
+            // SAFETY: as above.
+            if self.behind.len() > 0 && !unsafe { self.serve_behind(found, me, &mut lease) } {
+                return Exit::Lost;
             }
             // SAFETY: as above.
             match unsafe { self.help(me, &mut lease) } {
@@ -184,6 +209,35 @@ impl Loop {
             }
         }
         Exit::Stopped
+    }
+
+    /// Polls hungry tasks for a slice of time, if it is time for one: the last look for events has made
+    /// `found` tasks ready in front. `false`: the loop was lent.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop, in RUN.
+    unsafe fn serve_behind(&'static self, found: usize, me: usize, lease: &mut Lease) -> bool {
+        // SAFETY: rule 5 of word.rs; the reference ends before a poll begins.
+        let meter = unsafe { &mut (*self.owned.get()).meter };
+        if found > 0 && meter.budget() == Budget::Left {
+            return true;
+        }
+        meter.begin_slice(&SystemClocks);
+        // What becomes hungry or ready again has its turn in another slice.
+        for _ in 0..self.behind.len() {
+            let Some(task) = self.behind.pop() else { break };
+            // SAFETY: the caller owns the loop; the task comes out of a queue.
+            if !unsafe { self.poll(task, Rank::Behind, me, lease) } {
+                return false;
+            }
+            self.take_injected();
+            // SAFETY: as above.
+            let slice = unsafe { &*self.owned.get() }.meter.slice();
+            if slice == Budget::Used || self.ready.len() > 0 {
+                break;
+            }
+        }
+        true
     }
 
     /// Says so if the loop is not crowded any more; if it has nothing to do, polls what is ready on one that
@@ -199,22 +253,35 @@ impl Loop {
         }
         let mut next = Next::Wait;
         for _ in 0..HELP_MAX {
-            if self.ready.len() > 0 {
+            if self.ready_len() > 0 {
                 break;
             }
             let Some(task) = crowd.steal(self.remote.shared.loops(), index) else { break };
+            if next == Next::Wait {
+                // SAFETY: as above.
+                unsafe { &mut *self.owned.get() }.meter.begin_slice(&SystemClocks);
+            }
             // SAFETY: the caller owns the loop; the task comes out of a queue.
-            if !unsafe { self.poll(task, me, lease) } {
+            if !unsafe { self.poll(task, Rank::Behind, me, lease) } {
                 return None;
             }
             next = Next::Look;
+            // SAFETY: as above.
+            if unsafe { &*self.owned.get() }.meter.slice() == Budget::Used {
+                break;
+            }
         }
         Some(next)
     }
 
-    /// The oldest task that is ready, for another loop to poll it once.
+    /// Tasks that are ready, in front and behind.
+    fn ready_len(&self) -> usize {
+        self.ready.len() + self.behind.len()
+    }
+
+    /// The oldest task that is ready, in front or else behind, for another loop to poll it once.
     pub(crate) fn give_away(&self) -> Option<NonNull<Header>> {
-        let task = self.ready.pop()?;
+        let task = self.ready.pop().or_else(|| self.behind.pop())?;
         // SAFETY: alive as it is NOTIFIED.
         if unsafe { task.as_ref() }.binding() == Binding::Bound {
             self.remote.inject(task);
@@ -236,7 +303,7 @@ impl Loop {
             _ => now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed) + 1),
         };
         let lag_ms = self.lag_ms().max(u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS));
-        let ready = u32::try_from(self.ready.len()).unwrap_or(0);
+        let ready = u32::try_from(self.ready_len()).unwrap_or(0);
         ready.saturating_add(lag_ms.saturating_mul(BACKLOG_PER_MS))
     }
 
@@ -277,7 +344,7 @@ impl Loop {
         owned.timers.take_inbox(&self.remote);
         let mut timeout = Some(0);
         let mut turn_end_ns = None;
-        if self.ready.len() == 0 && next == Next::Wait {
+        if self.ready_len() == 0 && next == Next::Wait {
             let now_ns = clock::monotonic_ns();
             turn_end_ns = Some(now_ns);
             timeout = owned.timers.next_ms().map(|at| at.saturating_sub(now_ns / NS_PER_MS));
@@ -292,9 +359,11 @@ impl Loop {
         self.remote.word.end_wait(lease);
         self.remote.shared.wake_watchdog();
         let before_ns = std::mem::replace(&mut owned.turn_ns, now_ns);
+        let turn_end_ns = turn_end_ns.unwrap_or(now_ns);
         if before_ns != 0 {
-            self.note_turn(turn_end_ns.unwrap_or(now_ns).saturating_sub(before_ns));
+            self.note_turn(turn_end_ns.saturating_sub(before_ns));
         }
+        owned.meter.begin_turn((turn_end_ns, now_ns), self.behind.len(), &SystemClocks);
         for event in &owned.events {
             self.dispatch(event);
         }
@@ -310,7 +379,8 @@ impl Loop {
     unsafe fn ask_for_help(&self) {
         // SAFETY: rule 5 of word.rs; the reference ends with this function.
         let owned = unsafe { &mut *self.owned.get() };
-        if self.ready.len() >= CROWDED && !std::mem::replace(&mut owned.is_crowded, true) {
+        let weight = self.ready.len() + self.behind.len() * HUNGRY_WEIGHT;
+        if weight >= CROWDED && !std::mem::replace(&mut owned.is_crowded, true) {
             self.remote.shared.crowd.ask(self.remote.shared.loops(), self.remote.index);
         }
     }
@@ -324,9 +394,13 @@ impl Loop {
         }
     }
 
-    /// The owner puts a task into the ready ring.
+    /// The owner puts a task into the ring that it belongs to (rules 1 and 6 of fair.rs).
     fn push(&self, task: NonNull<Header>) {
-        if let Err(task) = self.ready.push(task) {
+        // SAFETY: alive as it is NOTIFIED.
+        let header = unsafe { task.as_ref() };
+        let is_hungry = header.appetite.is_hungry() && header.binding() == Binding::Free;
+        let ring = if is_hungry { &self.behind } else { &self.ready };
+        if let Err(task) = ring.push(task) {
             self.remote.inject(task);
         }
     }
@@ -347,11 +421,12 @@ impl Loop {
         }
     }
 
-    /// Polls one task. `false`: the loop was lent meanwhile, and all that follows from that is done.
+    /// Polls one task, in a slice if it comes from behind. `false`: the loop was lent meanwhile, and all that
+    /// follows from that is done.
     ///
     /// # Safety
     /// The caller is carrier `me` and owns the loop; `task` was taken from a queue.
-    unsafe fn poll(&'static self, task: NonNull<Header>, me: usize, lease: &mut Lease) -> bool {
+    unsafe fn poll(&'static self, task: NonNull<Header>, from: Rank, me: usize, lease: &mut Lease) -> bool {
         let shared = self.remote.shared;
         // SAFETY: alive as it is NOTIFIED.
         let header = unsafe { task.as_ref() };
@@ -369,6 +444,8 @@ impl Loop {
         // SAFETY: as for this function.
         let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
         self.counters.count_poll();
+        // SAFETY: rule 5 of word.rs; the reference ends with the statement.
+        let watch = unsafe { &mut *self.owned.get() }.meter.begin_poll(from, &SystemClocks);
         self.remote.word.begin_poll(lease);
         header.lease.store(lease.bits(), Ordering::Relaxed);
         if let Admission::Suspect(manner, pass) = admission {
@@ -382,9 +459,16 @@ impl Loop {
             shared.lend(&self.remote, *lease, shared.waiting.kept(), (Lender::Itself, sight));
         }
         let home = header.home;
+        let mut measured = None;
+        let measure =
+            |header: &Header| measured = watch.map(|watch| watch.end(&header.appetite, &SystemClocks));
         // SAFETY: as for this function.
-        let outcome = unsafe { task::poll(task) };
+        let outcome = unsafe { task::poll(task, measure) };
         if self.remote.word.end_poll(lease) {
+            if let Some(measured) = measured {
+                // SAFETY: as above: the loop was not lent.
+                unsafe { &mut *self.owned.get() }.meter.end_poll(measured);
+            }
             if outcome == Outcome::Notified {
                 match ptr::eq(home, &raw const self.remote) {
                     true => self.push(task),
