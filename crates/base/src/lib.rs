@@ -1,11 +1,13 @@
 //! What every layer needs and nothing else: units of the configuration language, dates, the log
-//! sink that lower layers write to. No threads, no system calls, no dependencies.
+//! sink that lower layers write to, how memory is given back. No threads, no system calls, no
+//! dependencies.
 #![forbid(unsafe_code)]
 
 pub mod base64;
 pub mod date;
 mod errno;
 pub mod log;
+pub mod memory;
 pub mod units;
 
 pub use errno::Errno;

@@ -1,6 +1,5 @@
 //! The `clearway` binary: its command line. Everything else is in the crates below.
-#![forbid(unsafe_code)]
-
+mod allocator;
 mod command_line;
 
 use std::ffi::OsString;
@@ -19,10 +18,8 @@ use clearway_server::{built_in, check, metrics, reference, signal_command, versi
 
 use command_line::{Command, Nginx, Print, Serve, Show, Task};
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::set_up();
     clearway_server::prepare_process();
     if master::is_worker() {
         return worker::process::run();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
+use clearway_base::memory;
 use clearway_os::clock;
 use clearway_os::thread::{self, Policy};
 
@@ -22,6 +23,9 @@ use crate::{REPORTS_KEPT, Status, advice, json, metrics};
 
 /// Its nice value.
 const NICE: i32 = 10;
+
+/// How long debug information is kept that no report needs.
+const KEEP_SYMBOLS: Duration = Duration::from_mins(1);
 
 /// What percentage of the samples makes a function part of what all have in common. A sample may be of what
 /// the thread did just after.
@@ -39,6 +43,8 @@ pub(crate) struct Reporter {
     status: Arc<ArcSwap<Status>>,
     sink: Arc<dyn Sink>,
     symbols: Symbols,
+    /// When debug information was used last; `None`: nothing of it is kept.
+    resolved_ns: Option<u64>,
     summary: Summary,
     /// With their JSON.
     reports: VecDeque<(Arc<Report>, Arc<str>)>,
@@ -55,6 +61,7 @@ impl Reporter {
             status,
             sink,
             symbols: Symbols::default(),
+            resolved_ns: None,
             summary: Summary::default(),
             reports: VecDeque::new(),
             bucket: Bucket::new(clock::monotonic_ns()),
@@ -78,8 +85,22 @@ impl Reporter {
                 self.summary.add(&report);
                 self.keep(Arc::clone(&report));
                 self.write(&report);
+                self.resolved_ns = Some(clock::monotonic_ns());
             }
-            self.desk.reporter.wait(None);
+            self.rest();
+        }
+    }
+
+    /// Sleeps until there is something to report. If that takes long, the debug information goes: it is read
+    /// anew for the next report.
+    fn rest(&mut self) {
+        let Some(since_ns) = self.resolved_ns else { return self.desk.reporter.wait(None) };
+        let unused = || Duration::from_nanos(clock::monotonic_ns().saturating_sub(since_ns));
+        self.desk.reporter.wait(Some(KEEP_SYMBOLS.saturating_sub(unused())));
+        if self.desk.finished.is_empty() && unused() >= KEEP_SYMBOLS {
+            self.symbols.forget();
+            memory::release();
+            self.resolved_ns = None;
         }
     }
 

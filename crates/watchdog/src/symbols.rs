@@ -56,6 +56,12 @@ impl Symbols {
         frames
     }
 
+    /// Lets go of all that was read and found: some 60 MiB.
+    pub(crate) fn forget(&mut self) {
+        self.known = HashMap::new();
+        backtrace::clear_symbol_cache();
+    }
+
     fn functions(&mut self, address: usize, side: Side) -> Rc<[Frame]> {
         if let Some(known) = self.known.get(&(address, side)) {
             return Rc::clone(known);
@@ -261,5 +267,14 @@ mod tests {
         let place = frames[0].place.as_deref().unwrap();
         assert!(place.starts_with("crates/watchdog/src/symbols.rs:"), "{place}");
         assert_eq!(symbols.resolve(&[16])[0].function, "0x10");
+    }
+
+    #[test]
+    fn what_was_forgotten_is_found_again() {
+        let mut symbols = Symbols::default();
+        let first = symbols.resolve(&[somewhere()]);
+        symbols.forget();
+        assert!(symbols.known.is_empty());
+        assert_eq!(symbols.resolve(&[somewhere()]), first);
     }
 }
