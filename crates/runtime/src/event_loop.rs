@@ -6,6 +6,7 @@ pub(crate) mod fair;
 pub(crate) mod ready;
 pub(crate) mod remote;
 pub(crate) mod stack;
+pub(crate) mod tidying;
 #[cfg(not(loom))]
 mod turn;
 

@@ -68,16 +68,16 @@ impl LoopCounters {
         count_alone(&self.handovers, 1);
     }
 
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn handovers(&self) -> u64 {
         self.handovers.load(Ordering::Relaxed)
     }
 
     pub(crate) fn read(&self) -> LoopValues {
-        LoopValues {
-            polls: self.polls.load(Ordering::Relaxed),
-            lag: self.lag.read(),
-            handovers: self.handovers(),
-        }
+        LoopValues { polls: self.polls(), lag: self.lag.read(), handovers: self.handovers() }
     }
 }
 
@@ -133,6 +133,13 @@ pub static CARRIERS_STARTED: Counter =
     Counter::new("carriers_started_total", "threads", "Carriers started, those of the loops included.");
 
 /// See its text.
+pub static CARRIERS_ENDED: Counter = Counter::new(
+    "carriers_ended_total",
+    "threads",
+    "Carriers that ended again, as nobody had needed them for some seconds.",
+);
+
+/// See its text.
 pub static DEMOTIONS: Counter = Counter::new(
     "demotions_total",
     "demotions",
@@ -154,6 +161,7 @@ pub static ALL: &[&Counter] = &[
     &STEALS,
     &CARRIERS_EXHAUSTED,
     &CARRIERS_STARTED,
+    &CARRIERS_ENDED,
     &DEMOTIONS,
     &TASK_PANICS,
 ];

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clearway_base::log::{Level, Sink};
+use clearway_base::memory;
 use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
 
@@ -30,10 +31,14 @@ pub(crate) const SPARES_AHEAD: usize = 8;
 
 /// Stack of a carrier, in bytes: handlers and libraries run on it.
 pub(crate) const CARRIER_STACK: usize = 2 << 20;
+/// So many spares are not asked to give memory back: those that are needed last.
+const SPARES_UNTIDIED: usize = 2;
 
 /// A carrier's `assigned`: nothing yet.
 const UNASSIGNED: u32 = 0;
-/// A carrier's `assigned`: the runtime stops.
+/// A carrier's `assigned`: it gives memory back and is a spare again.
+const TIDY: u32 = u32::MAX - 1;
+/// A carrier's `assigned`: its thread ends.
 const STOP: u32 = u32::MAX;
 
 /// How long the log has for the last line of a process that ends itself.
@@ -76,6 +81,8 @@ pub(crate) struct Carrier {
     pub(crate) turn: HeldTurn,
     /// The loop that it runs, or ran last.
     pub(crate) running: AtomicU32,
+    /// Whether it has run a loop since it gave memory back.
+    has_run: AtomicBool,
 }
 
 /// Who lends a loop, and when the poll that holds it was seen first.
@@ -92,8 +99,10 @@ pub(crate) struct Shared {
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     /// Stuck polls whose accounts are asked for, about (observer.rs).
     pub(crate) asked: AtomicU32,
-    /// Carriers started so far.
+    /// Places among `carriers` that were ever used.
     pub(crate) started: AtomicU32,
+    /// Carriers that have a thread; the starter writes it.
+    pub(crate) alive: AtomicU32,
     /// Detached carriers at the moment, about.
     pub(crate) detached: AtomicU32,
     /// 1: the starter of carriers sleeps; a futex.
@@ -203,6 +212,7 @@ impl Carrier {
             detached_tag: AtomicU32::new(0),
             turn: HeldTurn::new(),
             running: AtomicU32::new(0),
+            has_run: AtomicBool::new(false),
         }
     }
 
@@ -218,15 +228,45 @@ impl Carrier {
         Lease::from_bits(self.lease.load(Ordering::Relaxed))
     }
 
-    /// Parks until there is a loop to run: its index and lease. `None`: the runtime stops.
-    pub(crate) fn wait_assignment(&self) -> Option<(usize, Lease)> {
+    /// Ends the thread of a parked carrier, which is no spare any more.
+    pub(crate) fn dismiss(&self) {
+        self.assigned.store(STOP, Ordering::Release);
+        futex::wake(&self.assigned, 1);
+    }
+
+    /// The last act of a carrier's thread: another one may take its place.
+    pub(crate) fn vacate(&self) {
+        self.assigned.store(UNASSIGNED, Ordering::Relaxed);
+        self.tid.store(0, Ordering::Release);
+    }
+
+    /// Has a parked carrier, which is no spare any more, give memory back if it has run since it did so last.
+    /// `false`: there is no need.
+    fn tidy(&self) -> bool {
+        let has_run = self.has_run.swap(false, Ordering::Relaxed);
+        if has_run {
+            self.assigned.store(TIDY, Ordering::Release);
+            futex::wake(&self.assigned, 1);
+        }
+        has_run
+    }
+
+    /// Parks until there is a loop to run: its index and lease. `None`: the thread ends.
+    /// `tidied` is called when memory was given back.
+    pub(crate) fn wait_assignment(&self, tidied: impl Fn()) -> Option<(usize, Lease)> {
         loop {
             match self.assigned.load(Ordering::Acquire) {
                 UNASSIGNED => futex::wait(&self.assigned, UNASSIGNED, None),
                 STOP => return None,
+                TIDY => {
+                    self.assigned.store(UNASSIGNED, Ordering::Relaxed);
+                    memory::release();
+                    tidied();
+                }
                 index => {
                     self.assigned.store(UNASSIGNED, Ordering::Relaxed);
                     self.running.store(index - 1, Ordering::Relaxed);
+                    self.has_run.store(true, Ordering::Relaxed);
                     let lease = Lease::from_bits(self.lease.load(Ordering::Relaxed));
                     return Some((index as usize - 1, lease));
                 }
@@ -249,6 +289,7 @@ impl Shared {
             observer: OnceLock::new(),
             asked: AtomicU32::new(0),
             started: AtomicU32::new(0),
+            alive: AtomicU32::new(0),
             detached: AtomicU32::new(0),
             starter: AtomicU32::new(0),
             rest: Rest::new(),
@@ -342,6 +383,17 @@ impl Shared {
         }
     }
 
+    /// Has spares give back memory that was freed on them or to them. A few stay for hand-overs meanwhile.
+    pub(crate) fn tidy_spares(&self) {
+        let mut untouched = Vec::new();
+        while let Some(spare) = self.spares.take(SPARES_UNTIDIED) {
+            if !self.carriers[spare].tidy() {
+                untouched.push(spare);
+            }
+        }
+        untouched.into_iter().for_each(|spare| self.return_spare(spare));
+    }
+
     /// Rule 7 of word.rs, first part: the carrier has finished a poll after its loop was lent.
     pub(crate) fn come_back(&self, me: usize, lease: Lease) {
         let carrier = &self.carriers[me];
@@ -394,10 +446,12 @@ impl Shared {
         }
     }
 
+    pub(crate) fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed) as usize
+    }
+
     pub(crate) fn call_starter(&self) {
-        if (self.started.load(Ordering::Relaxed) as usize) < self.carriers.len()
-            && self.starter.swap(0, Ordering::AcqRel) == 1
-        {
+        if self.alive() < self.carriers.len() && self.starter.swap(0, Ordering::AcqRel) == 1 {
             futex::wake(&self.starter, 1);
         }
     }
@@ -424,8 +478,7 @@ impl Shared {
     /// Ends the threads of all spares. Carriers that are away come here when they are back.
     fn end_spares(&self) {
         while let Some(spare) = self.spares.pop(0) {
-            self.carriers[spare].assigned.store(STOP, Ordering::Release);
-            futex::wake(&self.carriers[spare].assigned, 1);
+            self.carriers[spare].dismiss();
         }
     }
 }

@@ -57,7 +57,30 @@ fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
     if thread::nice(thread::current()).unwrap() < 19 {
         demotes_and_restores(runtime);
     }
+    ends_what_nobody_needs(runtime);
     stops_with_a_carrier_away(runtime);
+}
+
+/// Threads that a burst of sleepers needed end a few seconds later, and their places are used again.
+fn ends_what_nobody_needs(runtime: Runtime) {
+    let first = threads("carrier").len();
+    for _ in 0..2 {
+        let enough = Arc::new(AtomicBool::new(false));
+        for _ in 0..12 {
+            let (seen, noticed) = (Arc::clone(&enough), Arc::new(AtomicBool::new(false)));
+            runtime.at(0).spawn(Tag::NONE, async move {
+                while !seen.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let others = Arc::clone(&noticed);
+            runtime.at(0).spawn(Tag::NONE, async move { others.store(true, Ordering::Relaxed) });
+            expect_soon("the loop is handed over", || noticed.load(Ordering::Relaxed));
+        }
+        assert!(threads("carrier").len() > first, "most of them are asleep");
+        enough.store(true, Ordering::Relaxed);
+        expect_soon("they end", || threads("carrier").len() <= first);
+    }
 }
 
 fn demotes_and_restores(runtime: Runtime) {

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use clearway_base::memory;
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
@@ -16,6 +17,7 @@ use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks};
 use crate::event_loop::ready::Ring;
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Stack;
+use crate::event_loop::tidying::{Tidy, Tidying};
 use crate::handover::detach::{Admission, Pass, Waiter};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::Sight;
@@ -97,6 +99,7 @@ struct Owned {
     /// Whether it is said to be crowded (crowd.rs).
     is_crowded: bool,
     meter: Meter,
+    tidying: Tidying,
 }
 
 // SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
@@ -135,6 +138,7 @@ impl Loop {
             turn_ns: 0,
             is_crowded: false,
             meter: Meter::new(),
+            tidying: Tidying::default(),
         };
         let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
         let new = Self {
@@ -347,7 +351,9 @@ impl Loop {
         if self.ready_len() == 0 && next == Next::Wait {
             let now_ns = clock::monotonic_ns();
             turn_end_ns = Some(now_ns);
-            timeout = owned.timers.next_ms().map(|at| at.saturating_sub(now_ns / NS_PER_MS));
+            let tidy_ms = self.tidy(&mut owned.tidying, now_ns / NS_PER_MS);
+            let next_ms = owned.timers.next_ms().into_iter().chain(tidy_ms).min();
+            timeout = next_ms.map(|at| at.saturating_sub(now_ns / NS_PER_MS));
         }
         if self.remote.begin_wait(lease) {
             timeout = Some(0);
@@ -370,6 +376,22 @@ impl Loop {
         self.take_injected();
         owned.timers.take_inbox(&self.remote);
         owned.timers.expire(now, |waker| task::wake_local(waker, &self.remote, |task| self.push(task)));
+    }
+
+    /// Gives memory back if it is time to, by a task, as that takes a while. When it is time next.
+    fn tidy(&'static self, tidying: &mut Tidying, now_ms: u64) -> Option<u64> {
+        match tidying.before_wait(self.counters.polls(), now_ms) {
+            Tidy::Never => None,
+            Tidy::At(ms) => Some(ms),
+            Tidy::Now => {
+                let shared = self.remote.shared;
+                task::spawn(&self.remote, Tag::NONE.0, Binding::Bound, async {
+                    memory::release();
+                    shared.tidy_spares();
+                });
+                None
+            }
+        }
     }
 
     /// Asks others for help if much is ready, once in a turn.

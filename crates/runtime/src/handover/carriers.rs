@@ -8,7 +8,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use clearway_base::log::Level;
-use clearway_os::{futex, sampling, signal, thread};
+use clearway_os::{clock, futex, sampling, signal, thread};
 
 use crate::event_loop::Exit;
 use crate::handover::watchdog;
@@ -18,6 +18,10 @@ use crate::shared::{CARRIER_STACK, Restore, SPARES_AHEAD, Shared};
 
 /// After a failure to start a thread, how long until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How often the starter looks whether all spares are needed, in milliseconds. Those that were not from one
+/// look to the next end: twice this after they were needed at the latest.
+const SURPLUS_MS: u64 = 5000;
 
 /// Stack of a thread that only parks, in bytes.
 pub(crate) const SMALL_STACK: usize = 64 << 10;
@@ -30,11 +34,11 @@ pub(crate) const SMALL_STACK: usize = 64 << 10;
 pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<()> {
     for (index, lease) in leases.into_iter().enumerate() {
         shared.carriers[index].assign(index, lease);
-        start_carrier(shared, Birth::OfLoop)?;
+        start_carrier(shared, index, Birth::OfLoop)?;
     }
     let ahead = SPARES_AHEAD.min(shared.carriers.len() - shared.loops().len());
-    for _ in 0..ahead {
-        start_carrier(shared, Birth::Spare)?;
+    for me in shared.loops().len()..shared.loops().len() + ahead {
+        start_carrier(shared, me, Birth::Spare)?;
     }
     spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
     if let Some(period) = shared.handover_after {
@@ -79,14 +83,16 @@ enum Birth {
     Spare,
 }
 
-fn start_carrier(shared: &'static Shared, birth: Birth) -> io::Result<()> {
-    let me = shared.started.load(Ordering::Relaxed) as usize;
+/// Starts the thread of carrier `me`, whose place nobody has. Boot, then the starter.
+fn start_carrier(shared: &'static Shared, me: usize, birth: Birth) -> io::Result<()> {
     spawn(&format!("carrier {me}"), CARRIER_STACK, move || {
         let needed = Needed { shared, carrier: me };
         carry(shared, me, birth);
         let _ = ManuallyDrop::new(needed);
+        shared.carriers[me].vacate();
     })?;
-    shared.started.store(me as u32 + 1, Ordering::Release);
+    shared.started.fetch_max(me as u32 + 1, Ordering::AcqRel);
+    shared.alive.fetch_add(1, Ordering::Relaxed);
     metrics::CARRIERS_STARTED.increment();
     Ok(())
 }
@@ -116,7 +122,7 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     if birth == Birth::Spare {
         shared.return_spare(me);
     }
-    while let Some((index, lease)) = carrier.wait_assignment() {
+    while let Some((index, lease)) = carrier.wait_assignment(|| shared.return_spare(me)) {
         shared.pin(index, tid);
         match shared.loops()[index].run(me, lease) {
             Exit::Lost => shared.return_spare(me),
@@ -125,29 +131,77 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     }
 }
 
-/// The starter: sleeps until spares run low (rule: a lender sets `starter` to 0 and wakes it).
+/// The starter: sleeps until spares run low (rule: a lender sets `starter` to 0 and wakes it), or until it is
+/// time to see whether there are more than anybody needs.
 fn keep_spares_ahead(shared: &'static Shared) {
+    let mut surplus = Surplus { vacant: Vec::new(), next_ms: clock::monotonic_ms() };
     while !shared.stopping() {
-        let started = shared.started.load(Ordering::Relaxed) as usize;
-        if started < shared.carriers.len() && shared.spares.count() < SPARES_AHEAD {
-            if let Err(error) = start_carrier(shared, Birth::Spare) {
-                shared.sink.log(Level::Alert, format_args!("cannot start a carrier ({error})"));
-                futex::wait(&shared.starter, 0, Some(RETRY_AFTER));
-            }
-            // It counts as a spare only when it runs: give it the time, lest too many start.
-            while shared.carriers[started].tid.load(Ordering::Relaxed) == 0 && !shared.stopping() {
-                if shared.started.load(Ordering::Relaxed) as usize == started {
-                    break;
-                }
-                std::thread::yield_now();
-            }
+        if is_low(shared) {
+            start_spare(shared, &mut surplus.vacant);
             continue;
         }
+        let patience = surplus.dismiss(shared);
         shared.starter.store(1, Ordering::SeqCst);
-        let low = shared.spares.count() < SPARES_AHEAD && started < shared.carriers.len();
-        if !low && !shared.stopping() {
-            futex::wait(&shared.starter, 1, None);
+        if !is_low(shared) && !shared.stopping() {
+            futex::wait(&shared.starter, 1, patience);
         }
         shared.starter.store(0, Ordering::Relaxed);
+    }
+}
+
+fn is_low(shared: &Shared) -> bool {
+    shared.alive() < shared.carriers.len() && shared.spares.count() < SPARES_AHEAD
+}
+
+fn start_spare(shared: &'static Shared, vacant: &mut Vec<usize>) {
+    let is_free = |&me: &usize| shared.carriers[me].tid.load(Ordering::Acquire) == 0;
+    let started = shared.started.load(Ordering::Relaxed) as usize;
+    let place = match vacant.iter().position(is_free) {
+        Some(at) => vacant.swap_remove(at),
+        None if started < shared.carriers.len() => started,
+        // A thread that was dismissed is about to end.
+        None => return std::thread::yield_now(),
+    };
+    if let Err(error) = start_carrier(shared, place, Birth::Spare) {
+        if place < started {
+            vacant.push(place);
+        }
+        shared.sink.log(Level::Alert, format_args!("cannot start a carrier ({error})"));
+        futex::wait(&shared.starter, 0, Some(RETRY_AFTER));
+        return;
+    }
+    // It counts as a spare only when it runs: give it the time, lest too many start.
+    while is_free(&place) && !shared.stopping() {
+        std::thread::yield_now();
+    }
+}
+
+/// What the starter knows of carriers that nobody needs.
+struct Surplus {
+    /// Places whose threads have ended, or are about to.
+    vacant: Vec<usize>,
+    /// When it looks again.
+    next_ms: u64,
+}
+
+impl Surplus {
+    /// Ends the threads of spares that nobody has needed since the last look, but for some. How long until
+    /// the next look; `None`: there are no more than at first.
+    fn dismiss(&mut self, shared: &Shared) -> Option<Duration> {
+        if shared.alive() <= shared.loops().len() + SPARES_AHEAD {
+            return None;
+        }
+        let now_ms = clock::monotonic_ms();
+        if now_ms >= self.next_ms {
+            self.next_ms = now_ms + SURPLUS_MS;
+            for _ in SPARES_AHEAD..shared.spares.take_least() {
+                let Some(spare) = shared.spares.pop(SPARES_AHEAD) else { break };
+                shared.carriers[spare].dismiss();
+                self.vacant.push(spare);
+                shared.alive.fetch_sub(1, Ordering::Relaxed);
+                metrics::CARRIERS_ENDED.increment();
+            }
+        }
+        Some(Duration::from_millis(self.next_ms - now_ms))
     }
 }

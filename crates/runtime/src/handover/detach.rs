@@ -182,7 +182,7 @@ impl Shared {
     /// A suspect needs a spare.
     pub(crate) fn wait_for_spare(&self, waiter: Waiter) {
         metrics::SUSPECTS_QUEUED.increment();
-        if self.started.load(Ordering::Relaxed) as usize == self.carriers.len() {
+        if self.alive() == self.carriers.len() {
             self.alert_exhausted();
         }
         self.call_starter();

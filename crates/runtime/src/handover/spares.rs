@@ -5,6 +5,9 @@
 //! 2. `next` of a carrier is written by who pushes it, before the swap that publishes it.
 //! 3. `count` follows the stack: it is raised after a push and lowered before a pop, so that who
 //!    may pop always finds something; who finds `count` too low leaves without touching the stack.
+//! 4. `least` is the lowest `count` since the starter asked last, about: so many spares nobody needed. A
+//!    wrong one costs a thread that is started again, or ends later.
+//! 5. A spare whose thread is to end, or to give memory back, is popped first: nobody lends to it meanwhile.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,13 +15,14 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Spares {
     head: AtomicU64,
     count: AtomicU32,
+    least: AtomicU32,
     next: Box<[AtomicU32]>,
 }
 
 impl Spares {
     pub(crate) fn new(carriers: usize) -> Self {
         let next = (0..carriers).map(|_| AtomicU32::new(0)).collect();
-        Self { head: AtomicU64::new(0), count: AtomicU32::new(0), next }
+        Self { head: AtomicU64::new(0), count: AtomicU32::new(0), least: AtomicU32::new(0), next }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -40,6 +44,13 @@ impl Spares {
 
     /// Takes a spare if more than `keep` of them are there.
     pub(crate) fn pop(&self, keep: usize) -> Option<usize> {
+        let spare = self.take(keep)?;
+        self.least.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
+        Some(spare)
+    }
+
+    /// The same for a while in which nobody needs it: it does not count in `least`.
+    pub(crate) fn take(&self, keep: usize) -> Option<usize> {
         let mut count = self.count.load(Ordering::Acquire);
         loop {
             if count as usize <= keep {
@@ -63,6 +74,14 @@ impl Spares {
     }
 }
 
+#[cfg(not(loom))]
+impl Spares {
+    /// Rule 4: how many there were at least since the last call.
+    pub(crate) fn take_least(&self) -> usize {
+        self.least.swap(self.count.load(Ordering::Relaxed), Ordering::Relaxed) as usize
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -73,6 +92,18 @@ mod tests {
         (0..3).for_each(|carrier| spares.push(carrier));
         assert_eq!((spares.pop(1), spares.pop(1), spares.pop(1)), (Some(2), Some(1), None));
         assert_eq!((spares.pop(0), spares.pop(0)), (Some(0), None));
+    }
+
+    #[test]
+    fn what_nobody_needed_is_known() {
+        let spares = Spares::new(5);
+        (0..5).for_each(|carrier| spares.push(carrier));
+        assert_eq!(spares.take_least(), 0, "there were none at first");
+        let taken = [spares.pop(0), spares.pop(0)];
+        taken.into_iter().flatten().for_each(|carrier| spares.push(carrier));
+        assert_eq!(spares.take_least(), 3);
+        spares.take(0).into_iter().for_each(|carrier| spares.push(carrier));
+        assert_eq!(spares.take_least(), 5, "to be asked something is not to be needed");
     }
 }
 
