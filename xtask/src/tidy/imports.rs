@@ -77,7 +77,7 @@ fn resolve(mut path: Segments, sources: &[Source], known: &BTreeMap<&Segments, u
 
 fn read(text: &str, module: &Segments, known: &BTreeMap<&Segments, usize>) -> Source {
     let all = tokens(text);
-    let code: Vec<Kind<'_>> = without_tests(&all);
+    let code: Vec<Kind<'_>> = without_tests(&all).iter().map(|token| token.kind).collect();
     let mut source = Source { module: module.clone(), paths: BTreeSet::new(), exports: BTreeMap::new() };
     let mut at = 0;
     let mut reexported = Vec::new();
@@ -98,7 +98,7 @@ fn read(text: &str, module: &Segments, known: &BTreeMap<&Segments, usize>) -> So
 }
 
 /// The tokens without comments, and without what follows `#[cfg(test)]`.
-fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Kind<'a>> {
+pub(crate) fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Token<'a>> {
     const TEST: [Kind<'_>; 7] = [
         Kind::Punct('#'),
         Kind::Punct('['),
@@ -108,11 +108,11 @@ fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Kind<'a>> {
         Kind::Punct(')'),
         Kind::Punct(']'),
     ];
-    let code: Vec<Kind<'a>> =
-        all.iter().map(|token| token.kind).filter(|kind| !matches!(kind, Kind::Comment(_))).collect();
+    let code: Vec<Token<'a>> =
+        all.iter().filter(|token| !matches!(token.kind, Kind::Comment(_))).copied().collect();
     let (mut out, mut at) = (Vec::with_capacity(code.len()), 0);
     while at < code.len() {
-        if code[at..].starts_with(&TEST) {
+        if code[at..].iter().map(|token| token.kind).take(TEST.len()).eq(TEST) {
             at = item_end(&code, at + TEST.len());
         } else {
             out.push(code[at]);
@@ -123,10 +123,10 @@ fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Kind<'a>> {
 }
 
 /// Where the item that begins at `at` ends: behind its block, or its semicolon.
-fn item_end(code: &[Kind<'_>], mut at: usize) -> usize {
+fn item_end(code: &[Token<'_>], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while at < code.len() {
-        match code[at] {
+        match code[at].kind {
             Kind::Punct('{' | '(' | '[') => depth += 1,
             Kind::Punct(close @ ('}' | ')' | ']')) => {
                 depth = depth.saturating_sub(1);

@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from text to findings, so that its tests can hand it a bad sample.
 
+mod bools;
 mod circles;
 mod exceptions;
 mod functions;
@@ -52,6 +53,7 @@ fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut out = Vec::new();
     let manifests: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")).cloned().collect();
     out.extend(layers::check(&manifests));
+    out.extend(bools::check(files));
     out.extend(circles::check(files));
     out.extend(unsafety::check(files));
     for (path, content) in files {
