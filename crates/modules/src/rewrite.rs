@@ -175,7 +175,8 @@ fn has_code(enabling: &Enabling<'_>, place: Place) -> bool {
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let conf = exchange.request.conf(&REWRITE_CONF);
-    machine::run(exchange, &conf.code, *conf.log)
+    let log = if *conf.log { machine::Log::Notices } else { machine::Log::Nothing };
+    machine::run(exchange, &conf.code, log)
 }
 
 /// The settings of the level that is being read.

@@ -27,15 +27,6 @@ pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
 
 /// File, and the function that takes a `bool` or the struct that has more than two.
 pub(crate) const BOOLS: &[(&str, &str)] = &[
-    ("crates/modules/src/content/dav/mod.rs", "delete"),
-    ("crates/modules/src/content/dav/transfer.rs", "check_paths"),
-    ("crates/modules/src/content/status/json.rs", "begin_metric"),
-    ("crates/modules/src/content/status/json.rs", "write_value"),
-    ("crates/modules/src/content/status/json.rs", "separate"),
-    ("crates/modules/src/content/status/mod.rs", "begin_metric"),
-    ("crates/modules/src/rewrite/code.rs", "is"),
-    ("crates/modules/src/rewrite/machine.rs", "run"),
-    ("crates/modules/src/rewrite/machine.rs", "decide"),
     ("crates/net/src/sys.rs", "set_ipv6only"),
     ("crates/runtime/src/handover/lenders.rs", "poll"),
     ("crates/runtime/src/handover/lenders.rs", "model"),

@@ -103,8 +103,9 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    pub(super) fn is(self, fact: bool) -> bool {
-        fact == (self == Self::Yes)
+    /// What the fact has to be.
+    pub(super) fn fact(self) -> bool {
+        self == Self::Yes
     }
 }
 

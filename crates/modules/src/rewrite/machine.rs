@@ -22,9 +22,8 @@ use crate::content::names::Names;
 /// What is made room for beside the path and the arguments of a request that are written into others, bytes.
 const ADDED_BYTES: usize = 32;
 
-/// Executes the code of a level; `is_logged` as `rewrite_log` says.
-pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, is_logged: bool) -> Step<'a> {
-    let log = if is_logged { Log::Notices } else { Log::Nothing };
+/// Executes the code of a level.
+pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, log: Log) -> Step<'a> {
     let mut machine = Machine { code, at: 0, groups: Groups::AsSent, log };
     match machine.run(&mut exchange) {
         Pause::End(step) => step,
@@ -50,8 +49,9 @@ enum Groups {
     Decoded,
 }
 
+/// What is told of matches (`rewrite_log`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Log {
+pub(super) enum Log {
     Nothing,
     Notices,
 }
@@ -83,8 +83,11 @@ async fn resume<'c>(
             Ok(found) => found,
             Err(status) => return Step::status(status),
         };
-        let holds = passes(exchange.request, &path, test, found);
-        machine.decide(&mut exchange, of, holds);
+        if passes(exchange.request, &path, test, found) {
+            enter(&mut exchange, of);
+        } else {
+            machine.skip(of);
+        }
         match machine.run(&mut exchange) {
             Pause::End(step) => return step,
             Pause::File(next) => question = next,
@@ -111,7 +114,7 @@ fn passes(request: &Request<'_>, path: &[u8], test: FileTest, found: Result<Stat
             false
         }
     };
-    test.wanted.is(has_property)
+    test.wanted.fact() == has_property
 }
 
 impl<'c> Machine<'c> {
@@ -126,8 +129,12 @@ impl<'c> Machine<'c> {
                     Ok(())
                 }
                 Op::If(if_) => match self.judge(exchange, if_) {
-                    Ok(Verdict::Holds(holds)) => {
-                        self.decide(exchange, if_, holds);
+                    Ok(Verdict::Holds(true)) => {
+                        enter(exchange, if_);
+                        Ok(())
+                    }
+                    Ok(Verdict::Holds(false)) => {
+                        self.skip(if_);
                         Ok(())
                     }
                     Ok(Verdict::Ask(question)) => return Pause::File(question),
@@ -192,10 +199,10 @@ impl<'c> Machine<'c> {
             Condition::True(id) => Verdict::Holds(!matches!(&*variable(*id), b"" | b"0")),
             Condition::Equal(id, value, wanted) => {
                 let left = variable(*id);
-                Verdict::Holds(wanted.is(left == self.value(exchange, value)))
+                Verdict::Holds(wanted.fact() == (left == self.value(exchange, value)))
             }
             Condition::Match(id, regex, wanted) => {
-                Verdict::Holds(wanted.is(self.matches(exchange, regex, &variable(*id))?))
+                Verdict::Holds(wanted.fact() == self.matches(exchange, regex, &variable(*id))?)
             }
             Condition::File(path, test) => {
                 // The system takes a NUL for the end of it.
@@ -209,12 +216,16 @@ impl<'c> Machine<'c> {
         })
     }
 
-    fn decide(&mut self, exchange: &mut Exchange<'_, 'c>, if_: &If, holds: bool) {
-        if !holds {
-            self.at += if_.body_len;
-        } else if let Some(location) = if_.location {
-            exchange.request.enter_nested(location);
-        }
+    /// Goes on behind the block of an `if` that does not hold.
+    fn skip(&mut self, if_: &If) {
+        self.at += if_.body_len;
+    }
+}
+
+/// Goes on in the block of an `if` that holds, and in its location.
+fn enter(exchange: &mut Exchange<'_, '_>, if_: &If) {
+    if let Some(location) = if_.location {
+        exchange.request.enter_nested(location);
     }
 }
 

@@ -368,10 +368,10 @@ fn begin_delete(exchange: &Exchange<'_, '_>) -> Result<Work, u16> {
     expect_no_body(exchange, "DELETE with body is")?;
     check_depth_of_path(request)?;
     let path = to_path(&paths::file_path(&exchange.view()));
-    let is_collection = request.path().ends_with(b"/");
+    let named = Named::by(request.path());
     let depth = request.header(Known::Depth).map(<[u8]>::to_vec);
     Ok(Work::Job(Box::new(move |blocking, journal| {
-        delete(blocking, &path, is_collection, depth.as_deref(), journal)
+        delete(blocking, &path, named, depth.as_deref(), journal)
     })))
 }
 
@@ -389,6 +389,20 @@ fn check_depth_of_path(request: &Request<'_>) -> Result<(), u16> {
         }
     }
     Err(refuse(request, 409, format_args!("insufficient URI depth:{depth} to DELETE")))
+}
+
+/// What a path says that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// With a slash at its end.
+    Collection,
+    Resource,
+}
+
+impl Named {
+    fn by(path: &[u8]) -> Self {
+        if path.ends_with(b"/") { Self::Collection } else { Self::Resource }
+    }
 }
 
 /// What `Depth` says.
@@ -420,7 +434,7 @@ impl Depth {
 fn delete(
     blocking: &Blocking,
     path: &std::path::Path,
-    is_collection: bool,
+    named: Named,
     depth: Option<&[u8]>,
     journal: &mut Journal,
 ) -> u16 {
@@ -431,7 +445,7 @@ fn delete(
             return journal.refuse("lstat()", path, error, status);
         }
     };
-    if is_directory && !is_collection {
+    if is_directory && named == Named::Resource {
         let message = format!("DELETE \"{}\" failed {}", tree::shown(path), tree::errno(Code::ISDIR));
         return journal.say(message, 409);
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno as Code;
 
 use super::destination::{self, Fault};
 use super::tree::{self, Copying, Failed, Journal, PathRights, directory_mode};
-use super::{DAV_CONF, Depth, Work, expect_no_body, refuse};
+use super::{DAV_CONF, Depth, Named, Work, expect_no_body, refuse};
 use crate::content::files::to_path;
 
 /// Finds out what is to be done.
@@ -30,12 +30,13 @@ pub(super) fn begin(exchange: &Exchange<'_, '_>) -> Result<Work, u16> {
     let mut to = paths::file_path_of(&view, &destination);
     destination::merge_slashes(&mut from);
     destination::merge_slashes(&mut to);
-    let to_collection = to.ends_with(b"/");
+    let to_named = Named::by(&to);
+    let to_collection = to_named == Named::Collection;
     if to_collection {
         to.pop();
     }
     let words = Words::of(request, header);
-    check_paths(request, &from, &to, to_collection, &words)?;
+    check_paths(request, &from, &to, to_named, &words)?;
     let transfer = Transfer {
         manner: if request.method() == Method::Copy { Manner::Copy } else { Manner::Move },
         from: to_path(&from),
@@ -148,7 +149,7 @@ fn check_paths(
     request: &Request<'_>,
     from: &[u8],
     to: &[u8],
-    to_collection: bool,
+    to_named: Named,
     words: &Words,
 ) -> Result<(), u16> {
     let from = from.strip_suffix(b"/").filter(|from| !from.is_empty()).unwrap_or(from);
@@ -162,7 +163,7 @@ fn check_paths(
     let is_below = |inner: &[u8], outer: &[u8]| {
         inner.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'/'))
     };
-    if to_collection && (is_below(to, from) || is_below(from, to)) {
+    if to_named == Named::Collection && (is_below(to, from) || is_below(from, to)) {
         return Err(refuse(request, 403, format_args!("{}", words.not_to_collection())));
     }
     Ok(())

@@ -14,20 +14,20 @@ pub(super) fn begin(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"metrics\":{");
 }
 
-pub(super) fn begin_metric(out: &mut Vec<u8>, family: &Family, is_first: bool) {
-    separate(out, is_first);
+pub(super) fn begin_metric(out: &mut Vec<u8>, family: &Family) {
+    separate(out);
     let (name, kind, unit) = (family.name, family.kind.as_str(), family.unit);
     put(out, format_args!("\n\"{PREFIX}{name}\":{{\"type\":\"{kind}\",\"unit\":\"{unit}\",\"values\":["));
 }
 
 /// One value of a metric.
-pub(super) fn write_value(out: &mut Vec<u8>, is_first: bool, labels: &Labels<'_>, value: Value<'_>) {
-    separate(out, is_first);
+pub(super) fn write_value(out: &mut Vec<u8>, labels: &Labels<'_>, value: Value<'_>) {
+    separate(out);
     out.push(b'{');
     if !labels.is_empty() {
         out.extend_from_slice(b"\"labels\":{");
-        for (at, (label, text)) in labels.iter().enumerate() {
-            separate(out, at == 0);
+        for (label, text) in labels.iter() {
+            separate(out);
             put(out, format_args!("\"{label}\":"));
             write_text(out, text);
         }
@@ -45,8 +45,8 @@ fn write_durations(out: &mut Vec<u8>, durations: &Durations) {
     let (seconds, ns) = (durations.sum_ns / 1_000_000_000, durations.sum_ns % 1_000_000_000);
     put(out, format_args!("\"count\":{},\"sum\":{seconds}.{ns:09},\"buckets\":[", durations.count()));
     let filled = (0..BUCKETS).filter(|&bucket| durations.counts[bucket] > 0);
-    for (at, bucket) in filled.enumerate() {
-        separate(out, at == 0);
+    for bucket in filled {
+        separate(out);
         let bound = bound_us(bucket).map_or_else(|| "null".to_owned(), seconds_of_us);
         put(out, format_args!("[{bound},{}]", durations.counts[bucket]));
     }
@@ -70,8 +70,9 @@ pub(super) fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-fn separate(out: &mut Vec<u8>, is_first: bool) {
-    if !is_first {
+/// Writes a comma unless what follows is the first of its kind.
+fn separate(out: &mut Vec<u8>) {
+    if !matches!(out.last(), Some(b'{' | b'[')) {
         out.push(b',');
     }
 }
@@ -105,9 +106,9 @@ mod tests {
     fn a_page_is_one_object() {
         let mut out = Vec::new();
         begin(&mut out);
-        begin_metric(&mut out, &JOBS, true);
-        write_value(&mut out, true, &[("pool", "a\"\\\nb"), ("loop", "1")], Value::Number(7));
-        write_value(&mut out, false, &[], Value::Milliseconds(1_002));
+        begin_metric(&mut out, &JOBS);
+        write_value(&mut out, &[("pool", "a\"\\\nb"), ("loop", "1")], Value::Number(7));
+        write_value(&mut out, &[], Value::Milliseconds(1_002));
         end_metric(&mut out);
         end_metrics(&mut out);
         begin_section(&mut out, "more");
@@ -123,9 +124,9 @@ mod tests {
     fn a_histogram_shows_what_is_in_it() {
         let histogram = Histogram::new();
         [5_000, 5_000, 200_000_000_000].into_iter().for_each(|ns| histogram.note(ns));
-        let mut out = Vec::new();
-        write_value(&mut out, true, &[], Value::Durations(&histogram.read()));
-        let wanted = "{\"count\":3,\"sum\":200.000010000,\"buckets\":[[0.000006,2],[null,1]]}";
+        let mut out = b"[".to_vec();
+        write_value(&mut out, &[], Value::Durations(&histogram.read()));
+        let wanted = "[{\"count\":3,\"sum\":200.000010000,\"buckets\":[[0.000006,2],[null,1]]}";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
     }
 }

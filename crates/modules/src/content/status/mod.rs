@@ -142,15 +142,11 @@ async fn write_page(source: &dyn Source, form: Form) -> Vec<u8> {
     let mut page = Page { form, out: Vec::with_capacity(2 * SLICE_BYTES), slice_end: SLICE_BYTES };
     page.begin();
     for (at, family) in source.families().iter().enumerate() {
-        page.begin_metric(family, at == 0);
-        let mut is_first = true;
+        page.begin_metric(family);
         for part in 0.. {
-            let next = source.read(at, part, &mut |labels, value| {
-                match form {
-                    Form::Prometheus => prometheus::write_value(&mut page.out, family, labels, value),
-                    Form::Json => json::write_value(&mut page.out, is_first, labels, value),
-                }
-                is_first = false;
+            let next = source.read(at, part, &mut |labels, value| match form {
+                Form::Prometheus => prometheus::write_value(&mut page.out, family, labels, value),
+                Form::Json => json::write_value(&mut page.out, labels, value),
             });
             page.rest().await;
             if next == Next::Over {
@@ -190,10 +186,10 @@ impl Page {
         }
     }
 
-    fn begin_metric(&mut self, family: &clearway_metrics::Family, is_first: bool) {
+    fn begin_metric(&mut self, family: &clearway_metrics::Family) {
         match self.form {
             Form::Prometheus => prometheus::begin_metric(&mut self.out, family),
-            Form::Json => json::begin_metric(&mut self.out, family, is_first),
+            Form::Json => json::begin_metric(&mut self.out, family),
         }
     }
 
