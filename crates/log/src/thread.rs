@@ -33,9 +33,10 @@ const NAP_LINES: usize = 4;
 /// … and after so many of them in a row sleeping until the bell rings is better.
 const THIN_NAPS: u32 = 8;
 /// When bells have ended so many sleeps …
-const WAKES_MAX: u32 = 32;
-/// … within this time, it is time for naps.
-const WAKES_TIME: Duration = Duration::from_millis(10);
+const WAKES_MAX: u32 = 256;
+/// … within this time, it is time for naps. A few requests in a row that write ten lines each are not many:
+/// where their client reads the log at once it finds the lines there, not after a nap.
+const WAKES_TIME: Duration = Duration::from_millis(50);
 /// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
 /// a line is let in before the slice of whoever runs there is over.
 const SLICE_US: u64 = 100;
@@ -364,4 +365,20 @@ pub(crate) fn now_s() -> u64 {
 
 fn now_ms() -> u64 {
     clearway_os::clock::monotonic_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_are_for_many_lines() {
+        let mut pace = Pace::new();
+        let sleeps = (1..WAKES_MAX).filter(|_| *pace.next(1) == Mode::Sleeps).count();
+        assert_eq!(sleeps, WAKES_MAX as usize - 1);
+        assert!(*pace.next(1) == Mode::Naps, "so many in a moment");
+        assert!((0..100).all(|_| *pace.next(NAP_LINES) == Mode::Naps), "they bring lines");
+        assert!((1..THIN_NAPS).all(|_| *pace.next(NAP_LINES - 1) == Mode::Naps));
+        assert!(*pace.next(0) == Mode::Sleeps, "they bring none");
+    }
 }
