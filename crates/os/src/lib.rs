@@ -19,6 +19,7 @@ pub mod file;
 pub mod filter;
 pub mod futex;
 pub mod open;
+pub mod outgoing;
 pub mod page_cache;
 pub mod poll;
 pub mod process;

@@ -1,8 +1,9 @@
-//! Options of TCP sockets that have no safe wrapper elsewhere. Nothing here waits.
-#![expect(unsafe_code, reason = "no safe wrapper for TCP_DEFER_ACCEPT, TCP_FASTOPEN and TCP_INFO")]
+//! Options of internet sockets that have no safe wrapper elsewhere. Nothing here waits.
+#![expect(unsafe_code, reason = "no safe wrapper for TCP_DEFER_ACCEPT, TCP_INFO and their kin")]
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Has a listening socket show connections only once they have sent something, or after so many seconds;
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// As setsockopt(2).
 pub fn set_defer_accept(socket: impl AsFd, seconds: i32) -> io::Result<()> {
-    set(&socket, libc::TCP_DEFER_ACCEPT, seconds)
+    set(&socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
 /// How many connections that came with data in their first packet may wait for the end of their
@@ -20,15 +21,35 @@ pub fn set_defer_accept(socket: impl AsFd, seconds: i32) -> io::Result<()> {
 /// # Errors
 /// As setsockopt(2).
 pub fn set_fastopen(socket: impl AsFd, queue: i32) -> io::Result<()> {
-    set(&socket, libc::TCP_FASTOPEN, queue)
+    set(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue)
 }
 
-fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+/// Has bind(2) to an address without a port choose none yet, so that connect(2) can use a port again that is
+/// in use towards another peer (IP_BIND_ADDRESS_NO_PORT).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
+    set(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// Lets a socket come from an address that is not this machine's (IP_TRANSPARENT).
+///
+/// # Errors
+/// As setsockopt(2): EPERM without CAP_NET_ADMIN or CAP_NET_RAW.
+pub fn set_transparent(socket: impl AsFd, local: &SocketAddr) -> io::Result<()> {
+    match local {
+        SocketAddr::V4(_) => set(&socket, libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1),
+        SocketAddr::V6(_) => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, 1),
+    }
+}
+
+fn set(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the kernel reads `value` during the call, and no more than the length of its type.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,

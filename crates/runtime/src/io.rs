@@ -1,6 +1,10 @@
 //! Sockets, and the table by which their events find the tasks that wait for them.
 
 #[cfg(not(loom))]
+pub(crate) mod connect;
+#[cfg(not(loom))]
+pub(crate) mod datagram;
+#[cfg(not(loom))]
 pub(crate) mod first_reads;
 #[cfg(not(loom))]
 pub(crate) mod listener;

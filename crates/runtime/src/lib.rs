@@ -32,6 +32,8 @@ pub use crate::{
     handover::suspects::Tag,
     hooks::{Hooks, PerLoop},
     identities::Identities,
+    io::connect::Connecting,
+    io::datagram::Datagrams,
     io::listener::Listener,
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},

@@ -13,7 +13,7 @@ use clearway_os::socket as sys;
 
 use crate::LoopRef;
 use crate::io::slots::{Interest, Offer, READ_CLOSED, WRITE, WRITE_CLOSED};
-use crate::io::watched::{After, Watched};
+use crate::io::watched::{After, Origin, Watched};
 use crate::task::coop;
 
 /// A nonblocking stream socket. Each success of a poll method costs one unit of the task's budget.
@@ -45,7 +45,7 @@ impl Socket {
     /// Takes a nonblocking descriptor. It is registered at the first operation that would block.
     #[must_use]
     pub fn new(home: LoopRef, fd: OwnedFd) -> Self {
-        Self { io: Watched::new(home, fd) }
+        Self { io: Watched::new(home, fd, Origin::Accepted) }
     }
 
     /// Whether a read is worth trying although nothing is known of its readiness: whether enough of those

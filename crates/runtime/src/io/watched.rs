@@ -24,10 +24,20 @@ const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventF
 pub(crate) struct Watched {
     fd: OwnedFd,
     home: LoopRef,
+    origin: Origin,
     /// Names its slot; 0: it has none yet.
     token: AtomicU64,
     /// The slot's state at which all that there was has been read (rule 2 of slots.rs); the reader writes it.
     spent: AtomicU64,
+}
+
+/// Where a descriptor comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From a listener: what its first read finds says something of others (first_reads.rs).
+    Accepted,
+    /// This side has made it.
+    Own,
 }
 
 /// Whether a successful call has shown that the next one would block.
@@ -38,8 +48,8 @@ pub(crate) enum After {
 }
 
 impl Watched {
-    pub(crate) fn new(home: LoopRef, fd: OwnedFd) -> Self {
-        Self { fd, home, token: AtomicU64::new(0), spent: AtomicU64::new(0) }
+    pub(crate) fn new(home: LoopRef, fd: OwnedFd, origin: Origin) -> Self {
+        Self { fd, home, origin, token: AtomicU64::new(0), spent: AtomicU64::new(0) }
     }
 
     pub(crate) fn home(&self) -> LoopRef {
@@ -171,7 +181,7 @@ impl Watched {
                             self.spent.store(seen, Ordering::Relaxed);
                         }
                         Some(_) => {}
-                        None => self.home.0.first_reads.note(true),
+                        None => self.note_first_read(true),
                     }
                     coop::spend(cx);
                     return Poll::Ready(Ok(size));
@@ -180,13 +190,19 @@ impl Watched {
                     // A closed direction that would block has an error for writing only.
                     Some((slot, seen)) => slot.clear(seen, READ | READ_CLOSED),
                     None => {
-                        self.home.0.first_reads.note(false);
+                        self.note_first_read(false);
                         ready!(self.poll_register(cx, Interest::Read))?;
                     }
                 },
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Poll::Ready(Err(e)),
             }
+        }
+    }
+
+    fn note_first_read(&self, has_found: bool) {
+        if self.origin == Origin::Accepted {
+            self.home.0.first_reads.note(has_found);
         }
     }
 
@@ -223,6 +239,19 @@ impl Watched {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+    }
+
+    /// Ready when a write may succeed, a connection that was begun is made, or either has failed.
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let slot = ready!(self.poll_registered(cx, Interest::Write))?;
+        if slot.state() & (WRITE | WRITE_CLOSED) == 0 {
+            slot.writer.register(cx.waker());
+            self.watch_writing(slot)?;
+            if slot.state() & (WRITE | WRITE_CLOSED) == 0 {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
