@@ -2,8 +2,12 @@
 //! becoming a daemon. Boot and the master, which has one thread; never a loop.
 #![expect(unsafe_code, reason = "rustix has no fork, and adopts no descriptors")]
 
+use std::ffi::OsStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
@@ -72,6 +76,30 @@ pub fn fork() -> io::Result<Forked> {
         0 => Ok(Forked::Child),
         pid => Ok(Forked::Parent(pid.unsigned_abs())),
     }
+}
+
+/// A program to be started, whose signals are as a shell would leave them: none is blocked, SIGPIPE ends it.
+/// Threads that run loops or jobs block every signal, and a program inherits what the thread that starts it
+/// has blocked: nobody could ask it to end.
+///
+/// To start it **blocks**, for the time of a fork.
+#[must_use]
+pub fn program(path: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(path);
+    // SAFETY: between fork and execve this calls sigemptyset and pthread_sigmask, which may be called there;
+    // it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(unblock_signals) };
+    command
+}
+
+fn unblock_signals() -> io::Result<()> {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before it is read; asks for no old one.
+    let code = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut())
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
 /// How many threads this process has. **Blocks** (procfs).
@@ -199,6 +227,7 @@ pub fn set_close_on_exec(fd: impl AsFd, on_exec: OnExec) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts threads and programs")]
 mod tests {
     use std::os::fd::IntoRawFd;
 
@@ -209,6 +238,27 @@ mod tests {
         // The harness has a thread besides this one.
         assert!(threads().unwrap() >= 2);
         assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_program_can_be_asked_to_end_whoever_starts_it() {
+        let signals = |mut command: Command| {
+            let blocked = std::thread::spawn(move || {
+                crate::signal::block_all();
+                command.args(["-E", "^Sig(Blk|Ign):", "/proc/self/status"]).output().unwrap().stdout
+            });
+            String::from_utf8(blocked.join().unwrap()).unwrap()
+        };
+        assert!(
+            !signals(Command::new("grep")).contains("SigBlk:\t0000000000000000"),
+            "else this proves nothing"
+        );
+        crate::signal::ignore_sigpipe();
+        let status = signals(program("grep"));
+        assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+        let ignored = status.split_once("SigIgn:\t").unwrap().1.trim_end();
+        let pipe = 1 << (libc::SIGPIPE - 1);
+        assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & pipe, 0, "{status}");
     }
 
     #[test]
