@@ -16,6 +16,7 @@ mod hiccups;
 mod hungry;
 mod idle;
 mod large;
+mod log_latency;
 mod open_loop;
 mod poller;
 mod processes;
@@ -54,6 +55,8 @@ usage: clearway-bench COMMAND [OPTIONS]
   upgrade   another binary takes over, gives back, takes over; also from and to nginx
   logs      a burst of lines, a full disk, a stuck one, logs that are moved
             --lines 1000000
+  log-latency  how long after its response a line is in the log: idle, and at 100,000 lines a second
+            --requests 2000  --pause 2 (milliseconds)  --connections 16
   never-old files that change while they are asked for, on the disk, tmpfs and overlayfs
             --rounds 1000
 
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         "crash" => processes::crash(args),
         "upgrade" => processes::upgrade_command(args),
         "logs" => processes::logs(args),
+        "log-latency" => log_latency::command(args),
         "never-old" => files::never_old(args),
         _ => Err(USAGE.to_owned()),
     });
