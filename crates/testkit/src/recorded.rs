@@ -23,7 +23,7 @@ const FORM: &[u8] = b"1";
 /// Bytes of a fingerprint.
 const FINGERPRINT_BYTES: usize = 8;
 
-/// Opens a section: the test, which of its questions, the fingerprint.
+/// Opens a section: the test, the fingerprint. A test's sections are in the order of its questions.
 const SECTION: &str = "=== ";
 /// Opens an answer within a section: what was asked, for people.
 const ANSWER: &str = "--- ";
@@ -198,11 +198,9 @@ impl Recording {
         let mut section: Option<&mut Section> = None;
         for line in lines.skip(1) {
             if let Some(head) = line.strip_prefix(SECTION) {
-                let words: Vec<&str> = head.split(' ').collect();
-                let [test, number, fingerprint] = words[..] else { panic!("{line:?} opens no section") };
-                let key = (test.to_owned(), number.parse().expect("questions have numbers"));
+                let (test, fingerprint) = head.split_once(' ').expect("a section has a fingerprint");
                 let new = Section { fingerprint: fingerprint.to_owned(), said: Vec::new() };
-                section = Some(recording.sections.entry(key).or_insert(new));
+                section = Some(recording.add(test, new));
                 continue;
             }
             let said = &mut section.as_mut().expect("a recording consists of sections").said;
@@ -227,8 +225,13 @@ impl Recording {
             self.fresh.push(test.to_owned());
             self.sections.retain(|(of, _), _| of != test);
         }
-        let number = self.sections.keys().filter(|(of, _)| of == test).count() + 1;
-        self.sections.insert((test.to_owned(), number), section);
+        self.add(test, section);
+    }
+
+    /// Adds what a test has asked behind the rest of it.
+    fn add(&mut self, test: &str, section: Section) -> &mut Section {
+        let number = self.sections.keys().filter(|(of, _)| of == test).count();
+        self.sections.entry((test.to_owned(), number)).or_insert(section)
     }
 
     fn text(&self, asked_in: &str) -> String {
@@ -236,8 +239,8 @@ impl Recording {
             "# {}, asked by {asked_in}\n# Written by `cargo xtask record`, never by hand.\n",
             self.version
         );
-        for ((test, number), section) in &self.sections {
-            writeln!(out, "{SECTION}{test} {number} {}", section.fingerprint).expect("memory");
+        for ((test, _), section) in &self.sections {
+            writeln!(out, "{SECTION}{test} {}", section.fingerprint).expect("memory");
             for (number, said) in section.said.iter().enumerate() {
                 writeln!(out, "{ANSWER}{}", said.title).expect("memory");
                 let same = section.said[..number].iter().position(|earlier| earlier.text == said.text);
@@ -312,7 +315,7 @@ mod tests {
         let text = recording.text("tests/tests/x/y.rs");
         assert!(text.starts_with("# nginx/1.2.3, asked by tests/tests/x/y.rs\n"), "{text}");
         assert_eq!(text.matches("= 2\n").count(), 2, "{text}");
-        assert!(text.find("a::first 1 02") < text.find("b::second 1 01"), "{text}");
+        assert!(text.find("a::first 02") < text.find("b::second 01"), "{text}");
         let read = Recording::parse(&text);
         assert_eq!((read.version, read.sections), (recording.version, recording.sections));
     }

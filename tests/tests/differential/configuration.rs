@@ -67,6 +67,11 @@ fn values_out_of_range() {
     both_refuse("events { worker_connections x; }\n");
     both_refuse("events { use nonsense; }\n");
     both_refuse("error_log logs/e.log nonsense;\nevents { }\n");
+}
+
+#[test]
+#[cfg_attr(not_root, ignore = "needs the rights of root")]
+fn users_that_are_not_there() {
     both_refuse("user no-such-user-here;\nevents { }\n");
 }
 
