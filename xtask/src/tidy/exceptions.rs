@@ -33,7 +33,6 @@ pub(crate) const BOOLS: &[(&str, &str)] = &[
     ("crates/runtime/src/handover/watchdog.rs", "next"),
     ("crates/runtime/src/handover/watchdog.rs", "after"),
     ("crates/runtime/src/handover/watchdog.rs", "sleep"),
-    ("crates/runtime/src/io/first_reads.rs", "note"),
     ("crates/runtime/src/io/slots.rs", "end_add"),
     ("crates/server/src/master/cycle.rs", "Wanted"),
 ];

@@ -41,11 +41,21 @@ impl FirstReads {
     }
 
     /// A read that was tried at once has found something, or has not.
-    pub(crate) fn note(&self, has_found: bool) {
+    pub(crate) fn note(&self, read: FirstRead) {
         let share = self.share.load(Ordering::Relaxed);
-        let found = if has_found { ALL.div_ceil(SMOOTHING) } else { 0 };
+        let found = match read {
+            FirstRead::Found => ALL.div_ceil(SMOOTHING),
+            FirstRead::InVain => 0,
+        };
         self.share.store((share - share.div_ceil(SMOOTHING) + found).min(ALL), Ordering::Relaxed);
     }
+}
+
+/// What a read that was tried at once has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstRead {
+    Found,
+    InVain,
 }
 
 #[cfg(test)]
@@ -53,18 +63,18 @@ mod tests {
     use super::*;
 
     /// How many of so many new sockets are read from.
-    fn tried(reads: &FirstReads, sockets: u32, is_there: bool) -> u32 {
-        let tries = (0..sockets).filter(|_| reads.are_worth_it().then(|| reads.note(is_there)).is_some());
+    fn tried(reads: &FirstReads, sockets: u32, read: FirstRead) -> u32 {
+        let tries = (0..sockets).filter(|_| reads.are_worth_it().then(|| reads.note(read)).is_some());
         tries.count() as u32
     }
 
     #[test]
     fn reads_are_tried_where_they_find_something() {
         let reads = FirstReads::new();
-        assert_eq!(tried(&reads, 100, true), 100);
-        let vain = tried(&reads, 1600, false);
+        assert_eq!(tried(&reads, 100, FirstRead::Found), 100);
+        let vain = tried(&reads, 1600, FirstRead::InVain);
         assert!((100..=120).contains(&vain), "a few until it is known, then one in sixteen: {vain}");
-        let again = tried(&reads, 1600, true);
+        let again = tried(&reads, 1600, FirstRead::Found);
         assert!((1500..1600).contains(&again), "a few probes until it is known: {again}");
     }
 }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use clearway_os::epoll::EventFlags;
 
 use crate::LoopRef;
+use crate::io::first_reads::FirstRead;
 use crate::io::slots::{
     ADDED, Adding, Interest, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED, may_read,
 };
@@ -181,7 +182,7 @@ impl Watched {
                             self.spent.store(seen, Ordering::Relaxed);
                         }
                         Some(_) => {}
-                        None => self.note_first_read(true),
+                        None => self.note_first_read(FirstRead::Found),
                     }
                     coop::spend(cx);
                     return Poll::Ready(Ok(size));
@@ -190,7 +191,7 @@ impl Watched {
                     // A closed direction that would block has an error for writing only.
                     Some((slot, seen)) => slot.clear(seen, READ | READ_CLOSED),
                     None => {
-                        self.note_first_read(false);
+                        self.note_first_read(FirstRead::InVain);
                         ready!(self.poll_register(cx, Interest::Read))?;
                     }
                 },
@@ -200,9 +201,9 @@ impl Watched {
         }
     }
 
-    fn note_first_read(&self, has_found: bool) {
+    fn note_first_read(&self, read: FirstRead) {
         if self.origin == Origin::Accepted {
-            self.home.0.first_reads.note(has_found);
+            self.home.0.first_reads.note(read);
         }
     }
 
