@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clearway_testkit::{Binary, Server};
 
 use crate::args::Args;
-use crate::closed::{self, Load, Next};
+use crate::closed::{self, End, Load, Next};
 use crate::servers::{self, User};
 use crate::stats::Latencies;
 
@@ -39,6 +39,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
         request: b"GET /load HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         connections,
         next: Next::SameConnection,
+        end: End::Dropped,
     };
     std::thread::scope(|scope| {
         let loading = scope.spawn(|| closed::run(&load, &stop));
