@@ -65,7 +65,7 @@ fn start(mount: &HungMount, loops: usize) -> Server {
          http {{ %%TEMP%%\naccess_log off;\nkeepalive_timeout 300s;\nkeepalive_requests 1000000000;\n\
          send_timeout 300s;\nserver {{ listen 127.0.0.1:%%PORT%% backlog=4096; root %%PREFIX%%/site;\n\
          location = /metrics {{ status prometheus; }}\n\
-         location /new/ {{ log_not_found off; }}\n\
+         location /new/ {{ try_files $uri /hot; }}\n\
          location /secret {{ auth_basic x; auth_basic_user_file %%PREFIX%%/users; }}\n\
          location /hung/ {{ alias {}/; }}\n}} }}\n",
         mount.dir().display()
