@@ -32,7 +32,10 @@ impl Departure {
         let timer = match &self.0 {
             Some(timer) => timer,
             None => {
-                ready!(socket.poll_closed(cx))?;
+                match ready!(socket.poll_closed(cx)) {
+                    Err(error) if is_unwatched(&error) => return Poll::Pending,
+                    ended => ended?,
+                }
                 let timer = self.0.insert(Timer::new(home));
                 timer.arm(home.now_ms() + PATIENCE_MS);
                 timer
@@ -49,6 +52,11 @@ impl Departure {
             timer.arm(home.now_ms() + PATIENCE_MS);
         }
     }
+}
+
+/// Whether a loop that has no room to watch the socket says so, which is not the client's doing.
+fn is_unwatched(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull)
 }
 
 /// For how long nothing was sent, as far as that is known.
@@ -79,5 +87,17 @@ pub(crate) struct Deed<'c>(&'c AtomicU8);
 impl Drop for Deed<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_cannot_watch_is_no_client_that_has_left() {
+        let is_unwatched = |code: i32| is_unwatched(&io::Error::from_raw_os_error(code));
+        // ENOMEM and ENOSPC of epoll_ctl(2); ECONNRESET and EPIPE of a socket.
+        assert_eq!([12, 28, 104, 32].map(is_unwatched), [true, true, false, false]);
     }
 }
