@@ -5,6 +5,7 @@
 
 mod decimal;
 mod header;
+mod header_lines;
 mod host;
 mod method;
 mod response_head;
@@ -13,6 +14,7 @@ pub mod uri;
 
 pub use decimal::put_decimal;
 pub use header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash, offset};
+pub use header_lines::{HeaderLine, HeaderLines, HeaderName, Headers, Piece};
 pub use host::{Host, LatestHost, validate_host};
 pub use method::{Method, TargetForm, Version};
 pub use response_head::{Ranges, ResponseHead, Text, Varies};
