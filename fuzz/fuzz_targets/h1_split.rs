@@ -84,8 +84,8 @@ fn spell(head: &RequestHead, bytes: &[u8]) -> String {
         head.connection(),
         head.path_is_plain(),
     );
-    for header in head.headers() {
-        text.push_str(&format!(" {:?}: {:?}", header.name.of(bytes), header.value.of(bytes)));
+    for line in head.headers().iter(bytes) {
+        text.push_str(&format!(" {:?}: {:?}", line.name, line.value));
     }
     for line in head.ignored() {
         text.push_str(&format!(" -{:?}", line.of(bytes)));

@@ -7,8 +7,8 @@ use std::fmt;
 
 use clearway_base::log::Verbatim;
 use clearway_message::{
-    HEAD_MAX_BYTES, Header, Host, Known, LatestHost, Method, Span, TargetForm, Version, name_hash,
-    validate_host,
+    HEAD_MAX_BYTES, Header, HeaderLines, Host, Known, LatestHost, Method, Span, TargetForm, Version,
+    name_hash, validate_host,
 };
 use smallvec::SmallVec;
 
@@ -17,9 +17,6 @@ use crate::header_line::{HeaderLine, Line};
 use crate::options::{InvalidHeaders, Options};
 use crate::request_line::{Progress, RequestLine};
 use crate::scan;
-
-/// Header lines that fit without an allocation.
-const INLINE_HEADERS: usize = 16;
 
 /// How many skipped header lines are remembered for the log.
 const IGNORED_KEPT_MAX: usize = 16;
@@ -74,9 +71,7 @@ pub struct RequestHead {
     /// first call.
     window_end: usize,
     large_buffers_used: usize,
-    headers: SmallVec<[Header; INLINE_HEADERS]>,
-    /// Known headers that are in `headers`: a set of `Known::bit`.
-    seen: u64,
+    headers: HeaderLines,
     host: Option<Host>,
     latest_host: LatestHost,
     body: BodyLength,
@@ -109,7 +104,6 @@ impl RequestHead {
         self.window_end = 0;
         self.large_buffers_used = 0;
         self.headers.clear();
-        self.seen = 0;
         self.host = None;
         self.body = BodyLength::Empty;
         self.connection = ConnectionOption::Unspecified;
@@ -225,11 +219,10 @@ impl RequestHead {
         let bytes = name.of(buf);
         let hash = name_hash(bytes);
         let known = Known::find_hashed(bytes, hash);
-        if known.is_unique() && self.seen & known.bit() != 0 {
-            return Err(self.duplicate(known));
+        if known.is_unique() && self.headers.has(known) {
+            return Err(self.duplicate(buf, known));
         }
-        self.headers.push(Header { name, value, hash, known });
-        self.seen |= known.bit();
+        self.headers.receive(Header { name, value, hash, known });
         match known {
             Known::Host => self.take_host(buf, value),
             Known::Connection => {
@@ -248,8 +241,8 @@ impl RequestHead {
     }
 
     #[cold]
-    fn duplicate(&mut self, known: Known) -> Fault {
-        self.previous = self.headers.iter().position(|header| header.known == known).unwrap_or_default();
+    fn duplicate(&mut self, buf: &[u8], known: Known) -> Fault {
+        self.previous = self.headers.iter(buf).position(|line| line.known == known).unwrap_or_default();
         if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader }
     }
 
@@ -279,15 +272,15 @@ impl RequestHead {
         if !self.has(Known::Host) && version > Version::HTTP_10 {
             return Err(Fault::NoHost);
         }
-        if let Some(header) = self.find(Known::ContentLength) {
-            let length = decimal(header.value.of(buf)).ok_or(Fault::InvalidContentLength)?;
+        if let Some(value) = self.find(buf, Known::ContentLength) {
+            let length = decimal(value).ok_or(Fault::InvalidContentLength)?;
             self.body = BodyLength::Length(length);
         }
-        if let Some(header) = self.find(Known::TransferEncoding) {
+        if let Some(value) = self.find(buf, Known::TransferEncoding) {
             if version < Version::HTTP_11 {
                 return Err(Fault::TransferEncodingInHttp10);
             }
-            if !header.value.of(buf).eq_ignore_ascii_case(b"chunked") {
+            if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Fault::UnknownTransferEncoding);
             }
             if self.has(Known::ContentLength) {
@@ -375,35 +368,22 @@ impl RequestHead {
         self.host
     }
 
-    /// The headers in the order received.
-    pub fn headers(&self) -> &[Header] {
+    /// The header lines in the order received.
+    #[inline]
+    pub fn headers(&self) -> &HeaderLines {
         &self.headers
     }
 
     /// Whether a header is there.
+    #[inline]
     pub fn has(&self, known: Known) -> bool {
-        self.seen & known.bit() != 0
+        self.headers.has(known)
     }
 
-    /// The first line with that header.
-    pub fn find(&self, known: Known) -> Option<&Header> {
-        if !self.has(known) {
-            return None;
-        }
-        self.headers.iter().find(|header| header.known == known)
-    }
-
-    /// All lines with a header of that name, in any case. `hash` is `name_hash(name)`, computed once
-    /// when the configuration is loaded.
-    pub fn find_named<'a>(
-        &'a self,
-        buf: &'a [u8],
-        name: &'a [u8],
-        hash: u32,
-    ) -> impl Iterator<Item = &'a Header> + 'a {
-        self.headers
-            .iter()
-            .filter(move |header| header.hash == hash && header.name.of(buf).eq_ignore_ascii_case(name))
+    /// The value of the first line with that header.
+    #[inline]
+    pub fn find<'a>(&'a self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
+        self.headers.known(buf, known).next()
     }
 
     /// Framing of the body.
@@ -428,9 +408,7 @@ impl RequestHead {
     /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     pub fn expects_continue(&self, buf: &[u8]) -> bool {
         self.version() > Version::HTTP_10
-            && self
-                .find(Known::Expect)
-                .is_some_and(|header| header.value.of(buf).eq_ignore_ascii_case(b"100-continue"))
+            && self.find(buf, Known::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
     /// Number of bytes parsed so far: where the body begins once the head is complete.
@@ -469,7 +447,7 @@ impl RequestHead {
     pub fn forget_headers(&mut self, buf: &[u8]) {
         let line_end = scan::skip_while(buf, self.request_line.line.end(), |byte| byte != b'\n') + 1;
         self.line = HeaderLine::unfinished_at(line_end.min(self.pos));
-        (self.host, self.seen) = (None, 0);
+        self.host = None;
         self.headers.clear();
         self.ignored.clear();
     }
@@ -514,15 +492,15 @@ impl fmt::Display for Description<'_> {
             Fault::DuplicateHeader | Fault::DuplicateHost => {
                 let (name, value) = (self.text(line.name()), self.text(line.value()));
                 write!(f, "{message}: \"{name}: {value}\"")?;
-                let Some(previous) = self.head.headers.get(self.head.previous) else {
+                let Some(previous) = self.head.headers.iter(self.buf).nth(self.head.previous) else {
                     return Ok(());
                 };
-                let (name, value) = (self.text(previous.name), self.text(previous.value));
+                let (name, value) = (Verbatim(previous.name), Verbatim(previous.value));
                 write!(f, ", previous value: \"{name}: {value}\"")
             }
             Fault::UnknownTransferEncoding => {
-                let value = self.head.find(Known::TransferEncoding).map(|header| header.value);
-                write!(f, "{message}: \"{}\"", self.text(value.unwrap_or_default()))
+                let value = self.head.find(self.buf, Known::TransferEncoding);
+                write!(f, "{message}: \"{}\"", Verbatim(value.unwrap_or_default()))
             }
             Fault::BodyTooLarge => match self.head.body {
                 BodyLength::Length(bytes) => write!(f, "{message}: {bytes} bytes"),

@@ -1,7 +1,7 @@
 //! Options, limits and accessors of request heads that the table of edge cases does not reach.
 
 use clearway_h1::{Fault, HeadProgress, InvalidHeaders, Options, RequestHead, Underscores};
-use clearway_message::{Known, Span, TargetForm, name_hash};
+use clearway_message::{HeaderName, Known, Span, TargetForm};
 
 fn parse(input: &[u8], options: &Options) -> RequestHead {
     let mut head = RequestHead::new();
@@ -9,8 +9,8 @@ fn parse(input: &[u8], options: &Options) -> RequestHead {
     head
 }
 
-fn names<'a>(head: &RequestHead, input: &'a [u8]) -> Vec<&'a [u8]> {
-    head.headers().iter().map(|header| header.name.of(input)).collect()
+fn names<'a>(head: &'a RequestHead, input: &'a [u8]) -> Vec<&'a [u8]> {
+    head.headers().iter(input).map(|line| line.name).collect()
 }
 
 #[test]
@@ -37,11 +37,10 @@ fn invalid_headers_pass_where_the_option_says_so() {
 fn headers_are_found_by_name_in_any_case() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\nx-one: 1\r\nX-Two: 2\r\nX-ONE: 3\r\nCookie: c\r\n\r\n";
     let head = parse(input, &Options::default());
-    let values: Vec<&[u8]> =
-        head.find_named(input, b"X-One", name_hash(b"x-one")).map(|header| header.value.of(input)).collect();
+    let values: Vec<&[u8]> = head.headers().named(input, HeaderName::new(b"X-One")).collect();
     assert_eq!(values, [b"1", b"3"]);
-    assert_eq!(head.find(Known::Cookie).map(|header| header.value.of(input)), Some(&b"c"[..]));
-    assert_eq!(head.find(Known::Range), None);
+    assert_eq!(head.find(input, Known::Cookie), Some(&b"c"[..]));
+    assert_eq!(head.find(input, Known::Range), None);
 }
 
 #[test]

@@ -52,10 +52,10 @@ fn observe_with(input: &[u8], cuts: &[usize], options: &Options, wish: Wish) -> 
 fn parts(head: &RequestHead, bytes: &[u8]) -> Vec<Vec<u8>> {
     let spans = [head.method_name(), head.raw_target(), head.path(), head.args(), head.protocol()];
     let host = head.host().map_or_else(Span::default, |host| host.name);
-    let headers = head.headers().iter().flat_map(|header| [header.name, header.value]);
-    let ignored = head.ignored().iter().copied();
-    let spans = spans.into_iter().chain([host]).chain(headers).chain(ignored);
-    spans.map(|span| span.of(bytes).to_vec()).chain([Vec::new()]).collect()
+    let headers = head.headers().iter(bytes).flat_map(|line| [line.name, line.value]);
+    let ignored = head.ignored().iter().map(|span| span.of(bytes));
+    let parts = spans.into_iter().chain([host]).map(|span| span.of(bytes));
+    parts.chain(headers).chain(ignored).chain([&b""[..]]).map(<[u8]>::to_vec).collect()
 }
 
 fn options() -> impl Strategy<Value = Options> {

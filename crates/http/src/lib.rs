@@ -19,7 +19,9 @@ mod response;
 mod tables;
 mod variables;
 
-pub use clearway_message::{Ranges, ResponseHead, Text, Varies, put_decimal, status, uri};
+pub use clearway_message::{
+    HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
+};
 pub use clearway_site::{
     Aio, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags, Environment,
     IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, NGINX_VERSION, Nesting,

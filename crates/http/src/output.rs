@@ -14,7 +14,7 @@ mod relaying;
 mod sink;
 
 use clearway_h1::Framing;
-use clearway_message::{ResponseHead, Text};
+use clearway_message::{HeaderLine, Headers, ResponseHead};
 
 use crate::connection::Conn;
 use crate::connection::departure::Departure;
@@ -51,7 +51,7 @@ pub(crate) struct OutputState<'c> {
     head_bytes: u32,
     unusual: Option<Box<Unusual>>,
     urgency: Urgency,
-    trailers: Option<Box<TrailerState<'c>>>,
+    trailers: Option<Box<TrailerState>>,
     source: Source,
     /// Once there was a subrequest, or if it is of one.
     relay: Option<Box<Relay<'c>>>,
@@ -68,10 +68,10 @@ enum Source {
 }
 
 /// What follows the body.
-struct TrailerState<'c> {
+struct TrailerState {
     trailers: Trailers,
     /// What they have come to, once the body has been made.
-    lines: Vec<(Text<'c>, Text<'c>)>,
+    lines: Headers,
 }
 
 /// What most responses have nothing of.
@@ -348,8 +348,8 @@ impl<'c> OutputState<'c> {
     }
 
     /// The trailers of the response.
-    pub(crate) fn trailers(&self) -> &[(Text<'c>, Text<'c>)] {
-        self.trailers.as_ref().map_or(&[], |state| &state.lines)
+    pub(crate) fn trailers(&self) -> impl Iterator<Item = HeaderLine<'_>> {
+        self.trailers.iter().flat_map(|state| state.lines.iter())
     }
 
     fn is_bodiless(&self) -> bool {

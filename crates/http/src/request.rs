@@ -31,7 +31,7 @@ use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
 use crate::tables::{Location, Snapshot, Variables};
 use crate::variables::values::Values;
-use clearway_message::{Known, Method, ResponseHead, Span, Version, put_decimal};
+use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
 use clearway_site::{Conf, ConfKey, RedirectHost, RedirectPort, Server, VariableId, regex::Regex};
 
 /// How often a request may be redirected internally.
@@ -439,12 +439,17 @@ impl<'c> Request<'c> {
 
     /// Value of the first header line of a kind.
     pub fn header(&self, known: Known) -> Option<&[u8]> {
-        self.parts.head.find(known).map(|header| self.bytes(header.value))
+        self.parts.head.find(self.received(), known)
     }
 
-    /// Names and values of all header lines.
-    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.parts.head.headers().iter().map(|header| (self.bytes(header.name), self.bytes(header.value)))
+    /// All header lines.
+    pub fn headers(&self) -> impl Iterator<Item = HeaderLine<'_>> {
+        self.parts.head.headers().iter(self.received())
+    }
+
+    /// The values of all header lines with a name.
+    pub fn headers_named<'a>(&'a self, name: HeaderName<'a>) -> impl Iterator<Item = &'a [u8]> + Clone {
+        self.parts.head.headers().named(self.received(), name)
     }
 
     /// Whether no body is to be sent.

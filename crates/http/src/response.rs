@@ -8,11 +8,13 @@ pub(crate) mod file_sender;
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use clearway_message::{Ranges, ResponseHead, Varies, status};
+use clearway_message::{HeaderName, Piece, Ranges, ResponseHead, Varies, status};
 use clearway_site::RedirectUrl;
 use smallvec::SmallVec;
 
 use crate::request::Request;
+
+const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
 pub(crate) fn write_head(
@@ -40,7 +42,7 @@ pub(crate) fn write_head(
     if let Some(bytes) = framing.content_length() {
         writer = writer.content_length(bytes);
     }
-    if let Some(last_modified) = head.last_modified.filter(|_| !head.has(b"Last-Modified")) {
+    if let Some(last_modified) = head.last_modified.filter(|_| !head.headers.has(LAST_MODIFIED)) {
         writer = writer.last_modified(&date::http_date(last_modified));
     }
     let url = head.location.as_deref().and_then(|location| absolute(request, location));
@@ -63,8 +65,11 @@ pub(crate) fn write_head(
     if let Some(encoding) = &head.content_encoding {
         writer = writer.header(b"Content-Encoding", encoding);
     }
-    for (name, value) in &head.headers {
-        writer = writer.header(name, value);
+    for piece in head.headers.pieces() {
+        writer = match piece {
+            Piece::Lines(lines) => writer.lines(lines),
+            Piece::Line(name, value) => writer.header(name, value),
+        };
     }
     if head.ranges == Ranges::Announced {
         writer = writer.lines(b"Accept-Ranges: bytes\r\n");

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::header_lines::Headers;
+
 /// A text of a response's head; what the configuration owns is borrowed from it.
 pub type Text<'c> = Cow<'c, [u8]>;
 
@@ -55,16 +57,10 @@ pub struct ResponseHead<'c> {
     pub varies: Varies,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
     /// the date above.
-    pub headers: Vec<(Text<'c>, Text<'c>)>,
+    pub headers: Headers,
 }
 
 impl ResponseHead<'_> {
-    /// Whether the list of other headers has one of this name.
-    /// Whether one of the further header lines has this name, in any case.
-    pub fn has(&self, name: &[u8]) -> bool {
-        self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-    }
-
     /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not
     /// written as tags are is dropped.
     pub fn weaken_etag(&mut self) {

@@ -2,7 +2,7 @@
 //! `location / { return 200 "…"; }`, no socket involved.
 
 use clearway_h1::{Fault, Options, RequestHead};
-use clearway_message::{Method, Version};
+use clearway_message::{HeaderName, Method, Version};
 
 use crate::connection::{Event, Place, Wish, receive};
 
@@ -85,8 +85,9 @@ fn describe(head: &RequestHead, bytes: &[u8]) -> String {
     };
     let host = head.host().map_or_else(|| "none".to_owned(), |host| text(host.name).to_lowercase());
     let mut x = String::new();
-    for header in head.find_named(bytes, b"x", clearway_message::name_hash(b"x")) {
-        x = if x.is_empty() { text(header.value) } else { format!("{x}, {}", text(header.value)) };
+    for value in head.headers().named(bytes, HeaderName::new(b"x")) {
+        let value: String = value.iter().map(|&byte| char::from(byte)).collect();
+        x = if x.is_empty() { value } else { format!("{x}, {value}") };
     }
     format!(
         "{}|{}|{}|{}|{}|{}|{x}",

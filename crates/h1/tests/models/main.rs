@@ -146,7 +146,7 @@ fn parse(text: &[u8], ends: &[usize], release: Release, options: &Options) -> Re
     let is_complete = progress == HeadProgress::Complete;
     let bytes = |span: clearway_message::Span| span.of(&input).to_vec();
     Ok(Section {
-        headers: head.headers().iter().map(|header| (bytes(header.name), bytes(header.value))).collect(),
+        headers: head.headers().iter(&input).map(|l| (l.name.to_vec(), l.value.to_vec())).collect(),
         ignored: head.ignored().iter().map(|&line| bytes(line)).collect(),
         rest: is_complete.then(|| input.len() - head.len()),
         body: is_complete.then(|| head.body_length()),

@@ -1,7 +1,7 @@
 //! What a module does to a response on its way out: header filters, which see the head before it is sent,
 //! and the chain of body filters that they add. Owned by the request's task.
 
-use clearway_message::{ResponseHead, Text};
+use clearway_message::{Headers, ResponseHead};
 
 use super::{OutputState, Progress, Sequel, TrailerState};
 use crate::phases::Answer;
@@ -57,9 +57,9 @@ pub struct Compression {
 /// Looks at a response before its head is sent, may change the head, and may add a body filter.
 pub type HeaderFilter = for<'c> fn(&mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>>;
 
-/// Names and values of what follows a body that is sent in chunks, as a module works them out when the
+/// The lines that follow a body that is sent in chunks, as a module works them out when the
 /// body has come to its end.
-pub type Trailers = for<'c> fn(&View<'_, 'c>) -> Vec<(Text<'c>, Text<'c>)>;
+pub type Trailers = for<'c> fn(&View<'_, 'c>) -> Headers;
 
 /// A response in the hands of a header filter.
 pub struct Filtering<'a, 'c> {
@@ -87,7 +87,7 @@ impl<'c> Filtering<'_, 'c> {
     /// Has trailers sent behind the body, which is sent in chunks for that where the client understands
     /// them.
     pub fn expect_trailers(&mut self, trailers: Trailers) {
-        self.output.trailers = Some(Box::new(TrailerState { trailers, lines: Vec::new() }));
+        self.output.trailers = Some(Box::new(TrailerState { trailers, lines: Headers::default() }));
     }
 
     /// Has the engine answer with a status instead of this response; no other filter sees it.

@@ -69,11 +69,11 @@ impl<'c> OutputState<'c> {
             self.wire.push(chunk);
             self.wire.put(clearway_h1::CHUNK_END);
         }
-        if mark == Mark::Last && self.trailers().is_empty() {
+        if mark == Mark::Last && self.trailers().next().is_none() {
             self.wire.put(clearway_h1::LAST_CHUNK);
         } else if mark == Mark::Last {
             let mut end = Vec::new();
-            let lines = self.trailers().iter().map(|(name, value)| (&**name, &**value));
+            let lines = self.trailers().map(|line| (line.name, line.value));
             clearway_h1::push_last_chunk(&mut end, lines);
             self.wire.put(&end);
         }

@@ -5,7 +5,7 @@
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_message::Method;
+use clearway_message::{HeaderName, Method};
 use clearway_site::{Conf, ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set};
 
 use crate::connection::Conn;
@@ -124,7 +124,9 @@ impl<'c> Active<'c> {
                 match (self.run_entry(conn, location.phases.entry(index)).await, satisfy) {
                     (Flow::Next, _) | (Flow::Allowed, Satisfy::All) => {}
                     (Flow::Allowed, Satisfy::Any) => {
-                        self.output.head.headers.retain(|(name, _)| !is_challenge(name));
+                        for name in CHALLENGES {
+                            self.output.head.headers.remove(name);
+                        }
                         return Flow::Next;
                     }
                     (Flow::Answer(Answer::Status(code @ (401 | 403 | 407))), Satisfy::Any) => {
@@ -163,7 +165,6 @@ impl<'c> Active<'c> {
     }
 }
 
-/// A header that asks for a password.
-fn is_challenge(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"WWW-Authenticate") || name.eq_ignore_ascii_case(b"Proxy-Authenticate")
-}
+/// The headers that ask for a password.
+const CHALLENGES: [HeaderName<'_>; 2] =
+    [HeaderName::new(b"WWW-Authenticate"), HeaderName::new(b"Proxy-Authenticate")];

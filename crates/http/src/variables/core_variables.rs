@@ -7,7 +7,7 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
 use clearway_h1::{InvalidHeaders, Underscores};
-use clearway_message::{Header, Known, Ranges, Text, name_hash, put_decimal};
+use clearway_message::{HeaderLine, HeaderName, Known, Ranges, put_decimal};
 use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
@@ -89,7 +89,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         name: "sent_trailer_",
         kind: VariableKind::Prefix,
         doc: "A trailer of the response, by its name in lower case with `_` for `-`.",
-        eval: |view, name, out| sent_line(view.output.trailers(), name, out),
+        eval: |view, name, out| put_lines(view.output.trailers(), name, out),
     },
     variable!(
         "content_length",
@@ -378,8 +378,7 @@ pub struct Cookie<'a> {
 impl Request<'_> {
     /// The first cookie of a name, in any case, that has a `=`.
     pub fn cookie(&self, name: &[u8]) -> Option<Cookie<'_>> {
-        let lines = self.parts.head.find_named(self.received(), b"cookie", name_hash(b"cookie"));
-        let mut lines = lines.map(|line| self.bytes(line.value));
+        let mut lines = self.parts.head.headers().known(self.received(), Known::Cookie);
         lines.find_map(|line| find_cookie(line, name).map(|value| Cookie { value, line }))
     }
 
@@ -447,7 +446,7 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
         },
         b"accept_ranges" => Presence::put((head.ranges == Ranges::Announced).then_some(b"bytes"), out),
         b"transfer_encoding" => Presence::put(view.output.is_chunked().then_some(b"chunked"), out),
-        _ => sent_line(&head.headers, name, out),
+        _ => put_lines(head.headers.iter(), name, out),
     }
 }
 
@@ -458,18 +457,6 @@ fn is_named(header: &[u8], name: &[u8]) -> bool {
             b'-' => *wanted == b'_',
             byte => byte.eq_ignore_ascii_case(wanted),
         })
-}
-
-/// The values of all lines with that name.
-fn sent_line(lines: &[(Text<'_>, Text<'_>)], name: &[u8], out: &mut Vec<u8>) -> Presence {
-    let mut presence = Presence::NotFound;
-    for (_, value) in lines.iter().filter(|(header, _)| is_named(header, name)) {
-        if presence == Presence::Found {
-            out.extend_from_slice(b", ");
-        }
-        presence = Presence::put(Some(value), out);
-    }
-    presence
 }
 
 impl Request<'_> {
@@ -505,8 +492,9 @@ impl View<'_, '_> {
         if !self.request.parts.head.has(known) {
             return Presence::NotFound;
         }
-        let lines = self.request.parts.head.headers().iter().filter(|line| line.known == known);
-        append_lines(self, lines, if known == Known::Cookie { b"; " } else { b", " }, out)
+        let request = self.request;
+        let values = request.parts.head.headers().known(request.received(), known);
+        append_values(values, if known == Known::Cookie { b"; " } else { b", " }, out)
     }
 }
 
@@ -515,31 +503,30 @@ fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let request = view.request;
     let options = &request.conn.server_core().options;
     if options.underscores == Underscores::Valid || options.invalid_headers == InvalidHeaders::Pass {
-        let headers = request.parts.head.headers().iter();
-        return append_lines(
-            view,
-            headers.filter(|line| is_named(request.bytes(line.name), name)),
-            b", ",
-            out,
-        );
+        return put_lines(request.headers(), name, out);
     }
     let name: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
-    let lines = request.parts.head.find_named(request.received(), &name, name_hash(&name));
-    append_lines(view, lines, b", ", out)
+    let values = request.parts.head.headers().named(request.received(), HeaderName::new(&name));
+    append_values(values, b", ", out)
 }
 
-fn append_lines<'a>(
-    view: &View<'_, '_>,
-    lines: impl Iterator<Item = &'a Header>,
+/// The values of all lines with a name, in which `_` stands for `-`.
+fn put_lines<'a>(lines: impl Iterator<Item = HeaderLine<'a>>, name: &[u8], out: &mut Vec<u8>) -> Presence {
+    append_values(lines.filter(|line| is_named(line.name, name)).map(|line| line.value), b", ", out)
+}
+
+/// Appends the values of header lines.
+fn append_values<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
     separator: &[u8],
     out: &mut Vec<u8>,
 ) -> Presence {
     let mut presence = Presence::NotFound;
-    for line in lines {
+    for value in values {
         if presence == Presence::Found {
             out.extend_from_slice(separator);
         }
-        presence = Presence::put(Some(view.request.bytes(line.value)), out);
+        presence = Presence::put(Some(value), out);
     }
     presence
 }

@@ -190,7 +190,7 @@ fn find_pool(load: &mut Load) -> Result<(), Error> {
 /// Asks the client for a password.
 fn challenge(exchange: &mut Exchange<'_, '_>, realm: &[u8]) -> u16 {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    exchange.output.head().headers.push((b"WWW-Authenticate".into(), value.into()));
+    exchange.output.head().headers.add(b"WWW-Authenticate", &value);
     401
 }
 

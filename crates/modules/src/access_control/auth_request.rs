@@ -6,8 +6,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Computed, Conf, ConfKey, Cost, Exchange, Finished, Level, Load, Module, Phase, PhaseHandler, Setting,
-    Step, Subrequest, Target, Text, Value, View, context,
+    Computed, Conf, ConfKey, Cost, Exchange, Finished, HeaderName, Level, Load, Module, Phase, PhaseHandler,
+    Setting, Step, Subrequest, Target, Text, Value, View, context,
 };
 use std::sync::Arc;
 
@@ -134,7 +134,8 @@ async fn ask(mut exchange: Exchange<'_, '_>) -> Step<'static> {
 
 /// What asks the client for a password is for it to see.
 fn take_challenges<'c>(exchange: &mut Exchange<'_, 'c>, finished: &Finished<'c>) {
-    let headers = finished.head().headers.iter();
-    let challenges = headers.filter(|(name, _)| name.eq_ignore_ascii_case(b"WWW-Authenticate"));
-    exchange.output.head().headers.extend(challenges.cloned());
+    const CHALLENGE: HeaderName<'_> = HeaderName::new(b"WWW-Authenticate");
+    for value in finished.head().headers.named(CHALLENGE) {
+        exchange.output.head().headers.add(CHALLENGE.text(), value);
+    }
 }

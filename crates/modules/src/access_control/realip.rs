@@ -8,8 +8,8 @@ use clearway_base::log::{Verbatim, bytes_of};
 use clearway_conf::error::printed;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Presence, Request,
-    Setting, Step, VariableKind, VariableSpec, context, put_decimal, set,
+    Conf, ConfKey, Cost, Enabling, Exchange, HeaderName, Level, Load, Module, Phase, PhaseHandler, Presence,
+    Request, Setting, Step, VariableKind, VariableSpec, context, put_decimal, set,
 };
 use clearway_net::PeerAddr;
 use clearway_net::listen::Resolve;
@@ -200,8 +200,7 @@ fn find(request: &Request<'_>, conf: &RealipConf) -> Option<PeerAddr> {
 }
 
 fn lines<'a>(request: &'a Request<'_>, wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let headers = request.headers().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
-    headers.map(|(_, value)| value)
+    request.headers_named(HeaderName::new(wanted))
 }
 
 fn set_real_ip_from(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

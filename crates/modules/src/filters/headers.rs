@@ -3,7 +3,6 @@
 
 mod expires;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,8 +10,8 @@ use clearway_base::date;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, Level, Load, Module, ResponseHead, Setting,
-    Text, Value, View, context, set,
+    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Headers, Level, Load, Module,
+    ResponseHead, Setting, Text, Value, View, context, set,
 };
 
 use expires::Expires;
@@ -243,19 +242,24 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     None
 }
 
-fn trailers<'c>(view: &View<'_, 'c>) -> Vec<(Text<'c>, Text<'c>)> {
-    let trailers = view.request.conf(&HEADERS_CONF).trailers.of(view.status());
-    let lines = trailers.map(|line| (Cow::Borrowed(&line.name[..]), line.value.eval(view)));
-    lines.filter(|(_, value)| !value.is_empty()).collect()
+fn trailers(view: &View<'_, '_>) -> Headers {
+    let mut lines = Headers::default();
+    for trailer in view.request.conf(&HEADERS_CONF).trailers.of(view.status()) {
+        let value = trailer.value.eval(view);
+        if !value.is_empty() {
+            lines.add(&trailer.name, &value);
+        }
+    }
+    lines
 }
 
-fn apply<'c>(head: &mut ResponseHead<'c>, header: &'c Header, value: Text<'c>) {
+fn apply<'c>(head: &mut ResponseHead<'c>, header: &Header, value: Text<'c>) {
     match header.effect {
         Effect::Add => {}
         Effect::LastModified => {
             // What is in the list is sent as it is; the date is for what depends on it.
             head.last_modified = date::parse_http_date(&value);
-            head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(&header.name));
+            head.headers.remove(HeaderName::new(&header.name));
         }
         Effect::ETag => {
             head.etag = Some(value).filter(|value| !value.is_empty());
@@ -263,6 +267,6 @@ fn apply<'c>(head: &mut ResponseHead<'c>, header: &'c Header, value: Text<'c>) {
         }
     }
     if !value.is_empty() {
-        head.headers.push((Cow::Borrowed(&header.name), value));
+        head.headers.add(&header.name, &value);
     }
 }

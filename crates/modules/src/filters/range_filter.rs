@@ -4,7 +4,6 @@
 #[cfg(fuzzing)]
 pub mod fuzzing;
 
-use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -14,7 +13,7 @@ use clearway_base::date;
 use clearway_http::{
     BodyFilter, Chunk, FilterSpec, Filtering, Input, Mark, Module, Next, Ranges, Request, ResponseHead,
 };
-use clearway_message::{Known, Version};
+use clearway_message::{HeaderName, Known, Version};
 
 /// The module.
 pub static RANGE_FILTER: Module = Module { name: "range_filter", filters: FILTERS, ..Module::EMPTY };
@@ -151,9 +150,11 @@ fn content_range(part: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", part.start, part.end - 1)
 }
 
+const CONTENT_RANGE: HeaderName<'_> = HeaderName::new(b"Content-Range");
+
 fn set_content_range(head: &mut ResponseHead<'_>, value: String) {
-    head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"Content-Range"));
-    head.headers.push((Cow::Borrowed(b"Content-Range"), value.into_bytes().into()));
+    head.headers.remove(CONTENT_RANGE);
+    head.headers.add(CONTENT_RANGE.text(), value.as_bytes());
 }
 
 /// Lets one part pass.
@@ -212,7 +213,7 @@ impl Several {
         let several = Self { parts, length, separator, end };
         let content_type = [b"multipart/byteranges; boundary=", &boundary[..]].concat();
         head.content_type = Some(content_type.into());
-        head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"Content-Range"));
+        head.headers.remove(CONTENT_RANGE);
         let bytes = |part: &Range<u64>| several.part_head(part).len() as u64 + part.end - part.start;
         let bytes: u64 = several.parts.iter().map(bytes).sum();
         head.content_length = Some(bytes + several.end.len() as u64);

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Mark, Module, Next, Setting, Value,
-    View, context, set,
+    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next,
+    Setting, Value, View, context, set,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -181,7 +181,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
             head.weaken_etag();
         } else {
             (head.last_modified, head.etag) = (None, None);
-            head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"Last-Modified"));
+            head.headers.remove(HeaderName::new(b"Last-Modified"));
         }
     }
     let count = searcher.len();

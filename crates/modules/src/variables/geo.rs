@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Computed, Keep, Load, Module, Text, VariableId, Verbatim, View, context};
+use clearway_http::{Computed, HeaderName, Keep, Load, Module, Text, VariableId, Verbatim, View, context};
 use smallvec::SmallVec;
 
 use crate::cidr::{Cidr, Depth, LowBits, forwarded, parse_ip, parse_ipv4};
@@ -72,11 +72,8 @@ impl Geo {
         if self.proxies.is_empty() {
             return Some(ip);
         }
-        let headers = request.headers();
-        let lines: SmallVec<[&[u8]; 4]> = headers
-            .filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for"))
-            .map(|(_, value)| value)
-            .collect();
+        let lines: SmallVec<[&[u8]; 4]> =
+            request.headers_named(HeaderName::new(b"X-Forwarded-For")).collect();
         Some(forwarded(ip, lines.into_iter(), &self.proxies, self.depth))
     }
 }

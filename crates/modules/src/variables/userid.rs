@@ -3,7 +3,6 @@
 
 mod directives;
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, OnceLock};
@@ -210,9 +209,9 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     let sent = conf.sent(&filtering.view())?;
     let cookie = conf.cookie(&sent, filtering.request.now_unix_s());
     let headers = &mut filtering.head().headers;
-    headers.push((Cow::Borrowed(b"Set-Cookie"), cookie.into()));
+    headers.add(b"Set-Cookie", cookie.as_ref());
     if let Some(p3p) = &*conf.p3p {
-        headers.push((Cow::Borrowed(b"P3P"), Cow::Borrowed(p3p)));
+        headers.add(b"P3P", p3p);
     }
     None
 }

@@ -27,7 +27,7 @@ static SHOUT: Module = Module {
             if !filtering.request.path().starts_with(b"/stream/shout") {
                 return None;
             }
-            filtering.head().headers.push((b"X-Shout"[..].into(), b"yes"[..].into()));
+            filtering.head().headers.add(b"X-Shout", b"yes");
             Some(Box::new(Shout { held: Vec::new() }))
         },
     }],

@@ -14,7 +14,7 @@ use clearway_http::regex::{Case, Regex};
 use clearway_http::{
     Conf, ConfKey, Level, Load, Module, Request, ResponseHead, Setting, Varies, context, set,
 };
-use clearway_message::{Known, Version};
+use clearway_message::{HeaderName, Known, Version};
 
 /// The module: directives only.
 pub static GZIP_ACCEPTANCE: Module =
@@ -193,6 +193,10 @@ fn is_disabled(disabled: &[Regex], request: &Request<'_>) -> bool {
     disabled.iter().any(|regex| request.matches(regex, agent).unwrap_or(true))
 }
 
+const EXPIRES: HeaderName<'_> = HeaderName::new(b"Expires");
+const CACHE_CONTROL: HeaderName<'_> = HeaderName::new(b"Cache-Control");
+const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
+
 fn is_for_proxies(proxied: Proxied, request: &Request<'_>, head: &ResponseHead<'_>) -> bool {
     if proxied.has(Proxied::OFF) {
         return false;
@@ -202,13 +206,12 @@ fn is_for_proxies(proxied: Proxied, request: &Request<'_>, head: &ResponseHead<'
     {
         return true;
     }
-    let mut headers = head.headers.iter().map(|(name, value)| (&name[..], &value[..]));
-    if let Some((_, expires)) = headers.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"Expires")) {
+    let first_expires = head.headers.named(EXPIRES).next();
+    if let Some(expires) = first_expires {
         let expires = date::parse_http_date(expires).filter(|_| proxied.has(Proxied::EXPIRED));
         return expires.is_some_and(|expires| expires < request.now_unix_s());
     }
-    let controls = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"Cache-Control"));
-    let controls: Vec<&[u8]> = controls.map(|(_, value)| value).collect();
+    let controls: Vec<&[u8]> = head.headers.named(CACHE_CONTROL).collect();
     if !controls.is_empty() {
         let says = |flag: Proxied, word: &[u8]| {
             proxied.has(flag) && controls.iter().any(|value| has_word(value, word))
@@ -217,7 +220,7 @@ fn is_for_proxies(proxied: Proxied, request: &Request<'_>, head: &ResponseHead<'
             || says(Proxied::NO_STORE, b"no-store")
             || says(Proxied::PRIVATE, b"private");
     }
-    let has_date = headers.any(|(name, _)| name.eq_ignore_ascii_case(b"Last-Modified"));
+    let has_date = head.headers.has(LAST_MODIFIED);
     let spoils = |flag, has: bool| proxied.has(flag) && has;
     !spoils(Proxied::NO_LAST_MODIFIED, has_date) && !spoils(Proxied::NO_ETAG, head.etag.is_some())
 }

@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use clearway_base::{date, units};
 use clearway_conf::error::printed;
 use clearway_conf::{Directive, Error};
-use clearway_http::{Filtering, Load, ResponseHead, Text, Value};
+use clearway_http::{Filtering, HeaderName, Load, Text, Value};
 
+const EXPIRES: HeaderName<'_> = HeaderName::new(b"Expires");
+const CACHE_CONTROL: HeaderName<'_> = HeaderName::new(b"Cache-Control");
 const DAY_S: i64 = 24 * 60 * 60;
 const LONG_AGO: &[u8] = b"Thu, 01 Jan 1970 00:00:01 GMT";
 const LATE: &[u8] = b"Thu, 31 Dec 2037 23:55:55 GMT";
@@ -94,8 +96,8 @@ impl Expires {
                 (date(then), max_age(then - now))
             }
         };
-        put(head, b"Expires", expires);
-        put(head, b"Cache-Control", cache);
+        head.headers.set(EXPIRES, &expires);
+        head.headers.set(CACHE_CONTROL, &cache);
     }
 }
 
@@ -111,26 +113,6 @@ fn max_age(seconds: i64) -> Text<'static> {
         return Cow::Borrowed(NO_CACHE);
     }
     Cow::Owned(format!("max-age={seconds}").into_bytes())
-}
-
-/// Sets a header in place of all that there are of it.
-fn put<'c>(head: &mut ResponseHead<'c>, name: &'static [u8], value: Text<'c>) {
-    let mut value = Some(value);
-    head.headers.retain_mut(|(other, old)| {
-        if !other.eq_ignore_ascii_case(name) {
-            return true;
-        }
-        match value.take() {
-            Some(value) => {
-                *old = value;
-                true
-            }
-            None => false,
-        }
-    });
-    if let Some(value) = value {
-        head.headers.push((Cow::Borrowed(name), value));
-    }
 }
 
 impl Moment {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Mark, Module, Next, Outcome,
-    Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set,
+    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next,
+    Outcome, Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -180,7 +180,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
             head.weaken_etag();
         } else {
             head.last_modified = None;
-            head.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"Last-Modified"));
+            head.headers.remove(HeaderName::new(b"Last-Modified"));
             head.etag = None;
         }
     }
