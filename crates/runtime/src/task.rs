@@ -31,7 +31,7 @@ use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Linked;
 #[cfg(not(loom))]
 use crate::handover::detach::Pass;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const NOTIFIED: u64 = 1;
 const RUNNING: u64 = 2;
@@ -56,9 +56,9 @@ pub(crate) struct Header {
     /// What the task does now (suspects.rs); 0 is nothing in particular.
     pub(crate) tag: AtomicU32,
     /// Whether other loops may take it for a poll (rule 5).
-    binding: AtomicU32,
+    binding: AtomicU8,
     /// What it was granted while it waited to be polled (detach.rs).
-    pass: AtomicU32,
+    pass: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,
     /// What is left of the budget; written by the polling thread only.
@@ -69,7 +69,7 @@ pub(crate) struct Header {
 
 impl Header {
     pub(crate) fn binding(&self) -> Binding {
-        if self.binding.load(Ordering::Relaxed) == Binding::Free as u32 {
+        if self.binding.load(Ordering::Relaxed) == Binding::Free as u8 {
             Binding::Free
         } else {
             Binding::Bound
@@ -78,7 +78,7 @@ impl Header {
 
     /// Rule 5. By the task, in its own poll.
     pub(crate) fn set_binding(&self, binding: Binding) {
-        self.binding.store(binding as u32, Ordering::Relaxed);
+        self.binding.store(binding as u8, Ordering::Relaxed);
     }
 }
 
@@ -157,8 +157,8 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
-            binding: AtomicU32::new(binding as u32),
-            pass: AtomicU32::new(0),
+            binding: AtomicU8::new(binding as u8),
+            pass: AtomicU8::new(0),
             appetite: Appetite::new(),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),

@@ -34,7 +34,7 @@ pub(crate) enum Admission {
 
 /// What a task was granted that has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pass(u32);
+pub(crate) struct Pass(u8);
 
 impl Pass {
     pub(crate) const NONE: Self = Self(0);
@@ -43,11 +43,11 @@ impl Pass {
     /// The first attempt at the next spare, which is to succeed or to be passed on (waiting.rs).
     pub(crate) const SPARE: Self = Self(2);
 
-    pub(crate) fn from_bits(bits: u32) -> Self {
+    pub(crate) fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    pub(crate) fn bits(self) -> u32 {
+    pub(crate) fn bits(self) -> u8 {
         self.0
     }
 
