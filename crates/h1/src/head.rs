@@ -383,7 +383,7 @@ impl RequestHead {
     /// The value of the first line with that header.
     #[inline]
     pub fn find<'a>(&'a self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
-        self.headers.known(buf, known).next()
+        self.headers.first_known(buf, known)
     }
 
     /// Framing of the body.

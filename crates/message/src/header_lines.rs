@@ -152,6 +152,16 @@ impl HeaderLines {
         lines.iter().filter(same).map(move |line| line.value.of(self.bytes(line, received)))
     }
 
+    /// The value of the first line with a known header. Most requests have none of the headers that are
+    /// looked for, which one bit tells.
+    #[inline]
+    pub fn first_known<'a>(&'a self, received: &'a [u8], known: Known) -> Option<&'a [u8]> {
+        if !self.has(known) {
+            return None;
+        }
+        self.known(received, known).next()
+    }
+
     /// The lines as they are sent: neighbours that stand in this form already are one piece.
     pub fn pieces<'a>(&'a self, received: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
         let mut at = 0;

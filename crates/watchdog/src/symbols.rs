@@ -22,6 +22,9 @@ const PLUMBING: &[&str] = &[
     "alloc::",
     "clearway_runtime::",
     "clearway_http::",
+    "clearway_serve::",
+    "clearway_site::",
+    "clearway_message::",
     "clearway_base::",
     "clearway_os::",
 ];

@@ -206,7 +206,9 @@ fn signals_that_arrive() {
         compare(&format!("-s {order} to somebody\n{PLAIN}"), |binary| {
             let dir = Directory::new();
             dir.write("nginx.conf", &dir.filled(PLAIN, binary));
-            let mut target = Command::new("sleep").arg("60").spawn().expect("there is a sleep(1)");
+            // A shell has what it runs in the background ignore SIGQUIT, and so would this.
+            let sleep = ["--default-signal=QUIT", "sleep", "60"];
+            let mut target = Command::new("env").args(sleep).spawn().expect("there is an env(1)");
             dir.write("nginx.pid", &format!("{}\r\n\n", target.id()));
             let outcome = dir.run(binary, &["-s", order]);
             if outcome.code != Some(0) {

@@ -425,6 +425,9 @@ impl<'c> Exchange<'_, 'c> {
     /// The answer to give instead: the body is malformed.
     #[inline]
     pub fn discard_body(&mut self) -> Result<(), Answer> {
+        if self.body.state.is_absent() {
+            return Ok(());
+        }
         self.output.state.invite(self.body.state);
         let outcome = self.body.state.discard_received();
         self.request.note_body(self.body.state);

@@ -151,6 +151,12 @@ impl BodyState {
         std::mem::replace(&mut body.expect, Expect::Nothing) == Expect::Continue
     }
 
+    /// Whether the request has no body.
+    #[inline]
+    pub(crate) fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Drops what was received so far.
     ///
     /// # Errors

@@ -73,6 +73,7 @@ impl Watched {
     }
 
     /// Its slot once epoll watches it.
+    #[inline]
     pub(crate) fn poll_registered(
         &self,
         cx: &mut Context<'_>,
