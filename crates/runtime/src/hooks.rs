@@ -66,8 +66,8 @@ impl Hooks {
 }
 
 impl Runtime {
-    /// Runs what `hook` makes on each loop, as a task that no other loop polls: before all tasks that are
-    /// spawned later, until it waits for the first time. Like every task it loses its loop where it blocks.
+    /// Runs what `hook` makes on each loop, as a task that no other loop polls: it is begun before all tasks
+    /// that are spawned later. Like every task it loses its loop where it blocks; then they go on beside it.
     pub fn on_each_loop<F>(self, hook: impl Fn(LoopRef) -> F) -> Hooks
     where
         F: Future<Output = ()> + Send + 'static,
