@@ -54,7 +54,7 @@ impl Reload {
     /// If a reload does not take effect.
     pub fn play(self, binary: &Binary) -> ReloadReport {
         raise_descriptor_limit();
-        let configs = [config(Side::One), config(Side::Two)];
+        let configs = [config(Side::One, binary), config(Side::Two, binary)];
         let mut server = Setup::new(binary.clone(), &configs[0]).ready_at("127.0.0.1:%%PORT%%").start();
         // A port for each listener, also for the one that is not there yet.
         configs.iter().for_each(|config| server.configure(config));
@@ -101,13 +101,15 @@ enum Side {
     Two,
 }
 
-fn config(side: Side) -> String {
+fn config(side: Side, binary: &Binary) -> String {
     let (name, threads, listen, port) = match side {
         Side::One => ("one", 4, "listen 127.0.0.1:%%PORT2%%;", "server_name a.example b.example;"),
         Side::Two => ("two", 9, "listen 127.0.0.1:%%PORT3%% backlog=64;", "server_name ~^c\\d+$;"),
     };
+    // A machine that pauses makes a stall, whose report keeps debug information for a minute.
+    let reports = if binary.is_clearway() { "stall_report_after off;" } else { "" };
     deployed(
-        &format!("thread_pool spinning threads={threads};"),
+        &format!("thread_pool spinning threads={threads}; {reports}"),
         &format!(
             "access_log logs/{name}.log;\n\
              server {{ listen 127.0.0.1:%%PORT%%; {listen} location / {{ return 200 {name}; }} }}\n\
