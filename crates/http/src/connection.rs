@@ -1,13 +1,7 @@
 //! What requests have of the connection that they come over: its socket and timer, who the client is, the
 //! configuration. How connections begin, wait and end is for the crate above to say.
 
-pub(crate) mod account;
-pub(crate) mod departure;
 pub(crate) mod http1;
-pub(crate) mod pace;
-pub(crate) mod pause;
-pub(crate) mod proxied;
-pub(crate) mod wire;
 
 use std::fmt;
 use std::io;
@@ -22,10 +16,10 @@ use clearway_net::PeerAddr;
 use clearway_runtime::{LoopRef, Socket, Timer};
 use clearway_site::{Address, CoreLocation, CoreServer, LocalAddress};
 
-use crate::connection::departure::Deeds;
-use crate::connection::proxied::Front;
 use crate::generation::{Listener, Serving};
+use crate::link::departure::Deeds;
 use crate::metrics::Stage;
+use crate::proxied::Front;
 use crate::request::parts::Parts;
 use crate::tables::Snapshot;
 

@@ -10,10 +10,12 @@ mod connection;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod generation;
+mod link;
 pub mod metrics;
 mod output;
 pub mod paths;
 mod phases;
+mod proxied;
 mod request;
 mod response;
 mod tables;
@@ -30,13 +32,13 @@ pub use clearway_site::{
 };
 
 pub use connection::http1::{After, LingeringLimits, serve_requests};
-pub use connection::proxied::Front;
-pub use connection::wire::SendFailure;
 pub use connection::{Conn, TIMED_OUT};
 pub use generation::{Generation, GenerationParts, Listener};
+pub use link::send_queue::SendFailure;
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
 pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
+pub use proxied::Front;
 pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
@@ -64,7 +66,7 @@ pub fn loader(modules: &[&'static Module]) -> HttpLoader {
         &config::head_directives::HEAD,
         &phases::access::ACCESS,
         &request::subrequest::SUBREQUESTS,
-        &connection::proxied::PROXIED,
+        &proxied::PROXIED,
         &config::request_directives::REQUESTS,
     ];
     HttpLoader::new(own.into_iter().chain(modules.iter().copied()).collect())

@@ -1,5 +1,5 @@
 //! The response of a request, pushed by its handler: chunks pass the enabled header and body filters
-//! synchronously (`filters`), are framed, and wait in a `Wire` for the socket (`sink`). Owned by the
+//! synchronously (`filters`), are framed, and wait in a `SendQueue` for the socket (`sink`). Owned by the
 //! request's task.
 //!
 //! The first chunk sends the head. `Full` asks the handler to wait with `ready`; nothing else waits.
@@ -8,6 +8,7 @@
 //! response: the engine then answers with a status instead.
 
 mod ending;
+mod file_bytes;
 mod filters;
 mod head;
 mod relaying;
@@ -17,9 +18,9 @@ use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
 
 use crate::connection::Conn;
-use crate::connection::departure::Departure;
-use crate::connection::pace::Pace;
-use crate::connection::wire::{SendFailure, Wire};
+use crate::link::departure::Departure;
+use crate::link::pace::Pace;
+use crate::link::send_queue::{SendFailure, SendQueue};
 use crate::phases::Answer;
 use crate::request::Request;
 use crate::request::body::BodyState;
@@ -41,7 +42,7 @@ enum Progress {
 /// The state of one response.
 pub(crate) struct OutputState<'c> {
     pub(crate) head: ResponseHead<'c>,
-    wire: Wire<'c>,
+    wire: SendQueue<'c>,
     progress: Progress,
     framing: Framing,
     connection: Connection,
@@ -180,7 +181,7 @@ impl<'c> OutputState<'c> {
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
         Self {
             head: ResponseHead::default(),
-            wire: Wire::new(buffer),
+            wire: SendQueue::new(buffer),
             progress: Progress::HeadOpen,
             framing: Framing::NoBody { content_length: None },
             connection: Connection::Close,

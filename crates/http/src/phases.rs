@@ -7,6 +7,7 @@
 
 pub(crate) mod access;
 pub(crate) mod engine;
+mod pause;
 
 use std::future::Future;
 use std::pin::Pin;

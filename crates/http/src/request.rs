@@ -5,6 +5,7 @@
 //! never does. A subrequest is a request of its own that shares the head, and the variables, with the one
 //! that the client has made (`tree`).
 
+pub(crate) mod account;
 pub(crate) mod body;
 pub(crate) mod body_file;
 pub(crate) mod body_store;

@@ -2,7 +2,6 @@
 //! response, in the task of the request.
 
 pub(crate) mod chunk;
-pub(crate) mod file_bytes;
 pub(crate) mod file_part;
 pub(crate) mod file_sender;
 

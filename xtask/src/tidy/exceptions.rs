@@ -13,8 +13,6 @@ pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
     ("http", "request", "connection"),
     ("http", "request", "output"),
     ("http", "request", "phases"),
-    ("http", "response", "connection"),
-    ("http", "response", "output"),
     ("http", "response", "request"),
     ("http", "variables", "output"),
     ("http", "variables", "request"),

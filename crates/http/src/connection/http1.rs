@@ -10,8 +10,8 @@ use std::task::Poll;
 use clearway_base::log::Level;
 
 use crate::config::body_directives::{BODY_CONF, LingeringClose};
-use crate::connection::wire::SendFailure;
 use crate::connection::{Conn, TIMED_OUT};
+use crate::link::send_queue::SendFailure;
 use crate::output::OutputState;
 use crate::phases::Answer;
 use crate::phases::engine::Active;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use super::{OutputState, Unsent};
 use crate::connection::Conn;
-use crate::connection::wire::SendFailure;
+use crate::link::send_queue::SendFailure;
 use crate::request::Request;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 

@@ -9,7 +9,7 @@ use clearway_runtime::Timer;
 
 use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
 use crate::connection::Conn;
-use crate::connection::wire::SendFailure;
+use crate::link::send_queue::SendFailure;
 use crate::output::Input;
 use crate::request::Request;
 use crate::request::relay::{Moved, Parent, Relay, Sink};

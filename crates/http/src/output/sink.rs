@@ -10,9 +10,9 @@ use clearway_site::Sending;
 
 use super::{Connection, OutputState, Progress, Unsent, Urgency};
 use crate::connection::Conn;
-use crate::connection::account;
-use crate::connection::pace::Pace;
-use crate::connection::wire::SendFailure;
+use crate::link::pace::Pace;
+use crate::link::send_queue::SendFailure;
+use crate::request::account;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark};
 use crate::variables::{View, eval_size};

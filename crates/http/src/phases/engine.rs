@@ -11,10 +11,11 @@ use clearway_base::log::Level;
 use clearway_message::{Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
-use crate::connection::departure::Departure;
-use crate::connection::{Conn, account};
+use crate::connection::Conn;
+use crate::link::departure::Departure;
 use crate::output::{Output, OutputState};
 use crate::phases::{Answer, Exchange, Step, Wait};
+use crate::request::account;
 use crate::request::body::{Body, BodyState};
 use crate::request::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::subrequest::Background;

@@ -1,5 +1,5 @@
 //! Jobs of a thread pool that a request waits for: no longer than `send_timeout`, and as long as its client
-//! is there (`connection::departure`). Polled by the request's task; a job that is given up is not run if no
+//! is there (`link::departure`). Polled by the request's task; a job that is given up is not run if no
 //! thread has begun it.
 
 use std::future::poll_fn;

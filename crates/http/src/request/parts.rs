@@ -9,7 +9,7 @@ use clearway_h1::RequestHead;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::connection::wire::GATHER_MAX_BYTES;
+use crate::link::send_queue::GATHER_MAX_BYTES;
 
 /// Room for a response's head and a small body, bytes.
 const WIRE_BYTES: usize = 512;

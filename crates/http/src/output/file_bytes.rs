@@ -11,7 +11,7 @@ use bytes::Bytes;
 use clearway_runtime::LoopRef;
 use clearway_site::Sending;
 
-use crate::connection::wire::SendFailure;
+use crate::link::send_queue::SendFailure;
 use crate::output::{Output, Unsent};
 use crate::request::Request;
 use crate::response::chunk::{Chunk, Mark};

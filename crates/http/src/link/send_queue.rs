@@ -29,7 +29,7 @@ const IOVECS_MAX: usize = 16;
 
 /// What the socket has not taken yet.
 #[derive(Default)]
-pub(crate) struct Wire<'c> {
+pub(crate) struct SendQueue<'c> {
     /// Head and small chunks, before everything in `queue`.
     front: Vec<u8>,
     /// How much of the very first piece is sent, bytes; none of a file, whose parts shrink instead.
@@ -99,7 +99,7 @@ impl SendFailure {
     }
 }
 
-impl<'c> Wire<'c> {
+impl<'c> SendQueue<'c> {
     /// Gathers in `buffer`, which is empty.
     #[inline]
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
@@ -401,7 +401,7 @@ impl<'c> Wire<'c> {
 }
 
 /// Files.
-impl Wire<'_> {
+impl SendQueue<'_> {
     /// What can be sent next. What is to be read of files at the head of the queue is read behind the
     /// buffer, unless that has been sent in part.
     fn find_next(&mut self, sending: &Sending) -> Result<Next, SendFailure> {
@@ -538,7 +538,7 @@ fn cut(bytes: &[u8], limit: u64) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn contents(wire: &Wire<'_>) -> Vec<u8> {
+    fn contents(wire: &SendQueue<'_>) -> Vec<u8> {
         let mut all = wire.front.clone();
         wire.queue().for_each(|chunk| all.extend_from_slice(chunk.bytes()));
         all.split_off(wire.offset)
@@ -548,7 +548,7 @@ mod tests {
     fn keeps_the_order_of_small_and_large_pieces_at_every_split() {
         let large = vec![b'L'; GATHER_MAX_BYTES + 1];
         let build = || {
-            let mut wire = Wire::new(Vec::new());
+            let mut wire = SendQueue::new(Vec::new());
             wire.put(b"head");
             wire.push(Chunk::Borrowed(b"small"));
             wire.push(Chunk::Borrowed(&large));
@@ -576,7 +576,7 @@ mod tests {
     #[test]
     fn one_large_chunk_takes_the_short_way_until_another_one_comes() {
         let large = vec![b'L'; GATHER_MAX_BYTES + 1];
-        let mut wire = Wire::new(Vec::new());
+        let mut wire = SendQueue::new(Vec::new());
         wire.put(b"head");
         assert!(wire.is_plain() && !wire.is_empty());
         wire.push(Chunk::Borrowed(&large));
@@ -587,7 +587,7 @@ mod tests {
         let expected = [b"head", &large[..], b"more"].concat();
         assert_eq!((contents(&wire), wire.len()), (expected.clone(), expected.len()));
 
-        let mut wire = Wire::new(Vec::new());
+        let mut wire = SendQueue::new(Vec::new());
         wire.push(Chunk::Borrowed(&large));
         wire.advance(1);
         assert!(!wire.is_plain(), "what was sent in part is timed");
@@ -598,7 +598,7 @@ mod tests {
 
     #[test]
     fn says_full_by_bytes() {
-        let mut wire = Wire::default();
+        let mut wire = SendQueue::default();
         wire.push(Chunk::Owned(vec![0; FULL_BYTES - 1]));
         assert!(!wire.is_full());
         wire.put(b"x");
