@@ -25,10 +25,11 @@ pub use clearway_message::{
     HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
 pub use clearway_site::{
-    Aio, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags, Environment,
-    IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, NGINX_VERSION, Nesting,
-    OpenErrorLog, Phase, Root, RootKind, Sending, Server, Services, Setting, Socket, ThreadPools, Value,
-    VariableId, context, locations, mime, msec, regex, server_names, set, temp_paths,
+    Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags,
+    Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
+    Nesting, OpenErrorLog, Own, Phase, Root, RootKind, Sending, Server, Services, Setting, Socket,
+    ThreadPools, Value, VariableId, context, locations, mime, msec, regex, server_names, set, settings,
+    temp_paths,
 };
 
 pub use connection::http1::{After, LingeringLimits, serve_requests};

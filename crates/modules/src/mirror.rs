@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Asking, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Store,
-    Subrequest, context, set,
+    Asking, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Store,
+    Subrequest, context, set, settings,
 };
 
 /// The module. Files are looked for by `try_files` before.
@@ -49,21 +49,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static MIRROR_CONF: ConfKey<MirrorConf> = ConfKey::new(Level::Location);
 
-struct MirrorConf {
-    uris: Setting<Vec<Bytes>>,
-    request_body: Setting<bool>,
-}
-
-impl Default for MirrorConf {
-    fn default() -> Self {
-        Self { uris: Setting::default(), request_body: Setting::new(true) }
-    }
-}
-
-impl Conf for MirrorConf {
-    fn merge(&mut self, parent: &Self) {
-        self.uris.merge(&parent.uris);
-        self.request_body.merge(&parent.request_body);
+settings! {
+    struct MirrorConf {
+        uris: Setting<Vec<Bytes>>,
+        request_body: Setting<bool> = true,
     }
 }
 

@@ -18,8 +18,8 @@ use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::{
-    Computed, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting,
-    Step, Text, Verbatim, View, context, set,
+    Computed, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Own, Phase, PhaseHandler, Setting,
+    Step, Text, Verbatim, View, context, set, settings,
 };
 
 use code::{Code, If, Op, Return, Rewrite, Set, Turn};
@@ -135,12 +135,14 @@ static PHASES: &[PhaseHandler] = &[
 
 static REWRITE_CONF: ConfKey<RewriteConf> = ConfKey::new(Level::Location);
 
-struct RewriteConf {
-    /// Not inherited: what a server does it does before a location is looked for.
-    code: Code,
-    place: Place,
-    log: Setting<bool>,
-    warn: Setting<bool>,
+settings! {
+    struct RewriteConf {
+        /// Not inherited: what a server does it does before a location is looked for.
+        code: Own<Code>,
+        place: Own<Place> = Place::Location,
+        log: Setting<bool> = false,
+        warn: Setting<bool> = true,
+    }
 }
 
 /// Which phase the instructions belong to.
@@ -150,27 +152,9 @@ enum Place {
     Location,
 }
 
-impl Default for RewriteConf {
-    fn default() -> Self {
-        Self {
-            code: Code::default(),
-            place: Place::Location,
-            log: Setting::new(false),
-            warn: Setting::new(true),
-        }
-    }
-}
-
-impl Conf for RewriteConf {
-    fn merge(&mut self, parent: &Self) {
-        self.log.merge(&parent.log);
-        self.warn.merge(&parent.warn);
-    }
-}
-
 fn has_code(enabling: &Enabling<'_>, place: Place) -> bool {
     let conf = enabling.confs.of(&REWRITE_CONF);
-    conf.place == place && !conf.code.is_empty()
+    *conf.place == place && !conf.code.is_empty()
 }
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
@@ -184,7 +168,7 @@ fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut RewriteConf {
     let is_server = scope.context.meets(context::SERVER);
     let conf = scope.conf.location(&REWRITE_CONF);
     if is_server {
-        conf.place = Place::Server;
+        *conf.place = Place::Server;
     }
     conf
 }
@@ -271,7 +255,7 @@ fn read_if(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Err
     let is_server = scope.context.meets(context::SERVER);
     let inner = if is_server { context::SERVER_IF } else { context::LOCATION_IF };
     let id = Load::read_nested(scope, directive, inner)?;
-    let body = std::mem::take(&mut scope.conf.nested(id, &REWRITE_CONF).code);
+    let body = std::mem::take(&mut *scope.conf.nested(id, &REWRITE_CONF).code);
     let location = (!is_server).then_some(id);
     let code = &mut conf(scope).code;
     code.push(Op::If(Box::new(If { condition, location, body_len: body.len() })));

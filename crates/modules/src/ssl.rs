@@ -4,7 +4,7 @@
 
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Module, Setting, context, set};
+use clearway_http::{ConfKey, Level, Load, Module, Own, Setting, context, set, settings};
 
 /// The module.
 pub static SSL: Module = Module { name: "ssl", directives: DIRECTIVES, confs: &[&SSL_CONF], ..Module::EMPTY };
@@ -16,16 +16,13 @@ const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "
 
 static SSL_CONF: ConfKey<SslConf> = ConfKey::new(Level::Server);
 
-/// What was given, so that it is not given twice.
-#[derive(Default)]
-struct SslConf {
-    /// By their places in `PROTOCOLS`.
-    protocols: [bool; PROTOCOLS.len()],
-    prefer_server_ciphers: Setting<bool>,
-}
-
-impl Conf for SslConf {
-    fn merge(&mut self, _: &Self) {}
+settings! {
+    /// What was given, so that it is not given twice.
+    struct SslConf {
+        /// By their places in `PROTOCOLS`.
+        protocols: Own<[bool; PROTOCOLS.len()]>,
+        prefer_server_ciphers: Setting<bool>,
+    }
 }
 
 static DIRECTIVES: &[Spec<Load>] = &[

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
+    Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Own, Phase, PhaseHandler, Step, context,
 };
 use clearway_offload::At;
 
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               gone, a minute at most, then answers.",
         handler: |scope, directive| {
             let path = to_path(&directive.args[0]);
-            scope.conf.location(&TESTING_CONF).hold = Some(Hold::Pool(path));
+            **scope.conf.location(&TESTING_CONF) = Some(Hold::Pool(path));
             Ok(())
         },
     },
@@ -63,21 +63,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::MayBlock,
-    enabled: |enabling| enabling.confs.of(&TESTING_CONF).hold.is_some(),
+    enabled: |enabling| enabling.confs.of(&TESTING_CONF).is_some(),
     handler,
 }];
 
-static TESTING_CONF: ConfKey<TestingConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct TestingConf {
-    hold: Option<Hold>,
-}
-
-impl Conf for TestingConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-}
+static TESTING_CONF: ConfKey<Own<Option<Hold>>> = ConfKey::new(Level::Location);
 
 /// How which thread is held.
 #[derive(Clone)]
@@ -90,7 +80,7 @@ enum Hold {
 }
 
 fn read(scope: &mut Scope<'_, Load>, directive: &Directive, hold: fn(Duration) -> Hold) -> Result<(), Error> {
-    scope.conf.location(&TESTING_CONF).hold = Some(hold(directive.msec(0)?));
+    **scope.conf.location(&TESTING_CONF) = Some(hold(directive.msec(0)?));
     Ok(())
 }
 
@@ -101,12 +91,12 @@ fn read_spin(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let slice = number.filter(|&us| us > 0).map(Duration::from_micros);
     let slice = slice.ok_or_else(|| directive.reject("invalid value"))?;
     let slices = time.as_micros().div_ceil(slice.as_micros());
-    scope.conf.location(&TESTING_CONF).hold = Some(Hold::Slices(slices, slice));
+    **scope.conf.location(&TESTING_CONF) = Some(Hold::Slices(slices, slice));
     Ok(())
 }
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    let Some(hold) = exchange.request.conf(&TESTING_CONF).hold.clone() else { return Step::Declined };
+    let Some(hold) = (**exchange.request.conf(&TESTING_CONF)).clone() else { return Step::Declined };
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer);
     }

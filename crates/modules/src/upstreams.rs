@@ -4,7 +4,7 @@
 use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Module, Setting, Value, context, set};
+use clearway_http::{ConfKey, Level, Load, Module, Setting, Value, context, set, settings};
 use clearway_net::listen::{AddrError, Resolve, parse_listen};
 use std::time::Duration;
 
@@ -17,16 +17,13 @@ const DNS_PORT: &str = ":53";
 
 static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Location);
 
-/// What was given, so that it is not given twice.
-#[derive(Default)]
-struct UpstreamsConf {
-    resolver: Setting<()>,
-    resolver_timeout: Setting<Duration>,
-    early_hints: Setting<Vec<Value>>,
-}
-
-impl Conf for UpstreamsConf {
-    fn merge(&mut self, _: &Self) {}
+settings! {
+    /// What was given, so that it is not given twice.
+    struct UpstreamsConf {
+        resolver: Setting<()>,
+        resolver_timeout: Setting<Duration>,
+        early_hints: Setting<Vec<Value>>,
+    }
 }
 
 static DIRECTIVES: &[Spec<Load>] = &[

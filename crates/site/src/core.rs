@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
-use clearway_h1::ChunkedEncoding;
+use clearway_h1::{ChunkedEncoding, InvalidHeaders, Options, Underscores};
 use clearway_message::Method;
 use clearway_message::uri::MergeSlashes;
 
 use crate::ids::LocationId;
-use crate::levels::{Conf, ConfKey, Level};
+use crate::levels::{ConfKey, Level};
 use crate::mime::{DEFAULT_TYPE, Types};
 use crate::product::ServerTokens;
 use crate::sending::Sending;
-use crate::setting::Setting;
+use crate::setting::{Own, Setting};
+use crate::settings;
 use crate::variables::Value;
 
 /// The engine's own settings of locations.
@@ -24,57 +25,36 @@ pub static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
 pub static CORE_SERVER: ConfKey<CoreServer> = ConfKey::new(Level::Server);
 
 /// By itself, as it is what most servers and many locations have of their own.
-pub static ROOT: ConfKey<RootConf> = ConfKey::new(Level::Location);
+pub static ROOT: ConfKey<Setting<Root>> = ConfKey::new(Level::Location);
 
-/// The engine's settings of a server.
-#[derive(Clone)]
-pub struct CoreServer {
-    /// `client_header_timeout`, milliseconds.
-    pub client_header_timeout_ms: Setting<u64>,
-    /// `client_header_buffer_size`, bytes.
-    pub client_header_buffer_bytes: Setting<u64>,
-    /// `large_client_header_buffers`: number, bytes each.
-    pub large_client_header_buffers: Setting<(u64, u64)>,
-    /// `connection_pool_size`, bytes.
-    pub connection_pool_bytes: Setting<u64>,
-    /// `merge_slashes`.
-    pub merge_slashes: Setting<MergeSlashes>,
-    /// `ignore_invalid_headers`.
-    pub invalid_headers: Setting<clearway_h1::InvalidHeaders>,
-    /// `underscores_in_headers`.
-    pub underscores: Setting<clearway_h1::Underscores>,
-    /// `max_headers`: lines.
-    pub max_headers: Setting<u64>,
-    /// The limits of the codec that these make.
-    pub options: clearway_h1::Options,
-}
-
-impl Default for CoreServer {
-    fn default() -> Self {
-        Self {
-            client_header_timeout_ms: Setting::new(60_000),
-            client_header_buffer_bytes: Setting::new(1024),
-            large_client_header_buffers: Setting::new((4, 8192)),
-            connection_pool_bytes: Setting::new(512),
-            merge_slashes: Setting::new(MergeSlashes::On),
-            invalid_headers: Setting::new(clearway_h1::InvalidHeaders::Ignore),
-            underscores: Setting::new(clearway_h1::Underscores::Invalid),
-            max_headers: Setting::new(1000),
-            options: clearway_h1::Options::default(),
-        }
+settings! {
+    /// The engine's settings of a server.
+    #[derive(Clone)]
+    pub struct CoreServer {
+        /// `client_header_timeout`, milliseconds.
+        pub client_header_timeout_ms: Setting<u64> = 60_000,
+        /// `client_header_buffer_size`, bytes.
+        pub client_header_buffer_bytes: Setting<u64> = 1024,
+        /// `large_client_header_buffers`: number, bytes each.
+        pub large_client_header_buffers: Setting<(u64, u64)> = (4, 8192),
+        /// `connection_pool_size`, bytes.
+        pub connection_pool_bytes: Setting<u64> = 512,
+        /// `merge_slashes`.
+        pub merge_slashes: Setting<MergeSlashes> = MergeSlashes::On,
+        /// `ignore_invalid_headers`.
+        pub invalid_headers: Setting<InvalidHeaders> = InvalidHeaders::Ignore,
+        /// `underscores_in_headers`.
+        pub underscores: Setting<Underscores> = Underscores::Invalid,
+        /// `max_headers`: lines.
+        pub max_headers: Setting<u64> = 1000,
+        /// The limits of the codec that these make.
+        pub options: Own<Options>,
     }
+    then CoreServer::limit_codec
 }
 
-impl Conf for CoreServer {
-    fn merge(&mut self, parent: &Self) {
-        self.client_header_timeout_ms.merge(&parent.client_header_timeout_ms);
-        self.client_header_buffer_bytes.merge(&parent.client_header_buffer_bytes);
-        self.large_client_header_buffers.merge(&parent.large_client_header_buffers);
-        self.connection_pool_bytes.merge(&parent.connection_pool_bytes);
-        self.merge_slashes.merge(&parent.merge_slashes);
-        self.invalid_headers.merge(&parent.invalid_headers);
-        self.underscores.merge(&parent.underscores);
-        self.max_headers.merge(&parent.max_headers);
+impl CoreServer {
+    fn limit_codec(&mut self) {
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let (number, size) = *self.large_client_header_buffers;
         self.options.client_header_buffer_size = bytes(*self.client_header_buffer_bytes);
@@ -95,19 +75,10 @@ pub struct Root {
     pub path: Value,
 }
 
-/// `root` or `alias` as a setting of its own.
-pub struct RootConf(pub Setting<Root>);
-
-impl Default for RootConf {
+impl Default for Root {
+    /// All of `http` has a directory, which it gets from who loads it.
     fn default() -> Self {
-        // All of `http` has a directory, which it gets from who loads it.
-        Self(Setting::new(Root { kind: RootKind::Root, path: Value::literal(Bytes::new()) }))
-    }
-}
-
-impl Conf for RootConf {
-    fn merge(&mut self, parent: &Self) {
-        self.0.merge(&parent.0);
+        Self { kind: RootKind::Root, path: Value::literal(Bytes::new()) }
     }
 }
 
@@ -213,45 +184,48 @@ pub struct KeepaliveTimeout {
     pub header_s: u64,
 }
 
-/// The engine's settings of a location.
-#[derive(Clone)]
-pub struct CoreLocation {
-    /// `types`.
-    pub types: Setting<Arc<Types>>,
-    /// `default_type`.
-    pub default_type: Setting<Bytes>,
-    /// `etag`.
-    pub etags: Setting<ETags>,
-    /// `server_tokens`.
-    pub server_tokens: Setting<ServerTokens>,
-    /// `absolute_redirect`.
-    pub redirect_url: Setting<RedirectUrl>,
-    /// `server_name_in_redirect`.
-    pub redirect_host: Setting<RedirectHost>,
-    /// `port_in_redirect`.
-    pub redirect_port: Setting<RedirectPort>,
-    /// `chunked_transfer_encoding`.
-    pub chunked_encoding: Setting<ChunkedEncoding>,
-    /// Whether the location is for internal requests only.
-    pub access: LocationAccess,
-    /// Not inherited.
-    pub limit_except: Option<LimitExcept>,
-    /// All of them get every line.
-    pub error_log: Setting<Vec<Arc<dyn Sink>>>,
-    /// Whether a file that is not there is logged.
-    pub log_not_found: Setting<bool>,
-    /// `keepalive_timeout`.
-    pub keepalive_timeout: Setting<KeepaliveTimeout>,
-    /// `keepalive_min_timeout`, milliseconds.
-    pub keepalive_min_timeout_ms: Setting<u64>,
-    /// `keepalive_requests`.
-    pub keepalive_requests: Setting<u64>,
-    /// `keepalive_time`, milliseconds.
-    pub keepalive_time_ms: Setting<u64>,
-    /// `keepalive_disable`.
-    pub keepalive_disable: Setting<KeepaliveDisable>,
-    /// How responses are sent.
-    pub sending: Sending,
+settings! {
+    /// The engine's settings of a location.
+    #[derive(Clone)]
+    pub struct CoreLocation {
+        /// `types`.
+        pub types: Setting<Arc<Types>> = Types::usual(),
+        /// `default_type`.
+        pub default_type: Setting<Bytes> = Bytes::from_static(DEFAULT_TYPE.as_bytes()),
+        /// `etag`.
+        pub etags: Setting<ETags> = ETags::On,
+        /// `server_tokens`.
+        pub server_tokens: Setting<ServerTokens> = ServerTokens::On,
+        /// `absolute_redirect`.
+        pub redirect_url: Setting<RedirectUrl> = RedirectUrl::Absolute,
+        /// `server_name_in_redirect`.
+        pub redirect_host: Setting<RedirectHost> = RedirectHost::Requested,
+        /// `port_in_redirect`.
+        pub redirect_port: Setting<RedirectPort> = RedirectPort::Shown,
+        /// `chunked_transfer_encoding`.
+        pub chunked_encoding: Setting<ChunkedEncoding> = ChunkedEncoding::On,
+        /// Whether the location is for internal requests only.
+        pub access: Own<LocationAccess> = LocationAccess::All,
+        /// Not inherited.
+        pub limit_except: Own<Option<LimitExcept>>,
+        /// All of them get every line.
+        pub error_log: Setting<Vec<Arc<dyn Sink>>>,
+        /// Whether a file that is not there is logged.
+        pub log_not_found: Setting<bool> = true,
+        /// `keepalive_timeout`.
+        pub keepalive_timeout: Setting<KeepaliveTimeout> =
+            KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 },
+        /// `keepalive_min_timeout`, milliseconds.
+        pub keepalive_min_timeout_ms: Setting<u64> = 0,
+        /// `keepalive_requests`.
+        pub keepalive_requests: Setting<u64> = 1000,
+        /// `keepalive_time`, milliseconds.
+        pub keepalive_time_ms: Setting<u64> = 3_600_000,
+        /// `keepalive_disable`.
+        pub keepalive_disable: Setting<KeepaliveDisable> = KeepaliveDisable::MSIE6,
+        /// How responses are sent.
+        pub sending: Sending,
+    }
 }
 
 /// Which requests a location is for.
@@ -262,52 +236,6 @@ pub enum LocationAccess {
     All,
     /// `internal`
     Internal,
-}
-
-impl Default for CoreLocation {
-    fn default() -> Self {
-        Self {
-            types: Setting::new(Types::usual()),
-            default_type: Setting::new(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
-            etags: Setting::new(ETags::On),
-            server_tokens: Setting::new(ServerTokens::On),
-            redirect_url: Setting::new(RedirectUrl::Absolute),
-            redirect_host: Setting::new(RedirectHost::Requested),
-            redirect_port: Setting::new(RedirectPort::Shown),
-            chunked_encoding: Setting::new(ChunkedEncoding::On),
-            access: LocationAccess::All,
-            limit_except: None,
-            error_log: Setting::default(),
-            log_not_found: Setting::new(true),
-            keepalive_timeout: Setting::new(KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 }),
-            keepalive_min_timeout_ms: Setting::new(0),
-            keepalive_requests: Setting::new(1000),
-            keepalive_time_ms: Setting::new(3_600_000),
-            keepalive_disable: Setting::new(KeepaliveDisable::MSIE6),
-            sending: Sending::default(),
-        }
-    }
-}
-
-impl Conf for CoreLocation {
-    fn merge(&mut self, parent: &Self) {
-        self.types.merge(&parent.types);
-        self.default_type.merge(&parent.default_type);
-        self.etags.merge(&parent.etags);
-        self.server_tokens.merge(&parent.server_tokens);
-        self.redirect_url.merge(&parent.redirect_url);
-        self.redirect_host.merge(&parent.redirect_host);
-        self.redirect_port.merge(&parent.redirect_port);
-        self.chunked_encoding.merge(&parent.chunked_encoding);
-        self.error_log.merge(&parent.error_log);
-        self.log_not_found.merge(&parent.log_not_found);
-        self.keepalive_timeout.merge(&parent.keepalive_timeout);
-        self.keepalive_min_timeout_ms.merge(&parent.keepalive_min_timeout_ms);
-        self.keepalive_requests.merge(&parent.keepalive_requests);
-        self.keepalive_time_ms.merge(&parent.keepalive_time_ms);
-        self.keepalive_disable.merge(&parent.keepalive_disable);
-        self.sending.merge(&parent.sending);
-    }
 }
 
 impl CoreLocation {

@@ -3,8 +3,9 @@
 
 use clearway_conf::Error;
 
-use crate::levels::{Conf, ConfKey, Level};
+use crate::levels::{ConfKey, Level};
 use crate::setting::Setting;
+use crate::settings;
 
 /// What sizes of buckets are rounded up to, and what nginx keeps free of the largest, bytes.
 const LINE_BYTES: u64 = 64;
@@ -14,25 +15,14 @@ const BUCKET_MAX_BYTES: u64 = 65_536 - LINE_BYTES;
 /// Sizes that the configuration gives.
 pub static HASHES: ConfKey<HashConf> = ConfKey::new(Level::Main);
 
-/// Sizes of nginx's tables: the most buckets, and bytes of one.
-pub struct HashConf {
-    /// `server_names_hash_…`
-    pub names: [Setting<u64>; 2],
-    /// `variables_hash_…`
-    pub variables: [Setting<u64>; 2],
-}
-
-impl Default for HashConf {
-    fn default() -> Self {
-        Self {
-            names: [Setting::new(512), Setting::new(64)],
-            variables: [Setting::new(1024), Setting::new(64)],
-        }
+settings! {
+    /// Sizes of nginx's tables: the most buckets, and bytes of one.
+    pub struct HashConf {
+        /// `server_names_hash_…`
+        pub names: [Setting<u64>; 2] = [Setting::new(512), Setting::new(64)],
+        /// `variables_hash_…`
+        pub variables: [Setting<u64>; 2] = [Setting::new(1024), Setting::new(64)],
     }
-}
-
-impl Conf for HashConf {
-    fn merge(&mut self, _: &Self) {}
 }
 
 /// Refuses sizes of the table with that name.

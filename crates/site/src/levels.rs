@@ -9,6 +9,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::setting::Merge;
+
 /// Where a module's configuration lives; one object exists per block of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -20,17 +22,10 @@ pub enum Level {
     Location,
 }
 
-/// What a module is told at one level.
-pub trait Conf: Default + Send + Sync + 'static {
-    /// Takes from the enclosing level what this one leaves open. Enclosing levels are merged first.
-    fn merge(&mut self, parent: &Self);
+/// What a module is told at one level: declared with [`settings!`](crate::settings), or a single setting.
+pub trait Conf: Merge + Default + Send + Sync + 'static {}
 
-    /// `merge` for the block of an `if`, which also has the handler of the location around it unless it
-    /// has one of its own.
-    fn merge_if(&mut self, parent: &Self) {
-        self.merge(parent);
-    }
-}
+impl<T: Merge + Default + Send + Sync + 'static> Conf for T {}
 
 /// What a level is to the one around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -375,28 +370,14 @@ mod tests {
     use super::*;
     use crate::setting::Setting;
 
-    #[derive(Default)]
-    struct Limits {
-        size_bytes: Setting<u64>,
-    }
-
-    impl Conf for Limits {
-        fn merge(&mut self, parent: &Self) {
-            self.size_bytes.merge(&parent.size_bytes);
-        }
-    }
-
-    #[derive(Default)]
-    struct Other(Setting<bool>);
-
-    impl Conf for Other {
-        fn merge(&mut self, parent: &Self) {
-            self.0.merge(&parent.0);
+    crate::settings! {
+        struct Limits {
+            size_bytes: Setting<u64>,
         }
     }
 
     static LIMITS: ConfKey<Limits> = ConfKey::new(Level::Location);
-    static OTHER: ConfKey<Other> = ConfKey::new(Level::Server);
+    static OTHER: ConfKey<Setting<bool>> = ConfKey::new(Level::Server);
     const SLOTS: &[&dyn ConfSlot] = &[&LIMITS, &OTHER];
 
     #[test]
@@ -414,7 +395,7 @@ mod tests {
         let mut drafts = Drafts::new(Level::Server, SLOTS);
         let mut http = DraftConfs::default();
         drafts.complete_outermost(&mut http);
-        assert!(!*drafts.finish().confs(&http).of(&OTHER).0);
+        assert!(!**drafts.finish().confs(&http).of(&OTHER));
     }
 
     #[test]

@@ -28,8 +28,8 @@ mod variables;
 
 pub use crate::core::{
     CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable, KeepaliveTimeout,
-    LimitExcept, LocationAccess, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl, Root, RootConf,
-    RootKind, method_bit,
+    LimitExcept, LocationAccess, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl, Root, RootKind,
+    method_bit,
 };
 pub use engine::Engine;
 pub use hash_sizes::{HASHES, HashConf};
@@ -44,7 +44,7 @@ pub use module::{FilterSpec, Finish, Module, Role, context};
 pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};
 pub use product::{NGINX_VERSION, Product, ServerTokens, Signature, is_name};
 pub use sending::{Aio, Directio, IfModifiedSince, Sending, Size, ThreadPools};
-pub use setting::{Setting, millis, msec, set};
+pub use setting::{Answers, Merge, Own, Setting, millis, msec, set};
 pub use snapshot::{Location, Server, Snapshot};
 pub use variables::{
     Binding, Keep, Look, Quote, Scene, Source, Target, Value, VariableId, VariableKind, VariableNames,

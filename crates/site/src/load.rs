@@ -17,7 +17,7 @@ use clearway_log::UtcOffset;
 use clearway_net::bind;
 use clearway_net::listen::SystemResolver;
 
-use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ROOT, Root, RootConf, RootKind};
+use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ROOT, Root, RootKind};
 use crate::engine::Engine;
 use crate::hash_sizes::{self, HASHES};
 use crate::ids::{LocationId, ServerId};
@@ -261,7 +261,7 @@ impl<E: Engine> Load<E> {
         let mut locations = Drafts::new(Level::Location, &slots);
         let mut confs = DraftConfs::default();
         *locations.of_mut(&mut confs, &CORE_CONF) = core;
-        *locations.of_mut(&mut confs, &ROOT) = RootConf(Setting::enclosing(root));
+        *locations.of_mut(&mut confs, &ROOT) = Setting::enclosing(root);
         let http = LocationDraft {
             parent: 0,
             name: Bytes::new(),

@@ -9,7 +9,8 @@ use clearway_offload::Pool;
 use clearway_offload::files::Mode;
 
 use crate::hash_sizes;
-use crate::setting::Setting;
+use crate::setting::{Own, Setting};
+use crate::settings;
 use crate::variables::Value;
 
 /// The pool of everything that names none.
@@ -82,78 +83,52 @@ pub enum Directio {
     From(u64),
 }
 
-/// How a location sends.
-#[derive(Clone)]
-pub struct Sending {
-    /// `sendfile`.
-    pub sendfile: Setting<bool>,
-    /// Most that sendfile(2) is asked for at once, bytes; 0: no limit.
-    pub sendfile_max_chunk_bytes: Setting<u64>,
-    /// `tcp_nopush`.
-    pub tcp_nopush: Setting<bool>,
-    /// `tcp_nodelay`.
-    pub tcp_nodelay: Setting<bool>,
-    /// `send_timeout`, milliseconds.
-    pub send_timeout_ms: Setting<u64>,
-    /// `reset_timedout_connection`.
-    pub reset_timedout_connection: Setting<bool>,
-    /// `postpone_output`, bytes.
-    pub postpone_output_bytes: Setting<u64>,
-    /// Number, and size in bytes.
-    pub output_buffers: Setting<(u64, u64)>,
-    /// Bytes per second; 0: no limit.
-    pub limit_rate: Setting<Size>,
-    /// What is sent before the limit counts, bytes.
-    pub limit_rate_after: Setting<Size>,
-    /// `aio`.
-    pub aio: Setting<Aio>,
-    /// `aio_write`.
-    pub aio_write: Setting<bool>,
-    /// The pool that `aio` names, if it can be known ahead.
-    pub pool: Option<Arc<Pool>>,
-    /// All pools, for a name with variables.
-    pub pools: ThreadPools,
-    /// `read_ahead`, bytes; 0: off.
-    pub read_ahead_bytes: Setting<u64>,
-    /// `directio`.
-    pub directio: Setting<Directio>,
-    /// `directio_alignment`, bytes.
-    pub directio_alignment: Setting<u64>,
-    /// `if_modified_since`.
-    pub if_modified_since: Setting<IfModifiedSince>,
-    /// `max_ranges`; `None`: no limit.
-    pub max_ranges: Setting<Option<u64>>,
-    /// `types_hash_max_size`, `types_hash_bucket_size`; see `hash_sizes`.
-    pub hash_sizes: [Setting<u64>; 2],
-    /// `send_lowat`, bytes.
-    pub send_lowat_bytes: Setting<u64>,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        Self {
-            sendfile: Setting::new(false),
-            sendfile_max_chunk_bytes: Setting::new(2 << 20),
-            tcp_nopush: Setting::new(false),
-            tcp_nodelay: Setting::new(true),
-            send_timeout_ms: Setting::new(60_000),
-            reset_timedout_connection: Setting::new(false),
-            postpone_output_bytes: Setting::new(1460),
-            output_buffers: Setting::new((2, 32 << 10)),
-            limit_rate: Setting::default(),
-            limit_rate_after: Setting::default(),
-            aio: Setting::default(),
-            aio_write: Setting::new(false),
-            pool: None,
-            pools: ThreadPools::default(),
-            read_ahead_bytes: Setting::new(0),
-            directio: Setting::new(Directio::Off),
-            directio_alignment: Setting::new(512),
-            if_modified_since: Setting::new(IfModifiedSince::Exact),
-            max_ranges: Setting::new(None),
-            hash_sizes: [Setting::new(1024), Setting::new(64)],
-            send_lowat_bytes: Setting::new(0),
-        }
+settings! {
+    /// How a location sends.
+    #[derive(Clone)]
+    pub struct Sending {
+        /// `sendfile`.
+        pub sendfile: Setting<bool> = false,
+        /// Most that sendfile(2) is asked for at once, bytes; 0: no limit.
+        pub sendfile_max_chunk_bytes: Setting<u64> = 2 << 20,
+        /// `tcp_nopush`.
+        pub tcp_nopush: Setting<bool> = false,
+        /// `tcp_nodelay`.
+        pub tcp_nodelay: Setting<bool> = true,
+        /// `send_timeout`, milliseconds.
+        pub send_timeout_ms: Setting<u64> = 60_000,
+        /// `reset_timedout_connection`.
+        pub reset_timedout_connection: Setting<bool> = false,
+        /// `postpone_output`, bytes.
+        pub postpone_output_bytes: Setting<u64> = 1460,
+        /// Number, and size in bytes.
+        pub output_buffers: Setting<(u64, u64)> = (2, 32 << 10),
+        /// Bytes per second; 0: no limit.
+        pub limit_rate: Setting<Size>,
+        /// What is sent before the limit counts, bytes.
+        pub limit_rate_after: Setting<Size>,
+        /// `aio`.
+        pub aio: Setting<Aio>,
+        /// `aio_write`.
+        pub aio_write: Setting<bool> = false,
+        /// The pool that `aio` names, if it can be known ahead.
+        pub pool: Own<Option<Arc<Pool>>>,
+        /// All pools, for a name with variables.
+        pub pools: Own<ThreadPools>,
+        /// `read_ahead`, bytes; 0: off.
+        pub read_ahead_bytes: Setting<u64> = 0,
+        /// `directio`.
+        pub directio: Setting<Directio> = Directio::Off,
+        /// `directio_alignment`, bytes.
+        pub directio_alignment: Setting<u64> = 512,
+        /// `if_modified_since`.
+        pub if_modified_since: Setting<IfModifiedSince> = IfModifiedSince::Exact,
+        /// `max_ranges`; `None`: no limit.
+        pub max_ranges: Setting<Option<u64>>,
+        /// `types_hash_max_size`, `types_hash_bucket_size`; see `hash_sizes`.
+        pub hash_sizes: [Setting<u64>; 2] = [Setting::new(1024), Setting::new(64)],
+        /// `send_lowat`, bytes.
+        pub send_lowat_bytes: Setting<u64> = 0,
     }
 }
 
@@ -161,29 +136,6 @@ impl Sending {
     /// Refuses sizes that the table of types cannot have.
     pub fn check_hash_sizes(&self) -> Result<(), Error> {
         hash_sizes::check("types_hash", *self.hash_sizes[0], *self.hash_sizes[1])
-    }
-
-    /// Takes from the enclosing level what this one leaves open.
-    pub fn merge(&mut self, parent: &Self) {
-        self.sendfile.merge(&parent.sendfile);
-        self.sendfile_max_chunk_bytes.merge(&parent.sendfile_max_chunk_bytes);
-        self.tcp_nopush.merge(&parent.tcp_nopush);
-        self.tcp_nodelay.merge(&parent.tcp_nodelay);
-        self.send_timeout_ms.merge(&parent.send_timeout_ms);
-        self.reset_timedout_connection.merge(&parent.reset_timedout_connection);
-        self.postpone_output_bytes.merge(&parent.postpone_output_bytes);
-        self.output_buffers.merge(&parent.output_buffers);
-        self.limit_rate.merge(&parent.limit_rate);
-        self.limit_rate_after.merge(&parent.limit_rate_after);
-        self.aio.merge(&parent.aio);
-        self.aio_write.merge(&parent.aio_write);
-        self.read_ahead_bytes.merge(&parent.read_ahead_bytes);
-        self.directio.merge(&parent.directio);
-        self.directio_alignment.merge(&parent.directio_alignment);
-        self.if_modified_since.merge(&parent.if_modified_since);
-        self.max_ranges.merge(&parent.max_ranges);
-        let sizes = self.hash_sizes.iter_mut().zip(&parent.hash_sizes);
-        sizes.for_each(|(size, parent)| size.merge(parent));
     }
 
     /// What loops do with work on files that may block.
@@ -197,12 +149,12 @@ impl Sending {
     /// # Errors
     /// `unknown thread pool "NAME"`.
     pub fn find_pool(&mut self, pools: &ThreadPools) -> Result<(), Error> {
-        self.pools = pools.clone();
+        *self.pools = pools.clone();
         let name = match &*self.aio {
             Aio::Named(name, _) => &name[..],
             _ => DEFAULT_POOL.as_bytes(),
         };
-        self.pool = pools.find(name).cloned();
+        *self.pool = pools.find(name).cloned();
         match &*self.aio {
             Aio::Named(name, pos) if self.pool.is_none() => {
                 let message = clearway_conf::error::message(&[&"unknown thread pool \"", name, &"\""]);

@@ -15,6 +15,7 @@ use crate::listen::Socket;
 use crate::locations;
 use crate::phases::PhaseList;
 use crate::product::Product;
+use crate::setting::Setting;
 use crate::variables::Variables;
 
 /// A loaded configuration.
@@ -111,7 +112,7 @@ impl<E: Engine> Location<E> {
 
     /// Where its files are.
     pub fn root(&self) -> &Root {
-        &self.confs.of(&ROOT).0
+        self.confs.of::<Setting<Root>>(&ROOT)
     }
 
     /// A module's settings for the location.

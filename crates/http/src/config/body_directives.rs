@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clearway_base::log::Sink;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_site::{
-    Conf, ConfKey, Cost, Level, Phase, Setting, Value, context, msec, set,
+    ConfKey, Cost, Level, Own, Phase, Setting, Value, context, msec, set, settings,
     temp_paths::CLIENT_BODY_TEMP_DEFAULT, temp_paths::TempPath, temp_paths::TempPaths,
 };
 
@@ -69,7 +69,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_body_in_single_buffer on | off",
         default: "client_body_in_single_buffer off;",
         doc: "Whether a body in memory is in one piece.",
-        handler: |scope, directive| directive.set(&mut conf(scope).in_single_buffer, |d| d.flag(0)),
+        handler: |scope, directive| set(directive, &mut conf(scope).in_single_buffer, |d| d.flag(0)),
     },
     Spec {
         name: "client_body_temp_path",
@@ -168,64 +168,32 @@ pub(crate) static BODY_CONF: ConfKey<BodyConf> = ConfKey::new(Level::Location);
 /// What holds for all bodies.
 pub(crate) static BODY_MAIN: ConfKey<BodyMain> = ConfKey::new(Level::Main);
 
-/// The settings of a location.
-pub(crate) struct BodyConf {
-    /// `client_max_body_size`; 0: no limit.
-    pub(crate) max_bytes: Setting<u64>,
-    /// `client_body_buffer_size`.
-    pub(crate) buffer_bytes: Setting<u64>,
-    pub(crate) in_file_only: Setting<InFileOnly>,
-    /// What is in memory always is.
-    in_single_buffer: Option<bool>,
-    pub(crate) timeout_ms: Setting<u64>,
-    /// `client_body_temp_path`; there is one when all of the configuration was read.
-    pub(crate) temp_path: Setting<Option<Arc<TempPath>>>,
-    early_read: Setting<Vec<Value>>,
-    pub(crate) lingering_close: Setting<LingeringClose>,
-    pub(crate) lingering_time_ms: Setting<u64>,
-    pub(crate) lingering_timeout_ms: Setting<u64>,
-}
-
-impl Default for BodyConf {
-    fn default() -> Self {
-        Self {
-            max_bytes: Setting::new(1024 * 1024),
-            buffer_bytes: Setting::new(8 * 1024),
-            in_file_only: Setting::new(InFileOnly::Off),
-            in_single_buffer: None,
-            timeout_ms: Setting::new(60_000),
-            temp_path: Setting::new(None),
-            early_read: Setting::default(),
-            lingering_close: Setting::new(LingeringClose::On),
-            lingering_time_ms: Setting::new(30_000),
-            lingering_timeout_ms: Setting::new(5_000),
-        }
+settings! {
+    /// The settings of a location.
+    pub(crate) struct BodyConf {
+        /// `client_max_body_size`; 0: no limit.
+        pub(crate) max_bytes: Setting<u64> = 1024 * 1024,
+        /// `client_body_buffer_size`.
+        pub(crate) buffer_bytes: Setting<u64> = 8 * 1024,
+        pub(crate) in_file_only: Setting<InFileOnly> = InFileOnly::Off,
+        /// What is in memory always is.
+        in_single_buffer: Setting<bool> = false,
+        pub(crate) timeout_ms: Setting<u64> = 60_000,
+        /// `client_body_temp_path`; there is one when all of the configuration was read.
+        pub(crate) temp_path: Setting<Option<Arc<TempPath>>>,
+        early_read: Setting<Vec<Value>>,
+        pub(crate) lingering_close: Setting<LingeringClose> = LingeringClose::On,
+        pub(crate) lingering_time_ms: Setting<u64> = 30_000,
+        pub(crate) lingering_timeout_ms: Setting<u64> = 5_000,
     }
 }
 
-impl Conf for BodyConf {
-    fn merge(&mut self, parent: &Self) {
-        self.max_bytes.merge(&parent.max_bytes);
-        self.buffer_bytes.merge(&parent.buffer_bytes);
-        self.in_file_only.merge(&parent.in_file_only);
-        self.timeout_ms.merge(&parent.timeout_ms);
-        self.temp_path.merge(&parent.temp_path);
-        self.early_read.merge(&parent.early_read);
-        self.lingering_close.merge(&parent.lingering_close);
-        self.lingering_time_ms.merge(&parent.lingering_time_ms);
-        self.lingering_timeout_ms.merge(&parent.lingering_timeout_ms);
+settings! {
+    /// What holds for all of `http`.
+    pub(crate) struct BodyMain {
+        /// Where it is logged that a file could not be removed: the request is over by then.
+        pub(crate) log: Own<Option<Arc<dyn Sink>>>,
     }
-}
-
-/// What holds for all of `http`.
-#[derive(Default)]
-pub(crate) struct BodyMain {
-    /// Where it is logged that a file could not be removed: the request is over by then.
-    pub(crate) log: Option<Arc<dyn Sink>>,
-}
-
-impl Conf for BodyMain {
-    fn merge(&mut self, _: &Self) {}
 }
 
 /// `client_body_in_file_only`.
@@ -284,7 +252,7 @@ fn read_early_read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result
 fn finish(load: &mut Load) -> Result<(), Error> {
     let paths = load.environment().services.find::<TempPaths>().cloned();
     let log = load.environment().error_log.clone();
-    load.main(&BODY_MAIN).log = Some(log);
+    *load.main(&BODY_MAIN).log = Some(log);
     let default = Arc::new(TempPath::default_at(Path::new(CLIENT_BODY_TEMP_DEFAULT)));
     let mut is_used = false;
     for conf in load.all_locations(&BODY_CONF) {

@@ -84,7 +84,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "The location is for redirects inside the server; clients get 404.",
         handler: |scope, directive| {
-            let access = &mut scope.conf.core_location().access;
+            let access = &mut *scope.conf.core_location().access;
             if *access == LocationAccess::Internal {
                 return Err(directive.reject("is duplicate"));
             }
@@ -295,7 +295,7 @@ fn server_name(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
 
 fn root(scope: &mut Scope<'_, Load>, directive: &Directive, which: &str) -> Result<(), Error> {
     let (form, name_len) = (scope.conf.location_form(), scope.conf.location_name().len());
-    let present = &scope.conf.location(&ROOT).0;
+    let present = scope.conf.location(&ROOT);
     if present.is_here() {
         let other = if present.kind == RootKind::Root { "root" } else { "alias" };
         if other == which {
@@ -329,7 +329,7 @@ fn root(scope: &mut Scope<'_, Load>, directive: &Directive, which: &str) -> Resu
         _ => scope.conf.full_name(path),
     };
     let path = scope.conf.variables.compile(&Bytes::from(path), &directive.pos)?;
-    scope.conf.location(&ROOT).0.set(Root { kind, path });
+    scope.conf.location(&ROOT).set(Root { kind, path });
     Ok(())
 }
 

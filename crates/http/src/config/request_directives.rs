@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::tables::{Load, Module};
 use clearway_h1::{InvalidHeaders, Underscores};
 use clearway_message::{Known, status, uri::Escape, uri::MergeSlashes, uri::escape_uri};
-use clearway_site::{Conf, ConfKey, ErrorPage, HASHES, HashConf, Level, Setting, context, set};
+use clearway_site::{ConfKey, ErrorPage, HASHES, HashConf, Level, Setting, context, set, settings};
 
 /// The engine's own part of the tables, as far as requests go.
 pub(crate) static REQUESTS: Module =
@@ -22,44 +22,17 @@ const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 const POOL_MIN_BYTES: u64 = 112;
 const POOL_ALIGNMENT_BYTES: u64 = 16;
 
-static POOLS: ConfKey<PoolConf> = ConfKey::new(Level::Server);
+/// Size of nginx's pools for requests, bytes, so that it is not given twice.
+static POOLS: ConfKey<Setting<u64>> = ConfKey::new(Level::Server);
 pub(crate) static PAGES: ConfKey<PageConf> = ConfKey::new(Level::Location);
 
-/// Size of nginx's pools for requests, bytes, so that it is not given twice.
-#[derive(Default)]
-struct PoolConf(Setting<u64>);
-
-impl Conf for PoolConf {
-    fn merge(&mut self, parent: &Self) {
-        self.0.merge(&parent.0);
-    }
-}
-
-/// How pages for errors are found and made up.
-pub(crate) struct PageConf {
-    pub(crate) error_pages: Setting<Vec<ErrorPage>>,
-    recursive: Setting<bool>,
-    msie_padding: Setting<bool>,
-    msie_refresh: Setting<bool>,
-}
-
-impl Default for PageConf {
-    fn default() -> Self {
-        Self {
-            error_pages: Setting::default(),
-            recursive: Setting::new(false),
-            msie_padding: Setting::new(true),
-            msie_refresh: Setting::new(false),
-        }
-    }
-}
-
-impl Conf for PageConf {
-    fn merge(&mut self, parent: &Self) {
-        self.error_pages.merge(&parent.error_pages);
-        self.recursive.merge(&parent.recursive);
-        self.msie_padding.merge(&parent.msie_padding);
-        self.msie_refresh.merge(&parent.msie_refresh);
+settings! {
+    /// How pages for errors are found and made up.
+    pub(crate) struct PageConf {
+        pub(crate) error_pages: Setting<Vec<ErrorPage>>,
+        recursive: Setting<bool> = false,
+        msie_padding: Setting<bool> = true,
+        msie_refresh: Setting<bool> = false,
     }
 }
 
@@ -168,7 +141,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "request_pool_size SIZE",
         default: "request_pool_size 4k;",
         doc: "How much memory nginx takes at once for a request.",
-        handler: |scope, directive| set(directive, &mut scope.conf.server(&POOLS).0, pool_size),
+        handler: |scope, directive| set(directive, scope.conf.server(&POOLS), pool_size),
     },
     Spec {
         name: "server_names_hash_max_size",

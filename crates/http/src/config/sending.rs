@@ -29,7 +29,7 @@ impl Request<'_> {
             if sending.pool.is_none() {
                 self.log(Level::Alert, format_args!("no thread pool for files"));
             }
-            return sending.pool.clone();
+            return Option::clone(&sending.pool);
         };
         // There may be a response already, but a pool does not depend on it.
         let (no_response, mut name) = (OutputState::new(Vec::new()), Vec::new());

@@ -6,7 +6,7 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_message::{HeaderName, Method};
-use clearway_site::{Conf, ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set};
+use clearway_site::{ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set, settings};
 
 use crate::connection::Conn;
 use crate::phases::Answer;
@@ -59,9 +59,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static ACCESS_CONF: ConfKey<AccessConf> = ConfKey::new(Level::Location);
 
-struct AccessConf {
-    satisfy: Setting<Satisfy>,
-    auth_delay_ms: Setting<u64>,
+settings! {
+    struct AccessConf {
+        satisfy: Setting<Satisfy> = Satisfy::All,
+        auth_delay_ms: Setting<u64> = 0,
+    }
 }
 
 /// What the handlers of the access phase come to together.
@@ -71,19 +73,6 @@ pub enum Satisfy {
     All,
     /// One that allows is enough.
     Any,
-}
-
-impl Default for AccessConf {
-    fn default() -> Self {
-        Self { satisfy: Setting::new(Satisfy::All), auth_delay_ms: Setting::new(0) }
-    }
-}
-
-impl Conf for AccessConf {
-    fn merge(&mut self, parent: &Self) {
-        self.satisfy.merge(&parent.satisfy);
-        self.auth_delay_ms.merge(&parent.auth_delay_ms);
-    }
 }
 
 impl Request<'_> {
@@ -108,7 +97,7 @@ fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
         };
     }
     let location = Load::read_limit_except(scope, directive)?;
-    scope.conf.core_location().limit_except = Some(LimitExcept::new(free, location));
+    *scope.conf.core_location().limit_except = Some(LimitExcept::new(free, location));
     Ok(())
 }
 

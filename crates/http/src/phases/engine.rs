@@ -328,7 +328,7 @@ impl<'c> Active<'c> {
         };
         let location = request.snapshot.location(id);
         request.node_mut().location = location;
-        if request.origin() == Origin::Client && location.core.access == LocationAccess::Internal {
+        if request.origin() == Origin::Client && *location.core.access == LocationAccess::Internal {
             return Err(Answer::Status(404));
         }
         request.enter_location(location);

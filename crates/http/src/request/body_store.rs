@@ -303,7 +303,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
     async fn create(&self, first: Vec<u8>) -> Result<(Writer, Vec<u8>), Failure> {
         let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
         let place = (*self.conf.temp_path).clone().expect("every location has one");
-        let log = self.request.main_conf(&BODY_MAIN).log.clone();
+        let log = Option::clone(&self.request.main_conf(&BODY_MAIN).log);
         let keeper = Arc::new(Keeper { pool, home: self.conn.home, log, _serving: self.conn.serving() });
         let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
         // nginx does not tell of an empty file.

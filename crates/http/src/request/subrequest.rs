@@ -28,7 +28,7 @@ use crate::response::chunk::{Chunk, Mark};
 use crate::tables::{Load, Module};
 use crate::variables::View;
 use clearway_message::{Method, ResponseHead};
-use clearway_site::{Conf, ConfKey, Level, Setting, context, set};
+use clearway_site::{ConfKey, Level, Setting, context, set, settings};
 
 /// How deep subrequests may be nested: nginx counts 50 besides the outermost one.
 const NESTED_MAX: u8 = 51;
@@ -54,20 +54,10 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 
 pub(crate) static SUBREQUEST_CONF: ConfKey<SubrequestConf> = ConfKey::new(Level::Location);
 
-pub(crate) struct SubrequestConf {
-    /// `subrequest_output_buffer_size`
-    pub(crate) output_buffer_bytes: Setting<u64>,
-}
-
-impl Default for SubrequestConf {
-    fn default() -> Self {
-        Self { output_buffer_bytes: Setting::new(4096) }
-    }
-}
-
-impl Conf for SubrequestConf {
-    fn merge(&mut self, parent: &Self) {
-        self.output_buffer_bytes.merge(&parent.output_buffer_bytes);
+settings! {
+    pub(crate) struct SubrequestConf {
+        /// `subrequest_output_buffer_size`
+        pub(crate) output_buffer_bytes: Setting<u64> = 4096,
     }
 }
 

@@ -7,8 +7,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Satisfy, Setting,
-    Step, context,
+    ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Phase, PhaseHandler, Satisfy, Setting, Step,
+    context, settings,
 };
 
 use crate::cidr::{Cidr, LowBits};
@@ -52,14 +52,9 @@ static PHASES: &[PhaseHandler] =
 
 static ACCESS_CONF: ConfKey<AccessConf> = ConfKey::new(Level::Location);
 
-#[derive(Default)]
-struct AccessConf {
-    rules: Setting<Rules>,
-}
-
-impl Conf for AccessConf {
-    fn merge(&mut self, parent: &Self) {
-        self.rules.merge(&parent.rules);
+settings! {
+    struct AccessConf {
+        rules: Setting<Rules>,
     }
 }
 

@@ -14,8 +14,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Credentials, Enabling, Errand, Exchange, Level, Load, Module, Phase, PhaseHandler,
-    Request, Setting, Step, ThreadPools, Value, Verbatim, context, set,
+    ConfKey, Cost, Credentials, Enabling, Errand, Exchange, Level, Load, Module, Own, Phase, PhaseHandler,
+    Request, Setting, Step, ThreadPools, Value, Verbatim, context, set, settings,
 };
 use clearway_offload::{At, Blocking, PASSWORDS_POOL, Pool, file};
 use rustix::fs::{Mode, OFlags};
@@ -75,12 +75,13 @@ static PHASES: &[PhaseHandler] =
 
 static AUTH_CONF: ConfKey<AuthConf> = ConfKey::new(Level::Location);
 
-#[derive(Default)]
-struct AuthConf {
-    realm: Setting<Option<Value>>,
-    user_file: Setting<Option<UserFile>>,
-    /// The one for passwords.
-    pool: Option<Arc<Pool>>,
+settings! {
+    struct AuthConf {
+        realm: Setting<Option<Value>>,
+        user_file: Setting<Option<UserFile>>,
+        /// The one for passwords.
+        pool: Own<Option<Arc<Pool>>>,
+    }
 }
 
 #[derive(Clone)]
@@ -88,13 +89,6 @@ struct UserFile {
     path: Value,
     /// Where it begins if what variables give is a relative path.
     base: Vec<u8>,
-}
-
-impl Conf for AuthConf {
-    fn merge(&mut self, parent: &Self) {
-        self.realm.merge(&parent.realm);
-        self.user_file.merge(&parent.user_file);
-    }
 }
 
 fn read_user_file(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
@@ -157,7 +151,7 @@ async fn find(
         Err(problem) => return Ok(Err(problem)),
     };
     let job = move |_: &Blocking| dear.compare();
-    match &request.conf(&AUTH_CONF).pool {
+    match &*request.conf(&AUTH_CONF).pool {
         Some(pool) => {
             let task = pool.submit_for(CLIENTS.hash_one(client(request)), job);
             request.wait_for(task, Errand::Question).await
@@ -183,7 +177,7 @@ static CLIENTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 fn find_pool(load: &mut Load) -> Result<(), Error> {
     let Some(pools) = load.environment().services.find::<ThreadPools>().cloned() else { return Ok(()) };
     let Some(pool) = pools.find(PASSWORDS_POOL.as_bytes()).cloned() else { return Ok(()) };
-    load.all_locations(&AUTH_CONF).for_each(|conf| conf.pool = Some(Arc::clone(&pool)));
+    load.all_locations(&AUTH_CONF).for_each(|conf| *conf.pool = Some(Arc::clone(&pool)));
     Ok(())
 }
 

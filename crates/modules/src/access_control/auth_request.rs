@@ -6,8 +6,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Computed, Conf, ConfKey, Cost, Exchange, Finished, HeaderName, Level, Load, Module, Phase, PhaseHandler,
-    Setting, Step, Subrequest, Target, Text, Value, View, context,
+    Computed, ConfKey, Cost, Exchange, Finished, HeaderName, Level, Load, Module, Phase, PhaseHandler,
+    Setting, Step, Subrequest, Target, Text, Value, View, context, settings,
 };
 use std::sync::Arc;
 
@@ -58,11 +58,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static AUTH_REQUEST_CONF: ConfKey<AuthRequestConf> = ConfKey::new(Level::Location);
 
-#[derive(Default)]
-struct AuthRequestConf {
-    /// Empty: off.
-    uri: Setting<Bytes>,
-    variables: Setting<Vec<Assignment>>,
+settings! {
+    struct AuthRequestConf {
+        /// Empty: off.
+        uri: Setting<Bytes>,
+        variables: Setting<Vec<Assignment>>,
+    }
 }
 
 /// One `auth_request_set`.
@@ -70,13 +71,6 @@ struct AuthRequestConf {
 struct Assignment {
     target: Target,
     value: Value,
-}
-
-impl Conf for AuthRequestConf {
-    fn merge(&mut self, parent: &Self) {
-        self.uri.merge(&parent.uri);
-        self.variables.merge(&parent.variables);
-    }
 }
 
 fn read_set(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

@@ -9,7 +9,9 @@ use clearway_base::log::Level as LogLevel;
 use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
-use clearway_http::{Conf, ConfKey, Load, Request, Setting, Text, Value, Verbatim, View, set};
+use clearway_http::{
+    ConfKey, Load, Merge, Own, Request, Setting, Text, Value, Verbatim, View, set, settings,
+};
 use clearway_zone::{Zone, Zones};
 
 /// The smallest zone that nginx accepts, bytes: eight pages.
@@ -35,17 +37,7 @@ pub(crate) struct Family<R: Send + Sync + 'static> {
 }
 
 /// All zones that a directive of a module names.
-pub(crate) struct LimitZones<R>(Vec<Arc<LimitZone<R>>>);
-
-impl<R> Default for LimitZones<R> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<R: Send + Sync + 'static> Conf for LimitZones<R> {
-    fn merge(&mut self, _: &Self) {}
-}
+pub(crate) type LimitZones<R> = Own<Vec<Arc<LimitZone<R>>>>;
 
 /// A zone and what the directive says that makes it, which may come after its first use.
 pub(crate) struct LimitZone<R> {
@@ -73,7 +65,7 @@ impl<R: Send + Sync + 'static> Family<R> {
         let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
         let declared = zones.declare(name, bytes, self.module);
         let zone: Arc<Zone> = declared.map_err(|message| directive.error(message))?;
-        let known = &mut load.main(self.zones).0;
+        let known = load.main(self.zones);
         if let Some(known) = known.iter().find(|known| Arc::ptr_eq(&known.zone, &zone)) {
             return Ok(Arc::clone(known));
         }
@@ -173,37 +165,24 @@ impl<L> Default for LimitConf<L> {
     }
 }
 
-impl<L: Clone + Send + Sync + 'static> Conf for LimitConf<L> {
+impl<L: Clone> Merge for LimitConf<L> {
     fn merge(&mut self, parent: &Self) {
-        self.limits.merge(&parent.limits);
-        self.refusal.merge(&parent.refusal);
+        let Self { limits, refusal } = self;
+        limits.merge(&parent.limits);
+        refusal.merge(&parent.refusal);
     }
 }
 
-/// What becomes of a request that is refused.
-pub(crate) struct Refusal {
-    pub(crate) log_level: Setting<LogLevel>,
-    pub(crate) status: Setting<u16>,
-    pub(crate) dry_run: Setting<bool>,
-}
-
-impl Default for Refusal {
-    fn default() -> Self {
-        Self {
-            log_level: Setting::new(LogLevel::Error),
-            status: Setting::new(503),
-            dry_run: Setting::new(false),
-        }
+settings! {
+    /// What becomes of a request that is refused.
+    pub(crate) struct Refusal {
+        pub(crate) log_level: Setting<LogLevel> = LogLevel::Error,
+        pub(crate) status: Setting<u16> = 503,
+        pub(crate) dry_run: Setting<bool> = false,
     }
 }
 
 impl Refusal {
-    fn merge(&mut self, parent: &Self) {
-        self.log_level.merge(&parent.log_level);
-        self.status.merge(&parent.status);
-        self.dry_run.merge(&parent.dry_run);
-    }
-
     pub(crate) fn read_log_level(&mut self, directive: &Directive) -> Result<(), Error> {
         set(directive, &mut self.log_level, |directive| directive.choice(0, &LOG_LEVELS))
     }

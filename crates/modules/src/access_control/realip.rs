@@ -8,8 +8,8 @@ use clearway_base::log::{Verbatim, bytes_of};
 use clearway_conf::error::printed;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Enabling, Exchange, HeaderName, Level, Load, Module, Phase, PhaseHandler, Presence,
-    Request, Setting, Step, VariableKind, VariableSpec, context, put_decimal, set,
+    ConfKey, Cost, Enabling, Exchange, HeaderName, Level, Load, Module, Phase, PhaseHandler, Presence,
+    Request, Setting, Step, VariableKind, VariableSpec, context, put_decimal, set, settings,
 };
 use clearway_net::PeerAddr;
 use clearway_net::listen::Resolve;
@@ -93,27 +93,11 @@ static PHASES: &[PhaseHandler] = &[
 
 static REALIP_CONF: ConfKey<RealipConf> = ConfKey::new(Level::Location);
 
-struct RealipConf {
-    trusted: Setting<Vec<Trusted>>,
-    place: Setting<Place>,
-    depth: Setting<Depth>,
-}
-
-impl Default for RealipConf {
-    fn default() -> Self {
-        Self {
-            trusted: Setting::default(),
-            place: Setting::new(Place::RealIp),
-            depth: Setting::new(Depth::Last),
-        }
-    }
-}
-
-impl Conf for RealipConf {
-    fn merge(&mut self, parent: &Self) {
-        self.trusted.merge(&parent.trusted);
-        self.place.merge(&parent.place);
-        self.depth.merge(&parent.depth);
+settings! {
+    struct RealipConf {
+        trusted: Setting<Vec<Trusted>>,
+        place: Setting<Place> = Place::RealIp,
+        depth: Setting<Depth> = Depth::Last,
     }
 }
 

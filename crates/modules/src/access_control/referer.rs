@@ -11,7 +11,8 @@ use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Captures, Case, Regex};
 use clearway_http::server_names::{Added, Builder, InvalidWildcard, ServerName, ServerNames};
 use clearway_http::{
-    Conf, ConfKey, Level, Load, Module, Presence, Request, Setting, VariableKind, VariableSpec, context, set,
+    ConfKey, Level, Load, Merge, Module, Presence, Request, Setting, VariableKind, VariableSpec, context,
+    set, settings,
 };
 use clearway_message::Known;
 
@@ -85,14 +86,21 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
 
 static REFERER_CONF: ConfKey<RefererConf> = ConfKey::new(Level::Location);
 
+settings! {
+    struct RefererConf {
+        lists: Lists,
+        hash_max_size: Setting<u64>,
+        hash_bucket_size: Setting<u64>,
+    }
+}
+
+/// The lists that hold at a level.
 #[derive(Default)]
-struct RefererConf {
-    list: Setting<Arc<List>>,
+struct Lists {
+    nearest: Setting<Arc<List>>,
     /// Those of the levels around, the outermost first: where a list has no expressions theirs hold, as in
     /// nginx.
     outer: Vec<Arc<List>>,
-    hash_max_size: Setting<u64>,
-    hash_bucket_size: Setting<u64>,
 }
 
 /// What a level lists.
@@ -156,20 +164,19 @@ struct Tables {
     server_regexes: Vec<Regex>,
 }
 
-impl Conf for RefererConf {
+impl Merge for Lists {
     fn merge(&mut self, parent: &Self) {
-        self.outer.clone_from(&parent.outer);
-        if self.list.is_here() && parent.list.is_set() {
-            self.outer.push(Arc::clone(&parent.list));
+        let Self { nearest, outer } = self;
+        outer.clone_from(&parent.outer);
+        if nearest.is_here() && parent.nearest.is_set() {
+            outer.push(Arc::clone(&parent.nearest));
         }
-        self.list.merge(&parent.list);
-        self.hash_max_size.merge(&parent.hash_max_size);
-        self.hash_bucket_size.merge(&parent.hash_bucket_size);
+        nearest.merge(&parent.nearest);
     }
 }
 
 fn valid_referers(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
-    let list = scope.conf.location(&REFERER_CONF).list.here();
+    let list = scope.conf.location(&REFERER_CONF).lists.nearest.here();
     let list = Arc::get_mut(list).expect("lists are shared when levels are merged, and then all is read");
     for argument in &directive.args {
         match &argument[..] {
@@ -247,10 +254,10 @@ impl List {
 fn build(load: &mut Load) -> Result<(), Error> {
     let hostname = load.environment().hostname.clone();
     load.visit_with_names(&REFERER_CONF, |conf, names| {
-        if conf.list.is_set() && conf.list.tables.get().is_none() {
-            let tables = conf.list.build(names, &hostname).map_err(Error::unplaced)?;
+        if conf.lists.nearest.is_set() && conf.lists.nearest.tables.get().is_none() {
+            let tables = conf.lists.nearest.build(names, &hostname).map_err(Error::unplaced)?;
             // Only this thread has it yet.
-            let _ = conf.list.tables.set(tables);
+            let _ = conf.lists.nearest.tables.set(tables);
         }
         Ok(())
     })
@@ -258,16 +265,16 @@ fn build(load: &mut Load) -> Result<(), Error> {
 
 impl RefererConf {
     fn is_valid(&self, request: &Request<'_>) -> bool {
-        if !self.list.is_set() {
+        if !self.lists.nearest.is_set() {
             return true;
         }
         let regexes = self.first_of(|list| &list.regexes);
         let server_regexes = self.first_of(|list| &list.tables().server_regexes);
-        let tables = self.list.tables();
+        let tables = self.lists.nearest.tables();
         if tables.names.is_empty() && regexes.is_empty() && server_regexes.is_empty() {
             return true;
         }
-        let flags = &self.list.flags;
+        let flags = &self.lists.nearest.flags;
         let Some(referer) = request.header(Known::Referer) else { return flags.absent == Verdict::Valid };
         let Some(url) = without_scheme(referer) else { return flags.blocked == Verdict::Valid };
         let end = url.iter().position(|byte| matches!(byte, b'/' | b':')).unwrap_or(url.len());
@@ -285,7 +292,7 @@ impl RefererConf {
 
     /// The expressions of the innermost list that has any.
     fn first_of<'a>(&'a self, regexes: impl Fn(&'a List) -> &'a Vec<Regex>) -> &'a [Regex] {
-        let lists = std::iter::once(&*self.list).chain(self.outer.iter().rev());
+        let lists = std::iter::once(&*self.lists.nearest).chain(self.lists.outer.iter().rev());
         lists.map(|list| &**list).map(regexes).find(|regexes| !regexes.is_empty()).map_or(&[], Vec::as_slice)
     }
 }

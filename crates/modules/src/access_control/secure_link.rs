@@ -9,7 +9,7 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Level, Load, Module, Presence, Setting, Value, VariableKind, VariableSpec, View, context,
+    ConfKey, Level, Load, Merge, Module, Presence, Setting, Value, VariableKind, VariableSpec, View, context,
     set,
 };
 use md5::{Digest, Md5};
@@ -102,15 +102,17 @@ struct LinkConf {
     secret: Setting<Option<Bytes>>,
 }
 
-impl Conf for LinkConf {
+impl Merge for LinkConf {
+    /// A level has one of the two forms, its own or that of the level around it.
     fn merge(&mut self, parent: &Self) {
-        if self.secret.is_here() {
+        let Self { link, md5, secret } = self;
+        if secret.is_here() {
             return;
         }
-        self.link.merge(&parent.link);
-        self.md5.merge(&parent.md5);
-        if self.link.is_none() && self.md5.is_none() {
-            self.secret.merge(&parent.secret);
+        link.merge(&parent.link);
+        md5.merge(&parent.md5);
+        if link.is_none() && md5.is_none() {
+            secret.merge(&parent.secret);
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Error, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Value, View,
-    context, paths,
+    ConfKey, Cost, Exchange, Level, Load, Module, Own, Phase, PhaseHandler, Setting, Step, Value, View,
+    context, paths, settings,
 };
 use clearway_log::{Buffering, FileCacheConfig, LogFile, NamedLog, Syslog, Writer};
 
@@ -107,10 +107,12 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
 static KNOWN: ConfKey<Known> = ConfKey::new(Level::Main);
 static LOG_CONF: ConfKey<LogConf> = ConfKey::new(Level::Location);
 
-/// What logs of all levels share.
-struct Known {
-    formats: Vec<Arc<Format>>,
-    files: Vec<File>,
+settings! {
+    /// What logs of all levels share.
+    struct Known {
+        formats: Own<Vec<Arc<Format>>> = vec![Arc::new(Format::combined())],
+        files: Own<Vec<File>> = Vec::new(),
+    }
 }
 
 /// A file that an `access_log` names.
@@ -121,23 +123,14 @@ struct File {
     log: Option<LogFile>,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self { formats: vec![Arc::new(Format::combined())], files: Vec::new() }
+settings! {
+    struct LogConf {
+        logs: Setting<Logs>,
+        cache: Setting<Option<Arc<FileCacheConfig>>>,
+        subrequests: Setting<bool>,
+        /// Where logs with variables in their paths are written through.
+        named: Own<Option<NamedLog>>,
     }
-}
-
-impl Conf for Known {
-    fn merge(&mut self, _: &Self) {}
-}
-
-#[derive(Default)]
-struct LogConf {
-    logs: Setting<Logs>,
-    cache: Setting<Option<Arc<FileCacheConfig>>>,
-    subrequests: Setting<bool>,
-    /// Where logs with variables in their paths are written through.
-    named: Option<NamedLog>,
 }
 
 #[derive(Clone, Default)]
@@ -171,14 +164,6 @@ enum Destination {
     Syslog(Syslog),
 }
 
-impl Conf for LogConf {
-    fn merge(&mut self, parent: &Self) {
-        self.logs.merge(&parent.logs);
-        self.cache.merge(&parent.cache);
-        self.subrequests.merge(&parent.subrequests);
-    }
-}
-
 impl LogConf {
     /// `off` wins over other logs of its level.
     fn active(&self) -> &[Log] {
@@ -207,7 +192,7 @@ fn open_all(load: &mut Load) -> Result<(), Error> {
             match (&log.to, &writer) {
                 (Destination::Unopened(index), _) => log.to = Destination::File(files[*index].clone()),
                 (Destination::Named(_), Some(writer)) => {
-                    conf.named = Some(named.find(writer, conf.cache.as_ref()));
+                    *conf.named = Some(named.find(writer, conf.cache.as_ref()));
                 }
                 _ => {}
             }

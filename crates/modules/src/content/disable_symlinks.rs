@@ -2,7 +2,7 @@
 
 use clearway_base::log::{Verbatim, bytes_of};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Module, Setting, Value, View, context};
+use clearway_http::{ConfKey, Level, Load, Module, Setting, Value, View, context};
 
 /// The module.
 pub static DISABLE_SYMLINKS: Module =
@@ -20,16 +20,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     handler: read,
 }];
 
-static SYMLINKS_CONF: ConfKey<SymlinksConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct SymlinksConf(Setting<Disabled>);
-
-impl Conf for SymlinksConf {
-    fn merge(&mut self, parent: &Self) {
-        self.0.merge(&parent.0);
-    }
-}
+static SYMLINKS_CONF: ConfKey<Setting<Disabled>> = ConfKey::new(Level::Location);
 
 /// What the directive says.
 #[derive(Clone, Default)]
@@ -59,7 +50,7 @@ pub(crate) enum LinkRule {
 
 fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let (mut which, mut from) = (None, None);
-    if scope.conf.location(&SYMLINKS_CONF).0.is_here() {
+    if scope.conf.location(&SYMLINKS_CONF).is_here() {
         return Err(directive.reject("is duplicate"));
     }
     for argument in &directive.args {
@@ -89,13 +80,13 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
             return Err(directive.error("\"from=\" cannot be used with \"off\" parameter"));
         }
     }
-    scope.conf.location(&SYMLINKS_CONF).0.set(Disabled { which, from });
+    scope.conf.location(&SYMLINKS_CONF).set(Disabled { which, from });
     Ok(())
 }
 
 /// What is done with links in `path`.
 pub(crate) fn rule(view: &View<'_, '_>, path: &[u8]) -> LinkRule {
-    let Disabled { which, from } = &*view.request.conf(&SYMLINKS_CONF).0;
+    let Disabled { which, from } = &**view.request.conf(&SYMLINKS_CONF);
     if *which == Which::None {
         return LinkRule::Follow;
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
+    Answers, Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Step, context,
 };
 use clearway_message::Method;
 
@@ -25,7 +25,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "",
     doc: "Answers every GET with a transparent picture of one pixel.",
     handler: |scope, _| {
-        scope.conf.location(&EMPTY_GIF_CONF).picture = Some(&PICTURE);
+        scope.conf.location(&EMPTY_GIF_CONF).set(Some(&PICTURE));
         Ok(())
     },
 }];
@@ -33,25 +33,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&EMPTY_GIF_CONF).picture.is_some(),
+    enabled: |enabling| enabling.confs.of(&EMPTY_GIF_CONF).is_some(),
     handler,
 }];
 
-static EMPTY_GIF_CONF: ConfKey<EmptyGifConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct EmptyGifConf {
-    picture: Option<&'static [u8]>,
-}
-
-impl Conf for EmptyGifConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-
-    fn merge_if(&mut self, parent: &Self) {
-        self.picture = self.picture.or(parent.picture);
-    }
-}
+static EMPTY_GIF_CONF: ConfKey<Answers<Option<&'static [u8]>>> = ConfKey::new(Level::Location);
 
 /// The date of the picture, seconds since the epoch.
 const LAST_MODIFIED: i64 = 23_349_600;
@@ -66,7 +52,7 @@ static PICTURE: [u8; 43] = [
 ];
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    let Some(picture) = exchange.request.conf(&EMPTY_GIF_CONF).picture else { return Step::Declined };
+    let Some(picture) = **exchange.request.conf(&EMPTY_GIF_CONF) else { return Step::Declined };
     if !matches!(exchange.request.method(), Method::Get | Method::Head) {
         return Step::status(405);
     }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
-use clearway_http::{Conf, ConfKey, Errand, Level, Load, Module, Request, Setting, Verbatim, context, set};
+use clearway_http::{
+    ConfKey, Errand, Level, Load, Module, Request, Setting, Verbatim, context, set, settings,
+};
 use clearway_offload::{At, Blocking};
 use rustix::io::Errno as Code;
 
@@ -35,19 +37,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 
 static FILES_CONF: ConfKey<FilesConf> = ConfKey::new(Level::Main);
 
-struct FilesConf {
-    /// 0: there are none.
-    copies_bytes: Setting<u64>,
-}
-
-impl Default for FilesConf {
-    fn default() -> Self {
-        Self { copies_bytes: Setting::new(64 << 20) }
+settings! {
+    struct FilesConf {
+        /// 0: there are none.
+        copies_bytes: Setting<u64> = 64 << 20,
     }
-}
-
-impl Conf for FilesConf {
-    fn merge(&mut self, _: &Self) {}
 }
 
 /// How much memory copies of small files may take, bytes.

@@ -2,7 +2,8 @@
 
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, FilePart, Level, Load, Module, Phase, PhaseHandler, Ranges, Step, context,
+    Answers, ConfKey, Cost, Exchange, FilePart, Level, Load, Module, Phase, PhaseHandler, Ranges, Step,
+    context,
 };
 
 use crate::content::media::{self, Asked, Body};
@@ -20,7 +21,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     doc: "Sends files from the byte on that the argument `start` of the request names, behind the head of a \
           Flash video.",
     handler: |scope, _| {
-        scope.conf.location(&FLV_CONF).answers = true;
+        scope.conf.location(&FLV_CONF).set(true);
         Ok(())
     },
 }];
@@ -28,25 +29,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&FLV_CONF).answers,
+    enabled: |enabling| **enabling.confs.of(&FLV_CONF),
     handler,
 }];
 
-static FLV_CONF: ConfKey<FlvConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct FlvConf {
-    answers: bool,
-}
-
-impl Conf for FlvConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-
-    fn merge_if(&mut self, parent: &Self) {
-        self.answers |= parent.answers;
-    }
-}
+static FLV_CONF: ConfKey<Answers<bool>> = ConfKey::new(Level::Location);
 
 /// Version 1, with sound and pictures, nine bytes long; and the size of the tag before the first.
 const HEAD: [u8; 13] = *b"FLV\x01\x05\0\0\0\x09\0\0\0\0";

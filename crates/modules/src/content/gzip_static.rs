@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Verbatim,
-    context, paths, set,
+    ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Setting, Step, Verbatim, context,
+    paths, set,
 };
 use clearway_message::Method;
 
@@ -36,18 +36,18 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
           clients that accept that (`on`), or to all (`always`).",
     handler: |scope, d| {
         const WORDS: [(&str, Who); 3] = [("off", Who::Nobody), ("on", Who::Accepting), ("always", Who::All)];
-        set(d, &mut scope.conf.location(&GZIP_STATIC_CONF).0, |d| d.choice(0, &WORDS))
+        set(d, scope.conf.location(&GZIP_STATIC_CONF), |d| d.choice(0, &WORDS))
     },
 }];
 
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| *enabling.confs.of(&GZIP_STATIC_CONF).0 != Who::Nobody,
+    enabled: |enabling| **enabling.confs.of(&GZIP_STATIC_CONF) != Who::Nobody,
     handler,
 }];
 
-static GZIP_STATIC_CONF: ConfKey<GzipStaticConf> = ConfKey::new(Level::Location);
+static GZIP_STATIC_CONF: ConfKey<Setting<Who>> = ConfKey::new(Level::Location);
 
 /// Who gets compressed files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,15 +56,6 @@ enum Who {
     Nobody,
     Accepting,
     All,
-}
-
-#[derive(Default)]
-struct GzipStaticConf(Setting<Who>);
-
-impl Conf for GzipStaticConf {
-    fn merge(&mut self, parent: &Self) {
-        self.0.merge(&parent.0);
-    }
 }
 
 /// What is done with a file that is there.
@@ -80,7 +71,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if !matches!(request.method(), Method::Get | Method::Head) || request.path().ends_with(b"/") {
         return Step::Declined;
     }
-    let who = *request.conf(&GZIP_STATIC_CONF).0;
+    let who = **request.conf(&GZIP_STATIC_CONF);
     let is_sent = who == Who::All || is_accepted(exchange.request, exchange.output.head());
     if !is_sent && !varies(exchange.request) {
         return Step::Declined;
@@ -160,7 +151,7 @@ fn answer_found(
 
 /// There is a file for those who accept it.
 fn announce(exchange: &mut Exchange<'_, '_>) {
-    if *exchange.request.conf(&GZIP_STATIC_CONF).0 == Who::Accepting {
+    if **exchange.request.conf(&GZIP_STATIC_CONF) == Who::Accepting {
         mark_varying(exchange.request, exchange.output.head());
     }
 }

@@ -8,8 +8,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
-    Setting, Step, Value, Verbatim, View, context, paths,
+    Answer, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request, Setting,
+    Step, Value, Verbatim, View, context, paths, settings,
 };
 use clearway_message::Method;
 use clearway_offload::file::Kind;
@@ -41,19 +41,9 @@ static PHASES: &[PhaseHandler] =
 
 static INDEX_CONF: ConfKey<IndexConf> = ConfKey::new(Level::Location);
 
-struct IndexConf {
-    names: Setting<Vec<Value>>,
-}
-
-impl Default for IndexConf {
-    fn default() -> Self {
-        Self { names: Setting::new(vec![Value::literal(bytes::Bytes::from_static(b"index.html"))]) }
-    }
-}
-
-impl Conf for IndexConf {
-    fn merge(&mut self, parent: &Self) {
-        self.names.merge(&parent.names);
+settings! {
+    struct IndexConf {
+        names: Setting<Vec<Value>> = vec![Value::literal(bytes::Bytes::from_static(b"index.html"))],
     }
 }
 

@@ -14,8 +14,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Cost, Exchange, FileAccess, FilePart, Level, Load, Module, OpenFile, Phase, PhaseHandler,
-    Ranges, Request, Setting, Step, Verbatim, context, set,
+    Answers, ConfKey, Cost, Exchange, FileAccess, FilePart, Level, Load, Module, OpenFile, Phase,
+    PhaseHandler, Ranges, Request, Setting, Step, Verbatim, context, set, settings,
 };
 use clearway_offload::Blocking;
 
@@ -38,7 +38,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Sends parts of MP4 files: from the second on that the argument `start` of the request names, \
               up to the one that `end` names.",
         handler: |scope, _| {
-            conf(scope).answers = true;
+            conf(scope).answers.set(true);
             Ok(())
         },
     },
@@ -75,41 +75,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&MP4_CONF).answers,
+    enabled: |enabling| *enabling.confs.of(&MP4_CONF).answers,
     handler,
 }];
 
 static MP4_CONF: ConfKey<Mp4Conf> = ConfKey::new(Level::Location);
 
-struct Mp4Conf {
-    answers: bool,
-    buffer_bytes: Setting<u64>,
-    buffer_max_bytes: Setting<u64>,
-    start_key_frame: Setting<bool>,
-}
-
-impl Default for Mp4Conf {
-    fn default() -> Self {
-        Self {
-            answers: false,
-            buffer_bytes: Setting::new(512 << 10),
-            buffer_max_bytes: Setting::new(10 << 20),
-            start_key_frame: Setting::new(false),
-        }
-    }
-}
-
-impl Conf for Mp4Conf {
-    /// The handler is not inherited.
-    fn merge(&mut self, parent: &Self) {
-        self.buffer_bytes.merge(&parent.buffer_bytes);
-        self.buffer_max_bytes.merge(&parent.buffer_max_bytes);
-        self.start_key_frame.merge(&parent.start_key_frame);
-    }
-
-    fn merge_if(&mut self, parent: &Self) {
-        self.merge(parent);
-        self.answers |= parent.answers;
+settings! {
+    struct Mp4Conf {
+        answers: Answers<bool>,
+        buffer_bytes: Setting<u64> = 512 << 10,
+        buffer_max_bytes: Setting<u64> = 10 << 20,
+        start_key_frame: Setting<bool> = false,
     }
 }
 

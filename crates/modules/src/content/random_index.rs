@@ -9,8 +9,8 @@ use std::path::Path;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request, Step,
-    context, paths,
+    Answer, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request, Setting,
+    Step, context, paths, set,
 };
 use clearway_message::Method;
 use clearway_offload::Blocking;
@@ -36,30 +36,17 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "random_index off;",
     doc: "Whether a path that ends in a slash is answered with one of the files in its directory, whichever. \
           Files whose names begin with a dot are not among them.",
-    handler: |scope, directive| {
-        directive.set(&mut scope.conf.location(&RANDOM_INDEX_CONF).enabled, |d| d.flag(0))
-    },
+    handler: |scope, directive| set(directive, scope.conf.location(&RANDOM_INDEX_CONF), |d| d.flag(0)),
 }];
 
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&RANDOM_INDEX_CONF).enabled == Some(true),
+    enabled: |enabling| **enabling.confs.of(&RANDOM_INDEX_CONF),
     handler,
 }];
 
-static RANDOM_INDEX_CONF: ConfKey<RandomIndexConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct RandomIndexConf {
-    enabled: Option<bool>,
-}
-
-impl Conf for RandomIndexConf {
-    fn merge(&mut self, parent: &Self) {
-        self.enabled = self.enabled.or(parent.enabled);
-    }
-}
+static RANDOM_INDEX_CONF: ConfKey<Setting<bool>> = ConfKey::new(Level::Location);
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let request = &exchange.request;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use clearway_conf::{Args, Spec};
 use clearway_http::metrics::{self, Connections};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Presence, Step,
+    Answers, Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Presence, Step,
     VariableKind, VariableSpec, context, put_decimal,
 };
 use clearway_message::Method;
@@ -30,7 +30,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     doc: "Answers every GET with the numbers of connections and requests, in nginx's form. What it counts is \
           in `docs/metrics.md`; `status` tells more. An argument, as in old files, means nothing.",
     handler: |scope, _| {
-        scope.conf.location(&STUB_STATUS_CONF).page = Page::Shown;
+        scope.conf.location(&STUB_STATUS_CONF).set(Page::Shown);
         Ok(())
     },
 }];
@@ -60,31 +60,17 @@ static VARIABLES: &[VariableSpec] = &[
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&STUB_STATUS_CONF).page == Page::Shown,
+    enabled: |enabling| **enabling.confs.of(&STUB_STATUS_CONF) == Page::Shown,
     handler,
 }];
 
-static STUB_STATUS_CONF: ConfKey<StubStatusConf> = ConfKey::new(Level::Location);
+static STUB_STATUS_CONF: ConfKey<Answers<Page>> = ConfKey::new(Level::Location);
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Page {
     #[default]
     Absent,
     Shown,
-}
-
-#[derive(Default)]
-struct StubStatusConf {
-    page: Page,
-}
-
-impl Conf for StubStatusConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-
-    fn merge_if(&mut self, parent: &Self) {
-        self.page = parent.page;
-    }
 }
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {

@@ -8,7 +8,7 @@ use clearway_base::units;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::uri::split_args;
 use clearway_http::{
-    Answer, Conf, ConfKey, Cost, Exchange, Level, Load, Module, Phase, PhaseHandler, Redirect, Request,
+    Answer, ConfKey, Cost, Exchange, Level, Load, Module, Own, Phase, PhaseHandler, Redirect, Request,
     RootKind, Step, Value, context, paths,
 };
 use clearway_offload::At;
@@ -46,21 +46,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::PreContent,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&TRY_CONF).tries.is_some(),
+    enabled: |enabling| enabling.confs.of(&TRY_CONF).is_some(),
     handler,
 }];
 
-static TRY_CONF: ConfKey<TryConf> = ConfKey::new(Level::Location);
-
-#[derive(Default)]
-struct TryConf {
-    tries: Option<Tries>,
-}
-
-impl Conf for TryConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-}
+static TRY_CONF: ConfKey<Own<Option<Tries>>> = ConfKey::new(Level::Location);
 
 struct Tries {
     files: Vec<Try>,
@@ -85,7 +75,7 @@ enum Last {
 }
 
 fn read_try_files(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
-    if scope.conf.location(&TRY_CONF).tries.is_some() {
+    if scope.conf.location(&TRY_CONF).is_some() {
         return Err(directive.reject("is duplicate"));
     }
     let (last, names) = directive.args.split_last().expect("the table asks for two arguments");
@@ -110,12 +100,12 @@ fn read_try_files(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<
         0 => Last::Path(scope.conf.variables.compile(last, &directive.pos)?),
         code => Last::Code(code),
     };
-    scope.conf.location(&TRY_CONF).tries = Some(Tries { files, last });
+    **scope.conf.location(&TRY_CONF) = Some(Tries { files, last });
     Ok(())
 }
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
-    let Some(tries) = &exchange.request.conf(&TRY_CONF).tries else { return Step::Declined };
+    let Some(tries) = &**exchange.request.conf(&TRY_CONF) else { return Step::Declined };
     let view = exchange.view();
     let root = paths::document_root(&view);
     let candidates = tries.files.iter().map(|file| {

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use clearway_conf::{Args, Directive, Error, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, Enabling, FilterSpec, Filtering, Input, Level, Load, Mark, Module,
-    Next, Ranges, Setting, Subrequest, context,
+    BodyFilter, Chunk, ConfKey, Enabling, FilterSpec, Filtering, Input, Level, Load, Mark, Module, Next,
+    Ranges, Setting, Subrequest, context, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -60,24 +60,11 @@ const DEFAULT_TYPE: &str = "text/html";
 
 static ADDITION_CONF: ConfKey<AdditionConf> = ConfKey::new(Level::Location);
 
-struct AdditionConf {
-    before: Setting<Bytes>,
-    after: Setting<Bytes>,
-    types: Setting<TypeSet>,
-}
-
-impl Default for AdditionConf {
-    fn default() -> Self {
-        let types = Setting::new(TypeSet::of(&[DEFAULT_TYPE]));
-        Self { before: Setting::default(), after: Setting::default(), types }
-    }
-}
-
-impl Conf for AdditionConf {
-    fn merge(&mut self, parent: &Self) {
-        self.before.merge(&parent.before);
-        self.after.merge(&parent.after);
-        self.types.merge(&parent.types);
+settings! {
+    struct AdditionConf {
+        before: Setting<Bytes>,
+        after: Setting<Bytes>,
+        types: Setting<TypeSet> = TypeSet::of(&[DEFAULT_TYPE]),
     }
 }
 

@@ -13,8 +13,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Module, Setting, Text, VariableId,
-    Verbatim, View, context, set,
+    BodyFilter, ConfKey, FilterSpec, Filtering, Level, Load, Module, Own, Setting, Text, VariableId,
+    Verbatim, View, context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -125,11 +125,12 @@ const DEFAULT_TYPES: [&str; 6] = [
 static CHARSETS: ConfKey<Charsets> = ConfKey::new(Level::Main);
 static CHARSET_CONF: ConfKey<CharsetConf> = ConfKey::new(Level::Location);
 
-/// All charsets of the configuration, by index, and the maps between them.
-#[derive(Default)]
-struct Charsets {
-    names: Vec<Bytes>,
-    maps: Vec<CharsetMap>,
+settings! {
+    /// All charsets of the configuration, by index, and the maps between them.
+    struct Charsets {
+        names: Own<Vec<Bytes>>,
+        maps: Own<Vec<CharsetMap>>,
+    }
 }
 
 struct CharsetMap {
@@ -137,15 +138,13 @@ struct CharsetMap {
     table: Table,
 }
 
-impl Conf for Charsets {
-    fn merge(&mut self, _: &Self) {}
-}
-
-struct CharsetConf {
-    charset: Setting<Choice>,
-    source: Setting<Choice>,
-    overrides: Setting<bool>,
-    types: Setting<TypeSet>,
+settings! {
+    struct CharsetConf {
+        charset: Setting<Choice> = Choice::Off,
+        source: Setting<Choice> = Choice::Off,
+        overrides: Setting<bool> = false,
+        types: Setting<TypeSet> = TypeSet::of(&DEFAULT_TYPES),
+    }
 }
 
 /// What `charset` or `source_charset` says.
@@ -155,26 +154,6 @@ enum Choice {
     /// The index of its name.
     Named(usize),
     Variable(VariableId),
-}
-
-impl Default for CharsetConf {
-    fn default() -> Self {
-        Self {
-            charset: Setting::new(Choice::Off),
-            source: Setting::new(Choice::Off),
-            overrides: Setting::new(false),
-            types: Setting::new(TypeSet::of(&DEFAULT_TYPES)),
-        }
-    }
-}
-
-impl Conf for CharsetConf {
-    fn merge(&mut self, parent: &Self) {
-        self.charset.merge(&parent.charset);
-        self.source.merge(&parent.source);
-        self.overrides.merge(&parent.overrides);
-        self.types.merge(&parent.types);
-    }
 }
 
 impl Charsets {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Mark, Module, Next, Ranges,
-    Setting, context, set,
+    BodyFilter, Chunk, ConfKey, FilterSpec, Filtering, Level, Load, Mark, Module, Next, Ranges, Setting,
+    context, set, settings,
 };
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -57,21 +57,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static GUNZIP_CONF: ConfKey<GunzipConf> = ConfKey::new(Level::Location);
 
-struct GunzipConf {
-    enable: Setting<bool>,
-    buffers: Setting<(u64, u64)>,
-}
-
-impl Default for GunzipConf {
-    fn default() -> Self {
-        Self { enable: Setting::new(false), buffers: Setting::new((32, 4096)) }
-    }
-}
-
-impl Conf for GunzipConf {
-    fn merge(&mut self, parent: &Self) {
-        self.enable.merge(&parent.enable);
-        self.buffers.merge(&parent.buffers);
+settings! {
+    struct GunzipConf {
+        enable: Setting<bool> = false,
+        buffers: Setting<(u64, u64)> = (32, 4096),
     }
 }
 

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 use clearway_conf::{Args, Contexts, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Compression, Conf, ConfKey, FilterSpec, Filtering, Level, Load, Module, Presence, Ranges,
-    Setting, VariableKind, VariableSpec, context, set,
+    BodyFilter, Compression, ConfKey, FilterSpec, Filtering, Level, Load, Module, Presence, Ranges, Setting,
+    VariableKind, VariableSpec, context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -147,46 +147,18 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
 
 static GZIP_CONF: ConfKey<GzipConf> = ConfKey::new(Level::Location);
 
-struct GzipConf {
-    enable: Setting<bool>,
-    no_buffer: Setting<bool>,
-    buffers: Setting<(u64, u64)>,
-    types: Setting<TypeSet>,
-    level: Setting<u64>,
-    window_bits: Setting<u8>,
-    /// Set once per level and not asked for again.
-    hash_bits: Setting<u8>,
-    postpone_bytes: Setting<u64>,
-    min_length_bytes: Setting<u64>,
-}
-
-impl Default for GzipConf {
-    fn default() -> Self {
-        Self {
-            enable: Setting::new(false),
-            no_buffer: Setting::new(false),
-            buffers: Setting::new((32, 4096)),
-            types: Setting::new(TypeSet::of(&[ALWAYS])),
-            level: Setting::new(1),
-            window_bits: Setting::new(15),
-            hash_bits: Setting::new(16),
-            postpone_bytes: Setting::new(0),
-            min_length_bytes: Setting::new(20),
-        }
-    }
-}
-
-impl Conf for GzipConf {
-    fn merge(&mut self, parent: &Self) {
-        self.enable.merge(&parent.enable);
-        self.no_buffer.merge(&parent.no_buffer);
-        self.buffers.merge(&parent.buffers);
-        self.types.merge(&parent.types);
-        self.level.merge(&parent.level);
-        self.window_bits.merge(&parent.window_bits);
-        self.hash_bits.merge(&parent.hash_bits);
-        self.postpone_bytes.merge(&parent.postpone_bytes);
-        self.min_length_bytes.merge(&parent.min_length_bytes);
+settings! {
+    struct GzipConf {
+        enable: Setting<bool> = false,
+        no_buffer: Setting<bool> = false,
+        buffers: Setting<(u64, u64)> = (32, 4096),
+        types: Setting<TypeSet> = TypeSet::of(&[ALWAYS]),
+        level: Setting<u64> = 1,
+        window_bits: Setting<u8> = 15,
+        /// Set once per level and not asked for again.
+        hash_bits: Setting<u8> = 16,
+        postpone_bytes: Setting<u64> = 0,
+        min_length_bytes: Setting<u64> = 20,
     }
 }
 

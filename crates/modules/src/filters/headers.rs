@@ -10,8 +10,8 @@ use clearway_base::date;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Headers, Level, Load, Module,
-    ResponseHead, Setting, Text, Value, View, context, set,
+    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Headers, Level, Load, Merge, Module,
+    ResponseHead, Setting, Text, Value, View, context, set, settings,
 };
 
 use expires::Expires;
@@ -94,11 +94,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static HEADERS_CONF: ConfKey<HeadersConf> = ConfKey::new(Level::Location);
 
-#[derive(Default)]
-struct HeadersConf {
-    headers: Additions,
-    trailers: Additions,
-    expires: Setting<Option<Arc<Expires>>>,
+settings! {
+    struct HeadersConf {
+        headers: Additions,
+        trailers: Additions,
+        expires: Setting<Option<Arc<Expires>>>,
+    }
 }
 
 /// What is added at a level.
@@ -146,25 +147,20 @@ impl Default for Additions {
     }
 }
 
-impl Conf for HeadersConf {
+impl Merge for Additions {
     fn merge(&mut self, parent: &Self) {
-        self.expires.merge(&parent.expires);
-        self.headers.merge(&parent.headers);
-        self.trailers.merge(&parent.trailers);
+        let Self { lines, inherit } = self;
+        inherit.merge(&parent.inherit);
+        match **inherit {
+            Inherit::Off => {}
+            _ if lines.is_empty() => lines.clone_from(&parent.lines),
+            Inherit::On => {}
+            Inherit::Merge => Arc::make_mut(lines).extend_from_slice(&parent.lines),
+        }
     }
 }
 
 impl Additions {
-    fn merge(&mut self, parent: &Self) {
-        self.inherit.merge(&parent.inherit);
-        match *self.inherit {
-            Inherit::Off => {}
-            _ if self.lines.is_empty() => self.lines = parent.lines.clone(),
-            Inherit::On => {}
-            Inherit::Merge => Arc::make_mut(&mut self.lines).extend_from_slice(&parent.lines),
-        }
-    }
-
     fn add(&mut self, line: Header) {
         Arc::make_mut(&mut self.lines).push(line);
     }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, Cost, Enabling, Exchange, FilterSpec, Filtering, Level, Load, Module, Phase,
-    PhaseHandler, Presence, Request, Setting, Step, VariableKind, VariableSpec, View, context, set,
+    BodyFilter, ConfKey, Cost, Enabling, Exchange, FilterSpec, Filtering, Level, Load, Module, Phase,
+    PhaseHandler, Presence, Request, Setting, Step, VariableKind, VariableSpec, View, context, set, settings,
 };
 use clearway_message::Known;
 
@@ -58,15 +58,10 @@ static PHASES: &[PhaseHandler] = &[
 
 static SLICE_CONF: ConfKey<SliceConf> = ConfKey::new(Level::Location);
 
-/// Size of a part, bytes; 0: there are none.
-#[derive(Default)]
-struct SliceConf {
-    size: Setting<u64>,
-}
-
-impl Conf for SliceConf {
-    fn merge(&mut self, parent: &Self) {
-        self.size.merge(&parent.size);
+settings! {
+    /// Size of a part, bytes; 0: there are none.
+    struct SliceConf {
+        size: Setting<u64>,
     }
 }
 

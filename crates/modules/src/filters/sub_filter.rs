@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next,
-    Setting, Value, View, context, set,
+    BodyFilter, Chunk, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next, Setting,
+    Value, View, context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -91,11 +91,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static SUB_CONF: ConfKey<SubConf> = ConfKey::new(Level::Location);
 
-struct SubConf {
-    pairs: Arc<Pairs>,
-    once: Setting<bool>,
-    last_modified: Setting<bool>,
-    types: Setting<TypeSet>,
+settings! {
+    struct SubConf {
+        pairs: Setting<Arc<Pairs>>,
+        once: Setting<bool> = true,
+        last_modified: Setting<bool> = false,
+        types: Setting<TypeSet> = TypeSet::of(&[ALWAYS]),
+    }
 }
 
 /// What is replaced by what.
@@ -111,28 +113,6 @@ struct Pair {
     replacement: Value,
 }
 
-impl Default for SubConf {
-    fn default() -> Self {
-        Self {
-            pairs: Arc::default(),
-            once: Setting::new(true),
-            last_modified: Setting::new(false),
-            types: Setting::new(TypeSet::of(&[ALWAYS])),
-        }
-    }
-}
-
-impl Conf for SubConf {
-    fn merge(&mut self, parent: &Self) {
-        if self.pairs.list.is_empty() {
-            self.pairs = Arc::clone(&parent.pairs);
-        }
-        self.once.merge(&parent.once);
-        self.last_modified.merge(&parent.last_modified);
-        self.types.merge(&parent.types);
-    }
-}
-
 fn read_pair(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let [text, replacement] = &directive.args[..] else { unreachable!("the table asks for two arguments") };
     if text.is_empty() {
@@ -143,7 +123,7 @@ fn read_pair(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     }
     let text = scope.conf.variables.compile(&text.to_ascii_lowercase().into(), &directive.pos)?;
     let replacement = scope.conf.variables.compile(replacement, &directive.pos)?;
-    let pairs = &mut scope.conf.location(&SUB_CONF).pairs;
+    let pairs = scope.conf.location(&SUB_CONF).pairs.here();
     let pairs = Arc::get_mut(pairs).expect("nobody shares what is being read");
     pairs.list.push(Pair { text, replacement });
     Ok(())

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Conf, ConfKey, Level, Load, Module, Presence, Setting, VariableKind, VariableSpec, View, context,
+    ConfKey, Level, Load, Module, Presence, Setting, VariableKind, VariableSpec, View, context, settings,
 };
 use clearway_message::Known;
 
@@ -95,11 +95,13 @@ static VARIABLES: &[VariableSpec] = &[
 
 static BROWSER_CONF: ConfKey<BrowserConf> = ConfKey::new(Level::Location);
 
-struct BrowserConf {
-    modern: Setting<Modern>,
-    ancient: Setting<Vec<Ancient>>,
-    modern_value: Setting<Bytes>,
-    ancient_value: Setting<Bytes>,
+settings! {
+    struct BrowserConf {
+        modern: Setting<Modern>,
+        ancient: Setting<Vec<Ancient>>,
+        modern_value: Setting<Bytes> = Bytes::from_static(b"1"),
+        ancient_value: Setting<Bytes> = Bytes::from_static(b"1"),
+    }
 }
 
 /// What is modern.
@@ -184,26 +186,6 @@ impl Kind {
 enum Age {
     Modern,
     Ancient,
-}
-
-impl Default for BrowserConf {
-    fn default() -> Self {
-        Self {
-            modern: Setting::default(),
-            ancient: Setting::default(),
-            modern_value: Setting::new(Bytes::from_static(b"1")),
-            ancient_value: Setting::new(Bytes::from_static(b"1")),
-        }
-    }
-}
-
-impl Conf for BrowserConf {
-    fn merge(&mut self, parent: &Self) {
-        self.modern.merge(&parent.modern);
-        self.ancient.merge(&parent.ancient);
-        self.modern_value.merge(&parent.modern_value);
-        self.ancient_value.merge(&parent.ancient_value);
-    }
 }
 
 fn read_modern(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

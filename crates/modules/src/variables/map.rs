@@ -11,7 +11,7 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::server_names::{Added, Builder, InvalidWildcard, ServerNames};
 use clearway_http::{
-    Computed, Conf, ConfKey, Keep, Level, Load, Module, Setting, Text, Value, View, context, set,
+    Computed, ConfKey, Keep, Level, Load, Module, Setting, Text, Value, View, context, set, settings,
 };
 use smallvec::SmallVec;
 
@@ -66,12 +66,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static SIZES: ConfKey<Sizes> = ConfKey::new(Level::Main);
 
-/// Checked for form, and that they come once and before the first `map`. The tables here are as large as
-/// they need to be.
-#[derive(Default)]
-struct Sizes {
-    max_size: Setting<u64>,
-    bucket_size: Setting<u64>,
+settings! {
+    /// Checked for form, and that they come once and before the first `map`. The tables here are as large as
+    /// they need to be.
+    struct Sizes {
+        max_size: Setting<u64>,
+        bucket_size: Setting<u64>,
+    }
 }
 
 impl Sizes {
@@ -81,10 +82,6 @@ impl Sizes {
             size.set(**size);
         }
     }
-}
-
-impl Conf for Sizes {
-    fn merge(&mut self, _: &Self) {}
 }
 
 /// A `map` block.

@@ -13,8 +13,8 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date;
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    BodyFilter, Conf, ConfKey, Enabling, FilterSpec, Filtering, Level, LocalAddress, Module, Presence,
-    Request, Setting, VariableId, VariableKind, VariableSpec, Verbatim, View,
+    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, Level, LocalAddress, Module, Own, Presence,
+    Request, Setting, VariableId, VariableKind, VariableSpec, Verbatim, View, settings,
 };
 
 use directives::Flags;
@@ -63,26 +63,21 @@ static VARIABLES: &[VariableSpec] = &[
 ];
 
 static USERID_CONF: ConfKey<UseridConf> = ConfKey::new(Level::Location);
-static RESET_CONF: ConfKey<ResetConf> = ConfKey::new(Level::Main);
-
 /// `$uid_reset`, where there is a `userid`.
-#[derive(Default)]
-struct ResetConf(Option<VariableId>);
+static RESET_CONF: ConfKey<Own<Option<VariableId>>> = ConfKey::new(Level::Main);
 
-impl Conf for ResetConf {
-    fn merge(&mut self, _: &Self) {}
-}
-
-struct UseridConf {
-    state: Setting<State>,
-    service: Setting<Option<u32>>,
-    name: Setting<Bytes>,
-    domain: Setting<Option<Bytes>>,
-    path: Setting<Bytes>,
-    p3p: Setting<Option<Bytes>>,
-    expires: Setting<Expires>,
-    mark: Setting<Option<u8>>,
-    flags: Setting<Flags>,
+settings! {
+    struct UseridConf {
+        state: Setting<State> = State::Off,
+        service: Setting<Option<u32>>,
+        name: Setting<Bytes> = Bytes::from_static(b"uid"),
+        domain: Setting<Option<Bytes>>,
+        path: Setting<Bytes> = Bytes::from_static(b"/"),
+        p3p: Setting<Option<Bytes>>,
+        expires: Setting<Expires> = Expires::Session,
+        mark: Setting<Option<u8>>,
+        flags: Setting<Flags>,
+    }
 }
 
 /// `userid`.
@@ -106,36 +101,6 @@ enum Expires {
     In(u64),
     /// At the end of 2037.
     Max,
-}
-
-impl Default for UseridConf {
-    fn default() -> Self {
-        Self {
-            state: Setting::new(State::Off),
-            service: Setting::default(),
-            name: Setting::new(Bytes::from_static(b"uid")),
-            domain: Setting::default(),
-            path: Setting::new(Bytes::from_static(b"/")),
-            p3p: Setting::default(),
-            expires: Setting::new(Expires::Session),
-            mark: Setting::default(),
-            flags: Setting::default(),
-        }
-    }
-}
-
-impl Conf for UseridConf {
-    fn merge(&mut self, parent: &Self) {
-        self.state.merge(&parent.state);
-        self.service.merge(&parent.service);
-        self.name.merge(&parent.name);
-        self.domain.merge(&parent.domain);
-        self.path.merge(&parent.path);
-        self.p3p.merge(&parent.p3p);
-        self.expires.merge(&parent.expires);
-        self.mark.merge(&parent.mark);
-        self.flags.merge(&parent.flags);
-    }
 }
 
 /// An identifier, as it stands in the cookie in base64.
@@ -261,7 +226,7 @@ impl UseridConf {
 
     /// Whether the client is to get another one in place of what it has.
     fn is_reset(&self, view: &View<'_, '_>, got: &Got) -> bool {
-        let reset = view.request.main_conf(&RESET_CONF).0;
+        let reset = **view.request.main_conf(&RESET_CONF);
         let value = reset.and_then(|reset| view.variable(reset)).unwrap_or_default();
         if *value == *b"log" {
             let (name, uid) = (Verbatim(&self.name), got.uid.hex());

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark,
-    Module, Phase, PhaseHandler, Services, Snapshot, Step, Store, Value, context,
+    Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
+    Own, Phase, PhaseHandler, Services, Snapshot, Step, Store, Value, context, settings,
 };
 use clearway_log::UtcOffset;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
@@ -56,7 +56,7 @@ static SAY: Module = Module {
             doc: "",
             handler: |scope, directive| {
                 let text = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
-                scope.conf.location(&SAID).text = Some(text);
+                *scope.conf.location(&SAID).text = Some(text);
                 Ok(())
             },
         },
@@ -69,7 +69,7 @@ static SAY: Module = Module {
             doc: "",
             handler: |scope, directive| {
                 let name = String::from_utf8(directive.args[0].to_vec()).unwrap();
-                scope.conf.location(&SAID).gate = Some(gate(&name));
+                *scope.conf.location(&SAID).gate = Some(gate(&name));
                 Ok(())
             },
         },
@@ -103,19 +103,16 @@ pub(crate) fn logged(path: &str) -> usize {
     LOGGED.lock().unwrap().iter().filter(|logged| *logged == path).count()
 }
 
-#[derive(Default)]
-struct Said {
-    text: Option<Value>,
-    gate: Option<Arc<Gate>>,
-}
-
-impl Conf for Said {
-    fn merge(&mut self, _: &Self) {}
+settings! {
+    struct Said {
+        text: Own<Option<Value>>,
+        gate: Own<Option<Arc<Gate>>>,
+    }
 }
 
 async fn say(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     let said = exchange.request.conf(&SAID);
-    if let Some(gate) = &said.gate {
+    if let Some(gate) = &*said.gate {
         gate.pass().await;
     }
     if let Err(answer) = exchange.read_body(Store::AsConfigured).await {

@@ -11,8 +11,8 @@ use std::io;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Answer, Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler,
-    Request, Setting, Step, Verbatim, context, paths, set,
+    Answer, Chunk, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler,
+    Request, Setting, Step, Verbatim, context, paths, set, settings,
 };
 use clearway_message::Method;
 use rustix::io::Errno as Code;
@@ -89,30 +89,12 @@ const PART_BYTES: usize = 64 * 1024;
 /// Longest name of a function in `callback`, bytes.
 const CALLBACK_MAX_BYTES: usize = 128;
 
-struct AutoindexConf {
-    enabled: Setting<bool>,
-    format: Setting<Form>,
-    local_time: Setting<bool>,
-    sizes: Setting<Sizes>,
-}
-
-impl Default for AutoindexConf {
-    fn default() -> Self {
-        Self {
-            enabled: Setting::new(false),
-            format: Setting::new(Form::Html),
-            local_time: Setting::new(false),
-            sizes: Setting::new(Sizes::Exact),
-        }
-    }
-}
-
-impl Conf for AutoindexConf {
-    fn merge(&mut self, parent: &Self) {
-        self.enabled.merge(&parent.enabled);
-        self.format.merge(&parent.format);
-        self.local_time.merge(&parent.local_time);
-        self.sizes.merge(&parent.sizes);
+settings! {
+    struct AutoindexConf {
+        enabled: Setting<bool> = false,
+        format: Setting<Form> = Form::Html,
+        local_time: Setting<bool> = false,
+        sizes: Setting<Sizes> = Sizes::Exact,
     }
 }
 

@@ -15,8 +15,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request,
-    Setting, Step, Store, StoredBody, Verbatim, context, paths, set,
+    Chunk, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request,
+    Setting, Step, Store, StoredBody, Verbatim, context, paths, set, settings,
 };
 use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
@@ -78,32 +78,12 @@ static PHASES: &[PhaseHandler] =
 
 static DAV_CONF: ConfKey<DavConf> = ConfKey::new(Level::Location);
 
-struct DavConf {
-    methods: Methods,
-    full_path: Setting<FullPath>,
-    min_delete_depth: Setting<u64>,
-    access: Setting<u32>,
-}
-
-impl Default for DavConf {
-    fn default() -> Self {
-        Self {
-            methods: Methods::NONE,
-            full_path: Setting::new(FullPath::Expected),
-            min_delete_depth: Setting::new(0),
-            access: Setting::new(0o600),
-        }
-    }
-}
-
-impl Conf for DavConf {
-    fn merge(&mut self, parent: &Self) {
-        if self.methods == Methods::NONE {
-            self.methods = parent.methods;
-        }
-        self.full_path.merge(&parent.full_path);
-        self.min_delete_depth.merge(&parent.min_delete_depth);
-        self.access.merge(&parent.access);
+settings! {
+    struct DavConf {
+        methods: Setting<Methods>,
+        full_path: Setting<FullPath> = FullPath::Expected,
+        min_delete_depth: Setting<u64> = 0,
+        access: Setting<u32> = 0o600,
     }
 }
 
@@ -115,7 +95,7 @@ enum FullPath {
 }
 
 /// A set of methods. `off` is one of them, so that it is more than nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Methods(u8);
 
 impl Methods {
@@ -153,12 +133,12 @@ fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut DavConf {
 fn read_methods(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     for (at, word) in directive.args.iter().enumerate() {
         let method = directive.choice(at, &Methods::WORDS)?;
-        let methods = conf(scope).methods;
+        let methods = *conf(scope).methods.here();
         if methods.meets(method) {
             let message = clearway_conf::error::message(&[&"duplicate value \"", word, &"\""]);
             scope.warn(directive.error(message));
         }
-        conf(scope).methods = Methods(methods.0 | method.0);
+        conf(scope).methods.set(Methods(methods.0 | method.0));
     }
     Ok(())
 }
@@ -188,7 +168,7 @@ fn read_access(directive: &Directive) -> Result<u32, Error> {
 }
 
 fn enabled(enabling: &Enabling<'_>) -> bool {
-    let methods = enabling.confs.of(&DAV_CONF).methods;
+    let methods = *enabling.confs.of(&DAV_CONF).methods;
     Methods::WORDS[1..].iter().any(|(_, method)| methods.meets(*method))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Conf, ConfKey, Level, Load, Module, Request, Setting, ThreadPools, context, set};
+use clearway_http::{ConfKey, Level, Load, Module, Request, Setting, ThreadPools, context, set, settings};
 
 pub(crate) use table::{Errors, Held, Known, OpenFiles, Terms};
 
@@ -79,34 +79,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 static CACHE_CONF: ConfKey<CacheConf> = ConfKey::new(Level::Location);
 
-struct CacheConf {
-    /// Levels that inherit it share it.
-    cache: Setting<Option<Arc<OpenFiles>>>,
-    valid_s: Setting<u64>,
-    min_uses: Setting<u64>,
-    errors: Setting<bool>,
-    events: Setting<bool>,
-}
-
-impl Default for CacheConf {
-    fn default() -> Self {
-        Self {
-            cache: Setting::new(None),
-            valid_s: Setting::new(60),
-            min_uses: Setting::new(1),
-            errors: Setting::new(false),
-            events: Setting::new(false),
-        }
-    }
-}
-
-impl Conf for CacheConf {
-    fn merge(&mut self, parent: &Self) {
-        self.cache.merge(&parent.cache);
-        self.valid_s.merge(&parent.valid_s);
-        self.min_uses.merge(&parent.min_uses);
-        self.errors.merge(&parent.errors);
-        self.events.merge(&parent.events);
+settings! {
+    struct CacheConf {
+        /// Levels that inherit it share it.
+        cache: Setting<Option<Arc<OpenFiles>>>,
+        valid_s: Setting<u64> = 60,
+        min_uses: Setting<u64> = 1,
+        errors: Setting<bool> = false,
+        events: Setting<bool> = false,
     }
 }
 

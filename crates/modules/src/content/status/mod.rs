@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Chunk, Conf, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
+    Answers, Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
     context,
 };
 use clearway_message::{Known, Method};
@@ -49,25 +49,14 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| enabling.confs.of(&STATUS_CONF).shown.is_some(),
+    enabled: |enabling| enabling.confs.of(&STATUS_CONF).is_some(),
     handler,
 }];
 
-static STATUS_CONF: ConfKey<StatusConf> = ConfKey::new(Level::Location);
+/// What is shown, and from where.
+type Shown = (Wanted, Arc<dyn Source>);
 
-#[derive(Default)]
-struct StatusConf {
-    shown: Option<(Wanted, Arc<dyn Source>)>,
-}
-
-impl Conf for StatusConf {
-    /// Not inherited.
-    fn merge(&mut self, _: &Self) {}
-
-    fn merge_if(&mut self, parent: &Self) {
-        self.shown.clone_from(&parent.shown);
-    }
-}
+static STATUS_CONF: ConfKey<Answers<Option<Shown>>> = ConfKey::new(Level::Location);
 
 /// The argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,17 +80,17 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
         ("json", Wanted::Always(Form::Json)),
     ];
     let wanted = if directive.args.is_empty() { Wanted::Auto } else { directive.choice(0, &WORDS)? };
-    if scope.conf.location(&STATUS_CONF).shown.is_some() {
+    if scope.conf.location(&STATUS_CONF).is_some() {
         return Err(directive.reject("is duplicate"));
     }
     let source = scope.conf.environment().services.find::<Arc<dyn Source>>().cloned();
     let source = source.ok_or_else(|| directive.error("nothing is counted"))?;
-    scope.conf.location(&STATUS_CONF).shown = Some((wanted, source));
+    scope.conf.location(&STATUS_CONF).set(Some((wanted, source)));
     Ok(())
 }
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    let Some((wanted, source)) = &exchange.request.conf(&STATUS_CONF).shown else { return Step::Declined };
+    let Some((wanted, source)) = &**exchange.request.conf(&STATUS_CONF) else { return Step::Declined };
     if !matches!(exchange.request.method(), Method::Get | Method::Head) {
         return Step::status(405);
     }

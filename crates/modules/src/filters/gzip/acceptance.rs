@@ -12,7 +12,7 @@ use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::{
-    Conf, ConfKey, Level, Load, Module, Request, ResponseHead, Setting, Varies, context, set,
+    ConfKey, Level, Load, Module, Request, ResponseHead, Setting, Varies, context, set, settings,
 };
 use clearway_message::{HeaderName, Known, Version};
 
@@ -68,34 +68,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 pub(super) static ACCEPTANCE_CONF: ConfKey<AcceptanceConf> = ConfKey::new(Level::Location);
 
-/// What the directives of this file say.
-pub(super) struct AcceptanceConf {
-    vary: Setting<bool>,
-    version: Setting<Version>,
-    proxied: Setting<Proxied>,
-    disable: Setting<Arc<Vec<Regex>>>,
-    disable_msie6: Setting<bool>,
-}
-
-impl Default for AcceptanceConf {
-    fn default() -> Self {
-        Self {
-            vary: Setting::new(false),
-            version: Setting::new(Version::HTTP_11),
-            proxied: Setting::new(Proxied::OFF),
-            disable: Setting::default(),
-            disable_msie6: Setting::new(false),
-        }
-    }
-}
-
-impl Conf for AcceptanceConf {
-    fn merge(&mut self, parent: &Self) {
-        self.vary.merge(&parent.vary);
-        self.version.merge(&parent.version);
-        self.proxied.merge(&parent.proxied);
-        self.disable.merge(&parent.disable);
-        self.disable_msie6.merge(&parent.disable_msie6);
+settings! {
+    /// What the directives of this file say.
+    pub(super) struct AcceptanceConf {
+        vary: Setting<bool> = false,
+        version: Setting<Version> = Version::HTTP_11,
+        proxied: Setting<Proxied> = Proxied::OFF,
+        disable: Setting<Arc<Vec<Regex>>>,
+        disable_msie6: Setting<bool> = false,
     }
 }
 

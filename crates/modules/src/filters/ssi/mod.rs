@@ -14,8 +14,8 @@ use std::sync::Arc;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, Conf, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next,
-    Outcome, Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set,
+    BodyFilter, Chunk, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next, Outcome,
+    Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -131,37 +131,15 @@ fn put_date(view: &View<'_, '_>, clock: Clock, out: &mut Vec<u8>) -> Presence {
 
 static SSI_CONF: ConfKey<SsiConf> = ConfKey::new(Level::Location);
 
-struct SsiConf {
-    enabled: Setting<bool>,
-    silent_errors: Setting<bool>,
-    ignore_recycled: Setting<bool>,
-    min_file_chunk_bytes: Setting<u64>,
-    value_bytes: Setting<u64>,
-    types: Setting<TypeSet>,
-    last_modified: Setting<bool>,
-}
-
-impl Default for SsiConf {
-    fn default() -> Self {
-        Self {
-            enabled: Setting::new(false),
-            silent_errors: Setting::new(false),
-            ignore_recycled: Setting::new(false),
-            min_file_chunk_bytes: Setting::new(1024),
-            value_bytes: Setting::new(255),
-            types: Setting::new(TypeSet::of(&[DEFAULT_TYPE])),
-            last_modified: Setting::new(false),
-        }
-    }
-}
-
-impl Conf for SsiConf {
-    fn merge(&mut self, parent: &Self) {
-        self.enabled.merge(&parent.enabled);
-        self.silent_errors.merge(&parent.silent_errors);
-        self.value_bytes.merge(&parent.value_bytes);
-        self.types.merge(&parent.types);
-        self.last_modified.merge(&parent.last_modified);
+settings! {
+    struct SsiConf {
+        enabled: Setting<bool> = false,
+        silent_errors: Setting<bool> = false,
+        ignore_recycled: Setting<bool> = false,
+        min_file_chunk_bytes: Setting<u64> = 1024,
+        value_bytes: Setting<u64> = 255,
+        types: Setting<TypeSet> = TypeSet::of(&[DEFAULT_TYPE]),
+        last_modified: Setting<bool> = false,
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
             const WORDS: [(&str, State); 4] =
                 [("off", State::Off), ("log", State::Log), ("v1", State::V1), ("on", State::On)];
             let reset = scope.conf.variables.id(b"uid_reset");
-            scope.conf.main(&RESET_CONF).0 = Some(reset);
+            **scope.conf.main(&RESET_CONF) = Some(reset);
             set(directive, &mut conf(scope).state, |directive| directive.choice(0, &WORDS))
         },
     },
