@@ -63,8 +63,13 @@ fn can_be_cold(server: &Server, name: &str) -> bool {
     can
 }
 
+/// Takes a file out of memory, which a response of just before may hold for a while.
+fn make_cold(server: &Server, name: &str) {
+    expect_soon("it can be cold", || evict(&path(server, name), 0));
+}
+
 /// Takes out of memory what is not on its way to the client, and lets it be forgotten that it was there.
-fn make_cold(server: &Server) {
+fn make_rest_cold(server: &Server) {
     thread::sleep(Duration::from_millis(1500));
     evict(&path(server, "large"), 0);
 }
@@ -146,19 +151,23 @@ fn a_first_read_that_is_refused_is_503() {
     }
     let hold = Hold::begin(&server, 0);
     for way in WAYS {
-        // Asking whether it is in memory has the kernel begin to read it: it may be there in time.
+        // Asking whether it is in memory has the kernel begin to read it: it may be there in time, or a part
+        // of it, the rest of which waits for the pool.
         expect_soon("it is wanted before it is there", || {
-            assert!(evict(&path(&server, "cold"), 0));
-            let answer = server.get(&format!("{way}cold"));
-            let is_refused = answer.status == 503;
-            assert_eq!(is_refused, answer.text().contains("503 Service Temporarily Unavailable"), "{way}");
+            make_cold(&server, "cold");
+            let mut client = server.connect();
+            client.send(closing(&format!("{way}cold")).as_bytes());
+            let (answer, _) = client.read_to_end(Duration::from_millis(500));
+            let is_refused = answer.starts_with(b"HTTP/1.1 503 ");
+            let answer = String::from_utf8_lossy(&answer);
+            assert_eq!(is_refused, answer.contains("503 Service Temporarily Unavailable"), "{way}");
             is_refused
         });
         assert_eq!(server.get("/hot").text(), "hot\n", "others are not disturbed");
     }
     hold.end();
     for way in WAYS {
-        assert!(evict(&path(&server, "cold"), 0));
+        make_cold(&server, "cold");
         let answer = server.get(&format!("{way}cold"));
         assert_eq!(answer.status, 200, "{way}");
         assert!(answer.text() == contents("cold"), "{way}: {} bytes", answer.text().len());
@@ -205,9 +214,13 @@ fn interrupt(way: &str) -> Interrupted {
     assert_eq!(client.next_event(PATIENCE), End::Data, "{way}: it begins");
     let refused = Hold::begin(&server, 0);
     let known = overflows(&server);
-    make_cold(&server);
+    make_rest_cold(&server);
     let reader = thread::spawn(move || client.read_to_end(PATIENCE));
-    wait_until(PATIENCE, || overflows(&server) >= known + 3 || reader.is_finished());
+    wait_until(PATIENCE, || {
+        // The kernel reads ahead of what was asked for.
+        evict(&path(&server, "large"), 0);
+        overflows(&server) >= known + 3 || reader.is_finished()
+    });
     assert_eq!(server.get("/hot").text(), "hot\n", "others are not disturbed");
     let has_waited = !reader.is_finished();
     refused.end();
@@ -220,19 +233,24 @@ fn interrupt(way: &str) -> Interrupted {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn one_that_waits_too_long_is_closed() {
+    // What the kernel reads ahead may be there in time.
+    assert!((0..ATTEMPTS).any(|_| is_closed_or_never_cold()), "a response that has to wait is given up");
+}
+
+fn is_closed_or_never_cold() -> bool {
     let server = server(0, &["large"]);
     if !can_be_cold(&server, "large") {
-        return;
+        return true;
     }
     let mut client = server.connect();
     client.send(closing("/impatient/large").as_bytes());
     assert_eq!(client.next_event(PATIENCE), End::Data, "it begins");
     let _hold = Hold::begin(&server, 0);
-    make_cold(&server);
+    make_rest_cold(&server);
     let (bytes, end) = client.read_to_end(PATIENCE);
-    assert!(bytes.len() < LARGE_BYTES, "{} bytes", bytes.len());
     assert_ne!(end, End::Open);
     assert_eq!(server.get("/hot").text(), "hot\n");
+    bytes.len() < LARGE_BYTES
 }
 
 #[test]
@@ -245,27 +263,34 @@ fn of_many_each_is_whole_or_refused() {
         return;
     }
     let hold = Hold::begin(&server, MAX_QUEUE);
-    names.iter().for_each(|name| assert!(evict(&path(&server, name), 0)));
+    let known = overflows(&server);
     let ask = |(at, name): (usize, &String)| {
+        // Evicted just before it is asked for: the kernel may have begun to read what lies beside it.
+        make_cold(&server, name);
         let mut client = server.connect();
         client.send(request(&format!("{}{name}", WAYS[at % WAYS.len()])).as_bytes());
         client
     };
     let (early, late) = names.split_at(names.len() / 2);
     let mut clients: Vec<Connection> = early.iter().enumerate().map(ask).collect();
-    clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 503, "the queue is full"));
+    // Some may be there in time all the same; these wait with what is missing of them.
+    assert!(wait_until(PATIENCE, || overflows(&server) > known), "the queue is full");
     hold.end();
-    let mut clients: Vec<Connection> = late.iter().enumerate().map(ask).collect();
-    for (client, name) in clients.iter_mut().zip(late) {
+    clients.extend(late.iter().enumerate().map(ask));
+    let mut refused = 0;
+    for (client, name) in clients.iter_mut().zip(&names) {
         let answer = client.response();
         match answer.status {
             200 => assert!(answer.text() == contents(name), "{name}"),
-            503 => assert!(answer.text().contains("503 Service Temporarily Unavailable"), "{name}"),
+            503 => {
+                assert!(answer.text().contains("503 Service Temporarily Unavailable"), "{name}");
+                refused += 1;
+            }
             other => panic!("{name}: {other}"),
         }
     }
     let line = format!("queue overflow: {MAX_QUEUE} tasks waiting");
-    server.wait_log("logs/error.log", &line);
+    server.wait_lines("logs/error.log", &line, refused);
 }
 
 fn overflows(server: &Server) -> usize {
