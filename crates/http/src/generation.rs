@@ -6,15 +6,16 @@
 //! So a generation lives as long as a listener or a connection uses it; idle connections, which are woken
 //! after a swap, let go of it then. It is not freed on a loop: who made it is given its parts back.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_runtime::{Identities, LoopRef};
-use clearway_site::Socket;
+use clearway_site::{Address, CoreServer, Socket};
 
-use crate::request::parts::Stock;
+use crate::link::parts::Stock;
 use crate::tables::Snapshot;
 
 /// One configuration in a running worker.
@@ -62,36 +63,88 @@ impl Drop for Generation {
     }
 }
 
-/// What a listener's connections are served with: a generation, and which of its sockets the listener is.
-pub(crate) struct Serving {
+/// What a request is answered with: a generation of the configuration, and which of its addresses the
+/// connection was made to. Whatever runs a request holds it, from the first byte to the last, so that several
+/// requests of one connection can run at once, each in the generation that it was begun with.
+pub struct Setup {
     // Dropped before the generation, which is to be the last that holds them.
-    pub(crate) snapshot: Arc<Snapshot>,
+    snapshot: Arc<Snapshot>,
     identities: Arc<Identities>,
-    pub(crate) number: u64,
-    socket: usize,
+    number: u64,
+    /// Which of the snapshot's sockets the listener is.
+    socket: u32,
+    /// Number of the address within that socket.
+    address: u32,
     _generation: Arc<Generation>,
 }
 
-impl Serving {
-    fn new(generation: Arc<Generation>, socket: usize) -> Arc<Self> {
-        let GenerationParts { number, snapshot, identities } = generation.parts();
-        assert!(socket < snapshot.sockets().len(), "a listener is one of the snapshot's sockets");
-        Arc::new(Self {
-            snapshot: Arc::clone(snapshot),
-            identities: Arc::clone(identities),
-            number: *number,
-            socket,
-            _generation: generation,
-        })
+impl Setup {
+    /// The number of the generation.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.number
     }
 
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.snapshot.sockets[self.socket]
+    /// Whether another generation is published.
+    #[inline]
+    pub fn is_outdated(&self, listener: &Listener) -> bool {
+        self.number != listener.number()
+    }
+
+    /// The configuration.
+    #[inline]
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// The id that stands for a loop (`$pid`).
     pub(crate) fn identity(&self, home: LoopRef) -> u32 {
         self.identities.of(home.index())
+    }
+
+    /// The address that was connected to, as configured.
+    pub fn address(&self) -> &Address {
+        self.snapshot.sockets[self.socket as usize].address(self.address)
+    }
+
+    /// The engine's settings of the server that answers for hosts of no other name.
+    pub fn server_core(&self) -> &CoreServer {
+        &self.snapshot.server(self.address().default_server).core
+    }
+}
+
+/// What a listener's connections are served with: a generation, by the address that they were made to.
+struct Published {
+    number: u64,
+    /// In the order of the addresses of the socket, of which the last is the one that is bound.
+    setups: Box<[Arc<Setup>]>,
+}
+
+impl Published {
+    fn new(generation: &Arc<Generation>, socket: usize) -> Arc<Self> {
+        let GenerationParts { number, snapshot, identities } = generation.parts();
+        let addresses = snapshot.sockets().get(socket).expect("a listener is one of the snapshot's sockets");
+        let setup = |address| {
+            Arc::new(Setup {
+                snapshot: Arc::clone(snapshot),
+                identities: Arc::clone(identities),
+                number: *number,
+                socket: u32::try_from(socket).expect("a configuration is far smaller than 4 GiB"),
+                address,
+                _generation: Arc::clone(generation),
+            })
+        };
+        Arc::new(Self { number: *number, setups: (0..addresses.address_count()).map(setup).collect() })
+    }
+
+    /// Of the address that is bound.
+    fn bound(&self) -> &Arc<Setup> {
+        self.setups.last().expect("a socket is bound to an address")
+    }
+
+    fn socket(&self) -> &Socket {
+        let setup = self.bound();
+        &setup.snapshot.sockets[setup.socket as usize]
     }
 }
 
@@ -100,7 +153,7 @@ impl Serving {
 /// What changes here is noticed by connections that are busy at their next request, and by idle ones as
 /// soon as they are woken: each change is to be followed by `Runtime::wake_all`.
 pub struct Listener {
-    published: ArcSwap<Serving>,
+    published: ArcSwap<Published>,
     /// The number of what is published, written after it, and [`STOPPING`] and [`CLOSING`]. While it is
     /// the number of what a connection has, there is nothing to look at.
     state: AtomicU64,
@@ -120,10 +173,10 @@ impl Listener {
     /// # Panics
     /// If there is no such socket.
     pub fn new(generation: Arc<Generation>, socket: usize) -> Self {
-        let serving = Serving::new(generation, socket);
+        let published = Published::new(&generation, socket);
         Self {
-            state: AtomicU64::new(serving.number),
-            published: ArcSwap::new(serving),
+            state: AtomicU64::new(published.number),
+            published: ArcSwap::new(published),
             close_below: AtomicU64::new(0),
             stock: Stock::new(),
         }
@@ -136,11 +189,11 @@ impl Listener {
     /// # Panics
     /// If there is no such socket, or the generation is not later than the one before.
     pub fn publish(&self, generation: Arc<Generation>, socket: usize) {
-        let serving = Serving::new(generation, socket);
-        let number = serving.number;
+        let published = Published::new(&generation, socket);
+        let number = published.number;
         let before = self.number();
         assert!(number > before, "generations follow each other");
-        self.published.store(serving);
+        self.published.store(published);
         self.state.fetch_add(number - before, Ordering::Release);
     }
 
@@ -168,9 +221,14 @@ impl Listener {
         Arc::new(AcceptLog { listener: Arc::clone(self), home })
     }
 
-    /// What new connections are served with.
-    pub(crate) fn published(&self) -> Arc<Serving> {
-        self.published.load_full()
+    /// What is published for a connection that was made to the address that `local` finds out.
+    pub fn published(&self, local: impl FnOnce() -> Option<SocketAddr>) -> Arc<Setup> {
+        let published = self.published.load();
+        let socket = published.socket();
+        if !socket.needs_local_address() {
+            return Arc::clone(published.bound());
+        }
+        Arc::clone(&published.setups[socket.find(local()) as usize])
     }
 
     /// The number of what is published.
@@ -204,20 +262,21 @@ struct AcceptLog {
 
 impl Sink for AcceptLog {
     fn enabled(&self, level: Level) -> bool {
-        sinks(&self.listener.published.load()).iter().any(|sink| sink.enabled(level))
+        sinks(self.listener.published.load().bound()).iter().any(|sink| sink.enabled(level))
     }
 
     fn write(&self, record: &Record<'_>) {
-        let serving = self.listener.published.load();
-        let record = Record { tid: serving.identity(self.home), ..*record };
-        for sink in sinks(&serving).iter().filter(|sink| sink.enabled(record.level)) {
+        let published = self.listener.published.load();
+        let setup = published.bound();
+        let record = Record { tid: setup.identity(self.home), ..*record };
+        for sink in sinks(setup).iter().filter(|sink| sink.enabled(record.level)) {
             sink.write(&record);
         }
     }
 }
 
 /// The error log of the default server.
-fn sinks(serving: &Serving) -> &[Arc<dyn Sink>] {
-    let server = serving.snapshot.server(serving.socket().bound().default_server);
-    &serving.snapshot.location(server.base).core.error_log
+fn sinks(setup: &Setup) -> &[Arc<dyn Sink>] {
+    let server = setup.snapshot.server(setup.address().default_server);
+    &setup.snapshot.location(server.base).core.error_log
 }

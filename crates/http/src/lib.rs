@@ -5,6 +5,7 @@
 //! request borrows everything from a [`Snapshot`].
 #![forbid(unsafe_code)]
 
+mod client;
 mod config;
 mod connection;
 #[cfg(fuzzing)]
@@ -21,6 +22,7 @@ mod response;
 mod tables;
 mod variables;
 
+pub use clearway_base::log::Verbatim;
 pub use clearway_message::{
     HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
@@ -32,22 +34,25 @@ pub use clearway_site::{
     temp_paths,
 };
 
+pub use client::{Client, Front, Way};
 pub use connection::http1::{After, LingeringLimits, serve_requests};
 pub use connection::{Conn, TIMED_OUT};
-pub use generation::{Generation, GenerationParts, Listener};
+pub use generation::{Generation, GenerationParts, Listener, Setup};
+pub use link::Link;
+pub use link::http1::Http1Link;
+pub use link::parts::Parts;
 pub use link::send_queue::SendFailure;
+pub use link::transport::Transport;
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
 pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
-pub use proxied::Front;
 pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;
-pub use request::parts::Parts;
 pub use request::redirect::Rewritten;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
-pub use request::{GivenUp, Origin, Request, Verbatim};
+pub use request::{GivenUp, Origin, Request};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};
 pub use response::file_sender::FileFailure;

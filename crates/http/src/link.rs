@@ -1,6 +1,186 @@
 //! What carries a request: where bytes go to the client and come from it, how fast, and whether somebody is
-//! there to read them.
+//! there to read them. A request has a [`Link`] and knows no socket. Polled by the request's task.
 
 pub(crate) mod departure;
+pub(crate) mod http1;
 pub(crate) mod pace;
+pub(crate) mod parts;
 pub(crate) mod send_queue;
+pub(crate) mod transport;
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use clearway_os::tcp::TcpInfo;
+use clearway_runtime::{LoopRef, Timer};
+use clearway_site::CoreLocation;
+
+use departure::Deeds;
+use http1::Http1Link;
+
+/// What carries one request at a time. A subrequest has that of the request it belongs to.
+#[derive(Clone, Copy)]
+pub enum Link<'c> {
+    /// A connection that carries one request after the other, on its transport.
+    Http1(&'c Http1Link),
+}
+
+/// The client's side.
+impl Link<'_> {
+    /// The loop that it is at home on.
+    #[inline]
+    pub(crate) fn home(self) -> LoopRef {
+        match self {
+            Self::Http1(link) => link.transport.home(),
+        }
+    }
+
+    /// The address that was connected to, if it is an internet one.
+    pub(crate) fn local_address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Http1(link) => link.transport.local_address(),
+        }
+    }
+
+    /// What the kernel knows of the connection, if it is TCP's.
+    pub(crate) fn tcp_info(self) -> Option<TcpInfo> {
+        match self {
+            Self::Http1(link) => link.transport.tcp_info(),
+        }
+    }
+
+    /// Ready when the client has ended its direction, or the connection broke: then with what broke it.
+    pub(crate) fn poll_closed(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_closed(cx),
+        }
+    }
+
+    /// Whether it is known that the client has ended its direction, or that the connection broke.
+    pub(crate) fn has_ended(self) -> bool {
+        match self {
+            Self::Http1(link) => link.transport.has_ended(),
+        }
+    }
+
+    /// Whether what was sent last was taken, as far as is known.
+    pub(crate) fn is_writable(self) -> bool {
+        match self {
+            Self::Http1(link) => link.transport.is_writable(),
+        }
+    }
+
+    /// Jobs that are not given up though the client leaves.
+    pub(crate) fn deeds(&self) -> &Deeds {
+        match self {
+            Self::Http1(link) => &link.deeds,
+        }
+    }
+
+    /// For one wait at a time: more of the request's body, as a rule.
+    pub(crate) fn timer(&self) -> &Timer {
+        match self {
+            Self::Http1(link) => &link.timer,
+        }
+    }
+}
+
+/// What is counted.
+impl Link<'_> {
+    /// A request is over before its task is: it is cut short.
+    pub(crate) fn cut_short(self, code: u16) {
+        match self {
+            Self::Http1(link) => link.stage.end(link.transport.home().index(), Some(code)),
+        }
+    }
+}
+
+/// Reading.
+impl Link<'_> {
+    /// Reads into the spare room of `buf`, which must not be empty; 0 is the end.
+    pub(crate) fn poll_read_vec(self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_read_vec(cx, buf),
+        }
+    }
+}
+
+/// Writing.
+impl Link<'_> {
+    #[inline]
+    pub(crate) fn poll_write(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_write(cx, bytes),
+        }
+    }
+
+    /// Writes what something else follows at once.
+    pub(crate) fn poll_write_more(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_write_more(cx, bytes),
+        }
+    }
+
+    pub(crate) fn poll_write_vectored(
+        self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_write_vectored(cx, pieces),
+        }
+    }
+
+    /// Sends a part of a file that is in memory; only where [files are sent](Self::sends_files).
+    pub(crate) fn poll_sendfile(
+        self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Http1(link) => link.transport.poll_sendfile(cx, file, offset, count),
+        }
+    }
+
+    /// Whether files can be sent without being read.
+    pub(crate) fn sends_files(self) -> bool {
+        match self {
+            Self::Http1(link) => link.transport.sends_files(),
+        }
+    }
+
+    /// Holds back packets that are not full.
+    pub(crate) fn cork(self) {
+        match self {
+            Self::Http1(link) => link.transport.cork(),
+        }
+    }
+
+    /// Lets them go.
+    pub(crate) fn uncork(self) {
+        match self {
+            Self::Http1(link) => link.transport.uncork(),
+        }
+    }
+
+    /// Makes small writes leave at once, unless the location does not want that (`tcp_nodelay`). Asked for
+    /// where a second write follows a first one; connections of one response are spared the call.
+    #[inline]
+    pub(crate) fn send_at_once(self, core: &CoreLocation) {
+        match self {
+            Self::Http1(link) => link.send_at_once(core),
+        }
+    }
+
+    /// Takes back what connections have of their listening socket, where a location does not want it.
+    #[inline]
+    pub(crate) fn begin_response(self, core: &CoreLocation) {
+        match self {
+            Self::Http1(link) => link.begin_response(core),
+        }
+    }
+}

@@ -134,37 +134,37 @@ const LINGERING: u8 = 4;
 
 /// What a connection is counted as. Written by its task only; the number is that of its loop.
 #[derive(Debug, Default)]
-pub(crate) struct Stage(AtomicU8);
+pub struct Stage(AtomicU8);
 
 impl Stage {
     /// Of a connection of loop `index` that begins, and waits for its first request.
-    pub(crate) fn new(index: usize) -> Self {
+    pub fn new(index: usize) -> Self {
         count(&TALLIES.of(index).handled);
         Self(AtomicU8::new(WAITING))
     }
 
     /// A request has begun with its complete head, and will be answered.
     #[inline]
-    pub(crate) fn begin_headed(&self, index: usize) {
+    pub fn begin_headed(&self, index: usize) {
         count(&TALLIES.of(index).begun_headed);
         self.0.store(WRITING, Ordering::Relaxed);
     }
 
     /// A request has begun.
-    pub(crate) fn begin(&self, index: usize) {
+    pub fn begin(&self, index: usize) {
         count(&TALLIES.of(index).begun);
         self.0.store(READING, Ordering::Relaxed);
     }
 
     /// Its head is complete, and it will be answered.
-    pub(crate) fn head_is_complete(&self, index: usize) {
+    pub fn head_is_complete(&self, index: usize) {
         count(&TALLIES.of(index).headed);
         self.0.store(WRITING, Ordering::Relaxed);
     }
 
     /// It is over, with what it was answered with, unless its connection lingers.
     #[inline]
-    pub(crate) fn end(&self, index: usize, code: Option<u16>) {
+    pub fn end(&self, index: usize, code: Option<u16>) {
         let of_loop = TALLIES.of(index);
         of_loop.count_answer(code);
         match self.0.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ impl Stage {
     }
 
     /// Its connection lingers, and it is over when the connection is.
-    pub(crate) fn linger(&self, index: usize, code: Option<u16>) {
+    pub fn linger(&self, index: usize, code: Option<u16>) {
         let of_loop = TALLIES.of(index);
         of_loop.count_answer(code);
         count(&of_loop.lingering);
@@ -185,7 +185,7 @@ impl Stage {
     }
 
     /// The connection, which waits for a request, is moved to another loop.
-    pub(crate) fn moved(&self, from: usize, to: usize) {
+    pub fn moved(&self, from: usize, to: usize) {
         debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING);
         count(&TALLIES.of(to).moved_here);
         count(&TALLIES.of(from).closed);
@@ -193,7 +193,7 @@ impl Stage {
     }
 
     /// The connection ends.
-    pub(crate) fn close(&self, index: usize) {
+    pub fn close(&self, index: usize) {
         if self.0.fetch_and(!LINGERING, Ordering::Relaxed) & LINGERING != 0 {
             TALLIES.of(index).lingering.fetch_sub(1, Ordering::Relaxed);
         }

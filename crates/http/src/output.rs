@@ -11,13 +11,13 @@ mod ending;
 mod file_bytes;
 mod filters;
 mod head;
+mod head_text;
 mod relaying;
 mod sink;
 
 use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
 
-use crate::connection::Conn;
 use crate::link::departure::Departure;
 use crate::link::pace::Pace;
 use crate::link::send_queue::{SendFailure, SendQueue};
@@ -28,6 +28,7 @@ use crate::request::relay::Relay;
 use crate::response::chunk::{Chunk, Mark, Pushed};
 use crate::variables::View;
 
+pub(crate) use ending::log_file_failure;
 use filters::Filters;
 pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Trailers};
 
@@ -118,7 +119,6 @@ enum Urgency {
 /// The response as its handler sees it.
 pub struct Output<'a, 'c> {
     pub(crate) state: &'a mut OutputState<'c>,
-    pub(crate) conn: &'c Conn,
 }
 
 impl<'c> Output<'_, 'c> {
@@ -165,9 +165,9 @@ impl<'c> Output<'_, 'c> {
             return Ok(());
         }
         if request.is_main() {
-            self.conn.send_at_once(&request.location().core);
+            request.link.send_at_once(&request.location().core);
         }
-        self.state.flush(self.conn, request).await
+        self.state.flush(request).await
     }
 }
 
@@ -305,7 +305,7 @@ impl<'c> OutputState<'c> {
         if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() && !self.wire.has_sent_files() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
             if request.is_main() {
-                self.wire.use_pool(request.file_pool());
+                self.wire.use_pool(request.file_pool(), request.link);
             }
         }
         if mark == Mark::Last {

@@ -22,7 +22,7 @@ pub struct Exchange<'a, 'c> {
     /// The request head and how it was routed.
     pub request: &'a mut Request<'c>,
     /// The request body.
-    pub body: Body<'a, 'c>,
+    pub body: Body<'a>,
     /// The response.
     pub output: Output<'a, 'c>,
 }

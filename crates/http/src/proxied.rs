@@ -6,10 +6,10 @@ use clearway_message::put_decimal;
 use clearway_net::PeerAddr;
 use clearway_net::proxy_protocol::{Endpoint, Proxied, TlvError};
 
-use crate::request::parts::Parts;
-use crate::request::{Request, Verbatim};
+use crate::request::Request;
 use crate::tables::{Module, VariableKind, VariableSpec};
 use crate::variables::{Presence, View};
+use clearway_base::log::Verbatim;
 
 /// The engine's own part of the tables, as far as the PROXY protocol goes.
 pub(crate) static PROXIED: Module = Module { name: "proxy_protocol", variables: VARIABLES, ..Module::EMPTY };
@@ -81,33 +81,14 @@ fn typed_value(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
     Presence::NotFound
 }
 
-/// What has come before the first request of a connection.
-pub struct Front {
-    proxied: Option<Box<Proxied>>,
-    /// What was received together with it.
-    rest: Option<Box<Parts>>,
-}
-
-impl Front {
-    /// With what was received behind the header.
-    pub fn new(proxied: Option<Box<Proxied>>, rest: Option<Box<Parts>>) -> Self {
-        Self { proxied, rest }
-    }
-
-    /// What was received behind the header: the beginning of the first request.
-    pub fn take_rest(&mut self) -> Option<Box<Parts>> {
-        self.rest.take()
-    }
-}
-
 impl Request<'_> {
     /// What the proxy in front has said of the connection.
     pub fn proxied(&self) -> Option<&Proxied> {
-        self.conn.front.as_ref()?.proxied.as_deref()
+        self.client.front.as_ref()?.proxied()
     }
 
     /// Who has connected, whatever was said of the client since.
     pub fn connection_peer(&self) -> PeerAddr {
-        self.conn.peer
+        self.client.peer
     }
 }

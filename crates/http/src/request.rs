@@ -11,29 +11,31 @@ pub(crate) mod body_file;
 pub(crate) mod body_store;
 pub(crate) mod browser;
 pub(crate) mod errand;
-pub(crate) mod parts;
+mod log;
 pub(crate) mod redirect;
 pub(crate) mod relay;
 pub(crate) mod subrequest;
 pub(crate) mod tree;
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
-pub use clearway_base::log::Verbatim;
-use clearway_base::log::{Level, Record};
+use clearway_base::log::Level;
 
-use crate::connection::Conn;
+use crate::client::{Client, Way};
+use crate::generation::Setup;
+use crate::link::Link;
+use crate::link::parts::Parts;
 use crate::request::body::BodyState;
-use crate::request::parts::Parts;
 use crate::request::redirect::Wanted;
 use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
 use crate::tables::{Location, Snapshot, Variables};
 use crate::variables::values::Values;
 use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
-use clearway_site::{Conf, ConfKey, RedirectHost, RedirectPort, Server, VariableId, regex::Regex};
+use clearway_site::{
+    Conf, ConfKey, RedirectHost, RedirectPort, RedirectUrl, Server, VariableId, regex::Regex,
+};
 
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
@@ -209,7 +211,9 @@ pub(crate) enum Chunks {
 
 /// A request.
 pub struct Request<'c> {
-    pub(crate) conn: &'c Conn,
+    pub(crate) client: &'c Client,
+    pub(crate) setup: &'c Arc<Setup>,
+    pub(crate) link: Link<'c>,
     pub(crate) snapshot: &'c Snapshot,
     pub(crate) server: &'c Server,
     /// The head, and what was received: this head from `start` on, perhaps requests before and after it.
@@ -245,9 +249,10 @@ pub struct Request<'c> {
 impl<'c> Request<'c> {
     /// A request of which nothing is known yet but what was received.
     #[inline]
-    pub(crate) fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize, number: u64) -> Self {
-        let snapshot = conn.snapshot();
-        let server = snapshot.server(conn.address().default_server);
+    pub(crate) fn new(way: Way<'c>, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+        let Way { client, setup, link } = way;
+        let snapshot = setup.snapshot();
+        let server = snapshot.server(setup.address().default_server);
         let location = snapshot.location(server.base);
         let main = Node {
             location,
@@ -258,7 +263,9 @@ impl<'c> Request<'c> {
             rewriting: Rewriting::NONE,
         };
         Self {
-            conn,
+            client,
+            setup,
+            link,
             snapshot,
             server,
             parts: PartsRef::Own(parts),
@@ -271,7 +278,7 @@ impl<'c> Request<'c> {
             error_pages: ErrorPages::Used,
             redirects_left: REDIRECTS_MAX + 1,
             error_status: None,
-            started_ms: conn.home.now_ms(),
+            started_ms: client.home.now_ms(),
             number,
             action: reading_line(if start > 0 { Arrival::Pipelined } else { Arrival::Alone }),
             line: RequestLine::Parsed,
@@ -292,7 +299,9 @@ impl<'c> Request<'c> {
             contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
         }
         Self {
-            conn: parent.conn,
+            client: parent.client,
+            setup: parent.setup,
+            link: parent.link,
             snapshot: parent.snapshot,
             server: parent.server,
             values: Values::of_tree(&sub.tree),
@@ -305,7 +314,7 @@ impl<'c> Request<'c> {
             error_pages: ErrorPages::Used,
             redirects_left: REDIRECTS_MAX + 1,
             error_status: None,
-            started_ms: parent.conn.home.now_ms(),
+            started_ms: parent.client.home.now_ms(),
             number: parent.number,
             action: "",
             line: RequestLine::Parsed,
@@ -325,6 +334,11 @@ impl<'c> Request<'c> {
             input: self.received()[..self.parts.head.len()].to_vec(),
             ..Parts::default()
         })
+    }
+
+    /// Who it comes from, what it is answered with, and what carries it.
+    pub(crate) fn way(&self) -> Way<'c> {
+        Way { client: self.client, setup: self.setup, link: self.link }
     }
 
     pub(crate) fn node(&self) -> &Node<'c> {
@@ -464,7 +478,7 @@ impl<'c> Request<'c> {
     }
 
     pub(crate) fn is_persistent(&self) -> bool {
-        self.keep_alive == KeepAlive::Yes && !self.conn.is_stopping()
+        self.keep_alive == KeepAlive::Yes && !self.client.is_stopping()
     }
 }
 
@@ -595,7 +609,7 @@ impl<'c> Request<'c> {
 
     /// Address of the client: of who has connected, unless it was changed.
     pub fn peer(&self) -> clearway_net::PeerAddr {
-        self.context::<ChangedPeer>().map_or(self.conn.peer, |changed| changed.0)
+        self.context::<ChangedPeer>().map_or(self.client.peer, |changed| changed.0)
     }
 
     /// Takes another address for the client's, for the rest of the request.
@@ -674,9 +688,21 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// The URL that is sent for a `Location` that a handler gave as a path.
+    pub(crate) fn absolute_url(&self, location: &[u8]) -> Option<Vec<u8>> {
+        let core = &self.location().core;
+        if location.first() != Some(&b'/') || *core.redirect_url == RedirectUrl::AsGiven {
+            return None;
+        }
+        let mut url = b"http://".to_vec();
+        self.put_redirect_host(&mut url);
+        url.extend_from_slice(location);
+        Some(url)
+    }
+
     /// Host and port for a `Location` that a handler gave as a path.
     pub(crate) fn put_redirect_host(&self, out: &mut Vec<u8>) {
-        let local = self.conn.local_address();
+        let local = self.local_address();
         let core = &self.location().core;
         match self.host() {
             _ if *core.redirect_host == RedirectHost::ServerName => out.extend_from_slice(self.server.name()),
@@ -687,104 +713,5 @@ impl<'c> Request<'c> {
         if let Some(port) = local.port().filter(|&port| is_shown && port != 80) {
             out.extend_from_slice(format!(":{port}").as_bytes());
         }
-    }
-}
-
-/// Clocks and logs.
-impl Request<'_> {
-    /// Seconds since the epoch, as of this turn of the loop.
-    pub fn now_unix_s(&self) -> i64 {
-        (self.conn.home.unix_ms() / 1000) as i64
-    }
-
-    /// Milliseconds since the epoch, as of this turn of the loop.
-    pub fn now_unix_ms(&self) -> u64 {
-        self.conn.home.unix_ms()
-    }
-
-    /// How far local time is ahead of UTC, minutes.
-    pub fn utc_offset_minutes(&self) -> i32 {
-        self.snapshot.utc_offset.minutes()
-    }
-
-    /// Milliseconds of the monotonic clock, which all processes of the machine share, as of this turn of
-    /// the loop.
-    pub fn now_ms(&self) -> u64 {
-        self.conn.home.now_ms()
-    }
-
-    /// Milliseconds since the first byte of the request.
-    pub fn elapsed_ms(&self) -> u64 {
-        self.conn.home.now_ms().saturating_sub(self.started_ms)
-    }
-
-    /// `log` for a request whose head is not complete. As in nginx, what was received of the request
-    /// line stands for it from then on, if the line is logged at all.
-    pub(crate) fn log_incomplete(&mut self, level: Level, message: fmt::Arguments<'_>) {
-        if self.location().core.error_log.iter().any(|sink| sink.enabled(level)) {
-            self.line = RequestLine::AsReceived;
-            self.log(level, message);
-        }
-    }
-
-    /// Logs the lines of the head that were skipped (`ignore_invalid_headers`).
-    #[cold]
-    pub(crate) fn log_ignored_lines(&mut self) {
-        self.action = "reading client request headers";
-        for &line in self.parts.head.ignored() {
-            let line = Verbatim(self.bytes(line));
-            self.log(Level::Info, format_args!("client sent invalid header line: \"{line}\""));
-        }
-    }
-
-    /// Logs a file that is not there, where `log_not_found` asks for that.
-    pub fn log_not_found(&self, message: fmt::Arguments<'_>) {
-        if *self.location().core.log_not_found {
-            self.log(Level::Error, message);
-        }
-    }
-
-    /// Writes a line to the error log of the location, with the request's circumstances behind it.
-    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let circumstances = Circumstances { request: self, action: self.action };
-        for sink in self.location().core.error_log.iter().filter(|sink| sink.enabled(level)) {
-            sink.write(&Record {
-                level,
-                tid: self.conn.identity(),
-                connection: Some(self.conn.serial),
-                message: format_args!("{message}{circumstances}"),
-            });
-        }
-    }
-}
-
-/// What nginx puts behind a message about a request.
-pub(crate) struct Circumstances<'a, 'c> {
-    pub(crate) request: &'a Request<'c>,
-    /// What is being done; empty: nothing is said about it.
-    pub(crate) action: &'static str,
-}
-
-impl fmt::Display for Circumstances<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let request = self.request;
-        if !self.action.is_empty() {
-            write!(f, " while {}", self.action)?;
-        }
-        write!(f, ", client: {}, server: {}", request.peer(), Verbatim(request.server.name()))?;
-        let line = request.request_line().or_else(|| request.received_line());
-        if let Some(line) = line.filter(|line| !line.is_empty()) {
-            write!(f, ", request: \"{}\"", Verbatim(line))?;
-        }
-        if !request.is_main() {
-            write!(f, ", subrequest: \"{}\"", Verbatim(request.path()))?;
-        }
-        if let Some(host) = request.header(Known::Host) {
-            write!(f, ", host: \"{}\"", Verbatim(host))?;
-        }
-        if let Some(referer) = request.header(Known::Referer) {
-            write!(f, ", referrer: \"{}\"", Verbatim(referer))?;
-        }
-        Ok(())
     }
 }

@@ -1,80 +1,10 @@
-//! How the head of a response is written in HTTP/1: nginx's headers in nginx's order. Runs once for each
-//! response, in the task of the request.
+//! What responses are made of: pieces of bodies, parts of files and how they are read.
 
 pub(crate) mod chunk;
 pub(crate) mod file_part;
 pub(crate) mod file_sender;
 
-use clearway_base::date;
-use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use clearway_message::{HeaderName, Piece, Ranges, ResponseHead, Varies, status};
-use clearway_site::RedirectUrl;
 use smallvec::SmallVec;
-
-use crate::request::Request;
-
-const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
-
-/// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
-pub(crate) fn write_head(
-    out: &mut Vec<u8>,
-    head: &ResponseHead<'_>,
-    request: &Request<'_>,
-    framing: Framing,
-    connection: ConnectionHeader,
-) {
-    let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
-    let mut writer = if head.status == 200 {
-        HeadWriter::with_lines(out, signature.ok_lines())
-    } else {
-        let line = status::status_line(head.status);
-        let reason = line.and_then(|line| line.get(4..)).unwrap_or_default();
-        HeadWriter::new(out, head.status, reason).lines(signature.server_line())
-    };
-    writer = writer.lines(&request.parts.date.at(request.now_unix_s()));
-    if let Some(content_type) = &head.content_type {
-        writer = match &head.charset {
-            None => writer.content_type(content_type),
-            Some(charset) => writer.content_type(&with_charset(content_type, charset)),
-        };
-    }
-    if let Some(bytes) = framing.content_length() {
-        writer = writer.content_length(bytes);
-    }
-    if let Some(last_modified) = head.last_modified.filter(|_| !head.headers.has(LAST_MODIFIED)) {
-        writer = writer.last_modified(&date::http_date(last_modified));
-    }
-    let url = head.location.as_deref().and_then(|location| absolute(request, location));
-    if let Some(url) = &url {
-        writer = writer.header(b"Location", url);
-    }
-    if framing == Framing::Chunked {
-        writer = writer.chunked();
-    }
-    writer = writer.connection(connection);
-    if head.varies == Varies::ByEncoding {
-        writer = writer.lines(b"Vary: Accept-Encoding\r\n");
-    }
-    if let Some(location) = head.location.as_deref().filter(|_| url.is_none()) {
-        writer = writer.header(b"Location", location);
-    }
-    if let Some(etag) = &head.etag {
-        writer = writer.etag(etag);
-    }
-    if let Some(encoding) = &head.content_encoding {
-        writer = writer.header(b"Content-Encoding", encoding);
-    }
-    for piece in head.headers.pieces() {
-        writer = match piece {
-            Piece::Lines(lines) => writer.lines(lines),
-            Piece::Line(name, value) => writer.header(name, value),
-        };
-    }
-    if head.ranges == Ranges::Announced {
-        writer = writer.lines(b"Accept-Ranges: bytes\r\n");
-    }
-    writer.finish();
-}
 
 /// The value of `Content-Type` with a charset.
 pub(crate) fn with_charset(content_type: &[u8], charset: &[u8]) -> SmallVec<[u8; 64]> {
@@ -83,16 +13,4 @@ pub(crate) fn with_charset(content_type: &[u8], charset: &[u8]) -> SmallVec<[u8;
         value.extend_from_slice(part);
     }
     value
-}
-
-/// The URL that is sent for a `Location` that a handler gave as a path.
-pub(crate) fn absolute(request: &Request<'_>, location: &[u8]) -> Option<Vec<u8>> {
-    let core = &request.location().core;
-    if location.first() != Some(&b'/') || *core.redirect_url == RedirectUrl::AsGiven {
-        return None;
-    }
-    let mut url = b"http://".to_vec();
-    request.put_redirect_host(&mut url);
-    url.extend_from_slice(location);
-    Some(url)
 }

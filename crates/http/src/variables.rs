@@ -12,7 +12,8 @@ use clearway_message::{Text, Version};
 use clearway_site::{Keep, Look, Quote, Scene, Size, Source, VariableId};
 
 use crate::output::{Compression, OutputState};
-use crate::request::{Request, Verbatim};
+use crate::request::Request;
+use clearway_base::log::Verbatim;
 
 /// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
 const DEPTH_MAX: u8 = 100;

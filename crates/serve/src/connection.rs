@@ -46,20 +46,20 @@ pub fn serve(
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
     let connection = Connection::new(listener, home, accepted);
-    let waiting = Waiting { since_ms: connection.conn.start_ms, min_timeout_ms: 0 };
+    let waiting = Waiting { since_ms: connection.conn.client.start_ms, min_timeout_ms: 0 };
     go_on(connection, waiting)
 }
 
 /// Has a connection that waits for a request, and was moved to another loop, go on there.
 fn spawn_moved(connection: Connection, waiting: Waiting) {
-    connection.conn.home.spawn(Tag::NONE, go_on(connection, waiting));
+    connection.conn.client.home.spawn(Tag::NONE, go_on(connection, waiting));
 }
 
 /// Serves a connection from when it is idle until it ends, or until it is moved to another loop.
 fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output = ()> + Send + 'static {
     let mut idle = Idle::New;
     async move {
-        if connection.conn.address().proxy_protocol == ProxyProtocol::On
+        if connection.conn.setup.address().proxy_protocol == ProxyProtocol::On
             && Box::pin(read_front(&mut connection, waiting)).await.is_err()
         {
             return;
@@ -72,11 +72,11 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                 Received::End => return,
             };
             // A request that is there when the connection is needs no timer.
-            if begun.is_none() && connection.conn.served() == 0 {
-                connection
-                    .conn
-                    .timer
-                    .arm(connection.conn.start_ms + *connection.conn.server_core().client_header_timeout_ms);
+            if begun.is_none() && connection.conn.link.served() == 0 {
+                connection.conn.link.timer.arm(
+                    connection.conn.client.start_ms
+                        + *connection.conn.setup.server_core().client_header_timeout_ms,
+                );
             }
             while let Some(parts) = begun {
                 let after = {
@@ -88,14 +88,14 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                 };
                 begun = match after {
                     After::Idle { timeout_ms, min_timeout_ms } => {
-                        let now_ms = connection.conn.home.now_ms();
+                        let now_ms = connection.conn.client.home.now_ms();
                         waiting = Waiting { since_ms: now_ms, min_timeout_ms };
-                        connection.begun_in = connection.conn.generation();
-                        if connection.conn.home.lag_ms() >= MOVE_LAG_MS && connection.moves() {
-                            connection.conn.timer.arm(connection.conn.home.now_ms() + timeout_ms);
+                        connection.begun_in = connection.conn.setup.generation();
+                        if connection.conn.client.home.lag_ms() >= MOVE_LAG_MS && connection.moves() {
+                            connection.conn.link.timer.arm(connection.conn.client.home.now_ms() + timeout_ms);
                             return spawn_moved(connection, waiting);
                         }
-                        connection.conn.timer.arm(now_ms + timeout_ms);
+                        connection.conn.link.timer.arm(now_ms + timeout_ms);
                         None
                     }
                     After::Outdated(parts) => {
@@ -109,7 +109,7 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
             idle = poll_fn(|cx| connection.poll_idle(waiting, cx)).await;
             match idle {
                 Idle::New | Idle::Readable | Idle::Leaving => {}
-                Idle::TimedOut if connection.conn.served() > 0 => return,
+                Idle::TimedOut if connection.conn.link.served() > 0 => return,
                 Idle::TimedOut => {
                     return connection.conn.log(
                         Level::Info,
@@ -174,14 +174,14 @@ impl Connection {
     fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
         let Accepted { socket, peer, slot } = accepted;
         let conn = Conn::new(listener, home, socket, peer);
-        Self { begun_in: conn.generation(), conn, slot }
+        Self { begun_in: conn.setup.generation(), conn, slot }
     }
 
     /// Moves to another loop if there is one that has clearly less to do, unless what made the loop lag may
     /// have been its own request. Nothing may have been received of the next one.
     #[cold]
     fn moves(&mut self) -> bool {
-        let here = self.conn.home;
+        let here = self.conn.client.home;
         if here.turn_ms() >= u64::from(MOVE_LAG_MS) {
             return false;
         }
@@ -197,10 +197,10 @@ impl Connection {
 
     /// Reads what an idle connection was sent.
     fn receive(&mut self, idle: Idle, cx: &mut Context<'_>) -> Received {
-        if let Some(parts) = self.conn.front.as_mut().and_then(|front| front.take_rest()) {
+        if let Some(parts) = self.conn.client.front.as_mut().and_then(|front| front.take_rest()) {
             return Received::Begun(parts);
         }
-        if idle == Idle::New && !self.conn.socket.may_have_data() {
+        if idle == Idle::New && !self.conn.link.transport.may_have_data() {
             return Received::Nothing;
         }
         let mut parts = self.conn.take_parts();
@@ -208,7 +208,7 @@ impl Connection {
         if matches!(read, Poll::Ready(Ok(1..))) {
             return Received::Begun(parts);
         }
-        self.conn.put_back(parts);
+        self.conn.client.put_back(parts);
         match read {
             Poll::Pending => Received::Nothing,
             Poll::Ready(result) => {
@@ -221,7 +221,7 @@ impl Connection {
     /// Waits for what becomes of it while it is idle.
     #[inline]
     pub(crate) fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
-        let woken = self.conn.socket.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
+        let woken = self.conn.link.transport.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
         // What is looked at from here on was changed before who changed it woke who waits, so nothing is
         // missed.
         let idle = match woken {
@@ -229,7 +229,7 @@ impl Connection {
             Poll::Ready(Woken::Readable) => Some(Idle::Readable),
             Poll::Pending => None,
         };
-        if !self.conn.listener().is_as_of(self.conn.generation()) {
+        if !self.conn.client.listener().is_as_of(self.conn.setup.generation()) {
             self.conn.renew();
             if idle.is_none()
                 && let Some(ending) = self.look_around(waiting)
@@ -239,21 +239,21 @@ impl Connection {
         }
         match idle {
             Some(idle) => Poll::Ready(idle),
-            None => self.conn.timer.poll_expired(cx).map(|()| Idle::TimedOut),
+            None => self.conn.link.timer.poll_expired(cx).map(|()| Idle::TimedOut),
         }
     }
 
     /// Whether the listener wants a connection to end that waits.
     #[cold]
     fn look_around(&self, waiting: Waiting) -> Option<Idle> {
-        if self.conn.listener().closes(self.begun_in) {
+        if self.conn.client.listener().closes(self.begun_in) {
             return Some(Idle::Closed);
         }
-        if self.conn.listener().is_stopping() {
-            if self.conn.home.now_ms() >= waiting.stays_until_ms() {
+        if self.conn.client.listener().is_stopping() {
+            if self.conn.client.home.now_ms() >= waiting.stays_until_ms() {
                 return Some(Idle::Leaving);
             }
-            self.conn.timer.arm(waiting.stays_until_ms());
+            self.conn.link.timer.arm(waiting.stays_until_ms());
         }
         None
     }
@@ -269,11 +269,11 @@ pub(crate) fn read_idle(
 ) -> Poll<io::Result<usize>> {
     match idle {
         // What has come may not have been told yet.
-        Idle::Leaving => match conn.socket.try_read_vec(buf) {
+        Idle::Leaving => match conn.link.transport.try_read_vec(buf) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             read => Poll::Ready(read),
         },
-        _ => conn.socket.poll_read_vec(cx, buf),
+        _ => conn.link.transport.poll_read_vec(cx, buf),
     }
 }
 
@@ -285,21 +285,21 @@ fn poll_unless_closed<F: Future<Output = After>>(
     cx: &mut Context<'_>,
 ) -> Poll<After> {
     match requests.as_mut().poll(cx) {
-        Poll::Pending if conn.listener().closes(conn.generation()) => Poll::Ready(After::Close),
+        Poll::Pending if conn.client.listener().closes(conn.setup.generation()) => Poll::Ready(After::Close),
         after => after,
     }
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.
 async fn lingering_close(conn: &Conn, limits: LingeringLimits) {
-    if conn.socket.shutdown_write().is_err() {
+    if conn.link.transport.shutdown_write().is_err() {
         return;
     }
-    let since_ms = conn.home.now_ms();
+    let since_ms = conn.client.home.now_ms();
     let give_up_ms = since_ms + limits.time_ms;
     let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
-    while conn.home.now_ms() < give_up_ms {
-        conn.timer.arm(give_up_ms.min(conn.home.now_ms() + limits.timeout_ms));
+    while conn.client.home.now_ms() < give_up_ms {
+        conn.link.timer.arm(give_up_ms.min(conn.client.home.now_ms() + limits.timeout_ms));
         buf.clear();
         match poll_fn(|cx| poll_lingering(conn, &mut buf, since_ms, cx)).await {
             Some(Ok(1..)) => {}
@@ -316,19 +316,19 @@ fn poll_lingering(
     since_ms: u64,
     cx: &mut Context<'_>,
 ) -> Poll<Option<io::Result<usize>>> {
-    match conn.socket.poll_readable_or_reclaimed(cx, since_ms) {
+    match conn.link.transport.poll_readable_or_reclaimed(cx, since_ms) {
         Poll::Ready(Woken::Reclaimed) => return Poll::Ready(None),
         Poll::Ready(Woken::Readable) => {
-            if let Poll::Ready(read) = conn.socket.poll_read_vec(cx, buf) {
+            if let Poll::Ready(read) = conn.link.transport.poll_read_vec(cx, buf) {
                 return Poll::Ready(Some(read));
             }
         }
         Poll::Pending => {}
     }
-    if conn.listener().closes(conn.generation()) {
+    if conn.client.listener().closes(conn.setup.generation()) {
         return Poll::Ready(None);
     }
-    conn.timer.poll_expired(cx).map(|()| None)
+    conn.link.timer.poll_expired(cx).map(|()| None)
 }
 
 #[cfg(test)]

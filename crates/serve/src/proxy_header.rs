@@ -17,15 +17,16 @@ const READING: &str = "reading PROXY protocol";
 pub(crate) async fn read_front(connection: &mut Connection, waiting: Waiting) -> Result<(), Ending> {
     connection
         .conn
+        .link
         .timer
-        .arm(connection.conn.start_ms + *connection.conn.server_core().client_header_timeout_ms);
+        .arm(connection.conn.client.start_ms + *connection.conn.setup.server_core().client_header_timeout_ms);
     let mut parts = connection.conn.take_parts();
     let mut idle = Idle::New;
     loop {
         match poll_fn(|cx| Poll::Ready(read_idle(&connection.conn, idle, &mut parts.input, cx))).await {
             Poll::Ready(Ok(1..)) => {
                 if let Some(proxied) = take_header(&connection.conn, &mut parts.input)? {
-                    connection.conn.front =
+                    connection.conn.client.front =
                         Some(Box::new(Front::new(proxied, keep_unless_empty(&connection.conn, parts))));
                     return Ok(());
                 }
@@ -52,7 +53,7 @@ pub(crate) async fn read_front(connection: &mut Connection, waiting: Waiting) ->
 /// Takes the header from the front of what was received, and tells what it says; `None` while there is
 /// more to come of it.
 fn take_header(conn: &Conn, input: &mut Vec<u8>) -> Result<Option<Option<Box<Proxied>>>, Ending> {
-    match parse(input, conn.server_core().options.client_header_buffer_size) {
+    match parse(input, conn.setup.server_core().options.client_header_buffer_size) {
         Ok(Progress::Incomplete) => Ok(None),
         Ok(Progress::Complete { proxied, length }) => {
             input.drain(..length);
@@ -68,7 +69,7 @@ fn take_header(conn: &Conn, input: &mut Vec<u8>) -> Result<Option<Option<Box<Pro
 
 fn keep_unless_empty(conn: &Conn, parts: Box<Parts>) -> Option<Box<Parts>> {
     if parts.input.is_empty() {
-        conn.put_back(parts);
+        conn.client.put_back(parts);
         return None;
     }
     Some(parts)

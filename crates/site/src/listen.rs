@@ -379,6 +379,11 @@ impl Socket {
         u32::try_from(found.unwrap_or(others.len())).expect("a configuration is far smaller than 4 GiB")
     }
 
+    /// How many addresses there are, which are numbered from 0; the last one is bound.
+    pub fn address_count(&self) -> u32 {
+        u32::try_from(self.addresses.len()).expect("a configuration is far smaller than 4 GiB")
+    }
+
     /// The address with this number, as `find` gives it.
     pub fn address(&self, index: u32) -> &Address {
         &self.addresses[index as usize]

@@ -12,9 +12,10 @@ use clearway_site::{
 };
 
 use crate::output::OutputState;
-use crate::request::{Request, Verbatim};
+use crate::request::Request;
 use crate::tables::{Load, Module};
 use crate::variables::View;
+use clearway_base::log::Verbatim;
 
 /// The engine's part of the tables that this file has.
 pub(crate) static SENDING: Module =

@@ -4,19 +4,20 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
 use std::task::Poll;
 
 use clearway_base::log::Level;
 
+use crate::client::Way;
 use crate::config::body_directives::{BODY_CONF, LingeringClose};
 use crate::connection::{Conn, TIMED_OUT};
+use crate::link::Link;
+use crate::link::parts::Parts;
 use crate::link::send_queue::SendFailure;
-use crate::output::OutputState;
+use crate::output::{OutputState, log_file_failure};
 use crate::phases::Answer;
 use crate::phases::engine::Active;
 use crate::request::body::{BodyError, BodyState};
-use crate::request::parts::Parts;
 use crate::request::redirect::Onward;
 use crate::request::{Request, RequestLine};
 use clearway_base::Errno;
@@ -32,15 +33,15 @@ pub fn serve_requests(conn: &Conn, mut parts: Option<Box<Parts>>) -> impl Future
             // Stays where it is, so that nothing has to remember whether it was moved.
             let parts = parts.as_mut().expect("they are given and not taken yet");
             // Lives and ends in place: it is large.
-            let mut active = Active::new(conn, parts, start, conn.count_request());
+            let mut active = Active::new(conn, parts, start);
             let (outcome, linger) = active.serve(conn).await;
             // Also one of which nothing came but empty lines.
             let code = Some(active.output.status());
             match linger {
-                Linger::Yes => conn.stage.linger(conn.home.index(), code),
-                Linger::No => conn.stage.end(conn.home.index(), code),
+                Linger::Yes => conn.link.stage.linger(conn.client.home.index(), code),
+                Linger::No => conn.link.stage.end(conn.client.home.index(), code),
             }
-            active.log(conn);
+            active.log();
             let rest_start = active.end();
             if outcome == Outcome::Close {
                 active.reset_if_timed_out(conn);
@@ -50,12 +51,12 @@ pub fn serve_requests(conn: &Conn, mut parts: Option<Box<Parts>>) -> impl Future
                 });
             }
             let core = &active.request.location().core;
-            conn.send_at_once(core);
+            Link::Http1(&conn.link).send_at_once(core);
             let timeout_ms = core.keepalive_timeout.timeout_ms;
             let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
             match rest_start {
                 None => break End::Known(After::Idle { timeout_ms, min_timeout_ms }),
-                Some(at) if conn.is_outdated() => break End::Outdated(at),
+                Some(at) if conn.setup.is_outdated(conn.client.listener()) => break End::Outdated(at),
                 Some(at) => start = at,
             }
             active.request.parts.own().head.clear();
@@ -63,7 +64,7 @@ pub fn serve_requests(conn: &Conn, mut parts: Option<Box<Parts>>) -> impl Future
         let mut parts = parts.take().expect("they are given and not taken yet");
         match end {
             End::Known(after) => {
-                conn.put_back(parts);
+                conn.client.put_back(parts);
                 after
             }
             End::Outdated(at) => {
@@ -144,18 +145,18 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
         if is_to_be_logged && !std::thread::panicking() {
-            let conn = self.request.conn;
-            conn.stage.end(conn.home.index(), Some(self.output.status()));
-            self.log(conn);
+            self.request.link.cut_short(self.output.status());
+            self.log();
         }
     }
 }
 
 impl<'c> Active<'c> {
     #[inline]
-    fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+    fn new(conn: &'c Conn, parts: &'c mut Parts, start: usize) -> Self {
         let buffer = std::mem::take(&mut parts.output);
-        let request = Request::new(conn, parts, start, number);
+        let way = Way { client: &conn.client, setup: &conn.setup, link: Link::Http1(&conn.link) };
+        let request = Request::new(way, parts, start, conn.link.count_request());
         // The last, so that it is made where it stays.
         Self { request, body: BodyState::default(), output: OutputState::new(buffer) }
     }
@@ -166,7 +167,7 @@ impl<'c> Active<'c> {
         async move {
             let headed = match self.parse_head() {
                 Some(Ok(())) => {
-                    conn.stage.begin_headed(conn.home.index());
+                    conn.link.stage.begin_headed(conn.client.home.index());
                     Ok(())
                 }
                 parsed => match self.read_head(conn, parsed).await {
@@ -177,13 +178,13 @@ impl<'c> Active<'c> {
             match headed {
                 Ok(()) => {
                     self.begin_body();
-                    match self.run(conn).await {
+                    match self.run().await {
                         Onward::Close => (Outcome::Close, Linger::No),
                         _ => self.conclude(conn).await,
                     }
                 }
                 Err(Some(fault)) => {
-                    self.refuse(fault, conn).await;
+                    self.refuse(fault).await;
                     (Outcome::Close, self.lingers_after(fault))
                 }
                 Err(None) => (Outcome::Close, Linger::No),
@@ -230,13 +231,13 @@ impl<'c> Active<'c> {
         conn: &'c Conn,
         mut parsed: Option<Result<(), Unheaded>>,
     ) -> Result<(), Unheaded> {
-        let core = conn.server_core();
-        conn.stage.begin(conn.home.index());
+        let core = conn.setup.server_core();
+        conn.link.stage.begin(conn.client.home.index());
         let mut armed = false;
         loop {
             match parsed {
                 Some(Ok(())) => {
-                    conn.stage.head_is_complete(conn.home.index());
+                    conn.link.stage.head_is_complete(conn.client.home.index());
                     return Ok(());
                 }
                 Some(refused) => return refused,
@@ -250,7 +251,7 @@ impl<'c> Active<'c> {
             }
             request.make_room(&core.options);
             if !std::mem::replace(&mut armed, true) {
-                conn.timer.arm(request.started_ms + *core.client_header_timeout_ms);
+                conn.link.timer.arm(request.started_ms + *core.client_header_timeout_ms);
             }
             match poll_fn(|cx| conn.poll_read(&mut request.parts.own().input, cx)).await {
                 Some(Ok(0)) => return Err(Unheaded::Closed),
@@ -275,13 +276,13 @@ impl<'c> Active<'c> {
         self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
     }
 
-    async fn refuse(&mut self, fault: Fault, conn: &'c Conn) {
+    async fn refuse(&mut self, fault: Fault) {
         self.route_refused(fault);
-        if self.follow(conn, Answer::Status(fault.page())).await == Onward::Close {
+        if self.follow(Answer::Status(fault.page())).await == Onward::Close {
             return;
         }
         self.output.finish(&self.request);
-        if self.output.flush(conn, &self.request).await.is_err() {
+        if self.output.flush(&self.request).await.is_err() {
             self.log_send_failure();
         }
     }
@@ -311,10 +312,10 @@ impl<'c> Active<'c> {
     /// Sends the rest of the response, and drops the rest of the body.
     async fn conclude(&mut self, conn: &'c Conn) -> (Outcome, Linger) {
         self.output.finish(&self.request);
-        while self.output.flush(conn, &self.request).await.is_err() {
+        while self.output.flush(&self.request).await.is_err() {
             self.log_send_failure();
             let Some(code) = self.output.start_over() else { return (Outcome::Close, Linger::No) };
-            if self.follow(conn, Answer::Status(code)).await == Onward::Close {
+            if self.follow(Answer::Status(code)).await == Onward::Close {
                 return (Outcome::Close, Linger::No);
             }
             self.output.finish(&self.request);
@@ -325,8 +326,10 @@ impl<'c> Active<'c> {
         }
         if !self.output.is_persistent() {
             // Who has sent a body that was wanted may have sent more: nginx does not look.
-            let has_more =
-                !self.body.is_done() || self.body.is_wanted() || self.has_rest() || conn.socket.has_unread();
+            let has_more = !self.body.is_done()
+                || self.body.is_wanted()
+                || self.has_rest()
+                || conn.link.transport.has_unread();
             let linger = self.linger(if has_more { Unread::Something } else { Unread::Nothing });
             if linger == Linger::No && !self.body.is_done() {
                 // Dropping a body is not lingering: it goes on even where that is off.
@@ -367,16 +370,18 @@ impl<'c> Active<'c> {
     }
 
     async fn read_rest(&mut self, conn: &'c Conn) -> Result<(), BodyError> {
-        let give_up_ms = conn.home.now_ms() + self.lingering_limits().time_ms;
+        let give_up_ms = conn.client.home.now_ms() + self.lingering_limits().time_ms;
         loop {
             self.body.discard_received().map_err(BodyError::Refused)?;
             if self.body.is_done() {
                 return Ok(());
             }
-            conn.timer.arm(give_up_ms.min(conn.home.now_ms() + self.lingering_limits().timeout_ms));
-            poll_fn(|cx| match self.body.poll_input(conn, cx) {
+            conn.link
+                .timer
+                .arm(give_up_ms.min(conn.client.home.now_ms() + self.lingering_limits().timeout_ms));
+            poll_fn(|cx| match self.body.poll_input(Link::Http1(&conn.link), cx) {
                 Poll::Ready(result) => Poll::Ready(result),
-                Poll::Pending => conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut)),
+                Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut)),
             })
             .await?;
         }
@@ -388,7 +393,7 @@ impl<'c> Active<'c> {
         let is_unanswered = !self.output.head_sent() && matches!(self.output.status(), 408 | 444);
         let is_timed_out = is_unanswered || matches!(self.output.failure(), Some(SendFailure::TimedOut));
         if is_timed_out && *self.request.location().core.sending.reset_timedout_connection {
-            clearway_os::socket::reset_on_close(conn.socket.as_fd());
+            conn.link.transport.reset_on_close();
         }
     }
 
@@ -399,7 +404,7 @@ impl<'c> Active<'c> {
                 self.request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
             }
             Some(SendFailure::Left(left)) => self.request.log_left(left),
-            Some(SendFailure::File(failure, file)) => failure.log(&self.request, file),
+            Some(SendFailure::File(failure, file)) => log_file_failure(failure, &self.request, file),
             Some(SendFailure::Terminated) | None => {}
         }
     }

@@ -10,7 +10,9 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 
-use clearway_runtime::{Socket, Timer};
+use clearway_runtime::Timer;
+
+use super::Link;
 
 /// For how long something is prepared for a client that has ended its direction while nothing is sent to it,
 /// milliseconds.
@@ -22,17 +24,12 @@ pub(crate) struct Departure(Option<Timer>);
 
 impl Departure {
     /// Ready when the client has left; with an error if the connection broke.
-    pub(crate) fn poll(
-        &mut self,
-        socket: &Socket,
-        deeds: &Deeds,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        let home = socket.home();
+    pub(crate) fn poll(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let home = link.home();
         let timer = match &self.0 {
             Some(timer) => timer,
             None => {
-                match ready!(socket.poll_closed(cx)) {
+                match ready!(link.poll_closed(cx)) {
                     Err(error) if is_unwatched(&error) => return Poll::Pending,
                     ended => ended?,
                 }
@@ -43,10 +40,10 @@ impl Departure {
         };
         loop {
             ready!(timer.poll_expired(cx));
-            if let Poll::Ready(Err(broken)) = socket.poll_closed(cx) {
+            if let Poll::Ready(Err(broken)) = link.poll_closed(cx) {
                 return Poll::Ready(Err(broken));
             }
-            if socket.is_writable() && silent_ms(socket) >= PATIENCE_MS && !deeds.are_under_way() {
+            if link.is_writable() && silent_ms(link) >= PATIENCE_MS && !link.deeds().are_under_way() {
                 return Poll::Ready(Ok(()));
             }
             timer.arm(home.now_ms() + PATIENCE_MS);
@@ -60,8 +57,8 @@ fn is_unwatched(error: &io::Error) -> bool {
 }
 
 /// For how long nothing was sent, as far as that is known.
-fn silent_ms(socket: &Socket) -> u64 {
-    clearway_os::tcp::info(socket).map_or(u64::MAX, |info| u64::from(info.last_sent_ms))
+fn silent_ms(link: Link<'_>) -> u64 {
+    link.tcp_info().map_or(u64::MAX, |info| u64::from(info.last_sent_ms))
 }
 
 /// Jobs of a connection's requests that have begun to change something: they are waited for, whoever leaves,

@@ -5,7 +5,9 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use clearway_runtime::{LoopRef, Socket, Timer};
+use clearway_runtime::{LoopRef, Timer};
+
+use super::Link;
 
 /// The rate of one response.
 pub(crate) struct Pace {
@@ -50,11 +52,11 @@ impl Pace {
     }
 
     /// Ready when the client leaves while nothing may be sent; with an error if the connection broke.
-    pub(crate) fn poll_left(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_left(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.watch == Watch::Off {
             return Poll::Pending;
         }
-        let left = socket.poll_closed(cx);
+        let left = link.poll_closed(cx);
         if self.watch == Watch::NotYet {
             self.watch = if left.is_ready() { Watch::Off } else { Watch::On };
             return Poll::Pending;

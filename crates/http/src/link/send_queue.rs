@@ -11,9 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use clearway_offload::Pool;
 use clearway_offload::files::{Guess, Operation};
-use clearway_runtime::{Socket, Timer};
+use clearway_runtime::Timer;
 use clearway_site::Sending;
 
+use super::Link;
 use crate::response::chunk::Chunk;
 use crate::response::file_part::OpenFile;
 use crate::response::file_sender::{
@@ -87,10 +88,10 @@ pub enum SendFailure {
 impl SendFailure {
     /// What is to be told of it. Who has waited for the socket (`wait` is there) and was woken since the
     /// client is gone tells that, and not which call has failed.
-    pub(crate) fn behind(self, wait: &Option<Timer>, socket: &Socket) -> Self {
+    pub(crate) fn behind(self, wait: &Option<Timer>, link: Link<'_>) -> Self {
         match self {
             Self::Broken(error) | Self::File(FileFailure::Sendfile(error), _)
-                if wait.is_some() && socket.has_ended() =>
+                if wait.is_some() && link.has_ended() =>
             {
                 Self::Left(Err(error))
             }
@@ -213,8 +214,9 @@ impl<'c> SendQueue<'c> {
     }
 
     /// Says who reads what the loop cannot; before the first part of a file.
-    pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>) {
-        self.make_rest().files = Some(Box::new(FileSender::new(pool, Means::Any)));
+    pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>, link: Link<'_>) {
+        let means = if link.sends_files() { Means::Any } else { Means::Read };
+        self.make_rest().files = Some(Box::new(FileSender::new(pool, means)));
     }
 
     /// The gathering buffer, to write a head into. Only while nothing larger is queued behind it.
@@ -264,7 +266,7 @@ impl<'c> SendQueue<'c> {
     /// The rest cannot be sent.
     pub(crate) fn poll_send(
         &mut self,
-        socket: &Socket,
+        link: Link<'_>,
         sending: &Sending,
         limit: u64,
         cx: &mut Context<'_>,
@@ -273,17 +275,15 @@ impl<'c> SendQueue<'c> {
         let next = self.find_next(sending)?;
         let has_front = !self.front.is_empty();
         let sent = match next {
-            Next::Sendfile(_) if has_front => socket.poll_write_more(cx, cut(&self.front, limit)),
+            Next::Sendfile(_) if has_front => link.poll_write_more(cx, cut(&self.front, limit)),
             // A head waits for the first of its file: there may have to be another one.
             Next::Cold if has_front && self.begun() == Begun::Yes => {
-                socket.poll_write(cx, cut(&self.front, limit))
+                link.poll_write(cx, cut(&self.front, limit))
             }
-            Next::Memory if self.is_gathered() => {
-                socket.poll_write(cx, cut(&self.front[self.offset..], limit))
-            }
-            Next::Memory => self.poll_writev(socket, limit, cx),
-            Next::Sendfile(count) => return self.poll_sendfile(socket, count, limit, cx),
-            Next::Cold => return self.poll_fetch(sending, socket, cx),
+            Next::Memory if self.is_gathered() => link.poll_write(cx, cut(&self.front[self.offset..], limit)),
+            Next::Memory => self.poll_writev(link, limit, cx),
+            Next::Sendfile(count) => return self.poll_sendfile(link, count, limit, cx),
+            Next::Cold => return self.poll_fetch(sending, link, cx),
         };
         self.note_sent(ready!(sent))
     }
@@ -299,14 +299,14 @@ impl<'c> SendQueue<'c> {
     #[inline]
     pub(crate) fn poll_send_plain(
         &mut self,
-        socket: &Socket,
+        link: Link<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
         debug_assert!(self.is_plain());
         if let Behind::One(_) = self.behind {
-            return self.poll_send_both(socket, cx);
+            return self.poll_send_both(link, cx);
         }
-        match socket.poll_write(cx, &self.front) {
+        match link.poll_write(cx, &self.front) {
             Poll::Ready(Ok(sent)) if sent == self.front.len() && sent > 0 => {
                 self.sent_bytes += sent as u64;
                 self.front.clear();
@@ -317,11 +317,11 @@ impl<'c> SendQueue<'c> {
     }
 
     /// Sends the buffer and the one chunk behind it.
-    fn poll_send_both(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<Result<(), SendFailure>> {
+    fn poll_send_both(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), SendFailure>> {
         let Behind::One(chunk) = &self.behind else { unreachable!("looked at before") };
         let pieces = [IoSlice::new(&self.front), IoSlice::new(chunk.bytes())];
         let len = self.front.len() + chunk.bytes().len();
-        match socket.poll_write_vectored(cx, &pieces) {
+        match link.poll_write_vectored(cx, &pieces) {
             Poll::Ready(Ok(sent)) if sent == len => {
                 self.sent_bytes += sent as u64;
                 self.front.clear();
@@ -350,7 +350,7 @@ impl<'c> SendQueue<'c> {
         }
     }
 
-    fn poll_writev(&self, socket: &Socket, limit: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_writev(&self, link: Link<'_>, limit: u64, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
         let front = (!self.front.is_empty()).then_some(&self.front[..]);
         let in_memory = self.queue().take_while(|chunk| !matches!(chunk, Chunk::File(_)));
@@ -366,7 +366,7 @@ impl<'c> SendQueue<'c> {
                 break;
             }
         }
-        socket.poll_write_vectored(cx, &slices[..count])
+        link.poll_write_vectored(cx, &slices[..count])
     }
 
     fn advance(&mut self, mut sent: usize) {
@@ -427,7 +427,7 @@ impl SendQueue<'_> {
 
     fn poll_sendfile(
         &mut self,
-        socket: &Socket,
+        link: Link<'_>,
         count: usize,
         limit: u64,
         cx: &mut Context<'_>,
@@ -436,7 +436,7 @@ impl SendQueue<'_> {
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
         let guess = Guess::new(Operation::Read);
-        let sent = ready!(socket.poll_sendfile(cx, file.as_fd(), part.start(), count));
+        let sent = ready!(link.poll_sendfile(cx, file.as_fd(), part.start(), count));
         drop(guess);
         let failure = match sent {
             Ok(0) => FileFailure::Truncated(part.start()),
@@ -456,7 +456,7 @@ impl SendQueue<'_> {
     fn poll_fetch(
         &mut self,
         sending: &Sending,
-        socket: &Socket,
+        link: Link<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
         if self.front.is_empty() {
@@ -467,7 +467,7 @@ impl SendQueue<'_> {
         let Behind::Rest(rest) = &mut self.behind else { unreachable!("asked for a file") };
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let files = rest.files.as_mut().expect("there since before the first file");
-        match ready!(files.poll_fetch(&Fetching { part, sending, home: socket.home(), begun }, cx)) {
+        match ready!(files.poll_fetch(&Fetching { part, sending, home: link.home(), begun }, cx)) {
             Ok(Fetched::Warm) => {}
             Ok(Fetched::Data(data)) => {
                 files.begun = Begun::Yes;
@@ -489,7 +489,7 @@ impl SendQueue<'_> {
     }
 
     /// Has a file that takes several calls of sendfile(2) leave in full packets (`tcp_nopush`).
-    pub(crate) fn cork_large_file(&mut self, socket: &Socket, sending: &Sending) {
+    pub(crate) fn cork_large_file(&mut self, link: Link<'_>, sending: &Sending) {
         if !*sending.tcp_nopush || !*sending.sendfile {
             return;
         }
@@ -500,18 +500,18 @@ impl SendQueue<'_> {
             && files.cork == Cork::Out
         {
             files.cork = Cork::In;
-            clearway_os::socket::cork(socket.as_fd());
+            link.cork();
         }
     }
 
     /// Everything is sent.
-    pub(crate) fn uncork(&mut self, socket: &Socket) {
+    pub(crate) fn uncork(&mut self, link: Link<'_>) {
         if let Some(rest) = self.rest()
             && let Some(files) = &mut rest.files
             && files.cork == Cork::In
         {
             files.cork = Cork::Out;
-            clearway_os::socket::uncork(socket.as_fd());
+            link.uncork();
         }
     }
 }

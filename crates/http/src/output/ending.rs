@@ -3,10 +3,15 @@
 
 use std::task::{Context, Poll};
 
+use clearway_base::Errno;
+use clearway_base::log::Level;
+
 use super::{OutputState, Unsent};
-use crate::connection::Conn;
 use crate::link::send_queue::SendFailure;
 use crate::request::Request;
+use crate::response::file_part::OpenFile;
+use crate::response::file_sender::FileFailure;
+use clearway_base::log::Verbatim;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 impl OutputState<'_> {
@@ -23,14 +28,13 @@ impl OutputState<'_> {
     /// Ready, with the end of it all, when the client has left; for what has nothing to send now.
     pub(super) fn poll_left(
         &mut self,
-        conn: &Conn,
         request: &Request<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
         if !request.is_for_client() {
             return Poll::Pending;
         }
-        match self.unusual().departure.poll(&conn.socket, &conn.deeds, cx) {
+        match self.unusual().departure.poll(request.link, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(left) => {
                 self.note_left();
@@ -44,6 +48,32 @@ impl OutputState<'_> {
     pub(crate) fn note_left(&mut self) {
         if self.sent_bytes() == 0 {
             self.head.status = CLIENT_CLOSED_REQUEST;
+        }
+    }
+}
+
+/// Says in nginx's words what is wrong with a file.
+pub(crate) fn log_file_failure(failure: &FileFailure, request: &Request<'_>, file: &OpenFile) {
+    let path = Verbatim(file.path());
+    match failure {
+        FileFailure::Sendfile(error) => {
+            request.log(Level::Info, format_args!("sendfile() failed {}", Errno(error)));
+        }
+        FileFailure::Read(error) => {
+            request.log(Level::Crit, format_args!("pread() \"{path}\" failed {}", Errno(error)));
+        }
+        FileFailure::Truncated(at) => {
+            let message = format_args!("sendfile() reported that \"{path}\" was truncated at {at}");
+            request.log(Level::Alert, message);
+        }
+        FileFailure::Short { read, of } => {
+            request.log(Level::Alert, format_args!("pread() read only {read} of {of} from \"{path}\""));
+        }
+        // The pool has said so already.
+        FileFailure::NoThread => {}
+        FileFailure::TimedOut => {
+            let message = format_args!("pread() \"{path}\" timed out (110: Connection timed out)");
+            request.log(Level::Error, message);
         }
     }
 }

@@ -35,7 +35,7 @@ impl<'c> Output<'_, 'c> {
         let mut turn_bytes = 0;
         while !part.is_empty() {
             let sending = &request.location().core.sending;
-            let data = match files.read(&part, sending, self.conn.home).await {
+            let data = match files.read(&part, sending, request.client.home).await {
                 Ok(data) => Bytes::from(data),
                 Err(failure) => {
                     self.state.fail_with(SendFailure::File(failure, Arc::clone(part.file())));

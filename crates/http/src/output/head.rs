@@ -4,9 +4,9 @@
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
 use clearway_message::Version;
 
+use super::head_text::write_head;
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
 use crate::request::Request;
-use crate::response::write_head;
 
 impl<'c> OutputState<'c> {
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {

@@ -8,7 +8,6 @@ use clearway_h1::Framing;
 use clearway_runtime::Timer;
 
 use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
-use crate::connection::Conn;
 use crate::link::send_queue::SendFailure;
 use crate::output::Input;
 use crate::request::Request;
@@ -125,7 +124,7 @@ impl<'c> OutputState<'c> {
     fn pass_on(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
         if !self.is_of_subrequest() {
             if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
-                self.wire.use_pool(request.file_pool());
+                self.wire.use_pool(request.file_pool(), request.link);
             }
             return self.push_behind(request, self.postpone_stage as usize, chunk, mark);
         }
@@ -148,7 +147,6 @@ impl<'c> OutputState<'c> {
     /// otherwise so much that there is room for more.
     pub(super) fn poll_relayed(
         &mut self,
-        conn: &Conn,
         request: &Request<'c>,
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
@@ -174,11 +172,11 @@ impl<'c> OutputState<'c> {
             let is_relayed = self.is_relayed();
             let is_end = is_relayed && self.source == Source::Ended;
             let makes_room = !self.wire.is_empty() && (is_end || self.is_due(request));
-            if makes_room && self.poll_empty(conn, request, timer, cx)?.is_pending() {
+            if makes_room && self.poll_empty(request, timer, cx)?.is_pending() {
                 return Poll::Pending;
             }
             if is_relayed {
-                self.wire.uncork(&conn.socket);
+                self.wire.uncork(request.link);
                 return Poll::Ready(Ok(()));
             }
             if !has_moved && !makes_room {
@@ -187,7 +185,7 @@ impl<'c> OutputState<'c> {
             }
         }
         cx.waker().wake_by_ref();
-        self.poll_left(conn, request, cx)
+        self.poll_left(request, cx)
     }
 
     /// Whether what there is should be sent, and not wait for more.

@@ -9,7 +9,7 @@ use clearway_runtime::Timer;
 use clearway_site::Sending;
 
 use super::{Connection, OutputState, Progress, Unsent, Urgency};
-use crate::connection::Conn;
+use crate::link::Link;
 use crate::link::pace::Pace;
 use crate::link::send_queue::SendFailure;
 use crate::request::account;
@@ -92,18 +92,14 @@ impl<'c> OutputState<'c> {
     }
 
     /// Completes once the socket has taken everything.
-    pub(crate) fn flush(
-        &mut self,
-        conn: &Conn,
-        request: &Request<'c>,
-    ) -> impl Future<Output = Result<(), Unsent>> {
+    pub(crate) fn flush(&mut self, request: &Request<'c>) -> impl Future<Output = Result<(), Unsent>> {
         let mut timer = None;
         if request.is_main() {
-            conn.begin_response(&request.location().core);
-            self.set_pace(conn, request);
+            request.link.begin_response(&request.location().core);
+            self.set_pace(request);
         }
         poll_fn(move |cx| {
-            let flushed = self.poll_flush(conn, request, &mut timer, cx);
+            let flushed = self.poll_flush(request, &mut timer, cx);
             request.account(account::SENDING_RESPONSE);
             if flushed.is_ready() {
                 self.urgency = Urgency::Postponed;
@@ -114,7 +110,7 @@ impl<'c> OutputState<'c> {
 
     /// Finds out once how fast this response may be sent.
     #[inline]
-    fn set_pace(&mut self, conn: &Conn, request: &Request<'c>) {
+    fn set_pace(&mut self, request: &Request<'c>) {
         let sending = &request.location().core.sending;
         let own = request.context::<LimitRate>();
         if own.is_none() && !sending.limit_rate.is_set() {
@@ -127,13 +123,12 @@ impl<'c> OutputState<'c> {
         let rate = own.map_or_else(|| eval_size(&sending.limit_rate, &view), |rate| rate.0);
         if rate > 0 {
             let after = eval_size(&sending.limit_rate_after, &view);
-            self.unusual().pace = Some(Pace::new(conn.home, rate, after, request.started_ms));
+            self.unusual().pace = Some(Pace::new(request.client.home, rate, after, request.started_ms));
         }
     }
 
     fn poll_flush(
         &mut self,
-        conn: &Conn,
         request: &Request<'c>,
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
@@ -141,9 +136,9 @@ impl<'c> OutputState<'c> {
         if self.is_plain() {
             match self.wire.is_empty() {
                 true => return Poll::Ready(Ok(())),
-                false => match self.wire.poll_send_plain(&conn.socket, cx) {
+                false => match self.wire.poll_send_plain(request.link, cx) {
                     Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
-                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(timer, &conn.socket)),
+                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(timer, request.link)),
                     // Some of it, or nothing: who waits is timed.
                     _ => {}
                 },
@@ -153,21 +148,21 @@ impl<'c> OutputState<'c> {
             return Poll::Ready(Err(Unsent));
         }
         if self.relay.is_some() {
-            return self.poll_relayed(conn, request, timer, cx);
+            return self.poll_relayed(request, timer, cx);
         }
         let mut turns_left = 1;
         loop {
             let is_busy = self.is_busy();
             if !is_busy || self.urgency == Urgency::Flushed || self.wire.len() >= BUSY_SEND_BYTES {
-                ready!(self.poll_empty(conn, request, timer, cx))?;
+                ready!(self.poll_empty(request, timer, cx))?;
             }
             if !is_busy {
-                self.wire.uncork(&conn.socket);
+                self.wire.uncork(request.link);
                 return Poll::Ready(Ok(()));
             }
             if turns_left == 0 {
                 cx.waker().wake_by_ref();
-                return self.poll_left(conn, request, cx);
+                return self.poll_left(request, cx);
             }
             turns_left -= 1;
             self.resume(request);
@@ -183,7 +178,6 @@ impl<'c> OutputState<'c> {
     /// Completes once the socket has taken what there is now.
     pub(super) fn poll_empty(
         &mut self,
-        conn: &Conn,
         request: &Request<'c>,
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
@@ -195,22 +189,22 @@ impl<'c> OutputState<'c> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.wire.cork_large_file(&conn.socket, sending);
-            match self.poll_step(conn, sending, cx) {
+            self.wire.cork_large_file(request.link, sending);
+            match self.poll_step(request.link, sending, cx) {
                 Step::Sent => {}
-                Step::Failed(failure) => return self.fail(failure.behind(timer, &conn.socket)),
+                Step::Failed(failure) => return self.fail(failure.behind(timer, request.link)),
                 Step::Resting => {
                     *timer = None;
                     return Poll::Pending;
                 }
                 Step::Reading => {
                     *timer = None;
-                    return self.poll_left(conn, request, cx);
+                    return self.poll_left(request, cx);
                 }
                 Step::Blocked => {
                     if timer.is_none() || self.wire.sent_bytes() > start {
-                        let timer = timer.get_or_insert_with(|| Timer::new(conn.home));
-                        timer.arm(conn.home.now_ms() + *sending.send_timeout_ms);
+                        let timer = timer.get_or_insert_with(|| Timer::new(request.client.home));
+                        timer.arm(request.client.home.now_ms() + *sending.send_timeout_ms);
                     }
                     let timer = timer.as_ref().expect("armed at the first wait");
                     ready!(timer.poll_expired(cx));
@@ -222,22 +216,22 @@ impl<'c> OutputState<'c> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_step(&mut self, conn: &Conn, sending: &Sending, cx: &mut Context<'_>) -> Step {
+    fn poll_step(&mut self, link: Link<'_>, sending: &Sending, cx: &mut Context<'_>) -> Step {
         let before = self.wire.sent_bytes();
         let allowance = match self.pace() {
-            Some(pace) => pace.poll_allowance(conn.home, before, cx),
+            Some(pace) => pace.poll_allowance(link.home(), before, cx),
             None => Poll::Ready(u64::MAX),
         };
         let Poll::Ready(limit) = allowance else {
-            return match self.pace().map(|pace| pace.poll_left(&conn.socket, cx)) {
+            return match self.pace().map(|pace| pace.poll_left(link, cx)) {
                 Some(Poll::Ready(left)) => Step::Failed(SendFailure::Left(left)),
                 _ => Step::Resting,
             };
         };
-        let sent = self.wire.poll_send(&conn.socket, sending, limit, cx);
+        let sent = self.wire.poll_send(link, sending, limit, cx);
         let sent_bytes = self.wire.sent_bytes();
         if let Some(pace) = self.pace() {
-            pace.note_sent(conn.home, before, sent_bytes);
+            pace.note_sent(link.home(), before, sent_bytes);
         }
         match sent {
             Poll::Ready(Ok(())) => Step::Sent,

@@ -8,7 +8,6 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_message::{HeaderName, Method};
 use clearway_site::{ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set, settings};
 
-use crate::connection::Conn;
 use crate::phases::Answer;
 use crate::phases::engine::{Active, Flow};
 use crate::request::Request;
@@ -104,13 +103,13 @@ fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
 impl<'c> Active<'c> {
     /// Asks the handlers of the access phase whether the client may.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(crate) fn run_access(&mut self, conn: &'c Conn) -> impl Future<Output = Flow> + Send {
+    pub(crate) fn run_access(&mut self) -> impl Future<Output = Flow> + Send {
         async move {
             let location = self.request.location();
             let satisfy = self.request.satisfy();
             let mut refused = None;
             for index in location.phases.part(Part::Access) {
-                match (self.run_entry(conn, location.phases.entry(index)).await, satisfy) {
+                match (self.run_entry(location.phases.entry(index)).await, satisfy) {
                     (Flow::Next, _) | (Flow::Allowed, Satisfy::All) => {}
                     (Flow::Allowed, Satisfy::Any) => {
                         for name in CHALLENGES {
@@ -125,7 +124,7 @@ impl<'c> Active<'c> {
                         }
                     }
                     (Flow::Answer(Answer::Status(code @ (401 | 407))), Satisfy::All) => {
-                        return Box::pin(self.refuse_unauthorized(conn, code)).await;
+                        return Box::pin(self.refuse_unauthorized(code)).await;
                     }
                     (flow, _) => return flow,
                 }
@@ -136,17 +135,17 @@ impl<'c> Active<'c> {
                     self.request.log(LogLevel::Error, format_args!("access forbidden by rule"));
                     Flow::Answer(Answer::Status(403))
                 }
-                Some(code) => Box::pin(self.refuse_unauthorized(conn, code)).await,
+                Some(code) => Box::pin(self.refuse_unauthorized(code)).await,
             }
         }
     }
 
     /// Answers so after `auth_delay`. To be boxed, as nobody else should have to have room for it.
-    async fn refuse_unauthorized(&mut self, conn: &'c Conn, code: u16) -> Flow {
+    async fn refuse_unauthorized(&mut self, code: u16) -> Flow {
         let delay_ms = *self.request.conf(&ACCESS_CONF).auth_delay_ms;
         if delay_ms > 0 {
             self.request.log(LogLevel::Info, format_args!("delaying unauthorized request"));
-            if let Err(answer) = self.exchange(conn).pause(delay_ms).await {
+            if let Err(answer) = self.exchange().pause(delay_ms).await {
                 return Flow::Answer(answer);
             }
         }

@@ -11,7 +11,7 @@ use clearway_base::log::Level;
 use clearway_message::{Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
-use crate::connection::Conn;
+use crate::client::Way;
 use crate::link::departure::Departure;
 use crate::output::{Output, OutputState};
 use crate::phases::{Answer, Exchange, Step, Wait};
@@ -72,33 +72,29 @@ impl<'c> Walk<'c> {
 
 impl<'c> Active<'c> {
     /// Answers a subrequest.
-    pub(crate) fn run_subrequest(&mut self, conn: &'c Conn) -> impl Future<Output = Onward> + Send {
-        self.pursue(conn, Ok(Start::Server))
+    pub(crate) fn run_subrequest(&mut self) -> impl Future<Output = Onward> + Send {
+        self.pursue(Ok(Start::Server))
     }
 
     /// Answers a request whose head is complete. The response may still have to be flushed.
-    pub(crate) fn run(&mut self, conn: &'c Conn) -> impl Future<Output = Onward> + Send {
+    pub(crate) fn run(&mut self) -> impl Future<Output = Onward> + Send {
         let start = self.route().map(|()| Start::Server);
-        self.pursue(conn, start)
+        self.pursue(start)
     }
 
     /// Acts on answers until there is a response, if it takes several internal redirects.
-    pub(crate) fn follow(&mut self, conn: &'c Conn, answer: Answer) -> impl Future<Output = Onward> + Send {
-        self.pursue(conn, Err(answer))
+    pub(crate) fn follow(&mut self, answer: Answer) -> impl Future<Output = Onward> + Send {
+        self.pursue(Err(answer))
     }
 
     /// Runs phases, or acts on an answer, and so on until there is a response.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    fn pursue(
-        &mut self,
-        conn: &'c Conn,
-        mut next: Result<Start, Answer>,
-    ) -> impl Future<Output = Onward> + Send {
+    fn pursue(&mut self, mut next: Result<Start, Answer>) -> impl Future<Output = Onward> + Send {
         async move {
             loop {
                 let given = match next {
                     Ok(start) => {
-                        let flow = self.run_phases(conn, start).await;
+                        let flow = self.run_phases(start).await;
                         match self.conclude_phases(flow) {
                             None => return Onward::Answered,
                             Some(given) => given,
@@ -179,7 +175,7 @@ impl<'c> Active<'c> {
     /// Runs handlers up to the first one that has something to say. One that does not wait is a plain call.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     #[inline]
-    fn run_phases(&mut self, conn: &'c Conn, start: Start) -> impl Future<Output = Flow> + Send {
+    fn run_phases(&mut self, start: Start) -> impl Future<Output = Flow> + Send {
         async move {
             let mut walk = Walk::new(
                 self.request.location(),
@@ -191,7 +187,7 @@ impl<'c> Active<'c> {
             loop {
                 let entry = match self.next_turn(&mut walk) {
                     Turn::Handler(entry) => entry,
-                    Turn::Access => match self.run_access(conn).await {
+                    Turn::Access => match self.run_access().await {
                         Flow::Next => continue,
                         end => return end,
                     },
@@ -199,8 +195,8 @@ impl<'c> Active<'c> {
                 };
                 let flow = match entry.tag {
                     // Boxed, as nobody else should have to have room for it.
-                    Some(tag) => Box::pin(self.run_suspect(conn, entry, tag)).await,
-                    None => match self.call(conn, entry) {
+                    Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
+                    None => match self.call(entry) {
                         Called::Said(flow) => flow,
                         Called::Waits(settle) => settle.await,
                     },
@@ -254,27 +250,24 @@ impl<'c> Active<'c> {
 
     /// Asks a handler that is not known to block.
     #[inline]
-    fn call(&mut self, conn: &'c Conn, entry: &'c PhaseEntry) -> Called<'_, 'c> {
+    fn call(&mut self, entry: &'c PhaseEntry) -> Called<'_, 'c> {
         let (background, location) = (self.output.background(), self.request.location());
+        let way = self.request.way();
         let departure = self.request.is_for_client().then(Departure::default);
-        match (entry.handler)(self.exchange(conn)) {
-            Step::Wait(wait) => Called::Waits(Settle { wait, background, departure, conn, entry, location }),
+        match (entry.handler)(self.exchange()) {
+            Step::Wait(wait) => Called::Waits(Settle { wait, background, departure, way, entry, location }),
             step => Called::Said(Flow::of(step)),
         }
     }
 
     /// Asks a handler, and waits for what it says.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(crate) fn run_entry(
-        &mut self,
-        conn: &'c Conn,
-        entry: &'c PhaseEntry,
-    ) -> impl Future<Output = Flow> + Send {
+    pub(crate) fn run_entry(&mut self, entry: &'c PhaseEntry) -> impl Future<Output = Flow> + Send {
         async move {
             let flow = match entry.tag {
                 // Boxed, as nobody else should have to have room for it.
-                Some(tag) => Box::pin(self.run_suspect(conn, entry, tag)).await,
-                None => match self.call(conn, entry) {
+                Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
+                None => match self.call(entry) {
                     Called::Said(flow) => flow,
                     Called::Waits(settle) => settle.await,
                 },
@@ -284,10 +277,10 @@ impl<'c> Active<'c> {
         }
     }
 
-    async fn run_suspect(&mut self, conn: &'c Conn, entry: &'c PhaseEntry, tag: Tag) -> Flow {
+    async fn run_suspect(&mut self, entry: &'c PhaseEntry, tag: Tag) -> Flow {
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
-            match self.call(conn, entry) {
+            match self.call(entry) {
                 Called::Said(flow) => flow,
                 Called::Waits(settle) => settle.await,
             }
@@ -296,20 +289,20 @@ impl<'c> Active<'c> {
     }
 
     /// Runs the log phase, in which nothing waits.
-    pub(crate) fn log(&mut self, conn: &'c Conn) {
+    pub(crate) fn log(&mut self) {
         self.request.begin_logging(&self.body);
         for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
-            let step = handler(self.exchange(conn));
+            let step = handler(self.exchange());
             debug_assert!(!matches!(step, Step::Wait(_)), "the log phase does not wait");
         }
         self.request.account(Phase::Log.step());
     }
 
-    pub(crate) fn exchange(&mut self, conn: &'c Conn) -> Exchange<'_, 'c> {
+    pub(crate) fn exchange(&mut self) -> Exchange<'_, 'c> {
         Exchange {
-            body: Body { state: &mut self.body, conn },
-            output: Output { state: &mut self.output, conn },
+            body: Body { state: &mut self.body },
+            output: Output { state: &mut self.output },
             request: &mut self.request,
         }
     }
@@ -378,7 +371,7 @@ struct Settle<'a, 'c> {
     background: Option<Arc<Background<'c>>>,
     /// None where nothing is for the client.
     departure: Option<Departure>,
-    conn: &'c Conn,
+    way: Way<'c>,
     entry: &'c PhaseEntry,
     location: &'c Location,
 }
@@ -397,10 +390,10 @@ impl Future for Settle<'_, '_> {
                 Poll::Ready(step) => return Poll::Ready(Flow::of(step)),
                 Poll::Pending => {
                     let step = self.entry.phase.step();
-                    self.conn.home.account(|| account::of_location(self.conn, self.location, step));
-                    let conn = self.conn;
+                    let Way { client, setup, link } = self.way;
+                    client.home.account(|| account::of_location(client, setup, self.location, step));
                     return match &mut self.departure {
-                        Some(departure) => departure.poll(&conn.socket, &conn.deeds, cx).map(Flow::Left),
+                        Some(departure) => departure.poll(link, cx).map(Flow::Left),
                         None => Poll::Pending,
                     };
                 }
@@ -461,7 +454,7 @@ impl Request<'_> {
         } else {
             Host::Lowered(self.bytes(host.name).to_ascii_lowercase().into())
         };
-        if self.conn.address().names.is_empty() {
+        if self.setup.address().names.is_empty() {
             return Ok(());
         }
         self.find_server_of_host()
@@ -469,7 +462,7 @@ impl Request<'_> {
 
     fn find_server_of_host(&mut self) -> Result<(), u16> {
         let host = self.host().unwrap_or_default();
-        let found = self.conn.address().names.find(host, |regex| self.matches(regex, host));
+        let found = self.setup.address().names.find(host, |regex| self.matches(regex, host));
         if let Some(id) = found.map_err(|GivenUp| 500_u16)? {
             self.server = self.snapshot.server(id);
             self.node_mut().location = self.snapshot.location(self.server.base);
@@ -495,7 +488,7 @@ impl Request<'_> {
             node.args = Text::Received(args);
             return Ok(());
         }
-        let target = uri::parse_target(self.raw_target(), *self.conn.server_core().merge_slashes);
+        let target = uri::parse_target(self.raw_target(), *self.setup.server_core().merge_slashes);
         let Ok(target) = target.map(|target| (target.path.into_owned(), target.args.to_vec())) else {
             self.refuse_target();
             return Err(400);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use clearway_runtime::Timer;
 
-use crate::connection::Conn;
+use crate::link::Link;
 use crate::phases::{Answer, Exchange};
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
@@ -18,12 +18,12 @@ impl Exchange<'_, '_> {
     /// # Errors
     /// The answer to give instead: the client has closed the connection. That is logged.
     pub async fn pause(&mut self, delay_ms: u64) -> Result<(), Answer> {
-        let conn = self.body.conn;
-        let timer = Timer::new(conn.home);
-        timer.arm(conn.home.now_ms().saturating_add(delay_ms));
+        let (link, home) = (self.request.link, self.request.client.home);
+        let timer = Timer::new(home);
+        timer.arm(home.now_ms().saturating_add(delay_ms));
         let is_for_client = self.request.is_for_client();
         let end = poll_fn(|cx| match is_for_client {
-            true => poll_end(conn, &timer, cx),
+            true => poll_end(link, &timer, cx),
             false => timer.poll_expired(cx).map(|()| End::Over),
         })
         .await;
@@ -39,8 +39,8 @@ enum End {
     Closed(io::Result<()>),
 }
 
-fn poll_end(conn: &Conn, timer: &Timer, cx: &mut Context<'_>) -> Poll<End> {
-    if let Poll::Ready(closed) = conn.socket.poll_closed(cx) {
+fn poll_end(link: Link<'_>, timer: &Timer, cx: &mut Context<'_>) -> Poll<End> {
+    if let Poll::Ready(closed) = link.poll_closed(cx) {
         return Poll::Ready(End::Closed(closed));
     }
     timer.poll_expired(cx).map(|()| End::Over)

@@ -4,9 +4,12 @@
 
 use clearway_runtime::Account;
 
-use crate::connection::Conn;
-use crate::request::{Circumstances, Request, Verbatim};
+use crate::client::Client;
+use crate::generation::Setup;
+use crate::request::Request;
+use crate::request::log::Circumstances;
 use crate::tables::Location;
+use clearway_base::log::Verbatim;
 
 /// What a request does beside running the handlers of a phase.
 pub(crate) const FINDING_LOCATION: &str = "finding the location";
@@ -17,7 +20,7 @@ impl Request<'_> {
     /// To be called behind `step`.
     #[inline]
     pub(crate) fn account(&self, step: &'static str) {
-        self.conn.home.account(|| self.describe(step));
+        self.client.home.account(|| self.describe(step));
     }
 
     #[cold]
@@ -27,20 +30,25 @@ impl Request<'_> {
         Account {
             subject: subject.unwrap_or_default(),
             circumstances: circumstances.to_string(),
-            ..of_location(self.conn, self.location(), step)
+            ..of_location(self.client, self.setup, self.location(), step)
         }
     }
 }
 
 /// Where somebody else has the request: what is known without it.
 #[cold]
-pub(crate) fn of_location(conn: &Conn, location: &Location, step: &'static str) -> Account {
+pub(crate) fn of_location(
+    client: &Client,
+    setup: &Setup,
+    location: &Location,
+    step: &'static str,
+) -> Account {
     Account {
-        connection: conn.serial,
-        identity: conn.identity(),
+        connection: client.serial,
+        identity: setup.identity(client.home),
         subject: String::new(),
         place: Verbatim(location.name()).to_string(),
         step,
-        circumstances: format!(", client: {}", conn.peer),
+        circumstances: format!(", client: {}", client.peer),
     }
 }

@@ -9,7 +9,7 @@ use clearway_base::log::Level;
 use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
 
 use crate::config::body_directives::BODY_CONF;
-use crate::connection::Conn;
+use crate::link::Link;
 use crate::phases::Answer;
 use crate::request::{Chunks, Request};
 
@@ -58,12 +58,11 @@ enum Fate {
 }
 
 /// A request body as its handler sees it.
-pub struct Body<'a, 'c> {
+pub struct Body<'a> {
     pub(crate) state: &'a mut BodyState,
-    pub(crate) conn: &'c Conn,
 }
 
-impl Body<'_, '_> {
+impl Body<'_> {
     /// Whether the request has one that is not empty, or may be: one in chunks.
     pub fn is_announced(&self) -> bool {
         let length = self.state.0.as_ref().map(|body| body.length);
@@ -184,8 +183,8 @@ impl BodyState {
     }
 
     /// Reads more, over what is decoded already; ready at once where there is no body.
-    pub(crate) fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_input(conn, cx))
+    pub(crate) fn poll_input(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_input(link, cx))
     }
 }
 
@@ -217,12 +216,12 @@ impl Receiving {
     /// result is how much was read, framing included.
     pub(crate) fn poll_read_into(
         &mut self,
-        conn: &Conn,
+        link: Link<'_>,
         data: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<u64, BodyError>> {
         let from = data.len();
-        match conn.socket.poll_read_vec(cx, data) {
+        match link.poll_read_vec(cx, data) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Ready(Ok(size)) => {
@@ -233,10 +232,10 @@ impl Receiving {
         }
     }
 
-    fn poll_input(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+    fn poll_input(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let input = self.reader.input();
         input.reserve(READ_BYTES);
-        match conn.socket.poll_read_vec(cx, input) {
+        match link.poll_read_vec(cx, input) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),

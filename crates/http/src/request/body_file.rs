@@ -18,8 +18,8 @@ use clearway_os::page_cache::{self, Wait};
 use clearway_runtime::{LoopRef, Tag, Timer};
 use clearway_site::temp_paths::TempPath;
 
-use crate::generation::Serving;
-use crate::request::Verbatim;
+use crate::generation::Setup;
+use clearway_base::log::Verbatim;
 
 /// How long what a full pool has not taken waits until it is offered again, milliseconds.
 const RETRY_MS: u64 = 100;
@@ -41,7 +41,7 @@ pub(crate) struct Keeper {
     pub(crate) home: LoopRef,
     pub(crate) log: Option<Arc<dyn Sink>>,
     /// A server that stops waits until files are removed that are not to stay.
-    pub(crate) _serving: Arc<Serving>,
+    pub(crate) _setup: Arc<Setup>,
 }
 
 /// A file that the server has made for itself.

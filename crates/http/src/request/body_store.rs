@@ -20,11 +20,11 @@ use clearway_h1::{BodyLength, Fault};
 use clearway_offload::Error as PoolError;
 
 use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly};
-use crate::connection::Conn;
 use crate::phases::{Answer, Exchange};
+use crate::request::Request;
 use crate::request::body::{BodyError, Receiving};
 use crate::request::body_file::{Fate, Keeper, Making, TempFile, Unwritten, Writer};
-use crate::request::{Request, Verbatim};
+use clearway_base::log::Verbatim;
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
 /// back.
@@ -121,7 +121,7 @@ impl Exchange<'_, '_> {
     /// Reads the body to its end, unless that was done before, and keeps it with the request. `None` where
     /// the request has no body, not even an empty one, or it was dropped already ([`is_dropped`]).
     ///
-    /// [`is_dropped`]: crate::Body::is_dropped
+    /// [`is_dropped`]: crate::request::body::Body::is_dropped
     ///
     /// # Errors
     /// The answer to give instead; the reason is logged.
@@ -138,7 +138,7 @@ impl Exchange<'_, '_> {
         }
         let stored = match self.body.state.receiving() {
             Some(receiving) if receiving.length != BodyLength::Empty => {
-                let mut gathering = Gathering::new(self.request, self.body.conn, receiving, store);
+                let mut gathering = Gathering::new(self.request, receiving, store);
                 let stored = match gathering.run().await {
                     Ok(stored) => stored,
                     Err(failure) => return Err(gathering.refuse(failure)),
@@ -208,7 +208,6 @@ impl Plan {
 /// A body on its way from the socket to where it is kept.
 struct Gathering<'a, 'c> {
     request: &'a Request<'c>,
-    conn: &'c Conn,
     receiving: &'a mut Receiving,
     conf: &'c BodyConf,
     plan: Plan,
@@ -222,11 +221,11 @@ struct Gathering<'a, 'c> {
 }
 
 impl<'a, 'c> Gathering<'a, 'c> {
-    fn new(request: &'a Request<'c>, conn: &'c Conn, receiving: &'a mut Receiving, store: Store) -> Self {
+    fn new(request: &'a Request<'c>, receiving: &'a mut Receiving, store: Store) -> Self {
         let conf = request.conf(&BODY_CONF);
         let plan = Plan::new(store, conf);
         let (data, writer) = (Vec::new(), None);
-        Self { request, conn, receiving, conf, plan, data, read_bytes: 0, room_bytes: 0, writer }
+        Self { request, receiving, conf, plan, data, read_bytes: 0, room_bytes: 0, writer }
     }
 
     async fn run(&mut self) -> Result<StoredBody, Failure> {
@@ -264,14 +263,15 @@ impl<'a, 'c> Gathering<'a, 'c> {
 
     /// Reads what the socket has, or waits for it; how much it was, framing included.
     async fn read(&mut self) -> Result<u64, BodyError> {
-        let Self { receiving, conn, data, conf, .. } = self;
-        let deadline_ms = conn.home.now_ms() + *conf.timeout_ms;
-        poll_fn(|cx| match receiving.poll_read_into(conn, data, cx) {
+        let Self { receiving, request, data, conf, .. } = self;
+        let (link, home) = (request.link, request.client.home);
+        let deadline_ms = home.now_ms() + *conf.timeout_ms;
+        poll_fn(|cx| match receiving.poll_read_into(link, data, cx) {
             Poll::Ready(read) => Poll::Ready(read),
             Poll::Pending => {
                 // Nothing else waits with it while a handler runs.
-                conn.timer.arm(deadline_ms);
-                conn.timer.poll_expired(cx).map(|()| Err(BodyError::TimedOut))
+                link.timer().arm(deadline_ms);
+                link.timer().poll_expired(cx).map(|()| Err(BodyError::TimedOut))
             }
         })
         .await
@@ -304,7 +304,12 @@ impl<'a, 'c> Gathering<'a, 'c> {
         let pool = self.request.file_pool().ok_or(Failure::NoPool)?;
         let place = (*self.conf.temp_path).clone().expect("every location has one");
         let log = Option::clone(&self.request.main_conf(&BODY_MAIN).log);
-        let keeper = Arc::new(Keeper { pool, home: self.conn.home, log, _serving: self.conn.serving() });
+        let keeper = Arc::new(Keeper {
+            pool,
+            home: self.request.client.home,
+            log,
+            _setup: Arc::clone(self.request.setup),
+        });
         let making = Making { place, mode: self.plan.mode, fate: self.plan.fate };
         // nginx does not tell of an empty file.
         let level = self.plan.level.filter(|_| !first.is_empty());

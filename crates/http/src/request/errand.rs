@@ -36,7 +36,7 @@ impl Request<'_> {
                 return Poll::Ready(Some(result));
             }
             if errand == Errand::Deed && task.has_begun() {
-                deed.get_or_insert_with(|| self.conn.deeds.begin());
+                deed.get_or_insert_with(|| self.link.deeds().begin());
                 return Poll::Pending;
             }
             self.poll_send_timeout(&mut timer, cx).map(|()| None)
@@ -59,10 +59,9 @@ impl Request<'_> {
     }
 
     fn poll_send_timeout(&self, timer: &mut Option<Timer>, cx: &mut Context<'_>) -> Poll<()> {
-        let conn = self.conn;
         let timer = timer.get_or_insert_with(|| {
-            let timer = Timer::new(conn.home);
-            timer.arm(conn.home.now_ms() + *self.location().core.sending.send_timeout_ms);
+            let timer = Timer::new(self.client.home);
+            timer.arm(self.client.home.now_ms() + *self.location().core.sending.send_timeout_ms);
             timer
         });
         timer.poll_expired(cx)

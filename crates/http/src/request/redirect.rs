@@ -8,10 +8,11 @@ use clearway_base::log::Level;
 use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::phases::{Answer, Redirect};
-use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text, Verbatim};
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Location;
 use crate::variables::View;
+use clearway_base::log::Verbatim;
 use clearway_message::{Method, Text as HeadText, status, status::Padding, uri};
 use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
 
@@ -72,7 +73,7 @@ impl<'c> Request<'c> {
 
     fn may_keep_alive(&self, location: &Location) -> bool {
         let core = &location.core;
-        let age_ms = self.conn.home.now_ms().saturating_sub(self.conn.start_ms);
+        let age_ms = self.client.home.now_ms().saturating_sub(self.client.start_ms);
         core.keepalive_timeout.timeout_ms > 0
             && self.number < *core.keepalive_requests
             && age_ms <= *core.keepalive_time_ms

@@ -15,7 +15,6 @@ use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 
-use crate::connection::Conn;
 use crate::output::OutputState;
 use crate::phases::engine::Active;
 use crate::phases::{Answer, Exchange};
@@ -23,10 +22,11 @@ use crate::request::body::BodyState;
 use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
 use crate::request::tree::{Asked, Tree};
-use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text, Verbatim};
+use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::{Load, Module};
 use crate::variables::View;
+use clearway_base::log::Verbatim;
 use clearway_message::{Method, ResponseHead};
 use clearway_site::{ConfKey, Level, Setting, context, set, settings};
 
@@ -275,8 +275,7 @@ fn answer_for<'c>(
     let outcome = sink.outcome().clone();
     let mut active = Active::subrequest(audience, parent, wanted, sink);
     Box::pin(async move {
-        let conn = active.request.conn;
-        active.answer_subrequest(conn).await?;
+        active.answer_subrequest().await?;
         outcome.end(active.output.status());
         Ok(())
     })
@@ -304,25 +303,25 @@ impl<'c> Active<'c> {
         })
     }
 
-    async fn answer_subrequest(&mut self, conn: &'c Conn) -> Result<(), Terminated> {
-        if self.run_subrequest(conn).await == Onward::Close {
+    async fn answer_subrequest(&mut self) -> Result<(), Terminated> {
+        if self.run_subrequest().await == Onward::Close {
             return Err(Terminated(self.output.status()));
         }
         if !self.output.has_passed_bytes() {
             self.push_stub();
         }
         self.output.finish(&self.request);
-        while self.output.flush(conn, &self.request).await.is_err() {
+        while self.output.flush(&self.request).await.is_err() {
             self.log_send_failure();
             let Some(code) = self.output.start_over() else {
                 return Err(Terminated(self.output.status()));
             };
-            if self.follow(conn, Answer::Status(code)).await == Onward::Close {
+            if self.follow(Answer::Status(code)).await == Onward::Close {
                 return Err(Terminated(self.output.status()));
             }
             self.output.finish(&self.request);
         }
-        self.log(conn);
+        self.log();
         Ok(())
     }
 
@@ -373,7 +372,7 @@ impl<'c> Exchange<'_, 'c> {
         let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
         let audience = self.request.audience();
         let mut active = Active::subrequest(audience, self.request, wanted, Sink::default());
-        match active.answer_subrequest(self.body.conn).await {
+        match active.answer_subrequest().await {
             Ok(()) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),
         }

@@ -11,7 +11,7 @@ use clearway_message::Text;
 use clearway_site::VariableId;
 use smallvec::SmallVec;
 
-use crate::request::parts::Parts;
+use crate::link::parts::Parts;
 use crate::request::subrequest::SubPart;
 
 /// Values of variables by number; `None` is one that was found to have no value.

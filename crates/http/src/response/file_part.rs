@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clearway_offload::Pool;
 use clearway_offload::files::Opened;
 
-use crate::request::Verbatim;
+use clearway_base::log::Verbatim;
 
 /// An open regular file with its name.
 pub struct OpenFile {

@@ -12,15 +12,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use clearway_base::Errno;
-use clearway_base::log::Level;
 use clearway_offload::files::{self, Attempt, Held, Learned, Warmed};
 use clearway_offload::{Error as Refused, Pool, TIMEOUTS, Task};
 use clearway_runtime::{LoopRef, Timer};
 use clearway_site::Sending;
 
-use crate::request::{Request, Verbatim};
-use crate::response::file_part::{FileAccess, FilePart, OpenFile};
+use crate::response::file_part::{FileAccess, FilePart};
 
 /// Files up to this size are read even where sendfile(2) is allowed: behind a head they leave with the
 /// same send(2), bytes.
@@ -394,32 +391,6 @@ impl FileFailure {
             Self::NoThread | Self::TimedOut => Some(503),
             Self::Read(_) | Self::Sendfile(_) => Some(500),
             Self::Truncated(_) | Self::Short { .. } => None,
-        }
-    }
-
-    /// Says in nginx's words what is wrong.
-    pub(crate) fn log(&self, request: &Request<'_>, file: &OpenFile) {
-        let path = Verbatim(file.path());
-        match self {
-            Self::Sendfile(error) => {
-                request.log(Level::Info, format_args!("sendfile() failed {}", Errno(error)));
-            }
-            Self::Read(error) => {
-                request.log(Level::Crit, format_args!("pread() \"{path}\" failed {}", Errno(error)));
-            }
-            Self::Truncated(at) => {
-                let message = format_args!("sendfile() reported that \"{path}\" was truncated at {at}");
-                request.log(Level::Alert, message);
-            }
-            Self::Short { read, of } => {
-                request.log(Level::Alert, format_args!("pread() read only {read} of {of} from \"{path}\""));
-            }
-            // The pool has said so already.
-            Self::NoThread => {}
-            Self::TimedOut => {
-                let message = format_args!("pread() \"{path}\" timed out (110: Connection timed out)");
-                request.log(Level::Error, message);
-            }
         }
     }
 }

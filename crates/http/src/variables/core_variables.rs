@@ -12,10 +12,11 @@ use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
 use crate::paths;
-use crate::request::{Arrival, Chunks, LimitRate, Request, Verbatim};
-use crate::response::{absolute, with_charset};
+use crate::request::{Arrival, Chunks, LimitRate, Request};
+use crate::response::with_charset;
 use crate::tables::{VariableKind, VariableSpec};
 use crate::variables::{Presence, View, eval_size};
+use clearway_base::log::Verbatim;
 use clearway_site::{LocalAddress, NGINX_VERSION};
 
 /// A variable with a name of its own, from an expression on the view.
@@ -126,10 +127,10 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(Some(view.request.server().name()), out)
     }),
     variable!("server_addr", "Address that the client connected to.", |view, _, out| {
-        put_text(&view.request.conn.local_address().host().to_string(), out)
+        put_text(&view.request.local_address().host().to_string(), out)
     }),
     variable!("server_port", "Port that the client connected to.", |view, _, out| {
-        put_number(view.request.conn.local_address().port().map(u64::from), out)
+        put_number(view.request.local_address().port().map(u64::from), out)
     }),
     variable!("remote_addr", "Address of the client.", |view, _, out| {
         view.request.put_peer(out);
@@ -198,7 +199,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         put_number(Some(view.sent_bytes()), out)
     }),
     variable!("connection", "Serial number of the connection.", |view, _, out| {
-        put_number(Some(view.request.conn.serial), out)
+        put_number(Some(view.request.client.serial), out)
     }),
     variable!("connection_requests", "Number of requests on the connection so far.", |view, _, out| {
         put_number(Some(view.request.number), out)
@@ -207,8 +208,8 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         "connection_time",
         "Seconds since the connection was accepted, to the millisecond.",
         |view, _, out| {
-            let conn = view.request.conn;
-            put_seconds(conn.home.now_ms().saturating_sub(conn.start_ms), out)
+            let client = view.request.client;
+            put_seconds(client.home.now_ms().saturating_sub(client.start_ms), out)
         }
     ),
     variable!(
@@ -255,7 +256,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(Some(&time), out)
     }),
     variable!("pid", "Number of the worker: differs between the loops.", |view, _, out| {
-        put_number(Some(u64::from(view.request.conn.identity())), out)
+        put_number(Some(u64::from(view.request.setup.identity(view.request.client.home))), out)
     }),
     variable!("nginx_version", "The release of nginx whose configuration is understood.", |_, _, out| {
         put_text(NGINX_VERSION, out)
@@ -264,7 +265,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
 
 /// Where the connection is not TCP's there is nothing to tell.
 fn put_tcp_info(view: &View<'_, '_>, part: fn(TcpInfo) -> u32, out: &mut Vec<u8>) -> Presence {
-    let Ok(info) = clearway_os::tcp::info(&view.request.conn.socket) else { return Presence::NotFound };
+    let Some(info) = view.request.link.tcp_info() else { return Presence::NotFound };
     put_number(Some(u64::from(part(info))), out)
 }
 
@@ -313,7 +314,7 @@ fn request_id(view: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
     static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     let request = view.request;
     for keys in &*KEYS {
-        let half = keys.hash_one((request.conn.serial, request.number));
+        let half = keys.hash_one((request.client.serial, request.number));
         out.extend_from_slice(format!("{half:016x}").as_bytes());
     }
     Presence::Found
@@ -384,7 +385,11 @@ impl Request<'_> {
 
     /// The address that the client has connected to.
     pub fn local_address(&self) -> LocalAddress<'_> {
-        self.conn.local_address()
+        let address = self.setup.address();
+        if !address.listen.is_wildcard() {
+            return LocalAddress::new(None, address);
+        }
+        LocalAddress::new(self.link.local_address(), address)
     }
 }
 
@@ -431,7 +436,7 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
         }
         b"location" => match head.location.as_deref() {
             Some(location) if view.output.head_sent() => {
-                Presence::put(Some(absolute(request, location).as_deref().unwrap_or(location)), out)
+                Presence::put(Some(request.absolute_url(location).as_deref().unwrap_or(location)), out)
             }
             location => Presence::put(location, out),
         },
@@ -501,7 +506,7 @@ impl View<'_, '_> {
 /// The values of all lines with that header; `name` has `_` where the header has `-`.
 fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let request = view.request;
-    let options = &request.conn.server_core().options;
+    let options = &request.setup.server_core().options;
     if options.underscores == Underscores::Valid || options.invalid_headers == InvalidHeaders::Pass {
         return put_lines(request.headers(), name, out);
     }

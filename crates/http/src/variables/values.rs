@@ -11,7 +11,7 @@ use clearway_message::{Text, uri::Escape, uri::escape_uri};
 use clearway_site::{Quote, VariableId, regex::Captures, regex::MatchError, regex::Regex};
 use smallvec::SmallVec;
 
-use crate::request::parts::Parts;
+use crate::link::parts::Parts;
 use crate::request::tree::{Tree, VariableValues};
 
 /// The values of a request. Most requests have none.

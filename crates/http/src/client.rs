@@ -1,0 +1,123 @@
+//! Who requests are answered for. Shared by all requests of a connection, of which several may run at once;
+//! what carries their bytes it does not know (`link`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_base::log::{Level, Record};
+use clearway_net::PeerAddr;
+use clearway_net::proxy_protocol::Proxied;
+use clearway_runtime::LoopRef;
+
+use crate::generation::{Listener, Setup};
+use crate::link::Link;
+use crate::link::parts::Parts;
+
+/// Serial numbers of connections (`$connection`), over the whole process.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// Who is at the other end of a connection, as far as answering requests has to know.
+pub struct Client {
+    /// The loop that the connection is at home on.
+    pub home: LoopRef,
+    listener: Arc<Listener>,
+    pub(crate) peer: PeerAddr,
+    pub(crate) serial: u64,
+    /// When it was accepted, on the clock of its loop.
+    pub start_ms: u64,
+    /// What a proxy has sent before the first request.
+    pub front: Option<Box<Front>>,
+}
+
+impl Client {
+    /// Of a connection that was accepted on `home`.
+    pub fn new(listener: Arc<Listener>, home: LoopRef, peer: PeerAddr) -> Self {
+        Self {
+            home,
+            peer,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            start_ms: home.now_ms(),
+            front: None,
+            listener,
+        }
+    }
+
+    /// Where it arrived.
+    #[inline]
+    pub fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// Its address, as it has connected.
+    pub fn peer(&self) -> PeerAddr {
+        self.peer
+    }
+
+    /// Whether connections are to end with their requests.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.listener.is_stopping()
+    }
+
+    /// Empty buffers for a request.
+    pub fn take_parts(&self, setup: &Setup) -> Box<Parts> {
+        let bytes = setup.server_core().options.client_header_buffer_size;
+        self.listener.stock.take(self.home.index(), bytes)
+    }
+
+    /// Takes the buffers of a request back.
+    pub fn put_back(&self, parts: Box<Parts>) {
+        self.listener.stock.put_back(self.home.index(), parts);
+    }
+
+    /// Writes a line about the connection where there is no request to tell more.
+    pub fn log(&self, setup: &Setup, level: Level, action: &str, message: std::fmt::Arguments<'_>) {
+        let (client, server) = (self.peer, &setup.address().text);
+        let circumstances = format_args!(" while {action}, client: {client}, server: {server}");
+        self.log_plain(setup, level, format_args!("{message}{circumstances}"));
+    }
+
+    /// Writes a line as it stands.
+    pub fn log_plain(&self, setup: &Setup, level: Level, message: std::fmt::Arguments<'_>) {
+        let base = setup.snapshot().server(setup.address().default_server).base;
+        let sinks = setup.snapshot().location(base).core.error_log.iter();
+        for sink in sinks.filter(|sink| sink.enabled(level)) {
+            let tid = setup.identity(self.home);
+            sink.write(&Record { level, tid, connection: Some(self.serial), message });
+        }
+    }
+}
+
+/// Who a request comes from, what it is answered with, and what carries it.
+#[derive(Clone, Copy)]
+pub struct Way<'c> {
+    /// Who it comes from.
+    pub client: &'c Client,
+    /// What it is answered with, to its end.
+    pub setup: &'c Arc<Setup>,
+    /// What carries it.
+    pub link: Link<'c>,
+}
+
+/// What has come before the first request of a connection.
+pub struct Front {
+    proxied: Option<Box<Proxied>>,
+    /// What was received together with it.
+    rest: Option<Box<Parts>>,
+}
+
+impl Front {
+    /// With what was received behind the header.
+    pub fn new(proxied: Option<Box<Proxied>>, rest: Option<Box<Parts>>) -> Self {
+        Self { proxied, rest }
+    }
+
+    /// What the header says.
+    pub(crate) fn proxied(&self) -> Option<&Proxied> {
+        self.proxied.as_deref()
+    }
+
+    /// What was received behind the header: the beginning of the first request.
+    pub fn take_rest(&mut self) -> Option<Box<Parts>> {
+        self.rest.take()
+    }
+}

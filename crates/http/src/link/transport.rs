@@ -1,0 +1,180 @@
+//! Where the bytes of a connection come from and go to: a plain socket. What encrypts, and what lives in
+//! memory for tests, are further kinds. Used by the connection's task, and by the one request that it runs.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll};
+
+use clearway_os::socket as sys;
+use clearway_os::tcp::{self, TcpInfo};
+use clearway_runtime::{LoopRef, Socket, Woken};
+
+/// The bytes of one connection, in both directions. What its methods promise is what [`Socket`]'s do.
+pub enum Transport {
+    /// A socket, with nothing between it and the bytes.
+    Plain(Socket),
+}
+
+/// Reading, and what is known of the peer.
+#[expect(missing_docs, reason = "they are the socket's")]
+impl Transport {
+    #[inline]
+    pub fn home(&self) -> LoopRef {
+        match self {
+            Self::Plain(socket) => socket.home(),
+        }
+    }
+
+    pub fn move_to(&mut self, there: LoopRef) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.move_to(there),
+        }
+    }
+
+    pub fn may_have_data(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.may_have_data(),
+        }
+    }
+
+    #[inline]
+    pub fn poll_readable_or_reclaimed(&self, cx: &mut Context<'_>, from_ms: u64) -> Poll<Woken> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable_or_reclaimed(cx, from_ms),
+        }
+    }
+
+    #[inline]
+    pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read_vec(cx, buf),
+        }
+    }
+
+    pub fn try_read_vec(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_read_vec(buf),
+        }
+    }
+
+    pub fn has_unread(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.has_unread(),
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.has_ended(),
+        }
+    }
+
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_closed(cx),
+        }
+    }
+
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Plain(socket) => sys::local_address(socket),
+        }
+    }
+
+    pub fn tcp_info(&self) -> Option<TcpInfo> {
+        match self {
+            Self::Plain(socket) => tcp::info(socket).ok(),
+        }
+    }
+}
+
+/// Writing.
+#[expect(missing_docs, reason = "they are the socket's")]
+impl Transport {
+    pub fn is_writable(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_writable(),
+        }
+    }
+
+    #[inline]
+    pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write(cx, bytes),
+        }
+    }
+
+    pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write_more(cx, bytes),
+        }
+    }
+
+    pub fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write_vectored(cx, pieces),
+        }
+    }
+
+    /// Only where [files are sent](Self::sends_files).
+    pub fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_sendfile(cx, file, offset, count),
+        }
+    }
+
+    /// Whether files can be sent without being read.
+    pub fn sends_files(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+        }
+    }
+
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.shutdown_write(),
+        }
+    }
+
+    /// Has the kernel keep nothing of the connection when it is closed.
+    pub fn reset_on_close(&self) {
+        match self {
+            Self::Plain(socket) => sys::reset_on_close(socket.as_fd()),
+        }
+    }
+
+    pub fn cork(&self) {
+        match self {
+            Self::Plain(socket) => sys::cork(socket.as_fd()),
+        }
+    }
+
+    pub fn uncork(&self) {
+        match self {
+            Self::Plain(socket) => sys::uncork(socket.as_fd()),
+        }
+    }
+
+    pub fn set_nodelay(&self) {
+        match self {
+            Self::Plain(socket) => sys::set_nodelay(socket.as_fd()),
+        }
+    }
+
+    pub fn clear_nodelay(&self) {
+        match self {
+            Self::Plain(socket) => sys::clear_nodelay(socket.as_fd()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! How the head of a response is written in HTTP/1: nginx's headers in nginx's order. Runs once for each
+//! response, in the task of the request.
+
+use clearway_base::date;
+use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
+use clearway_message::{HeaderName, Piece, Ranges, ResponseHead, Varies, status};
+
+use crate::request::Request;
+use crate::response::with_charset;
+
+const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
+
+/// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
+pub(crate) fn write_head(
+    out: &mut Vec<u8>,
+    head: &ResponseHead<'_>,
+    request: &Request<'_>,
+    framing: Framing,
+    connection: ConnectionHeader,
+) {
+    let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
+    let mut writer = if head.status == 200 {
+        HeadWriter::with_lines(out, signature.ok_lines())
+    } else {
+        let line = status::status_line(head.status);
+        let reason = line.and_then(|line| line.get(4..)).unwrap_or_default();
+        HeadWriter::new(out, head.status, reason).lines(signature.server_line())
+    };
+    writer = writer.lines(&request.parts.date.at(request.now_unix_s()));
+    if let Some(content_type) = &head.content_type {
+        writer = match &head.charset {
+            None => writer.content_type(content_type),
+            Some(charset) => writer.content_type(&with_charset(content_type, charset)),
+        };
+    }
+    if let Some(bytes) = framing.content_length() {
+        writer = writer.content_length(bytes);
+    }
+    if let Some(last_modified) = head.last_modified.filter(|_| !head.headers.has(LAST_MODIFIED)) {
+        writer = writer.last_modified(&date::http_date(last_modified));
+    }
+    let url = head.location.as_deref().and_then(|location| request.absolute_url(location));
+    if let Some(url) = &url {
+        writer = writer.header(b"Location", url);
+    }
+    if framing == Framing::Chunked {
+        writer = writer.chunked();
+    }
+    writer = writer.connection(connection);
+    if head.varies == Varies::ByEncoding {
+        writer = writer.lines(b"Vary: Accept-Encoding\r\n");
+    }
+    if let Some(location) = head.location.as_deref().filter(|_| url.is_none()) {
+        writer = writer.header(b"Location", location);
+    }
+    if let Some(etag) = &head.etag {
+        writer = writer.etag(etag);
+    }
+    if let Some(encoding) = &head.content_encoding {
+        writer = writer.header(b"Content-Encoding", encoding);
+    }
+    for piece in head.headers.pieces() {
+        writer = match piece {
+            Piece::Lines(lines) => writer.lines(lines),
+            Piece::Line(name, value) => writer.header(name, value),
+        };
+    }
+    if head.ranges == Ranges::Announced {
+        writer = writer.lines(b"Accept-Ranges: bytes\r\n");
+    }
+    writer.finish();
+}
