@@ -7,7 +7,6 @@
 
 mod client;
 mod config;
-mod connection;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod generation;
@@ -23,6 +22,7 @@ mod tables;
 mod variables;
 
 pub use clearway_base::log::Verbatim;
+pub use clearway_h1::Fault;
 pub use clearway_message::{
     HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
@@ -35,8 +35,6 @@ pub use clearway_site::{
 };
 
 pub use client::{Client, Front, Way};
-pub use connection::http1::{After, LingeringLimits, serve_requests};
-pub use connection::{Conn, TIMED_OUT};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
 pub use link::Link;
 pub use link::http1::Http1Link;
@@ -45,12 +43,14 @@ pub use link::send_queue::SendFailure;
 pub use link::transport::Transport;
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
+pub use phases::engine::Active;
+pub use phases::protocol::{Cut, Lingering, LingeringClose, TIMED_OUT};
 pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
 pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;
-pub use request::redirect::Rewritten;
+pub use request::redirect::{Onward, Rewritten};
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request};
 pub use response::chunk::{Chunk, Mark, Pushed};
@@ -69,6 +69,7 @@ pub fn loader(modules: &[&'static Module]) -> HttpLoader {
         &config::core_directives::CORE,
         &config::sending::SENDING,
         &config::body_directives::BODY,
+        &phases::early_read::EARLY_READ,
         &config::head_directives::HEAD,
         &phases::access::ACCESS,
         &request::subrequest::SUBREQUESTS,

@@ -6,8 +6,10 @@
 //! after `Rewrite` (back to find-config if the path was changed), post-access after `Access`.
 
 pub(crate) mod access;
+pub(crate) mod early_read;
 pub(crate) mod engine;
 mod pause;
+pub(crate) mod protocol;
 
 use std::future::Future;
 use std::pin::Pin;

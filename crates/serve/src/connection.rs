@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_http::{After, Conn, LingeringLimits, Listener, Parts, TIMED_OUT, serve_requests};
+use clearway_http::{Lingering, Listener, Parts, TIMED_OUT};
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Tag, Woken};
 use clearway_site::ProxyProtocol;
 
+use crate::conn::Conn;
+use crate::http1::{After, serve_requests};
 use crate::proxy_header::read_front;
 
 /// What is read at once while a closed connection lingers, bytes.
@@ -291,7 +293,7 @@ fn poll_unless_closed<F: Future<Output = After>>(
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.
-async fn lingering_close(conn: &Conn, limits: LingeringLimits) {
+async fn lingering_close(conn: &Conn, limits: Lingering) {
     if conn.link.transport.shutdown_write().is_err() {
         return;
     }

@@ -2,7 +2,9 @@
 //! what a request is, and how it is answered, is the engine's below.
 #![forbid(unsafe_code)]
 
+mod conn;
 mod connection;
+mod http1;
 mod proxy_header;
 
 pub use connection::serve;

@@ -5,9 +5,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use clearway_base::log::Level;
-use clearway_http::{Conn, Front, Parts, TIMED_OUT};
+use clearway_http::{Front, Parts, TIMED_OUT};
 use clearway_net::proxy_protocol::{Broken, Progress, Proxied, parse};
 
+use crate::conn::Conn;
 use crate::connection::{Connection, Ending, Idle, Waiting, read_idle};
 
 /// What is being done, for the error log.

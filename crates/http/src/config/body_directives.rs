@@ -8,13 +8,11 @@ use std::sync::Arc;
 use clearway_base::log::Sink;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_site::{
-    ConfKey, Cost, Level, Own, Phase, Setting, Value, context, msec, set, settings,
-    temp_paths::CLIENT_BODY_TEMP_DEFAULT, temp_paths::TempPath, temp_paths::TempPaths,
+    ConfKey, Level, Own, Setting, Value, context, msec, set, settings, temp_paths::CLIENT_BODY_TEMP_DEFAULT,
+    temp_paths::TempPath, temp_paths::TempPaths,
 };
 
-use crate::phases::{Exchange, Step};
-use crate::request::body_store::Store;
-use crate::tables::{Load, Module, PhaseHandler, VariableKind, VariableSpec};
+use crate::tables::{Load, Module, VariableKind, VariableSpec};
 use crate::variables::Presence;
 
 /// The engine's own module for bodies.
@@ -23,7 +21,6 @@ pub(crate) static BODY: Module = Module {
     directives: DIRECTIVES,
     confs: &[&BODY_CONF, &BODY_MAIN],
     variables: VARIABLES,
-    phases: PHASES,
     finish: Some(finish),
     ..Module::EMPTY
 };
@@ -155,13 +152,6 @@ static VARIABLES: &[VariableSpec] = &[
     },
 ];
 
-static PHASES: &[PhaseHandler] = &[PhaseHandler {
-    phase: Phase::PostRead,
-    cost: Cost::Cheap,
-    enabled: |enabling| !enabling.confs.of(&BODY_CONF).early_read.is_empty(),
-    handler: read_early,
-}];
-
 /// What holds for the bodies of a location.
 pub(crate) static BODY_CONF: ConfKey<BodyConf> = ConfKey::new(Level::Location);
 
@@ -181,7 +171,7 @@ settings! {
         pub(crate) timeout_ms: Setting<u64> = 60_000,
         /// `client_body_temp_path`; there is one when all of the configuration was read.
         pub(crate) temp_path: Setting<Option<Arc<TempPath>>>,
-        early_read: Setting<Vec<Value>>,
+        pub(crate) early_read: Setting<Vec<Value>>,
         pub(crate) lingering_close: Setting<LingeringClose> = LingeringClose::On,
         pub(crate) lingering_time_ms: Setting<u64> = 30_000,
         pub(crate) lingering_timeout_ms: Setting<u64> = 5_000,
@@ -212,10 +202,12 @@ impl InFileOnly {
 
 /// `lingering_close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LingeringClose {
+pub enum LingeringClose {
+    /// Never.
     Off,
     /// Where something was received that is unread, or is still to come.
     On,
+    /// Whatever was received.
     Always,
 }
 
@@ -265,25 +257,4 @@ fn finish(load: &mut Load) -> Result<(), Error> {
         Some(paths) if is_used => paths.declare((*default).clone()),
         _ => Ok(()),
     }
-}
-
-/// `client_body_early_read`.
-fn read_early<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    let view = exchange.view();
-    let values = &exchange.request.conf(&BODY_CONF).early_read;
-    let is_wanted = values.iter().any(|value| !matches!(&*value.eval(&view), b"" | b"0"));
-    if !is_wanted {
-        return Step::Declined;
-    }
-    exchange.request.set_action("reading client request headers");
-    if let Err(answer) = exchange.body.state.check_size(exchange.request) {
-        return Step::Respond(answer);
-    }
-    Step::Wait(Box::pin(async move {
-        if let Err(answer) = exchange.read_body(Store::Early).await {
-            return Step::Respond(answer);
-        }
-        exchange.request.set_action("");
-        Step::Declined
-    }))
 }

@@ -75,7 +75,8 @@ impl Http1Link {
         u64::from(number)
     }
 
-    pub(super) fn send_at_once(&self, core: &CoreLocation) {
+    /// Makes small writes leave at once, unless the location does not want that (`tcp_nodelay`).
+    pub fn send_at_once(&self, core: &CoreLocation) {
         if *core.sending.tcp_nodelay && self.nodelay.load(Ordering::Relaxed) != NODELAY_ON {
             self.nodelay.store(NODELAY_ON, Ordering::Relaxed);
             self.transport.set_nodelay();

@@ -32,6 +32,14 @@ pub struct Parts {
     pub(crate) date: DateLine,
 }
 
+impl Parts {
+    /// Keeps what was received from `at` on, for a request of its own.
+    pub fn keep_rest(&mut self, at: usize) {
+        self.head.clear();
+        self.input.drain(..at);
+    }
+}
+
 /// Length of the line with the date, bytes.
 const DATE_LINE_BYTES: usize = 37;
 

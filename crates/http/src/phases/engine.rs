@@ -24,7 +24,7 @@ use crate::tables::{Location, PhaseEntry};
 use clearway_site::{LocationAccess, LocationId, Part, Phase, locations::Found};
 
 /// A request with its body and its response: what one task works on.
-pub(crate) struct Active<'c> {
+pub struct Active<'c> {
     pub(crate) request: Request<'c>,
     pub(crate) body: BodyState,
     pub(crate) output: OutputState<'c>,
@@ -76,8 +76,9 @@ impl<'c> Active<'c> {
         self.pursue(Ok(Start::Server))
     }
 
-    /// Answers a request whose head is complete. The response may still have to be flushed.
-    pub(crate) fn run(&mut self) -> impl Future<Output = Onward> + Send {
+    /// Answers a request whose head is complete. The response may still have to be
+    /// [sent](Self::send_rest), unless the connection, or the stream, is to be closed.
+    pub fn run(&mut self) -> impl Future<Output = Onward> + Send {
         let start = self.route().map(|()| Start::Server);
         self.pursue(start)
     }
@@ -289,7 +290,7 @@ impl<'c> Active<'c> {
     }
 
     /// Runs the log phase, in which nothing waits.
-    pub(crate) fn log(&mut self) {
+    pub fn log(&mut self) {
         self.request.begin_logging(&self.body);
         for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);

@@ -18,7 +18,7 @@ use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
 
 /// How a request goes on after an answer that is not its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Onward {
+pub enum Onward {
     /// Its response is complete.
     Answered,
     /// From the server's phases, with a new path.

@@ -1,7 +1,5 @@
 //! A connection that carries HTTP/1: who is at the other end, what its next request is answered with, and
-//! what carries it. How connections begin, wait and end is for the crate above to say.
-
-pub(crate) mod http1;
+//! what carries it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,40 +8,30 @@ use std::task::{Context, Poll};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
+use clearway_http::{Client, Http1Link, Listener, Parts, Setup, Transport};
 use clearway_net::PeerAddr;
 use clearway_runtime::{LoopRef, Socket};
 
-use crate::client::Client;
-use crate::generation::{Listener, Setup};
-use crate::link::http1::Http1Link;
-use crate::link::parts::Parts;
-use crate::link::transport::Transport;
-
-/// What the error log says of a client that sent nothing for too long.
-pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
-
 /// A connection.
-pub struct Conn {
+pub(crate) struct Conn {
     /// Who is at the other end.
-    pub client: Client,
+    pub(crate) client: Client,
     /// What the next request is answered with; exchanged between requests.
-    pub setup: Arc<Setup>,
+    pub(crate) setup: Arc<Setup>,
     /// What carries the requests.
-    pub link: Http1Link,
+    pub(crate) link: Http1Link,
 }
 
 impl Conn {
     /// A connection that was accepted on `home`.
-    pub fn new(listener: Arc<Listener>, home: LoopRef, socket: OwnedFd, peer: PeerAddr) -> Self {
-        Self {
-            setup: listener.published(|| clearway_os::socket::local_address(&socket)),
-            client: Client::new(listener, home, peer),
-            link: Http1Link::new(Transport::Plain(Socket::new(home, socket))),
-        }
+    pub(crate) fn new(listener: Arc<Listener>, home: LoopRef, socket: OwnedFd, peer: PeerAddr) -> Self {
+        let link = Http1Link::new(Transport::Plain(Socket::new(home, socket)));
+        let setup = listener.published(|| link.transport.local_address());
+        Self { client: Client::new(listener, home, peer), setup, link }
     }
 
     /// Empty buffers for a request.
-    pub fn take_parts(&self) -> Box<Parts> {
+    pub(crate) fn take_parts(&self) -> Box<Parts> {
         self.client.take_parts(&self.setup)
     }
 
@@ -51,7 +39,7 @@ impl Conn {
     ///
     /// # Errors
     /// The socket cannot be registered there; nothing has changed then.
-    pub fn move_to(&mut self, there: LoopRef) -> io::Result<()> {
+    pub(crate) fn move_to(&mut self, there: LoopRef) -> io::Result<()> {
         self.link.move_to(there)?;
         self.client.home = there;
         Ok(())
@@ -59,7 +47,7 @@ impl Conn {
 
     /// Takes the generation that is published.
     #[inline]
-    pub fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         if self.setup.is_outdated(self.client.listener()) {
             self.take_published();
         }
@@ -72,12 +60,12 @@ impl Conn {
     }
 
     /// Writes a line about the connection where there is no request to tell more.
-    pub fn log(&self, level: Level, action: &str, message: std::fmt::Arguments<'_>) {
+    pub(crate) fn log(&self, level: Level, action: &str, message: std::fmt::Arguments<'_>) {
         self.client.log(&self.setup, level, action, message);
     }
 
     /// Says that the client has closed the connection, or how reading has failed.
-    pub fn log_closed(&self, action: &str, result: io::Result<usize>) {
+    pub(crate) fn log_closed(&self, action: &str, result: io::Result<usize>) {
         let served = self.link.served();
         match result {
             Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}

@@ -1,0 +1,303 @@
+//! What a protocol asks of the engine: to make a request of what was received, to have it answered, and what
+//! remains of it when its response is sent. How heads are waited for, and whether another request follows on
+//! the connection, is the protocol's to know. Runs in the request's task.
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_h1::{BodyLength, Fault, HeadProgress, Options};
+use clearway_message::Known;
+
+use crate::client::Way;
+use crate::config::body_directives::BODY_CONF;
+pub use crate::config::body_directives::LingeringClose;
+use crate::link::parts::Parts;
+use crate::link::send_queue::SendFailure;
+use crate::output::{OutputState, log_file_failure};
+use crate::phases::Answer;
+use crate::phases::engine::Active;
+use crate::request::body::{BodyError, BodyState};
+use crate::request::redirect::Onward;
+use crate::request::{Request, RequestLine};
+
+/// What the error log says of a client that sent nothing for too long.
+pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
+
+/// What is being done with a head of which the first line is complete.
+const READING_HEADERS: &str = "reading client request headers";
+
+/// What the location says of a connection that ends behind its response.
+#[derive(Clone, Copy, Debug)]
+pub struct Lingering {
+    /// `lingering_close`
+    pub close: LingeringClose,
+    /// For how long what nobody wants is read, milliseconds (`lingering_time`).
+    pub time_ms: u64,
+    /// For how long more of it is waited for, milliseconds (`lingering_timeout`).
+    pub timeout_ms: u64,
+}
+
+/// The response cannot be given, or nobody is to get one: the connection, or the stream, is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut;
+
+impl Drop for Active<'_> {
+    /// One that is cut short, since its connection is closed at once, is logged like others, but not its
+    /// subrequests. After a panic nothing more is done with it.
+    fn drop(&mut self) {
+        let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
+        if is_to_be_logged && !std::thread::panicking() {
+            self.request.link.cut_short(self.output.status());
+            self.log();
+        }
+    }
+}
+
+/// The head.
+impl<'c> Active<'c> {
+    /// A request of which `parts` have the first bytes, from `start` on; it is the connection's `number`th.
+    #[inline]
+    pub fn new(way: Way<'c>, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+        let buffer = std::mem::take(&mut parts.output);
+        let request = Request::new(way, parts, start, number);
+        // The last, so that it is made where it stays.
+        Self { request, body: BodyState::default(), output: OutputState::new(buffer) }
+    }
+
+    /// Parses what was received of the head; `None` where that is not all of it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline]
+    pub fn parse_head(&mut self) -> Option<Result<(), Fault>> {
+        let request = &mut self.request;
+        let parts = request.parts.own();
+        let received = &parts.input[request.start..];
+        match parts.head.parse(received, &request.server.core.options) {
+            Ok(HeadProgress::Complete) => Some(Ok(())),
+            Ok(HeadProgress::Incomplete) => None,
+            Err(fault) => Some(Err(fault)),
+        }
+    }
+
+    /// Where more of an incomplete head is to be read to: it has room for as much as may be read at once.
+    pub fn more_of_head(&mut self) -> &mut Vec<u8> {
+        let request = &mut self.request;
+        let parts = request.parts.own();
+        request.start += parts.head.drop_empty_lines();
+        if !parts.head.request_line().is_empty() {
+            request.action = READING_HEADERS;
+        }
+        request.make_room(&request.setup.server_core().options);
+        &mut self.request.parts.own().input
+    }
+
+    /// When the first byte came, on the clock of the loop.
+    pub fn started_ms(&self) -> u64 {
+        self.request.started_ms
+    }
+
+    /// Whether what was received goes on behind the head, or may.
+    pub fn is_followed(&self) -> bool {
+        // A full buffer says that there was more to read.
+        let buf = &self.request.parts.input;
+        self.request.received().len() > self.request.parts.head.len() || buf.len() == buf.capacity()
+    }
+
+    /// The head is complete. What follows it belongs to the body first, if there is one.
+    #[inline]
+    pub fn begin_body(&mut self) {
+        let request = &mut self.request;
+        let head = &request.parts.head;
+        if head.body_length() == BodyLength::Empty && !head.has(Known::Expect) {
+            return;
+        }
+        let body_start = request.start + request.parts.head.len();
+        let input = request.parts.own().input.split_off(body_start);
+        self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
+    }
+}
+
+/// The response.
+impl Active<'_> {
+    /// Answers a request whose head is malformed.
+    pub async fn refuse(&mut self, fault: Fault) {
+        self.route_refused(fault);
+        if self.follow(Answer::Status(fault.page())).await == Onward::Close {
+            return;
+        }
+        self.output.finish(&self.request);
+        if self.output.flush(&self.request).await.is_err() {
+            self.log_send_failure();
+        }
+    }
+
+    fn route_refused(&mut self, fault: Fault) {
+        let level = if fault.is_logged_as_error() { Level::Error } else { Level::Info };
+        let request = &mut self.request;
+        request.route_refused();
+        let is_of_line = fault == Fault::InvalidHostInRequestLine;
+        if !is_of_line && !request.parts.head.request_line().is_empty() {
+            request.action = READING_HEADERS;
+        }
+        let message = request.parts.head.describe(fault, request.received()).to_string();
+        request.log_incomplete(level, format_args!("{message}"));
+        if fault == Fault::UriTooLong {
+            request.line = RequestLine::AsReceived;
+        }
+    }
+
+    /// Gives a request up whose head is not complete. Nothing is sent; the status is for the access log.
+    pub fn give_up(&mut self, status: u16, message: fmt::Arguments<'_>) {
+        self.request.route_refused();
+        self.request.log_incomplete(Level::Info, message);
+        self.output.head.status = status;
+    }
+
+    /// Sends the rest of the response, and waits for what goes on in the background.
+    ///
+    /// # Errors
+    /// It cannot be sent; that is logged.
+    pub async fn send_rest(&mut self) -> Result<(), Cut> {
+        self.output.finish(&self.request);
+        while self.output.flush(&self.request).await.is_err() {
+            self.log_send_failure();
+            let code = self.output.start_over().ok_or(Cut)?;
+            if self.follow(Answer::Status(code)).await == Onward::Close {
+                return Err(Cut);
+            }
+            self.output.finish(&self.request);
+        }
+        if let Some(background) = self.output.background() {
+            // Boxed, as nobody else should have to have room for it.
+            Box::pin(background.finish()).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log_send_failure(&mut self) {
+        match self.output.failure() {
+            Some(SendFailure::TimedOut) => self.request.log(Level::Info, format_args!("{TIMED_OUT}")),
+            Some(SendFailure::Broken(error)) => {
+                self.request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
+            }
+            Some(SendFailure::Left(left)) => self.request.log_left(left),
+            Some(SendFailure::File(failure, file)) => log_file_failure(failure, &self.request, file),
+            Some(SendFailure::Terminated) | None => {}
+        }
+    }
+
+    /// The status of the response, 0 while there is none.
+    pub fn status(&self) -> u16 {
+        self.output.status()
+    }
+
+    /// Whether the response leaves the connection open for another request.
+    pub fn is_persistent(&self) -> bool {
+        self.output.is_persistent()
+    }
+
+    /// Whether the kernel is to keep nothing of the connection: it timed out, or is closed without an answer,
+    /// and the location wants that (`reset_timedout_connection`).
+    pub fn is_to_be_reset(&self) -> bool {
+        let is_unanswered = !self.output.head_sent() && matches!(self.output.status(), 408 | 444);
+        let is_timed_out = is_unanswered || matches!(self.output.failure(), Some(SendFailure::TimedOut));
+        is_timed_out && *self.request.location().core.sending.reset_timedout_connection
+    }
+}
+
+/// What is left of the request behind its response.
+impl<'c> Active<'c> {
+    /// The request.
+    pub fn request(&self) -> &Request<'c> {
+        &self.request
+    }
+
+    /// Whether all of the body was read, or dropped.
+    pub fn is_body_done(&self) -> bool {
+        self.body.is_done()
+    }
+
+    /// Whether there is a body that somebody has read, or may read still.
+    pub fn is_body_wanted(&self) -> bool {
+        self.body.is_wanted()
+    }
+
+    /// How the connection ends, if it does.
+    pub fn lingering(&self) -> Lingering {
+        let conf = self.request.conf(&BODY_CONF);
+        Lingering {
+            close: *conf.lingering_close,
+            time_ms: *conf.lingering_time_ms,
+            timeout_ms: *conf.lingering_timeout_ms,
+        }
+    }
+
+    /// Drops what was received of the body, and says whether that is all of it.
+    ///
+    /// # Errors
+    /// It is malformed, which is logged.
+    pub fn discard_received(&mut self) -> Result<bool, Cut> {
+        match self.body.discard_received() {
+            Ok(()) => Ok(self.body.is_done()),
+            Err(fault) => {
+                self.request.log(Level::Error, format_args!("{fault}"));
+                Err(Cut)
+            }
+        }
+    }
+
+    /// Reads more of the body, which is to be dropped.
+    ///
+    /// # Errors
+    /// The connection ends or breaks; that is logged.
+    pub fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.body.poll_input(self.request.link, cx).map_err(|error| {
+            if let BodyError::Broken(error) = error {
+                self.request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+            }
+            Cut
+        })
+    }
+
+    /// Whether something was received that is not of this request.
+    pub fn has_rest(&self) -> bool {
+        let head_end = self.request.start + self.request.parts.head.len();
+        self.body.has_rest() || self.request.parts.input.len() > head_end
+    }
+
+    /// Gives the buffers back. Where what was received of the next request begins, if anything was: what
+    /// came behind a body is put where heads are read from.
+    #[inline]
+    pub fn end(&mut self) -> Option<usize> {
+        let parts = self.request.parts.own();
+        parts.output = self.output.take_buffer();
+        let head_end = self.request.start + parts.head.len();
+        if self.body.has_rest() {
+            debug_assert_eq!(parts.input.len(), head_end, "what follows a head with a body is the body's");
+            self.body.put_rest_into(&mut parts.input);
+        }
+        (parts.input.len() > head_end).then_some(head_end)
+    }
+
+    /// Forgets the head, so that the buffers can be used for the next request.
+    #[inline]
+    pub fn clear_head(&mut self) {
+        self.request.parts.own().head.clear();
+    }
+}
+
+impl Request<'_> {
+    /// Makes room for as much of the head as may be read at once.
+    fn make_room(&mut self, options: &Options) {
+        let parts = self.parts.own();
+        if self.start > 0 {
+            parts.input.drain(..self.start);
+            self.start = 0;
+        }
+        let wanted = parts.head.wanted(parts.input.len(), options).max(1);
+        parts.input.reserve_exact(wanted);
+    }
+}
