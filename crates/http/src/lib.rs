@@ -63,18 +63,25 @@ pub use tables::{
 pub use variables::core_variables::{Cookie, Credentials};
 pub use variables::{Assign, Computed, Eval, Presence, View};
 
+/// The engine's own part of the tables.
+static OWN: [&Module; 9] = [
+    &config::core_directives::CORE,
+    &config::sending::SENDING,
+    &config::body_directives::BODY,
+    &phases::early_read::EARLY_READ,
+    &config::head_directives::HEAD,
+    &phases::access::ACCESS,
+    &request::subrequest::SUBREQUESTS,
+    &proxied::PROXIED,
+    &config::request_directives::REQUESTS,
+];
+
+/// The engine's own modules, and behind them those that are given.
+pub fn all_modules(modules: &[&'static Module]) -> Vec<&'static Module> {
+    OWN.iter().chain(modules).copied().collect()
+}
+
 /// A loader with the engine's own directives and those of `modules`.
 pub fn loader(modules: &[&'static Module]) -> HttpLoader {
-    let own = [
-        &config::core_directives::CORE,
-        &config::sending::SENDING,
-        &config::body_directives::BODY,
-        &phases::early_read::EARLY_READ,
-        &config::head_directives::HEAD,
-        &phases::access::ACCESS,
-        &request::subrequest::SUBREQUESTS,
-        &proxied::PROXIED,
-        &config::request_directives::REQUESTS,
-    ];
-    HttpLoader::new(own.into_iter().chain(modules.iter().copied()).collect())
+    HttpLoader::new(all_modules(modules))
 }

@@ -6,14 +6,21 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use clearway_metrics::{Counter, Family, Kind, Label, PerLoop, Put, Value};
+use clearway_metrics::{Counter, Family, Kind, Label, Metric, PerLoop, Put, Value};
 use clearway_site::regex;
 
-/// What is counted here for the whole process.
-pub static ALL: &[&Counter] = &[&regex::LIMITS_HIT, &CONNECTIONS_MOVED];
+/// What is counted here, for the module `core`.
+pub(crate) static ALL: &[Metric] = &[
+    Metric::Values(&HANDLED, put_handled),
+    Metric::Values(&CONNECTIONS, put_connections),
+    Metric::Values(&REQUESTS, put_requests),
+    Metric::Values(&RESPONSES, put_responses),
+    Metric::Counter(&regex::LIMITS_HIT),
+    Metric::Counter(&CONNECTIONS_MOVED),
+];
 
 /// See its text.
-pub static CONNECTIONS_MOVED: Counter = Counter::new(
+pub(crate) static CONNECTIONS_MOVED: Counter = Counter::new(
     "connections_moved_total",
     "connections",
     "Connections that became idle on a loop that lagged, and were moved to another loop.",
@@ -22,7 +29,7 @@ pub static CONNECTIONS_MOVED: Counter = Counter::new(
 const LOOP: Label = Label { name: "loop", help: "Which event loop, from 0." };
 
 /// Connections that are served, see [`put_handled`].
-pub static HANDLED: Family = Family::new(
+pub(crate) static HANDLED: Family = Family::new(
     Kind::Counter,
     "connections_handled_total",
     "connections",
@@ -31,7 +38,7 @@ pub static HANDLED: Family = Family::new(
 .by(&[LOOP]);
 
 /// Connections by state, see [`put_connections`].
-pub static CONNECTIONS: Family = Family::new(
+pub(crate) static CONNECTIONS: Family = Family::new(
     Kind::Gauge,
     "connections",
     "connections",
@@ -48,7 +55,7 @@ pub static CONNECTIONS: Family = Family::new(
 ]);
 
 /// Requests, see [`put_requests`].
-pub static REQUESTS: Family = Family::new(
+pub(crate) static REQUESTS: Family = Family::new(
     Kind::Counter,
     "requests_total",
     "requests",
@@ -57,7 +64,7 @@ pub static REQUESTS: Family = Family::new(
 .by(&[LOOP]);
 
 /// Responses, see [`put_responses`].
-pub static RESPONSES: Family = Family::new(
+pub(crate) static RESPONSES: Family = Family::new(
     Kind::Counter,
     "responses_total",
     "requests",
@@ -282,12 +289,12 @@ pub fn requests() -> u64 {
 }
 
 /// Gives the values of [`HANDLED`].
-pub fn put_handled(put: &mut Put<'_>) {
+fn put_handled(put: &mut Put<'_>) {
     put_by_loop(put, |of_loop| of_loop.handled.load(Ordering::Relaxed));
 }
 
 /// Gives the values of [`REQUESTS`].
-pub fn put_requests(put: &mut Put<'_>) {
+fn put_requests(put: &mut Put<'_>) {
     put_by_loop(put, Tally::requests);
 }
 
@@ -298,7 +305,7 @@ fn put_by_loop(put: &mut Put<'_>, value: impl Fn(&Tally) -> u64) {
 }
 
 /// Gives the values of [`CONNECTIONS`].
-pub fn put_connections(put: &mut Put<'_>) {
+fn put_connections(put: &mut Put<'_>) {
     for (index, of_loop) in TALLIES.iter() {
         let Connections { active, reading, writing, waiting } = of_loop.connections();
         let states = [("active", active), ("reading", reading), ("writing", writing), ("waiting", waiting)];
@@ -309,7 +316,7 @@ pub fn put_connections(put: &mut Put<'_>) {
 }
 
 /// Gives the values of [`RESPONSES`].
-pub fn put_responses(put: &mut Put<'_>) {
+fn put_responses(put: &mut Put<'_>) {
     let sum = |of: &dyn Fn(&Tally) -> &AtomicU64| -> u64 {
         TALLIES.iter().map(|(_, of_loop)| of(of_loop).load(Ordering::Relaxed)).sum()
     };

@@ -1,7 +1,28 @@
 //! All metrics of a server together, as who shows them asks for them: in parts, each of which takes
 //! microseconds, so that a loop that writes a page can let others run in between.
 
+use crate::counter::Counter;
 use crate::family::{Family, Next, Put};
+
+/// A metric and how it is read, as the part of the server declares it that counts. Read on loops.
+#[derive(Clone, Copy, Debug)]
+pub enum Metric {
+    /// Of one value, counted for the whole process.
+    Counter(&'static Counter),
+    /// Of values that are few enough to be given at once.
+    Values(&'static Family, fn(&mut Put<'_>)),
+}
+
+impl Metric {
+    /// What it is.
+    #[must_use]
+    pub fn family(&self) -> &'static Family {
+        match *self {
+            Self::Counter(counter) => &counter.family,
+            Self::Values(family, _) => family,
+        }
+    }
+}
 
 /// Knows all metrics and their values. Asked on loops: must not wait for anything.
 pub trait Source: Send + Sync {

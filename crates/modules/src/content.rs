@@ -2,7 +2,7 @@
 //! handlers. Runs in the content phase of a request.
 
 pub mod autoindex;
-pub mod copies;
+mod copies;
 pub mod dav;
 pub mod disable_symlinks;
 pub mod empty_gif;

@@ -1,16 +1,19 @@
-//! All that the server counts, in one table: what `status` shows, and the reference. Numbers are the
-//! process's, whichever configuration is in use, as those of nginx are; what belongs to a listener or a pool
-//! is there as long as that is. Read on loops; what a worker runs with is published to it by its main thread.
+//! All that the server counts: what the process counts in one table here, behind it what each module
+//! declares. It is what `status` shows, and the reference. Numbers are the process's, whichever
+//! configuration is in use, as those of nginx are; what belongs to a listener or a pool is there as long as
+//! that is. Read on loops; what a worker runs with is published to it by its main thread.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
-use clearway_http::metrics as http;
-use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Next, Put, Source, Value, bound_us};
+use clearway_http::Module;
+use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Metric, Next, Put, Source, Value, bound_us};
 use clearway_offload::{Pool, PoolStats, files, metrics as offload};
 use clearway_runtime::{LoopRef, Runtime, metrics as runtime};
+
+use crate::modules::MODULES;
 
 /// The metric reference as Markdown.
 ///
@@ -34,6 +37,10 @@ pub fn reference() -> String {
         for entry in group.entries {
             entry.families().for_each(|family| write_family(&mut text, family));
         }
+    }
+    for module in counting_modules() {
+        write!(text, "\n## Module `{}`\n", module.name).expect("writing to a String does not fail");
+        module.metrics.iter().for_each(|metric| write_family(&mut text, metric.family()));
     }
     text
 }
@@ -94,7 +101,13 @@ impl Entry {
     }
 }
 
-/// All metrics, in the order in which they are shown.
+/// Those modules that count something, in their order, the engine's own part first.
+fn counting_modules() -> Vec<&'static Module> {
+    let modules = clearway_http::all_modules(MODULES).into_iter();
+    modules.filter(|module| !module.metrics.is_empty()).collect()
+}
+
+/// What the process counts, in the order in which it is shown.
 pub(crate) static GROUPS: &[Group] = &[
     Group {
         title: "The process",
@@ -106,15 +119,10 @@ pub(crate) static GROUPS: &[Group] = &[
         ],
     },
     Group {
-        title: "Connections and requests",
+        title: "Connections",
         entries: &[
             Entry::Counters(clearway_net::metrics::ALL),
             Entry::Whole(&ACCEPTS, |running, put| running.put_accepts(put)),
-            Entry::Whole(&http::HANDLED, |_, put| http::put_handled(put)),
-            Entry::Whole(&http::CONNECTIONS, |_, put| http::put_connections(put)),
-            Entry::Whole(&http::REQUESTS, |_, put| http::put_requests(put)),
-            Entry::Whole(&http::RESPONSES, |_, put| http::put_responses(put)),
-            Entry::Counters(http::ALL),
         ],
     },
     Group {
@@ -157,16 +165,11 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Counters(offload::ALL),
             Entry::Whole(&files::OPERATIONS_TOTAL, |_, put| files::put_operations(put)),
             Entry::Whole(&files::WRONG_GUESSES_TOTAL, |_, put| files::put_wrong_guesses(put)),
-            Entry::Counters(clearway_modules::content::copies::ALL),
         ],
     },
     Group {
-        title: "Limits and logs",
-        entries: &[
-            Entry::Counters(clearway_modules::access_control::limit_req::metrics::ALL),
-            Entry::Counters(clearway_modules::access_control::limit_conn::metrics::ALL),
-            Entry::Counters(&[&clearway_log::LINES_LOST, &clearway_log::LINES_UNWRITTEN]),
-        ],
+        title: "Logs",
+        entries: &[Entry::Counters(&[&clearway_log::LINES_LOST, &clearway_log::LINES_UNWRITTEN])],
     },
 ];
 
@@ -267,8 +270,9 @@ fn put_pool(pool: &Pool, put: &mut Put<'_>, value: impl Fn(&PoolStats) -> Value<
 
 /// One metric.
 #[derive(Clone, Copy)]
-enum Metric {
-    Counter(&'static Counter),
+enum Shown {
+    /// It is read the same way whatever runs.
+    Plain(Metric),
     Entry(&'static Entry),
 }
 
@@ -277,7 +281,7 @@ struct Status {
     running: ArcSwap<Running>,
     families: Vec<&'static Family>,
     /// Those of `families`.
-    metrics: Vec<Metric>,
+    metrics: Vec<Shown>,
 }
 
 static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
@@ -285,9 +289,15 @@ static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
     for entry in GROUPS.iter().flat_map(|group| group.entries) {
         families.extend(entry.families());
         match entry {
-            Entry::Counters(counters) => metrics.extend(counters.iter().map(|c| Metric::Counter(c))),
-            _ => metrics.push(Metric::Entry(entry)),
+            Entry::Counters(counters) => {
+                metrics.extend(counters.iter().map(|counter| Shown::Plain(Metric::Counter(counter))));
+            }
+            _ => metrics.push(Shown::Entry(entry)),
         }
+    }
+    for metric in counting_modules().into_iter().flat_map(|module| module.metrics) {
+        families.push(metric.family());
+        metrics.push(Shown::Plain(*metric));
     }
     Arc::new(Status { running: ArcSwap::default(), families, metrics })
 });
@@ -309,14 +319,15 @@ impl Source for Status {
 
     fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
         let running = self.running.load();
-        let (count, put_part): (usize, &dyn Fn(&mut Put<'_>)) = match self.metrics[at] {
-            Metric::Counter(counter) => (1, &|put| put(&[], Value::Number(counter.value()))),
-            Metric::Entry(Entry::Counters(_)) => (0, &|_| ()),
-            Metric::Entry(Entry::Whole(_, read)) => (1, &|put| read(&running, put)),
-            Metric::Entry(Entry::PerLoop(_, read)) => (running.loops(), &|put| {
+        let (count, put_part): (usize, &dyn Fn(&mut Put<'_>)) = match &self.metrics[at] {
+            Shown::Plain(Metric::Counter(counter)) => (1, &|put| put(&[], Value::Number(counter.value()))),
+            Shown::Plain(Metric::Values(_, read)) => (1, &|put| read(put)),
+            Shown::Entry(Entry::Counters(_)) => (0, &|_| ()),
+            Shown::Entry(Entry::Whole(_, read)) => (1, &|put| read(&running, put)),
+            Shown::Entry(Entry::PerLoop(_, read)) => (running.loops(), &|put| {
                 running.runtime.iter().for_each(|runtime| read(runtime.at(part), put))
             }),
-            Metric::Entry(Entry::PerPool(_, read)) => {
+            Shown::Entry(Entry::PerPool(_, read)) => {
                 (running.pools.len(), &|put| read(&running.pools[part], put))
             }
         };
@@ -358,6 +369,15 @@ mod tests {
             assert!(family.kind != Kind::Histogram || is_time, "{name}");
             assert!(family.help.ends_with('.') && !family.unit.is_empty(), "{name} is not explained");
         }
+    }
+
+    #[test]
+    fn what_modules_count_is_in_the_reference() {
+        let text = reference();
+        for metric in counting_modules().into_iter().flat_map(|module| module.metrics) {
+            assert!(text.contains(&format!("### clearway_{}\n", metric.family().name)));
+        }
+        assert!(text.contains("\n## Module `limit_req`\n\n### clearway_limit_req_passed_total\n"));
     }
 
     #[test]

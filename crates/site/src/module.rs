@@ -2,6 +2,7 @@
 //! crate above; nothing here knows any of them by name.
 
 use clearway_conf::{Contexts, Error, Spec};
+use clearway_metrics::Metric;
 
 use crate::engine::Engine;
 use crate::levels::ConfSlot;
@@ -23,6 +24,8 @@ pub struct Module<E: Engine> {
     pub phases: &'static [PhaseHandler<E>],
     /// Its header filters; they run in the order of the list.
     pub filters: &'static [FilterSpec<E>],
+    /// What it counts, for the whole process: shown by `status`, and in the reference.
+    pub metrics: &'static [Metric],
     /// Called once when all levels are merged: opens what no directive named, takes what it needs of
     /// the environment.
     pub finish: Option<Finish<E>>,
@@ -42,6 +45,7 @@ impl<E: Engine> Module<E> {
         variables: &[],
         phases: &[],
         filters: &[],
+        metrics: &[],
         finish: None,
         role: Role::Tables,
     };

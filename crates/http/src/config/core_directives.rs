@@ -15,6 +15,7 @@ use clearway_site::{
 };
 
 use crate::config::request_directives::PAGES;
+use crate::metrics;
 use crate::tables::{Load, Module};
 use crate::variables::core_variables::VARIABLES;
 
@@ -24,6 +25,7 @@ pub(crate) static CORE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&CORE_CONF, &CORE_SERVER, &ROOT],
     variables: VARIABLES,
+    metrics: metrics::ALL,
     ..Module::EMPTY
 };
 

@@ -2,7 +2,7 @@
 //! on a loop; the counts lie in shared memory, which no lock guards (`clearway_zone`), and go down again
 //! when the request ends, or its worker.
 
-pub mod metrics;
+mod metrics;
 
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ pub static LIMIT_CONN: Module = Module {
     confs: &[&ZONES_CONF, &LIMIT_CONF],
     variables: VARIABLES,
     phases: PHASES,
+    metrics: metrics::ALL,
     ..Module::EMPTY
 };
 

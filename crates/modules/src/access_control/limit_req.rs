@@ -3,7 +3,7 @@
 //! memory, which no lock guards (`clearway_zone`), and a request that is held back waits for a timer.
 
 mod directives;
-pub mod metrics;
+mod metrics;
 mod rate;
 
 use std::sync::Arc;
@@ -28,6 +28,7 @@ pub static LIMIT_REQ: Module = Module {
     confs: &[&ZONES_CONF, &LIMIT_CONF],
     variables: VARIABLES,
     phases: PHASES,
+    metrics: metrics::ALL,
     ..Module::EMPTY
 };
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use clearway_metrics::Counter;
+use clearway_metrics::{Counter, Metric};
 use clearway_os::stat::{Stat, Time};
 
 use crate::content::name_hash::{hash, tag};
@@ -35,28 +35,29 @@ const OVERHEAD_BYTES: usize = 256;
 const SWEEP_PLACES: usize = 64;
 
 /// Copies that were made.
-pub static MADE: Counter = Counter::new(
+static MADE: Counter = Counter::new(
     "file_copies_made_total",
     "files",
     "Small files that were copied into memory, again after ten seconds at most. Many more than there are \
      hot files: they do not fit, see file_copies.",
 );
 /// Copies that were let go of.
-pub static EVICTED: Counter = Counter::new(
+static EVICTED: Counter = Counter::new(
     "file_copies_evicted_total",
     "files",
     "Copies of small files that were let go of to make room for others: all of them together are larger \
      than file_copies, or there are too many.",
 );
 /// Copies that turned out to be old.
-pub static OUTDATED: Counter = Counter::new(
+static OUTDATED: Counter = Counter::new(
     "file_copies_outdated_total",
     "files",
     "Copies of small files whose file had changed when it was asked for again.",
 );
 
 /// What is counted here.
-pub static ALL: &[&Counter] = &[&MADE, &EVICTED, &OUTDATED];
+pub(super) static ALL: &[Metric] =
+    &[Metric::Counter(&MADE), Metric::Counter(&EVICTED), Metric::Counter(&OUTDATED)];
 
 /// A file as it was.
 pub(crate) struct FileCopy {

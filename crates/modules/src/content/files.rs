@@ -16,9 +16,16 @@ use clearway_http::{
 use clearway_offload::{At, Blocking};
 use rustix::io::Errno as Code;
 
+use super::copies;
+
 /// The module.
-pub static FILES: Module =
-    Module { name: "files", directives: DIRECTIVES, confs: &[&FILES_CONF], ..Module::EMPTY };
+pub static FILES: Module = Module {
+    name: "files",
+    directives: DIRECTIVES,
+    confs: &[&FILES_CONF],
+    metrics: copies::ALL,
+    ..Module::EMPTY
+};
 
 static DIRECTIVES: &[Spec<Load>] = &[Spec {
     name: "file_copies",

@@ -1,26 +1,27 @@
 //! What is counted about limits of connections.
 
-use clearway_metrics::Counter;
+use clearway_metrics::{Counter, Metric};
 
 use super::Status;
 
 /// See its text.
-pub static PASSED: Counter =
+pub(super) static PASSED: Counter =
     Counter::new("limit_conn_passed_total", "requests", "Requests that limit_conn counted and let pass.");
 
 /// See its text.
-pub static REJECTED: Counter =
+pub(super) static REJECTED: Counter =
     Counter::new("limit_conn_rejected_total", "requests", "Requests that limit_conn refused.");
 
 /// See its text.
-pub static REJECTED_DRY_RUN: Counter = Counter::new(
+pub(super) static REJECTED_DRY_RUN: Counter = Counter::new(
     "limit_conn_rejected_dry_run_total",
     "requests",
     "Requests that limit_conn would have refused without limit_conn_dry_run.",
 );
 
 /// Everything that is counted here, for the reference and the status API.
-pub static ALL: &[&Counter] = &[&PASSED, &REJECTED, &REJECTED_DRY_RUN];
+pub(super) static ALL: &[Metric] =
+    &[Metric::Counter(&PASSED), Metric::Counter(&REJECTED), Metric::Counter(&REJECTED_DRY_RUN)];
 
 /// The counter of what became of a request.
 pub(super) fn of(status: Status) -> &'static Counter {

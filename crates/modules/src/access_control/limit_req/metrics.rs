@@ -1,45 +1,51 @@
 //! What is counted about limits.
 
-use clearway_metrics::Counter;
+use clearway_metrics::{Counter, Metric};
 
 use super::Status;
 
 /// See its text.
-pub static PASSED: Counter =
+pub(super) static PASSED: Counter =
     Counter::new("limit_req_passed_total", "requests", "Requests that limit_req let pass at once.");
 
 /// See its text.
-pub static DELAYED: Counter =
+pub(super) static DELAYED: Counter =
     Counter::new("limit_req_delayed_total", "requests", "Requests that limit_req made wait.");
 
 /// See its text.
-pub static REJECTED: Counter =
+pub(super) static REJECTED: Counter =
     Counter::new("limit_req_rejected_total", "requests", "Requests that limit_req refused.");
 
 /// See its text.
-pub static DELAYED_DRY_RUN: Counter = Counter::new(
+pub(super) static DELAYED_DRY_RUN: Counter = Counter::new(
     "limit_req_delayed_dry_run_total",
     "requests",
     "Requests that limit_req would have made wait without limit_req_dry_run.",
 );
 
 /// See its text.
-pub static REJECTED_DRY_RUN: Counter = Counter::new(
+pub(super) static REJECTED_DRY_RUN: Counter = Counter::new(
     "limit_req_rejected_dry_run_total",
     "requests",
     "Requests that limit_req would have refused without limit_req_dry_run.",
 );
 
 /// See its text.
-pub static FORGOTTEN: Counter = Counter::new(
+pub(super) static FORGOTTEN: Counter = Counter::new(
     "limit_req_forgotten_total",
     "keys",
     "Keys that were forgotten before their excess had drained, since their zone was full: make it larger.",
 );
 
 /// Everything that is counted here, for the reference and the status API.
-pub static ALL: &[&Counter] =
-    &[&PASSED, &DELAYED, &REJECTED, &DELAYED_DRY_RUN, &REJECTED_DRY_RUN, &FORGOTTEN];
+pub(super) static ALL: &[Metric] = &[
+    Metric::Counter(&PASSED),
+    Metric::Counter(&DELAYED),
+    Metric::Counter(&REJECTED),
+    Metric::Counter(&DELAYED_DRY_RUN),
+    Metric::Counter(&REJECTED_DRY_RUN),
+    Metric::Counter(&FORGOTTEN),
+];
 
 /// The counter of what became of a request.
 pub(super) fn of(status: Status) -> &'static Counter {
