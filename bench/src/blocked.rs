@@ -111,6 +111,7 @@ fn measure(
         connections: CONNECTIONS,
         requests_per_second: rate,
         duration: LEAD + length,
+        grace: open_loop::GRACE,
         next: Next::SameConnection,
     };
     let load = Load {

@@ -117,6 +117,7 @@ fn measure(to: SocketAddr, rate: f64, duration: Duration) -> Result<[Latencies; 
         connections: CONNECTIONS,
         requests_per_second: rate,
         duration,
+        grace: open_loop::GRACE,
         next: Next::SameConnection,
     };
     let hot = schedule(Requests::Same(request("/hot", "keep-alive")));

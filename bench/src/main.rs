@@ -40,8 +40,9 @@ usage: clearway-bench COMMAND [OPTIONS]
   cpu       CPU per request, all servers at once on core 0, their load on core 1
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
   hungry    cheap requests, kept connections and new ones, beside clients whose requests take much CPU
-            --before PATH  --nginx true  --loops 1,2  --clients 16,60,150  --secs 4
-            --kinds ssi,gzip,spin-0.5,spin-1,spin-5,spin-60,spin-200,spin-sleep,mix
+            --before PATH  --nginx true  --loops 1,2  --clients 16,60,150  --secs 2.5  --rounds 1
+            --kinds ssi,gzip,spin-0.5,spin-5,spin-60,spin-200 (also spin-1,spin-sleep,mix)
+            --hiccups true   (leaves out what the machine held up; makes waits shorter itself)
   idle      memory of idle keep-alive connections
             [NAME=PATH …]  --connections 10000
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests

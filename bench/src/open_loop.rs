@@ -11,8 +11,8 @@ use crate::closed::Next;
 use crate::connection::{Connection, Progress, request};
 use crate::poller::Poller;
 
-/// After the last request was due, its answer is waited for so long; what is missing then is lost.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long the answer to the last request is waited for where nothing else is said.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Schedule {
     /// Of all connections together.
     pub(crate) requests_per_second: f64,
     pub(crate) duration: Duration,
+    /// After the last request was due, its answer is waited for so long; what is missing then is lost.
+    pub(crate) grace: Duration,
     /// With a new connection for each request, opening it is part of its latency.
     pub(crate) next: Next,
 }
@@ -118,7 +120,7 @@ impl<'a> Player<'a> {
 
     fn done(&self) -> bool {
         let over = |lane: &Lane| lane.waiting.is_none() && lane.due >= self.schedule.duration;
-        self.start.elapsed() > self.schedule.duration + GRACE || self.lanes.iter().all(over)
+        self.start.elapsed() > self.schedule.duration + self.schedule.grace || self.lanes.iter().all(over)
     }
 
     /// Sends what is due and says when the next one is, from the start.

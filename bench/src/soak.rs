@@ -88,6 +88,7 @@ fn window(server: &Server, to: SocketAddr, number: u64, counts: &Counts) -> io::
         connections: CHEAP_CONNECTIONS,
         requests_per_second: CHEAP_PER_SECOND,
         duration: WINDOW,
+        grace: open_loop::GRACE,
         next: Next::SameConnection,
     };
     let failed_before = counts.failed.load(Ordering::Relaxed);
