@@ -208,11 +208,13 @@ impl LoopRef {
         self.0.counters.read()
     }
 
-    /// Whether a poll of this runtime is under way away from its loop, which was handed over.
+    /// Whether a poll of this runtime is under way away from its loop, which goes on meanwhile.
     #[must_use]
     pub fn is_away(self, poll: PollId) -> bool {
         let carriers = &self.0.remote.shared.carriers;
-        carriers.get(Lease::from_bits(poll.0).carrier()).is_some_and(|carrier| carrier.away.has(poll))
+        carriers.get(Lease::from_bits(poll.0).carrier()).is_some_and(|carrier| {
+            carrier.away.has(poll) || carrier.helps_in.load(Ordering::Relaxed) == poll.0
+        })
     }
 
     /// Which loop of its runtime this is, from 0.

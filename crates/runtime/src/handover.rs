@@ -6,6 +6,7 @@ pub(crate) mod carriers;
 pub(crate) mod demotion;
 #[cfg(not(loom))]
 pub(crate) mod detach;
+pub(crate) mod helpers;
 pub(crate) mod lenders;
 pub(crate) mod line;
 #[cfg(test)]

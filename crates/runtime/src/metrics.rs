@@ -122,6 +122,13 @@ pub static STEALS: Counter = Counter::new(
 );
 
 /// See its text.
+pub static HELPED: Counter = Counter::new(
+    "helped_polls_total",
+    "polls",
+    "A task that takes much CPU was polled by a carrier beside its loop, as there were processors to spare.",
+);
+
+/// See its text.
 pub static CARRIERS_EXHAUSTED: Counter = Counter::new(
     "handover_carriers_exhausted_total",
     "attempts",
@@ -159,6 +166,7 @@ pub static ALL: &[&Counter] = &[
     &SUSPECTS_QUEUED,
     &BURNERS_QUEUED,
     &STEALS,
+    &HELPED,
     &CARRIERS_EXHAUSTED,
     &CARRIERS_STARTED,
     &CARRIERS_ENDED,

@@ -16,6 +16,7 @@ use crate::event_loop::crowd::Crowd;
 use crate::event_loop::remote::Remote;
 use crate::handover::demotion::Demotion;
 use crate::handover::detach::{HeldTurn, Waiter};
+use crate::handover::helpers::{End, Helpers};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::{Away, Observer, Sight};
 use crate::handover::rest::Rest;
@@ -36,6 +37,8 @@ const SPARES_UNTIDIED: usize = 2;
 
 /// A carrier's `assigned`: nothing yet.
 const UNASSIGNED: u32 = 0;
+/// Added to a carrier's `assigned`: it helps that loop, and is a spare again.
+const HELP: u32 = 1 << 30;
 /// A carrier's `assigned`: it gives memory back and is a spare again.
 const TIDY: u32 = u32::MAX - 1;
 /// A carrier's `assigned`: its thread ends.
@@ -62,7 +65,7 @@ pub struct Config {
 /// One carrier, as others see it. It writes its tag for each poll: not beside what another one writes.
 #[repr(align(128))]
 pub(crate) struct Carrier {
-    /// Loop index + 1, or one of the values above; a futex.
+    /// Loop index + 1 (and HELP), or one of the values above; a futex.
     assigned: AtomicU32,
     /// The word's value under which the assigned loop starts; of a spare the last one that it had.
     lease: AtomicU64,
@@ -74,15 +77,28 @@ pub(crate) struct Carrier {
     pub(crate) cpu_seen_ns: AtomicU64,
     /// What an observer is shown of it.
     pub(crate) away: Away,
-    /// When it gave its loop away itself, and for which tag; the carrier only. 0: it did not.
+    /// When it gave its loop away itself, its CPU clock then, and for which tag; the carrier only. 0: it did
+    /// not.
     pub(crate) detached_ns: AtomicU64,
+    detached_cpu_ns: AtomicU64,
     detached_tag: AtomicU32,
     /// The turn that it holds (detach.rs).
     pub(crate) turn: HeldTurn,
     /// The loop that it runs, or ran last.
     pub(crate) running: AtomicU32,
+    /// The poll that it does beside a loop (rule 13 of word.rs); 0: none.
+    pub(crate) helps_in: AtomicU64,
     /// Whether it has run a loop since it gave memory back.
     has_run: AtomicBool,
+}
+
+/// What a spare is woken for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// To run this loop, from this lease on.
+    Run(usize, Lease),
+    /// To poll hungry tasks of this loop.
+    Help(usize),
 }
 
 /// Who lends a loop, and when the poll that holds it was seen first.
@@ -116,6 +132,7 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting<Waiter>,
     /// Those of suspects that burn CPU.
     pub(crate) turns: Turns<Waiter>,
+    pub(crate) helpers: Helpers,
     pub(crate) crowd: Crowd,
     last_alert_ms: AtomicU64,
 }
@@ -183,7 +200,6 @@ impl Restore {
             Self::Nice(_) => thread::schedule(tid, thread::Policy::Normal, NICE_DEMOTED, 0),
             Self::Batch(nice) => thread::schedule(tid, thread::Policy::Batch, nice, 0),
         };
-        metrics::DEMOTIONS.increment();
     }
 
     fn raise(self, tid: u32) {
@@ -209,9 +225,11 @@ impl Carrier {
             cpu_seen_ns: AtomicU64::new(0),
             away: Away::new(),
             detached_ns: AtomicU64::new(0),
+            detached_cpu_ns: AtomicU64::new(0),
             detached_tag: AtomicU32::new(0),
             turn: HeldTurn::new(),
             running: AtomicU32::new(0),
+            helps_in: AtomicU64::new(0),
             has_run: AtomicBool::new(false),
         }
     }
@@ -223,8 +241,14 @@ impl Carrier {
         futex::wake(&self.assigned, 1);
     }
 
+    /// Has a parked carrier help a loop.
+    pub(crate) fn help(&self, index: usize) {
+        self.assigned.store(HELP | (index as u32 + 1), Ordering::Release);
+        futex::wake(&self.assigned, 1);
+    }
+
     /// What a spare held last, on whichever loop.
-    fn last_lease(&self) -> Lease {
+    pub(crate) fn last_lease(&self) -> Lease {
         Lease::from_bits(self.lease.load(Ordering::Relaxed))
     }
 
@@ -251,9 +275,14 @@ impl Carrier {
         has_run
     }
 
-    /// Parks until there is a loop to run: its index and lease. `None`: the thread ends.
-    /// `tidied` is called when memory was given back.
-    pub(crate) fn wait_assignment(&self, tidied: impl Fn()) -> Option<(usize, Lease)> {
+    /// It has polled beside its loops under this.
+    pub(crate) fn note_last_lease(&self, lease: Lease) {
+        self.lease.store(lease.bits(), Ordering::Relaxed);
+    }
+
+    /// Parks until there is something to do. `None`: the thread ends. `tidied` is called when memory was
+    /// given back.
+    pub(crate) fn wait_assignment(&self, tidied: impl Fn()) -> Option<Work> {
         loop {
             match self.assigned.load(Ordering::Acquire) {
                 UNASSIGNED => futex::wait(&self.assigned, UNASSIGNED, None),
@@ -263,12 +292,15 @@ impl Carrier {
                     memory::release();
                     tidied();
                 }
-                index => {
+                assigned => {
                     self.assigned.store(UNASSIGNED, Ordering::Relaxed);
-                    self.running.store(index - 1, Ordering::Relaxed);
+                    let index = (assigned & !HELP) - 1;
+                    self.running.store(index, Ordering::Relaxed);
                     self.has_run.store(true, Ordering::Relaxed);
-                    let lease = Lease::from_bits(self.lease.load(Ordering::Relaxed));
-                    return Some((index as usize - 1, lease));
+                    return Some(match assigned & HELP {
+                        0 => Work::Run(index as usize, self.last_lease()),
+                        _ => Work::Help(index as usize),
+                    });
                 }
             }
         }
@@ -298,6 +330,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             waiting: Waiting::new((config.handover_carriers / 4).min(config.loops.max(2))),
             turns: Turns::new(config.loops.max(processors())),
+            helpers: Helpers::new(processors()),
             crowd: Crowd::new(),
             last_alert_ms: AtomicU64::new(0),
         }
@@ -306,6 +339,12 @@ impl Shared {
     /// Lowers the priority of a detached carrier that burns CPU. The processors of its loop are the
     /// next carrier's: it runs wherever there is room.
     pub(crate) fn lower(&self, tid: u32) {
+        metrics::DEMOTIONS.increment();
+        self.stand_back(tid);
+    }
+
+    /// The same for a carrier that helps loops.
+    pub(crate) fn stand_back(&self, tid: u32) {
         self.restore.lower(tid);
         self.pins.free(tid);
     }
@@ -363,6 +402,7 @@ impl Shared {
         if lent == Lent::Done {
             metrics::SUSPECTS_DETACHED.increment();
             me.detached_tag.store(tag.0, Ordering::Relaxed);
+            me.detached_cpu_ns.store(sight.cpu_ns, Ordering::Relaxed);
             me.detached_ns.store(clock::monotonic_ns().max(1), Ordering::Relaxed);
             self.wake_watchdog();
             if manner == Manner::Burns {
@@ -381,6 +421,27 @@ impl Shared {
         if self.stopping() {
             self.end_spares();
         }
+    }
+
+    /// A loop has hungry tasks left when it goes on to other things: a spare polls them beside it if there
+    /// are processors for it.
+    pub(crate) fn ask_for_helper(&self, index: usize, now_ms: u64) {
+        if !self.may_help() || !self.helpers.enter(self.turns.taken(), now_ms) {
+            return;
+        }
+        let Some(spare) = self.spares.pop(self.waiting.kept()) else {
+            self.call_starter();
+            return self.helpers.leave(End::Busy, now_ms);
+        };
+        self.carriers[spare].help(index);
+        if self.spares.count() < SPARES_AHEAD {
+            self.call_starter();
+        }
+    }
+
+    /// Whether no suspect waits for what helpers use.
+    pub(crate) fn may_help(&self) -> bool {
+        self.waiting.is_empty() && !self.turns.is_awaited() && !self.stopping()
     }
 
     /// Has spares give back memory that was freed on them or to them. A few stay for hand-overs meanwhile.
@@ -409,10 +470,16 @@ impl Shared {
         let Some(limit) = self.handover_after.filter(|_| since != 0) else { return };
         let now = clock::monotonic_ns();
         let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
-        if u128::from(now - since) <= limit.as_nanos() {
-            self.suspects.absolve(tag);
-        } else if let Some(manner) = self.suspects.check(tag, now / 1_000_000) {
-            self.suspects.blame(tag, manner, now / 1_000_000);
+        let is_long = |ns: u64| u128::from(ns) > limit.as_nanos();
+        if !is_long(now - since) {
+            return self.suspects.absolve(tag);
+        }
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(carrier.detached_cpu_ns.load(Ordering::Relaxed));
+        match self.suspects.check(tag, now / 1_000_000) {
+            // At the priority of those who burn CPU any poll may take long: that says nothing of this one.
+            Some(Manner::Burns) if !is_long(cpu_ns) => {}
+            Some(manner) => self.suspects.blame(tag, manner, now / 1_000_000),
+            None => {}
         }
     }
 

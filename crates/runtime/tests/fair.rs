@@ -34,6 +34,13 @@ struct Hungry {
     left: Arc<AtomicUsize>,
 }
 
+fn burn() {
+    let end = Instant::now() + Duration::from_micros(300);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
 impl Hungry {
     fn spawn(runtime: Runtime) -> Self {
         let hungry = Self {
@@ -45,10 +52,7 @@ impl Hungry {
             let (polls, ends, left) = (hungry.polls.clone(), hungry.ends.clone(), hungry.left.clone());
             runtime.at(0).spawn(Tag::NONE, async move {
                 while !ends.load(Ordering::Relaxed) {
-                    let end = Instant::now() + Duration::from_micros(300);
-                    while Instant::now() < end {
-                        std::hint::spin_loop();
-                    }
+                    burn();
                     polls.fetch_add(1, Ordering::Relaxed);
                     yield_now().await;
                 }
@@ -87,6 +91,32 @@ fn who_takes_little_goes_before_those_that_burn_in_short_polls() {
     // The spawning thread may have waited for a processor in between, so not each of them counts.
     assert!(CHAOS || waited[25] < HUNGRY / 4, "so many polls of others came first: {waited:?}");
     hungry.end();
+    runtime.stop();
+}
+
+/// Other carriers poll hungry tasks beside their loop, each of them one at a time, and give them back.
+#[test]
+fn processors_that_are_to_spare_help() {
+    let runtime = start();
+    let before = clearway_runtime::metrics::HELPED.value();
+    let is_polled = Arc::new([const { AtomicBool::new(false) }; HUNGRY]);
+    let left = Arc::new(AtomicUsize::new(HUNGRY));
+    for me in 0..HUNGRY {
+        let (is_polled, left) = (Arc::clone(&is_polled), Arc::clone(&left));
+        runtime.at(0).spawn(Tag::NONE, async move {
+            for _ in 0..200 {
+                assert!(!is_polled[me].swap(true, Ordering::Relaxed), "it is polled twice at once");
+                burn();
+                is_polled[me].store(false, Ordering::Relaxed);
+                yield_now().await;
+            }
+            left.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+    expect_soon("all end", || left.load(Ordering::Relaxed) == 0);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let helped = clearway_runtime::metrics::HELPED.value() > before;
+    assert!(CHAOS || helped == (processors > 1), "{processors} processors");
     runtime.stop();
 }
 

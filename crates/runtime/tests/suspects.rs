@@ -9,13 +9,16 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, LoopRef, Runtime, Socket, Tag, Timer, enter, within};
 use clearway_testkit::{expect_soon, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a poll that was lent goes on until it is a suspect for certain.
+const AFTERWARDS: Duration = Duration::from_millis(100);
 
 /// Where every poll is lent on purpose nothing is caught holding its loop, so that there are no suspects.
 const NO_SUSPECTS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
@@ -37,7 +40,8 @@ async fn sleep(home: LoopRef, ms: u64) {
     poll_fn(|cx| timer.poll_expired(cx)).await;
 }
 
-/// Holds the thread under `tag` until another task of the loop has run, which needs a hand-over.
+/// Holds the thread under `tag` until another task of the loop has run, which needs a hand-over, and for a
+/// while longer: what was lent while it had no processor is not blamed before it has used one.
 fn make_suspect(home: LoopRef, tag: Tag, hold: fn()) {
     let (caught, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (seen, end) = (Arc::clone(&caught), Arc::clone(&over));
@@ -45,6 +49,10 @@ fn make_suspect(home: LoopRef, tag: Tag, hold: fn()) {
         within(tag, async {
             home.spawn(Tag::NONE, async move { seen.store(true, Ordering::Relaxed) });
             while !caught.load(Ordering::Relaxed) {
+                hold();
+            }
+            let end = Instant::now() + AFTERWARDS;
+            while Instant::now() < end {
                 hold();
             }
         })

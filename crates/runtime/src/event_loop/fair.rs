@@ -16,7 +16,9 @@
 //     connection) has them all before the next slice; and those behind never wait for ever.
 //  3. The appetite is a moving average of the CPU time of measured polls. The thread that polls a task writes
 //     it, before the task stops being RUNNING; the loop that puts the task into a ring reads it. A wrong
-//     answer costs a place in the queue, never correctness.
+//     answer costs a place in the queue, never correctness. One poll counts LONGEST_US at most: it takes two
+//     long ones to be hungry, as a single one may be the machine's own pause, which CPU clocks do not tell.
+//     What a poll takes after it gave its loop away costs the loop nothing, and does not count.
 //  4. While a loop is *relaxed*, polls in front are not measured: the clock is read for each look for events,
 //     as it must be, and before every CHECK_EVERY-th poll of a turn. If the polls between two readings took
 //     HEAVY_NS each and PRESSED_NS in all (less if somebody is behind), the loop is *pressed*: each poll is
@@ -26,6 +28,8 @@
 //  5. A thread that waits for a processor uses none. So a poll that seems long is compared with the CPU
 //     clock of its thread, which costs a system call: time in which the thread did not run is not counted.
 //  6. Bound tasks are never hungry: they are the loop's own, and accept connections.
+//  7. Where somebody is left behind after a slice, and processors are to spare, other carriers help
+//     (helpers.rs).
 //
 // No model: both rings are those of ready.rs, whose model has their consumers, and all else here is owned by
 // one thread at a time (rule 5 of word.rs), or is the appetite, of which any value is right.
@@ -41,8 +45,11 @@ const SLICE_NS: u64 = 500_000;
 /// A task whose measured polls take so much on average is hungry.
 const HUNGRY_US: u16 = 64;
 
-/// The weight of one poll in the appetite, as a power of two: a single poll of four times HUNGRY_US counts.
+/// The weight of one poll in the appetite, as a power of two.
 const WEIGHT_SHIFT: u32 = 2;
+
+/// A longer poll counts as one of this length (rule 3).
+const LONGEST_US: u16 = 3 * HUNGRY_US;
 
 /// Polls of a relaxed loop from one reading of the clock to the next.
 const CHECK_EVERY: u32 = 16;
@@ -76,7 +83,7 @@ impl Appetite {
 
     /// Counts one poll. The polling thread only.
     fn note(&self, cpu_ns: u64) {
-        let us = u16::try_from(cpu_ns / NS_PER_US).unwrap_or(u16::MAX);
+        let us = u16::try_from(cpu_ns / NS_PER_US).unwrap_or(LONGEST_US).min(LONGEST_US);
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before - (before >> WEIGHT_SHIFT) + (us >> WEIGHT_SHIFT), Ordering::Relaxed);
     }
@@ -144,7 +151,35 @@ pub(crate) struct Measured {
     base: Base,
 }
 
+impl Measured {
+    /// How much of the CPU the poll used.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
+    /// When it ended.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+}
+
 impl Watch {
+    /// A poll of a thread that polls hungry tasks only, after one that ended with `last`.
+    pub(crate) fn after(last: Measured) -> Self {
+        Self { from: Rank::Behind, start_ns: last.end_ns, base: last.base }
+    }
+
+    /// The first poll of such a thread.
+    pub(crate) fn first(clocks: &impl Clocks) -> Self {
+        let base = Base { ns: clocks.ns(), cpu_ns: clocks.cpu_ns() };
+        Self { from: Rank::Behind, start_ns: base.ns, base }
+    }
+
+    /// A poll ends that gave its loop away at `left_ns`. On the thread that polled.
+    pub(crate) fn end_away(self, left_ns: u64, appetite: &Appetite) {
+        appetite.note(left_ns.saturating_sub(self.start_ns));
+    }
+
     /// The poll ends: counts it for its task. On the thread that polled.
     pub(crate) fn end(self, appetite: &Appetite, clocks: &impl Clocks) -> Measured {
         let Self { from, start_ns, mut base } = self;
@@ -433,9 +468,9 @@ mod tests {
     #[test]
     fn a_long_poll_in_front_of_somebody_presses() {
         let (mut meter, hands, task) = (Meter::new(), Hands::default(), Appetite::new());
-        for turn in 0..2 {
+        for turn in 0..3 {
             begin_turn(&mut meter, &hands);
-            assert_eq!(poll(&mut meter, &hands, &task, Rank::Front, (500 * US, 0)), turn == 1);
+            assert_eq!(poll(&mut meter, &hands, &task, Rank::Front, (500 * US, 0)), turn > 0);
             meter.begin_slice(&hands);
             assert!(poll(&mut meter, &hands, &Appetite::new(), Rank::Behind, (500 * US, 0)));
         }
@@ -450,8 +485,32 @@ mod tests {
             assert!(poll(&mut meter, &hands, &task, Rank::Behind, (20 * US, 3_000 * US)));
         }
         assert!(!task.is_hungry());
-        assert!(poll(&mut meter, &hands, &task, Rank::Behind, (500 * US, 3_000 * US)));
+        for _ in 0..2 {
+            assert!(poll(&mut meter, &hands, &task, Rank::Behind, (500 * US, 3_000 * US)));
+        }
         assert!(task.is_hungry());
+    }
+
+    #[test]
+    fn a_single_long_poll_is_forgiven() {
+        let (mut meter, hands, task) = (Meter::new(), Hands::default(), Appetite::new());
+        meter.begin_slice(&hands);
+        for took in [10 * US, 80_000 * US, 10 * US, 10 * US] {
+            poll(&mut meter, &hands, &task, Rank::Behind, (took, 0));
+            assert!(!task.is_hungry());
+        }
+    }
+
+    #[test]
+    fn what_runs_away_from_its_loop_takes_nothing_from_it() {
+        let (hands, task) = (Hands::default(), Appetite::new());
+        for _ in 0..10 {
+            let watch = Watch::first(&hands);
+            let left_ns = hands.ns.get() + 5 * US;
+            hands.run(60_000 * US, 0);
+            watch.end_away(left_ns, &task);
+        }
+        assert!(!task.is_hungry());
     }
 
     #[test]

@@ -13,19 +13,20 @@ use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::event_loop::crowd::CROWDED;
-use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks};
+use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks, Watch};
 use crate::event_loop::ready::Ring;
 use crate::event_loop::remote::Remote;
 use crate::event_loop::stack::Stack;
 use crate::event_loop::tidying::{Tidy, Tidying};
 use crate::handover::detach::{Admission, Pass, Waiter};
+use crate::handover::helpers::{End, Share};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::Sight;
 use crate::handover::suspects::Tag;
 use crate::handover::word::{Lease, Phase, Word};
 use crate::io::first_reads::FirstReads;
 use crate::io::slots::{self, Slots, Token};
-use crate::metrics::LoopCounters;
+use crate::metrics::{self, LoopCounters};
 use crate::shared::{Lent, Shared};
 use crate::task::{self, Binding, Header, Outcome, Queued};
 use crate::timer::Timers;
@@ -115,7 +116,15 @@ enum Next {
     Look,
 }
 
+/// Whether a task that is NOTIFIED, and in no queue, belongs behind others (rules 1 and 6 of fair.rs).
+fn is_hungry(task: NonNull<Header>) -> bool {
+    // SAFETY: alive as it is NOTIFIED.
+    let header = unsafe { task.as_ref() };
+    header.appetite.is_hungry() && header.binding() == Binding::Free
+}
+
 /// Why a carrier stopped running a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It was lent to another.
     Lost,
@@ -241,7 +250,53 @@ impl Loop {
                 break;
             }
         }
+        if self.behind.len() > 0 {
+            self.remote.shared.ask_for_helper(self.remote.index, self.now_ms.load(Ordering::Relaxed));
+        }
         true
+    }
+
+    /// Polls hungry tasks of this loop as carrier `me`, which has no loop (rule 13 of word.rs), until there
+    /// is a reason to end.
+    pub(crate) fn serve_beside(&self, me: usize) -> End {
+        let shared = self.remote.shared;
+        let carrier = &shared.carriers[me];
+        let (mut lease, mut watch) = (carrier.last_lease(), Watch::first(&SystemClocks));
+        let mut share = Share::new(clock::monotonic_ns());
+        let mut next = self.behind.pop();
+        let mut end = End::Done;
+        while let Some(task) = next.take() {
+            lease = lease.next_away(me);
+            // SAFETY: alive as it is NOTIFIED.
+            let header = unsafe { task.as_ref() };
+            carrier.tag.store(header.tag.load(Ordering::Relaxed), Ordering::Relaxed);
+            carrier.helps_in.store(lease.bits(), Ordering::Relaxed);
+            header.lease.store(lease.bits(), Ordering::Relaxed);
+            shared.give_up(header.take_pass());
+            metrics::HELPED.increment();
+            let mut measured = None;
+            // SAFETY: it was taken from a queue, or was notified in its last poll here.
+            let outcome = unsafe {
+                task::poll(task, |header| measured = Some(watch.end(&header.appetite, &SystemClocks)))
+            };
+            if let Some(measured) = measured {
+                watch = Watch::after(measured);
+                if !share.note(measured.cpu_ns(), measured.end_ns()) {
+                    end = End::Busy;
+                }
+            }
+            let goes_on = end == End::Done && shared.may_help();
+            next = if goes_on { self.behind.pop() } else { None };
+            if outcome == Outcome::Notified {
+                match goes_on && next.is_none() && is_hungry(task) {
+                    true => next = Some(task),
+                    false => self.remote.inject(task),
+                }
+            }
+        }
+        carrier.helps_in.store(0, Ordering::Relaxed);
+        carrier.note_last_lease(lease);
+        end
     }
 
     /// Says so if the loop is not crowded any more; if it has nothing to do, polls what is ready on one that
@@ -416,12 +471,9 @@ impl Loop {
         }
     }
 
-    /// The owner puts a task into the ring that it belongs to (rules 1 and 6 of fair.rs).
+    /// The owner puts a task into the ring that it belongs to.
     fn push(&self, task: NonNull<Header>) {
-        // SAFETY: alive as it is NOTIFIED.
-        let header = unsafe { task.as_ref() };
-        let is_hungry = header.appetite.is_hungry() && header.binding() == Binding::Free;
-        let ring = if is_hungry { &self.behind } else { &self.ready };
+        let ring = if is_hungry(task) { &self.behind } else { &self.ready };
         if let Err(task) = ring.push(task) {
             self.remote.inject(task);
         }
@@ -482,8 +534,13 @@ impl Loop {
         }
         let home = header.home;
         let mut measured = None;
-        let measure =
-            |header: &Header| measured = watch.map(|watch| watch.end(&header.appetite, &SystemClocks));
+        let measure = |header: &Header| {
+            let Some(watch) = watch else { return };
+            match shared.carriers[me].detached_ns.load(Ordering::Relaxed) {
+                0 => measured = Some(watch.end(&header.appetite, &SystemClocks)),
+                left_ns => watch.end_away(left_ns, &header.appetite),
+            }
+        };
         // SAFETY: as for this function.
         let outcome = unsafe { task::poll(task, measure) };
         if self.remote.word.end_poll(lease) {

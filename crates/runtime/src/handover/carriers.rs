@@ -14,7 +14,7 @@ use crate::event_loop::Exit;
 use crate::handover::watchdog;
 use crate::handover::word::Lease;
 use crate::metrics;
-use crate::shared::{CARRIER_STACK, Restore, SPARES_AHEAD, Shared};
+use crate::shared::{CARRIER_STACK, Restore, SPARES_AHEAD, Shared, Work};
 
 /// After a failure to start a thread, how long until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -122,12 +122,22 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
     if birth == Birth::Spare {
         shared.return_spare(me);
     }
-    while let Some((index, lease)) = carrier.wait_assignment(|| shared.return_spare(me)) {
-        shared.pin(index, tid);
-        match shared.loops()[index].run(me, lease) {
-            Exit::Lost => shared.return_spare(me),
-            Exit::Stopped => return,
+    while let Some(work) = carrier.wait_assignment(|| shared.return_spare(me)) {
+        match work {
+            Work::Run(index, lease) => {
+                shared.pin(index, tid);
+                if shared.loops()[index].run(me, lease) == Exit::Stopped {
+                    return;
+                }
+            }
+            Work::Help(index) => {
+                shared.stand_back(tid);
+                let end = shared.loops()[index].serve_beside(me);
+                shared.raise(tid);
+                shared.helpers.leave(end, clock::monotonic_ms());
+            }
         }
+        shared.return_spare(me);
     }
 }
 

@@ -42,6 +42,18 @@ impl<T: Waits> Turns<T> {
         false
     }
 
+    /// How many are taken.
+    #[cfg(not(loom))]
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody stands in the line.
+    #[cfg(not(loom))]
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.line.is_empty()
+    }
+
     /// Rule 2: joins the line. Its turn may come at once.
     pub(crate) fn join(&self, who: T) {
         self.line.push(who);

@@ -163,13 +163,23 @@ fn examine(
     }
     let burnt_ns = cpu_ns.saturating_sub(seen.sight.cpu_ns);
     if u128::from(burnt_ns) * 2 >= period.as_nanos() {
-        return take_over(shared, l, seen, Manner::Burns).then_some(seen);
+        let guilt = if u128::from(burnt_ns) >= period.as_nanos() { Guilt::Clear } else { Guilt::Open };
+        return take_over(shared, l, seen, (Manner::Burns, guilt)).then_some(seen);
     }
     if cpu_ns == seen.waiting_cpu_ns || watched.is_runnable(tid) {
         // It waits for a processor, as a spare would: lending the loop would not help it.
         return Some(Seen { waiting_cpu_ns: cpu_ns, ..seen });
     }
-    take_over(shared, l, seen, Manner::Sleeps).then_some(seen)
+    take_over(shared, l, seen, (Manner::Sleeps, Guilt::Clear)).then_some(seen)
+}
+
+/// Whether a poll that is lent did what its tag is to be blamed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guilt {
+    Clear,
+    /// It was seen to burn CPU for less than a period, as it had no processor for the rest: the next looks
+    /// tell ([`demote_if_burning`]).
+    Open,
 }
 
 /// Ends the process if the thread that holds a loop is gone, ended by what it called: nobody would ever run
@@ -192,13 +202,16 @@ impl Watched {
 }
 
 /// Lends a loop that was seen in the same poll twice. `true`: there is no spare, look again.
-fn take_over(shared: &Shared, l: &Loop, seen: Seen, manner: Manner) -> bool {
+fn take_over(shared: &Shared, l: &Loop, seen: Seen, (manner, guilt): (Manner, Guilt)) -> bool {
     let word = seen.word;
     let carrier = &shared.carriers[word.carrier()];
     let tag = Tag(carrier.tag.load(Ordering::Relaxed));
     match shared.lend(&l.remote, word, 0, (Lender::Watchdog, seen.sight)) {
         Lent::Done => {
             l.counters.count_handover();
+            if guilt == Guilt::Open {
+                return false;
+            }
             shared.suspects.blame(tag, manner, clock::monotonic_ms());
             if manner == Manner::Burns {
                 let tid = carrier.tid.load(Ordering::Relaxed);
@@ -231,7 +244,10 @@ fn demote_if_burning(shared: &Shared, carrier: &Carrier, period: Duration) {
     match carrier.cpu_seen_ns.load(Ordering::Relaxed) {
         0 => carrier.cpu_seen_ns.store(now.max(1), Ordering::Relaxed),
         first if u128::from(now.saturating_sub(first)) * 2 >= period.as_nanos() => {
-            carrier.demotion.demote(|| shared.lower(tid));
+            let tag = Tag(carrier.tag.load(Ordering::Relaxed));
+            if carrier.demotion.demote(|| shared.lower(tid)) {
+                shared.suspects.blame(tag, Manner::Burns, clock::monotonic_ms());
+            }
         }
         _ => {}
     }

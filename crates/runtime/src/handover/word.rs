@@ -43,6 +43,11 @@
 // 12. A carrier in RUN whose loop has nothing ready may take a task out of another loop's ring (ready.rs)
 //     and poll it, in a POLL of its own loop. A task that was woken meanwhile goes to the inject queue of
 //     its home, and so does a bound one, unpolled.
+// 13. A spare may take hungry tasks out of the ring of a loop that has asked for help (helpers.rs) and poll
+//     them beside it. Such a poll has a value that no word ever has, (POLL, carrier, next number of that
+//     carrier), so it is away from its loop from the start: nothing local to a loop is touched, nobody lends
+//     anything for it. A task that was woken meanwhile goes on there if nobody else is behind, or else to the
+//     inject queue of its home.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -81,6 +86,11 @@ impl Lease {
     /// would have to meet a watchdog that looked exactly one cycle ago).
     fn next(self, phase: Phase, carrier: usize) -> Self {
         Self::new(phase, carrier, self.sequence().wrapping_add(1))
+    }
+
+    /// Rule 13: the next poll of `carrier`, which held this last, away from every loop.
+    pub(crate) fn next_away(self, carrier: usize) -> Self {
+        self.next(Phase::Poll, carrier)
     }
 
     fn sequence(self) -> u64 {
