@@ -1,11 +1,14 @@
-//! The references that the binary prints from its own tables, of directives and of metrics: the repository
-//! holds a copy of each, and `docs --check` fails where the two differ.
+//! The references that the binary prints from its own tables, of directives, metrics and variables: the
+//! repository holds a copy of each, and `docs --check` fails where the two differ.
 
 use crate::run::{Outcome, Step, root};
 
 /// Files, and the command that prints each.
-const REFERENCES: [(&str, &str); 2] =
-    [("docs/directives.md", "docs-directives"), ("docs/metrics.md", "docs-metrics")];
+const REFERENCES: [(&str, &str); 3] = [
+    ("docs/directives.md", "docs-directives"),
+    ("docs/metrics.md", "docs-metrics"),
+    ("docs/variables.md", "docs-variables"),
+];
 
 pub(crate) fn command(args: &[String]) -> Outcome {
     let act = match args {

@@ -18,6 +18,8 @@ pub(crate) enum Command {
     DocsDirectives,
     /// Prints the metric reference.
     DocsMetrics,
+    /// Prints the variable reference.
+    DocsVariables,
 }
 
 /// What nginx's options ask for.
@@ -70,6 +72,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, String> {
         Some("serve") => parse_serve(&arguments[1..]).map(Command::Serve),
         Some("docs-directives") => Ok(Command::DocsDirectives),
         Some("docs-metrics") => Ok(Command::DocsMetrics),
+        Some("docs-variables") => Ok(Command::DocsVariables),
         Some("--help") => Ok(Command::Nginx(Nginx {
             show: Some(Show { usage: true, ..Show::default() }),
             ..Nginx::default()

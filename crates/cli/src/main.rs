@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(wanted)) => serve(&wanted, arguments, title),
         Ok(Command::DocsDirectives) => print(reference::directives().as_bytes()),
         Ok(Command::DocsMetrics) => print(metrics::reference().as_bytes()),
+        Ok(Command::DocsVariables) => print(reference::variables().as_bytes()),
         Err(message) => {
             say(format_args!("{message}"));
             Err(Failed)

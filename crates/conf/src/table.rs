@@ -115,6 +115,11 @@ pub struct Spec<C: 'static> {
     pub default: &'static str,
     /// What it does, in prose (Markdown).
     pub doc: &'static str,
+    /// A piece of a configuration with it in it, which can be loaded and may be indented as a whole; empty
+    /// where the directive has no effect.
+    pub example: &'static str,
+    /// Directives that a reader of `doc` may want to know as well.
+    pub see: &'static [&'static str],
     /// What executes it.
     pub handler: Handler<C>,
 }
@@ -130,6 +135,11 @@ impl<C: 'static> Spec<C> {
         doc: "Puts another file, or all files that a mask of the shell's kind (`*`, `?`, `[…]`) matches, in \
               its place. A relative name is looked up in the directory of the configuration file. A mask \
               that matches nothing is no error, a file that does not exist is one.",
+        example: "
+            http {
+                include sites-enabled/*.conf;
+            }",
+        see: &["http"],
         handler: |scope, directive| match &directive.body {
             Body::Included(files) => files
                 .iter()

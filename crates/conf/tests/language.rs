@@ -253,6 +253,11 @@ fn tables_know_each_other() {
         syntax: "worker_connections NUMBER",
         default: "",
         doc: "",
+        example: "
+            events {
+                worker_connections 4096;
+            }",
+        see: &["events", "worker_rlimit_nofile", "worker_processes"],
         handler: |_, _| Ok(()),
     }];
     let table = nginx::table().with_names_of(&Table::new(&[OTHER]));
@@ -276,6 +281,8 @@ fn warnings_are_kept_in_order() {
         syntax: "old",
         default: "",
         doc: "",
+        example: "",
+        see: &[],
         handler: |scope, directive: &Directive| {
             scope.warn(directive.error("the \"old\" directive is deprecated"));
             Ok(())

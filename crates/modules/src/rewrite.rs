@@ -49,6 +49,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
               them and stays. `redirect` (302), `permanent` (301) and a replacement that begins with \
               `http://`, `https://` or `$scheme` send the client elsewhere. A request whose path was \
               replaced ten times gets 500.",
+        example: r"
+            location /download/ {
+                rewrite ^(/download/.*)/media/(\w+)\.?.*$ $1/mp3/$2.mp3 last;
+                return 403;
+            }",
+        see: &["return", "if", "set", "break", "rewrite_log"],
         handler: read_rewrite,
     },
     Spec {
@@ -60,6 +66,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Answers at once with a code: with a text, or for 301, 302, 303, 307 and 308 with another URL, \
               both of which may have variables. A URL alone is a 302. The code 444 closes the connection \
               without an answer.",
+        example: "
+            server {
+                server_name example.com;
+                return 301 https://www.example.com$request_uri;
+            }",
+        see: &["rewrite", "error_page"],
         handler: read_return,
     },
     Spec {
@@ -69,6 +81,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "break",
         default: "",
         doc: "Ends `rewrite`, `return`, `set` and `if` of the level; the request stays in its location.",
+        example: "
+            location /legacy/ {
+                if ($arg_raw) {
+                    break;
+                }
+                rewrite ^/legacy/(.*)$ /$1 last;
+            }",
+        see: &["rewrite", "if"],
         handler: |scope, _| {
             conf(scope).code.push(Op::Break);
             Ok(())
@@ -85,6 +105,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
               `$x != text`, `$x ~ regex` (`~*` in any case, `!~` and `!~*` for no match), and for files \
               `-f` (regular), `-d` (directory), `-e` (either) and `-x` (executable), each with `!` before \
               it for the contrary.",
+        example: "
+            location / {
+                if ($request_method = PUT) {
+                    return 405;
+                }
+                if (-f $document_root/maintenance.html) {
+                    return 503;
+                }
+            }",
+        see: &["set", "map", "rewrite", "return"],
         handler: read_if,
     },
     Spec {
@@ -94,6 +124,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "set $VARIABLE VALUE",
         default: "",
         doc: "Gives a variable a value, which may have variables in it.",
+        example: "
+            set $bucket main;
+            if ($http_user_agent ~* bot) {
+                set $bucket crawlers;
+            }",
+        see: &["map", "if"],
         handler: read_set,
     },
     Spec {
@@ -103,6 +139,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "rewrite_log on | off",
         default: "rewrite_log off;",
         doc: "Writes what `rewrite` and the expressions of `if` do into the error log, at level `notice`.",
+        example: "
+            location /moved/ {
+                error_log logs/rewrites.log notice;
+                rewrite_log on;
+                rewrite ^/moved/(.*)$ /new/$1;
+            }",
+        see: &["rewrite", "error_log"],
         handler: |scope, directive| set(directive, &mut conf(scope).log, |directive| directive.flag(0)),
     },
     Spec {
@@ -112,6 +155,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "uninitialized_variable_warn on | off",
         default: "uninitialized_variable_warn on;",
         doc: "Whether a variable that is used before `set` gave it a value is worth a line in the error log.",
+        example: "
+            uninitialized_variable_warn off;",
+        see: &["set"],
         handler: |scope, directive| set(directive, &mut conf(scope).warn, |directive| directive.flag(0)),
     },
 ];

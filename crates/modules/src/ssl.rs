@@ -33,6 +33,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_protocols [SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
         default: "ssl_protocols TLSv1.2 TLSv1.3;",
         doc: "Which versions of TLS clients may use.",
+        example: "",
+        see: &[],
         handler: protocols,
     },
     Spec {
@@ -42,6 +44,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_prefer_server_ciphers on | off",
         default: "ssl_prefer_server_ciphers off;",
         doc: "Whether the order of the server decides which cipher is used, and not that of the client.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.server(&SSL_CONF).prefer_server_ciphers, |d| d.flag(0))
         },

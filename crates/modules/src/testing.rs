@@ -33,6 +33,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Burns CPU on the thread of the loop until the time has passed, then answers. With a second \
               number it burns so many microseconds at a time and lets others of the loop run in between.",
+        example: "",
+        see: &[],
         handler: read_spin,
     },
     Spec {
@@ -42,6 +44,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "testing_sleep TIME",
         default: "",
         doc: "Sleeps on the thread of the loop in a system call for the time, then answers.",
+        example: "",
+        see: &[],
         handler: |scope, directive| read(scope, directive, Hold::Sleep),
     },
     Spec {
@@ -52,6 +56,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Has a thread of the location's pool (`aio`) make a file of this name and wait until it is \
               gone, a minute at most, then answers.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             let path = to_path(&directive.args[0]);
             **scope.conf.location(&TESTING_CONF) = Some(Hold::Pool(path));

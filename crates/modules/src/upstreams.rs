@@ -35,6 +35,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Name servers that are asked for the addresses of upstream servers. A name server that is given \
               by its own name must be known when the configuration is loaded.",
+        example: "
+            resolver 192.0.2.53 [2001:db8::53] valid=30s ipv6=off;
+            resolver_timeout 5s;",
+        see: &["resolver_timeout", "listen"],
         handler: |scope, directive| {
             let system = scope.conf.resolver();
             let resolver = &mut scope.conf.location(&UPSTREAMS_CONF).resolver;
@@ -48,6 +52,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "resolver_timeout TIME",
         default: "resolver_timeout 30s;",
         doc: "How long a name server may take to answer.",
+        example: "
+            resolver 192.0.2.53 [2001:db8::53] valid=30s ipv6=off;
+            resolver_timeout 5s;",
+        see: &["resolver", "listen"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&UPSTREAMS_CONF).resolver_timeout, |d| d.msec(0))
         },
@@ -60,6 +68,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Passes `103 Early Hints` of upstream servers on where one of the texts, which have variables \
               in them, is neither empty nor `0`.",
+        example: "",
+        see: &[],
         handler: read_early_hints,
     },
 ];

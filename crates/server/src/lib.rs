@@ -6,6 +6,8 @@ pub mod check;
 mod control;
 pub mod core_conf;
 pub mod early_log;
+#[cfg(test)]
+mod examples;
 mod fresh_files;
 pub mod invocation;
 pub mod load;

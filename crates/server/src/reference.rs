@@ -1,10 +1,10 @@
-//! The directive reference as Markdown, from the tables that the loader itself uses.
+//! The references of directives and variables as Markdown, from the tables that the loader itself uses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clearway_conf::{Contexts, Spec};
-use clearway_http::context;
+use clearway_http::{VariableKind, context};
 
 use crate::core_conf::{EVENTS, MAIN, NO_EFFECT};
 use crate::load::tables;
@@ -25,6 +25,8 @@ struct Entry {
     default: &'static str,
     contexts: Contexts,
     doc: &'static str,
+    example: &'static str,
+    see: &'static [&'static str],
 }
 
 /// All directives, by name.
@@ -53,6 +55,8 @@ fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
             default: spec.default,
             contexts: spec.contexts,
             doc: spec.doc,
+            example: spec.example,
+            see: spec.see,
         }),
     }
 }
@@ -60,7 +64,7 @@ fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
 fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Result {
     writeln!(text, "\n## {name}")?;
     let no_effect = NO_EFFECT.iter().find(|entry| entry.directive == name);
-    for Entry { syntax, default, contexts, doc } in entries {
+    for Entry { syntax, default, contexts, doc, example, see } in entries {
         let syntax: Vec<String> = syntax.lines().map(|line| format!("`{line};`")).collect();
         let names: Vec<&str> =
             CONTEXTS.iter().filter(|(context, _)| contexts.meets(*context)).map(|(_, name)| *name).collect();
@@ -75,8 +79,55 @@ fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Re
         if let Some(entry) = no_effect {
             writeln!(text, "\n**Accepted without effect**: {}.", entry.reason)?;
         }
+        write_example(text, example)?;
+        if !see.is_empty() {
+            let links: Vec<String> = see.iter().map(|name| format!("[{name}](#{name})")).collect();
+            writeln!(text, "\nSee also: {}.", links.join(", "))?;
+        }
     }
     Ok(())
+}
+
+/// As a block of code, with the indentation that all of its lines have in common taken away.
+fn write_example(text: &mut String, example: &str) -> std::fmt::Result {
+    let lines = || example.lines().skip_while(|line| line.trim().is_empty());
+    let indents = lines().filter(|line| !line.trim().is_empty());
+    let indent = indents.map(|line| line.len() - line.trim_start().len()).min().unwrap_or_default();
+    for (at, line) in lines().enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        let line = line.get(indent..).unwrap_or_default();
+        writeln!(text, "{gap}{}{line}", if line.is_empty() { "" } else { "    " })?;
+    }
+    Ok(())
+}
+
+/// All variables, by name.
+#[must_use]
+pub fn variables() -> String {
+    let (_, http) = tables();
+    let mut entries = BTreeMap::new();
+    for module in http.modules() {
+        for spec in module.variables {
+            let (family, note) = match spec.kind {
+                VariableKind::Exact => ("", ""),
+                VariableKind::Changeable => ("", " `set`, `map` and the like may take its place."),
+                VariableKind::Assigned(_) => ("", " `set` changes the request itself."),
+                VariableKind::Prefix => ("NAME", ""),
+            };
+            let text = format!("{}{note} (module `{}`)", spec.doc, module.name);
+            entries.insert(format!("${}{family}", spec.name), text);
+        }
+    }
+    let mut text = String::from(
+        "# Variables\n\nGenerated from the tables of variables by `cargo xtask docs`; do not edit.\n\n\
+         What `set`, `map`, `geo`, `split_clients`, `auth_request_set` and groups of expressions name is a \
+         variable as well.\n\n| variable | value |\n|---|---|\n",
+    );
+    for (name, doc) in entries {
+        writeln!(text, "| `{name}` | {} |", doc.replace('|', "\\|"))
+            .expect("writing to a String does not fail");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) struct Conf {
 }
 
 const fn spec(name: &'static str, contexts: Contexts, args: Args, handler: Handler<Conf>) -> Spec<Conf> {
-    Spec { name, contexts, args, syntax: "", default: "", doc: "", handler }
+    Spec { name, contexts, args, syntax: "", default: "", doc: "", example: "", see: &[], handler }
 }
 
 const BLOCK: Args = Args::BLOCK.or(Args::NOARGS);

@@ -35,6 +35,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_max_body_size SIZE",
         default: "client_max_body_size 1m;",
         doc: "How large the body of a request may be; a larger one is answered with 413. 0 is no limit.",
+        example: "
+            location /upload/ {
+                client_max_body_size 64m;
+                client_body_buffer_size 128k;
+                client_body_timeout 30s;
+            }",
+        see: &[
+            "client_body_buffer_size",
+            "client_body_timeout",
+            "client_body_temp_path",
+            "client_body_in_file_only",
+        ],
         handler: |scope, directive| set(directive, &mut conf(scope).max_bytes, |d| d.offset(0)),
     },
     Spec {
@@ -45,6 +57,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "client_body_buffer_size 8k;",
         doc: "How much of a body is kept in memory. One that is longer by a quarter still is, if its length \
               is known; all others are written to a file.",
+        example: "
+            location /upload/ {
+                client_max_body_size 64m;
+                client_body_buffer_size 128k;
+                client_body_timeout 30s;
+            }",
+        see: &[
+            "client_max_body_size",
+            "client_body_timeout",
+            "client_body_temp_path",
+            "client_body_in_file_only",
+        ],
         handler: |scope, directive| set(directive, &mut conf(scope).buffer_bytes, |d| d.size(0)),
     },
     Spec {
@@ -55,6 +79,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "client_body_in_file_only off;",
         doc: "Whether every body is written to a file (`$request_body_file`). It stays with `on`, and is \
               removed after the request with `clean`.",
+        example: "
+            location /debugged/ {
+                client_body_in_file_only clean;
+            }",
+        see: &["client_body_temp_path", "client_body_buffer_size"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).in_file_only, |d| d.choice(0, &InFileOnly::WORDS))
         },
@@ -66,6 +95,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_body_in_single_buffer on | off",
         default: "client_body_in_single_buffer off;",
         doc: "Whether a body in memory is in one piece.",
+        example: "",
+        see: &[],
         handler: |scope, directive| set(directive, &mut conf(scope).in_single_buffer, |d| d.flag(0)),
     },
     Spec {
@@ -77,6 +108,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "The directory for bodies that are too large for memory, and how many characters the names of \
               its subdirectories have. It is made when the server starts, and belongs to the user that the \
               worker process runs as. Where the default one cannot be made, the server starts all the same.",
+        example: "
+            client_body_temp_path /var/spool/clearway/bodies 1 2;",
+        see: &["client_body_buffer_size", "client_max_body_size"],
         handler: read_temp_path,
     },
     Spec {
@@ -86,6 +120,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_body_timeout TIME",
         default: "client_body_timeout 60s;",
         doc: "How long a client may send nothing of a body before its connection is closed (408).",
+        example: "
+            location /upload/ {
+                client_max_body_size 64m;
+                client_body_buffer_size 128k;
+                client_body_timeout 30s;
+            }",
+        see: &[
+            "client_max_body_size",
+            "client_body_buffer_size",
+            "client_body_temp_path",
+            "client_body_in_file_only",
+        ],
         handler: |scope, directive| set(directive, &mut conf(scope).timeout_ms, msec),
     },
     Spec {
@@ -96,6 +142,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "The body is read before anything else is done with the request if one of the values is neither \
               empty nor `0`.",
+        example: "
+            map $request_method $has_body {
+                POST    1;
+                PUT     1;
+                default 0;
+            }
+
+            server {
+                client_body_early_read $has_body;
+            }",
+        see: &["client_body_buffer_size", "client_body_timeout"],
         handler: read_early_read,
     },
     Spec {
@@ -106,6 +163,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "lingering_close on;",
         doc: "Whether a connection that is to be closed is read from for a while, so that a client that \
               still sends gets to read the answer: `on` if it seems to do so.",
+        example: "
+            lingering_close always;
+            lingering_time 10s;
+            lingering_timeout 2s;",
+        see: &["lingering_time", "lingering_timeout", "client_body_timeout", "reset_timedout_connection"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).lingering_close, |d| d.choice(0, &LingeringClose::WORDS))
         },
@@ -117,6 +179,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "lingering_time TIME",
         default: "lingering_time 30s;",
         doc: "For how long at most what nobody wants is read from a client.",
+        example: "
+            lingering_close always;
+            lingering_time 10s;
+            lingering_timeout 2s;",
+        see: &["lingering_close", "lingering_timeout", "client_body_timeout", "reset_timedout_connection"],
         handler: |scope, directive| set(directive, &mut conf(scope).lingering_time_ms, msec),
     },
     Spec {
@@ -126,6 +193,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "lingering_timeout TIME",
         default: "lingering_timeout 5s;",
         doc: "How long one waits for more of what nobody wants.",
+        example: "
+            lingering_close always;
+            lingering_time 10s;
+            lingering_timeout 2s;",
+        see: &["lingering_close", "lingering_time", "client_body_timeout", "reset_timedout_connection"],
         handler: |scope, directive| set(directive, &mut conf(scope).lingering_timeout_ms, msec),
     },
 ];

@@ -40,6 +40,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server { … }",
         default: "",
         doc: "A virtual server: what is served on its addresses (`listen`) for its names (`server_name`).",
+        example: "
+            server {
+                listen 80;
+                server_name example.com www.example.com;
+                root /var/www/example;
+            }
+
+            server {
+                listen 80 default_server;
+                return 444;
+            }",
+        see: &["listen", "server_name", "location"],
         handler: Load::read_server,
     },
     Spec {
@@ -51,6 +63,23 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "What holds for a part of the paths. An exact name (`=`) wins; else the longest prefix, unless \
               it has no `^~` and an expression (`~`, or `~*` in any case) of the same level matches, of \
               which the first in the text counts. `@NAME` is reached by redirects only.",
+        example: r#"
+            location = / {
+                index start.html;
+            }
+
+            location /images/ {
+                root /data;
+            }
+
+            location ~* \.(gif|jpe?g|png)$ {
+                expires 30d;
+            }
+
+            location @missing {
+                return 404 "not here\n";
+            }"#,
+        see: &["alias", "root", "try_files", "if", "internal"],
         handler: Load::read_location,
     },
     Spec {
@@ -65,6 +94,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
               names that no server of the address has; without it the first one does. `proxy_protocol` says \
               that connections begin with a header of the PROXY protocol. `reuseport` opens one socket per \
               loop, `multipath` takes clients that use several paths at once.",
+        example: "
+            server {
+                listen 192.0.2.7:80 default_server backlog=1024;
+                listen [::]:8080 ipv6only=on;
+                listen unix:/run/clearway.sock proxy_protocol;
+            }",
+        see: &["server", "server_name", "reset_timedout_connection", "set_real_ip_from"],
         handler: listen,
     },
     Spec {
@@ -76,6 +112,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "The names of the server: exact, with a wildcard at the front or the end (`*.example.com`, \
               `www.example.*`, `.example.com` for both), or expressions (`~^www\\d+\\.`), whose groups can \
               be used as variables.",
+        example: r"
+            server {
+                server_name example.com *.example.com ~^(?<user>[a-z]+)\.users\.example\.org$;
+                root /var/www/$user;
+            }",
+        see: &["listen", "server", "server_names_hash_max_size"],
         handler: server_name,
     },
     Spec {
@@ -85,6 +127,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "internal",
         default: "",
         doc: "The location is for redirects inside the server; clients get 404.",
+        example: "
+            error_page 404 /404.html;
+
+            location = /404.html {
+                internal;
+                root /var/www/errors;
+            }",
+        see: &["error_page", "try_files", "location"],
         handler: |scope, directive| {
             let access = &mut *scope.conf.core_location().access;
             if *access == LocationAccess::Internal {
@@ -101,6 +151,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "root PATH",
         default: "root html;",
         doc: "The directory of files: the path of the request is appended. May have variables in it.",
+        example: "
+            location /images/ {
+                # /images/top.gif is the file /data/images/top.gif
+                root /data;
+            }",
+        see: &["alias", "index", "try_files"],
         handler: |scope, directive| root(scope, directive, "root"),
     },
     Spec {
@@ -111,6 +167,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "What stands for the name of the location in the path of a file. In a location with an \
               expression it is the whole path, and should use what the expression captures.",
+        example: "
+            location /i/ {
+                # /i/top.gif is the file /data/images/top.gif
+                alias /data/images/;
+            }",
+        see: &["root", "location"],
         handler: |scope, directive| root(scope, directive, "alias"),
     },
     Spec {
@@ -120,6 +182,15 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "types { TYPE EXTENSION …; … }",
         default: "types { text/html html; image/gif gif; image/jpeg jpg; }",
         doc: "The `Content-Type` of files by the extension of their names.",
+        example: "
+            types {
+                text/html       html htm;
+                image/avif      avif;
+                application/wasm wasm;
+            }
+
+            default_type application/octet-stream;",
+        see: &["default_type", "charset_types", "include"],
         handler: types,
     },
     Spec {
@@ -129,6 +200,15 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "default_type TYPE",
         default: "default_type text/plain;",
         doc: "The `Content-Type` of files whose extension `types` does not have.",
+        example: "
+            types {
+                text/html       html htm;
+                image/avif      avif;
+                application/wasm wasm;
+            }
+
+            default_type application/octet-stream;",
+        see: &["types", "charset_types", "include"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().default_type, |d| d.value(0))
         },
@@ -141,6 +221,19 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "What is shown for errors: another path, a named location or a URL. `=RESPONSE` replaces the \
               status, `=` alone takes that of the page.",
+        example: "
+            error_page 404 /404.html;
+            error_page 500 502 503 504 /50x.html;
+            error_page 403 =404 /404.html;
+
+            location / {
+                error_page 404 = @fallback;
+            }
+
+            location @fallback {
+                return 302 /;
+            }",
+        see: &["recursive_error_pages", "return", "internal"],
         handler: error_page,
     },
     Spec {
@@ -151,6 +244,15 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "error_log logs/error.log error;",
         doc: "Where messages about requests go, and from which level on: `debug`, `info`, `notice`, `warn`, \
               `error`, `crit`, `alert`, `emerg`.",
+        example: "
+            error_log logs/error.log warn;
+
+            http {
+                server {
+                    error_log syslog:server=unix:/dev/log;
+                }
+            }",
+        see: &["access_log", "log_not_found"],
         handler: |scope, directive| {
             let sink = (scope.conf.environment().open_error_log)(directive)?;
             scope.conf.core_location().error_log.here().push(sink);
@@ -164,6 +266,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "log_not_found on | off",
         default: "log_not_found on;",
         doc: "Whether files that are asked for and not there are logged as errors.",
+        example: "
+            location = /favicon.ico {
+                log_not_found off;
+                access_log off;
+            }",
+        see: &["error_log", "access_log"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().log_not_found, |d| d.flag(0))
         },
@@ -176,6 +284,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "keepalive_timeout 75s;",
         doc: "How long an idle connection waits for another request; 0 closes after each. The second one is \
               sent to the client in `Keep-Alive`.",
+        example: "
+            keepalive_timeout 65s 60s;
+            keepalive_requests 10000;
+            keepalive_time 30m;",
+        see: &[
+            "keepalive_requests",
+            "keepalive_time",
+            "keepalive_min_timeout",
+            "keepalive_disable",
+            "client_header_timeout",
+        ],
         handler: keepalive_timeout,
     },
     Spec {
@@ -185,6 +304,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_min_timeout TIME",
         default: "keepalive_min_timeout 0;",
         doc: "For how long after a request an idle connection is not closed although the server stops.",
+        example: "
+            keepalive_timeout 65s;
+            keepalive_min_timeout 10s;",
+        see: &["keepalive_timeout", "worker_shutdown_timeout"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().keepalive_min_timeout_ms, msec)
         },
@@ -196,6 +319,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_requests NUMBER",
         default: "keepalive_requests 1000;",
         doc: "After how many requests a connection is closed.",
+        example: "
+            keepalive_timeout 65s 60s;
+            keepalive_requests 10000;
+            keepalive_time 30m;",
+        see: &[
+            "keepalive_timeout",
+            "keepalive_time",
+            "keepalive_min_timeout",
+            "keepalive_disable",
+            "client_header_timeout",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().keepalive_requests, |d| d.number(0))
         },
@@ -207,6 +341,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_time TIME",
         default: "keepalive_time 1h;",
         doc: "After which time a connection is closed with the next response.",
+        example: "
+            keepalive_timeout 65s 60s;
+            keepalive_requests 10000;
+            keepalive_time 30m;",
+        see: &[
+            "keepalive_timeout",
+            "keepalive_requests",
+            "keepalive_min_timeout",
+            "keepalive_disable",
+            "client_header_timeout",
+        ],
         handler: |scope, directive| set(directive, &mut scope.conf.core_location().keepalive_time_ms, msec),
     },
     Spec {
@@ -216,6 +361,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_disable none | BROWSER …",
         default: "keepalive_disable msie6;",
         doc: "Browsers that get one request per connection: `msie6` after POST, `safari` on macOS.",
+        example: "
+            keepalive_disable msie6 safari;",
+        see: &["keepalive_timeout"],
         handler: keepalive_disable,
     },
     Spec {
@@ -225,6 +373,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_header_timeout TIME",
         default: "client_header_timeout 60s;",
         doc: "How long a client may take for the head of a request before its connection is closed (408).",
+        example: "
+            client_header_timeout 20s;
+            client_header_buffer_size 2k;
+            large_client_header_buffers 8 16k;
+            max_headers 100;",
+        see: &[
+            "client_header_buffer_size",
+            "large_client_header_buffers",
+            "max_headers",
+            "client_body_timeout",
+            "underscores_in_headers",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().client_header_timeout_ms, msec)
         },
@@ -237,6 +397,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "client_header_buffer_size 1k;",
         doc: "How much of a head is read before the large buffers are used. Of the default server of an \
               address.",
+        example: "
+            client_header_timeout 20s;
+            client_header_buffer_size 2k;
+            large_client_header_buffers 8 16k;
+            max_headers 100;",
+        see: &[
+            "client_header_timeout",
+            "large_client_header_buffers",
+            "max_headers",
+            "client_body_timeout",
+            "underscores_in_headers",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().client_header_buffer_bytes, |d| d.size(0))
         },
@@ -249,6 +421,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "large_client_header_buffers 4 8k;",
         doc: "How many large buffers a head may need and their size. A request line beyond one is answered \
               with 414, a header line with 400.",
+        example: "
+            client_header_timeout 20s;
+            client_header_buffer_size 2k;
+            large_client_header_buffers 8 16k;
+            max_headers 100;",
+        see: &[
+            "client_header_timeout",
+            "client_header_buffer_size",
+            "max_headers",
+            "client_body_timeout",
+            "underscores_in_headers",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().large_client_header_buffers, |d| d.buffers(0))
         },
@@ -261,6 +445,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "pcre_match_limit 10000000;",
         doc: "How many steps of backtracking one match of an expression may take, at most ten million. A \
               match that would take more is given up: an alert in the error log, and 500. Clearway's own.",
+        example: "
+            pcre_match_limit 100000;",
+        see: &["location", "rewrite"],
         handler: |_, directive| match_limit(directive).map(|_| ()),
     },
 ];

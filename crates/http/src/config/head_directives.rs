@@ -21,6 +21,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "What the server calls itself in `Server` and on its own pages, for those who look for `nginx` \
               there: that name comes with the version of nginx whose behaviour this is. Names other than \
               these two stand as they are. Clearway's own.",
+        example: "
+            server_product example;
+            server_tokens off;",
+        see: &["server_tokens", "add_header"],
         handler: server_product,
     },
     Spec {
@@ -30,6 +34,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_tokens on | off | build",
         default: "server_tokens on;",
         doc: "Whether the version is told with the name in `Server` and on the server's own pages.",
+        example: "
+            server_product example;
+            server_tokens off;",
+        see: &["server_product", "add_header"],
         handler: |scope, directive| {
             const WORDS: [(&str, ServerTokens); 3] =
                 [("off", ServerTokens::Off), ("on", ServerTokens::On), ("build", ServerTokens::On)];
@@ -44,6 +52,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "absolute_redirect on | off",
         default: "absolute_redirect on;",
         doc: "Whether a `Location` that is a path of this server is sent with scheme and host before it.",
+        example: "
+            server {
+                listen 8080;
+                server_name www.example.com;
+
+                absolute_redirect on;
+                # Redirects name www.example.com whatever the client asked for, and no port.
+                server_name_in_redirect on;
+                port_in_redirect off;
+            }",
+        see: &["server_name_in_redirect", "port_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectUrl::Absolute, RedirectUrl::AsGiven];
             set(directive, &mut scope.conf.core_location().redirect_url, |directive| {
@@ -58,6 +77,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_name_in_redirect on | off",
         default: "server_name_in_redirect off;",
         doc: "Whether that host is the first `server_name`, and not the one that the client asked for.",
+        example: "
+            server {
+                listen 8080;
+                server_name www.example.com;
+
+                absolute_redirect on;
+                # Redirects name www.example.com whatever the client asked for, and no port.
+                server_name_in_redirect on;
+                port_in_redirect off;
+            }",
+        see: &["absolute_redirect", "port_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectHost::ServerName, RedirectHost::Requested];
             set(directive, &mut scope.conf.core_location().redirect_host, |directive| {
@@ -72,6 +102,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "port_in_redirect on | off",
         default: "port_in_redirect on;",
         doc: "Whether a port other than 80 is sent with that host.",
+        example: "
+            server {
+                listen 8080;
+                server_name www.example.com;
+
+                absolute_redirect on;
+                # Redirects name www.example.com whatever the client asked for, and no port.
+                server_name_in_redirect on;
+                port_in_redirect off;
+            }",
+        see: &["absolute_redirect", "server_name_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectPort::Shown, RedirectPort::Hidden];
             set(directive, &mut scope.conf.core_location().redirect_port, |directive| {
@@ -86,6 +127,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "etag on | off",
         default: "etag on;",
         doc: "Whether files are sent with an `ETag`, made of their date and size.",
+        example: "
+            location /feeds/ {
+                etag off;
+                if_modified_since before;
+            }",
+        see: &["if_modified_since", "expires", "add_header"],
         handler: |scope, directive| {
             let choice = [ETags::On, ETags::Off];
             set(directive, &mut scope.conf.core_location().etags, |directive| either(directive, choice))
@@ -99,6 +146,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "chunked_transfer_encoding on;",
         doc: "Whether a body of unknown length is sent in chunks to clients that understand them; otherwise \
               the connection ends with it.",
+        example: "
+            location /old-clients/ {
+                chunked_transfer_encoding off;
+            }",
+        see: &["keepalive_timeout"],
         handler: |scope, directive| {
             let choice = [ChunkedEncoding::On, ChunkedEncoding::Off];
             let encoding = &mut scope.conf.core_location().chunked_encoding;

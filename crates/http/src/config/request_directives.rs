@@ -44,6 +44,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "merge_slashes on | off",
         default: "merge_slashes on;",
         doc: "Whether several slashes in a row in a path count as one. Of the default server of an address.",
+        example: "
+            merge_slashes off;",
+        see: &["location", "rewrite"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().merge_slashes, |directive| {
                 Ok(if directive.flag(0)? { MergeSlashes::On } else { MergeSlashes::Off })
@@ -58,6 +61,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "ignore_invalid_headers on;",
         doc: "Whether header lines are skipped whose names have other bytes in them than letters, digits and \
               `-`. Of the default server of an address.",
+        example: "
+            ignore_invalid_headers on;
+            underscores_in_headers on;",
+        see: &["underscores_in_headers", "max_headers"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().invalid_headers, |directive| {
                 Ok(if directive.flag(0)? { InvalidHeaders::Ignore } else { InvalidHeaders::Pass })
@@ -71,6 +78,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "underscores_in_headers on | off",
         default: "underscores_in_headers off;",
         doc: "Whether `_` may be in the name of a header. Of the default server of an address.",
+        example: "
+            ignore_invalid_headers on;
+            underscores_in_headers on;",
+        see: &["ignore_invalid_headers", "max_headers"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().underscores, |directive| {
                 Ok(if directive.flag(0)? { Underscores::Valid } else { Underscores::Invalid })
@@ -85,6 +96,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "max_headers 1000;",
         doc: "How many header lines a request may have; with more it is answered with 400. Of the default \
               server of an address.",
+        example: "
+            client_header_timeout 20s;
+            client_header_buffer_size 2k;
+            large_client_header_buffers 8 16k;
+            max_headers 100;",
+        see: &[
+            "client_header_timeout",
+            "client_header_buffer_size",
+            "large_client_header_buffers",
+            "client_body_timeout",
+            "underscores_in_headers",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().max_headers, |directive| directive.number(0))
         },
@@ -96,6 +119,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "recursive_error_pages on | off",
         default: "recursive_error_pages off;",
         doc: "Whether an error on the way to the page for an error may have a page of its own.",
+        example: "
+            server {
+                recursive_error_pages on;
+                error_page 404 /missing/page.html;
+                error_page 403 /forbidden.html;
+            }",
+        see: &["error_page"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&PAGES).recursive, |directive| directive.flag(0))
         },
@@ -108,6 +138,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "msie_padding on;",
         doc: "Whether the server's own pages for errors are made longer for Internet Explorer and Chrome, \
               which show their own ones in place of short ones.",
+        example: "
+            msie_padding off;
+            msie_refresh off;",
+        see: &["msie_refresh", "error_page"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&PAGES).msie_padding, |directive| directive.flag(0))
         },
@@ -119,6 +153,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "msie_refresh on | off",
         default: "msie_refresh off;",
         doc: "Whether Internet Explorer is sent a page that leads elsewhere in place of a redirect.",
+        example: "
+            msie_padding off;
+            msie_refresh off;",
+        see: &["msie_padding", "error_page"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&PAGES).msie_refresh, |directive| directive.flag(0))
         },
@@ -130,6 +168,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "connection_pool_size SIZE",
         default: "connection_pool_size 512;",
         doc: "How much memory nginx takes at once for a connection.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_server().connection_pool_bytes, pool_size)
         },
@@ -141,6 +181,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "request_pool_size SIZE",
         default: "request_pool_size 4k;",
         doc: "How much memory nginx takes at once for a request.",
+        example: "",
+        see: &[],
         handler: |scope, directive| set(directive, scope.conf.server(&POOLS), pool_size),
     },
     Spec {
@@ -150,6 +192,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_names_hash_max_size NUMBER",
         default: "server_names_hash_max_size 512;",
         doc: "How large nginx makes the tables of `server_name`.",
+        example: "",
+        see: &[],
         handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.names[0]),
     },
     Spec {
@@ -159,6 +203,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_names_hash_bucket_size NUMBER",
         default: "server_names_hash_bucket_size 64;",
         doc: "How much of nginx's tables of `server_name` one look-up reads.",
+        example: "",
+        see: &[],
         handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.names[1]),
     },
     Spec {
@@ -168,6 +214,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "variables_hash_max_size NUMBER",
         default: "variables_hash_max_size 1024;",
         doc: "How large nginx makes the table of variables.",
+        example: "",
+        see: &[],
         handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.variables[0]),
     },
     Spec {
@@ -177,6 +225,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "variables_hash_bucket_size NUMBER",
         default: "variables_hash_bucket_size 64;",
         doc: "How much of nginx's table of variables one look-up reads.",
+        example: "",
+        see: &[],
         handler: |scope, directive| hash_size(scope, directive, |hashes| &mut hashes.variables[1]),
     },
 ];

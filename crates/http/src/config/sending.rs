@@ -61,6 +61,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "sendfile off;",
         doc: "Whether files of more than 16 KiB are sent by sendfile(2), without being copied; small ones \
               leave together with the head of the response in either case.",
+        example: "
+            location /downloads/ {
+                sendfile on;
+                sendfile_max_chunk 512k;
+                tcp_nopush on;
+            }",
+        see: &["sendfile_max_chunk", "tcp_nopush", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().sendfile, |d| d.flag(0)),
     },
     Spec {
@@ -71,6 +78,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "sendfile_max_chunk 2m;",
         doc: "How much one call of sendfile(2) sends; 0 is no limit. A fast client does not keep the loop \
               from others for longer than that.",
+        example: "
+            location /downloads/ {
+                sendfile on;
+                sendfile_max_chunk 512k;
+                tcp_nopush on;
+            }",
+        see: &["sendfile", "tcp_nopush", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().sendfile_max_chunk_bytes, |d| d.size(0)),
     },
     Spec {
@@ -81,6 +95,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "tcp_nopush off;",
         doc: "Whether a file that takes several calls of sendfile(2) leaves in full packets all the same \
               (TCP_CORK). The head of a response and the beginning of its file share packets always.",
+        example: "
+            location /downloads/ {
+                sendfile on;
+                sendfile_max_chunk 512k;
+                tcp_nopush on;
+            }",
+        see: &["sendfile", "sendfile_max_chunk", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().tcp_nopush, |d| d.flag(0)),
     },
     Spec {
@@ -91,6 +112,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "tcp_nodelay on;",
         doc: "Whether the last packet of a response leaves at once, without waiting until the client has \
               acknowledged those before it.",
+        example: "
+            tcp_nodelay on;",
+        see: &["tcp_nopush"],
         handler: |scope, d| set(d, &mut scope.conf.sending().tcp_nodelay, |d| d.flag(0)),
     },
     Spec {
@@ -100,6 +124,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "send_timeout TIME",
         default: "send_timeout 60s;",
         doc: "How long a client may take nothing of a response before its connection is closed.",
+        example: "
+            send_timeout 20s;
+            reset_timedout_connection on;",
+        see: &["reset_timedout_connection", "lingering_close", "client_body_timeout"],
         handler: |scope, d| set(d, &mut scope.conf.sending().send_timeout_ms, msec),
     },
     Spec {
@@ -110,6 +138,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "reset_timedout_connection off;",
         doc: "Whether connections that timed out, or that `return 444` closes, are reset: nothing is kept \
               then of what they were not sent.",
+        example: "
+            send_timeout 20s;
+            reset_timedout_connection on;",
+        see: &["send_timeout", "lingering_close", "client_body_timeout"],
         handler: |scope, d| set(d, &mut scope.conf.sending().reset_timedout_connection, |d| d.flag(0)),
     },
     Spec {
@@ -119,6 +151,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "send_lowat SIZE",
         default: "send_lowat 0;",
         doc: "As in nginx on Linux there is no such thing: it warns and does nothing.",
+        example: "",
+        see: &[],
         handler: |scope, d| {
             set(d, &mut scope.conf.sending().send_lowat_bytes, |d| d.size(0))?;
             scope.warn(d.error("\"send_lowat\" is not supported, ignored"));
@@ -133,6 +167,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "postpone_output 1460;",
         doc: "With less than this nothing is sent while more of the response is to come, unless whoever \
               makes it wants that.",
+        example: "
+            location /stream/ {
+                postpone_output 0;
+                output_buffers 4 64k;
+            }",
+        see: &["output_buffers", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().postpone_output_bytes, |d| d.size(0)),
     },
     Spec {
@@ -143,6 +183,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "output_buffers 2 32k;",
         doc: "How much of a file is in memory at a time while it is sent without sendfile(2): so many \
               buffers of that size, 1m at most.",
+        example: "
+            location /stream/ {
+                postpone_output 0;
+                output_buffers 4 64k;
+            }",
+        see: &["postpone_output", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().output_buffers, |d| d.buffers(0)),
     },
     Spec {
@@ -153,6 +199,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "limit_rate 0;",
         doc: "Bytes per second that a response may be sent with; 0 is no limit. May have variables in it, \
               and `set $limit_rate` says otherwise for one request.",
+        example: "
+            location /video/ {
+                # The first 2 MiB as fast as the network takes them, so that the player can begin.
+                limit_rate_after 2m;
+                limit_rate 500k;
+            }",
+        see: &["limit_rate_after", "limit_conn", "limit_req"],
         handler: |scope, d| read_size(scope, d, |sending| &mut sending.limit_rate),
     },
     Spec {
@@ -162,6 +215,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_rate_after SIZE",
         default: "limit_rate_after 0;",
         doc: "How much of a response is sent before its rate is limited. May have variables in it.",
+        example: "
+            location /video/ {
+                # The first 2 MiB as fast as the network takes them, so that the player can begin.
+                limit_rate_after 2m;
+                limit_rate 500k;
+            }",
+        see: &["limit_rate", "limit_conn", "limit_req"],
         handler: |scope, d| read_size(scope, d, |sending| &mut sending.limit_rate_after),
     },
     Spec {
@@ -174,6 +234,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
               which may have variables in it), or with `off` the loop itself, which keeps other clients \
               waiting. Without the directive and with `on` and `threads` it is the pool `default`. What is \
               in memory never goes to a pool.",
+        example: "
+            location /video/ {
+                aio threads;
+                read_ahead 512k;
+
+                # Large files do not push small ones out of the page cache.
+                directio 16m;
+                directio_alignment 4k;
+            }",
+        see: &["directio", "directio_alignment", "read_ahead", "thread_pool", "sendfile"],
         handler: aio,
     },
     Spec {
@@ -183,6 +253,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "aio_write on | off",
         default: "aio_write off;",
         doc: "Whether nginx has a pool write temporary files where `aio threads` is in force.",
+        example: "",
+        see: &[],
         handler: |scope, d| set(d, &mut scope.conf.sending().aio_write, |d| d.flag(0)),
     },
     Spec {
@@ -193,6 +265,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "read_ahead 0;",
         doc: "Unless it is 0 the kernel is told that files of more than 128 KiB are read in order. How far \
               it reads ahead is its own decision.",
+        example: "
+            location /video/ {
+                aio threads;
+                read_ahead 512k;
+
+                # Large files do not push small ones out of the page cache.
+                directio 16m;
+                directio_alignment 4k;
+            }",
+        see: &["aio", "directio", "directio_alignment", "thread_pool", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().read_ahead_bytes, |d| d.size(0)),
     },
     Spec {
@@ -203,6 +285,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "directio off;",
         doc: "Files of this size and above are read past the page cache (O_DIRECT), always by threads of a \
               pool.",
+        example: "
+            location /video/ {
+                aio threads;
+                read_ahead 512k;
+
+                # Large files do not push small ones out of the page cache.
+                directio 16m;
+                directio_alignment 4k;
+            }",
+        see: &["aio", "directio_alignment", "read_ahead", "thread_pool", "sendfile"],
         handler: |scope, d| {
             set(d, &mut scope.conf.sending().directio, |d| match &d.args[0][..] {
                 b"off" => Ok(Directio::Off),
@@ -217,6 +309,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "directio_alignment SIZE",
         default: "directio_alignment 512;",
         doc: "What `directio` reads begins and ends at multiples of this; XFS on some disks wants 4k.",
+        example: "
+            location /video/ {
+                aio threads;
+                read_ahead 512k;
+
+                # Large files do not push small ones out of the page cache.
+                directio 16m;
+                directio_alignment 4k;
+            }",
+        see: &["aio", "directio", "read_ahead", "thread_pool", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().directio_alignment, |d| d.offset(0)),
     },
     Spec {
@@ -227,6 +329,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "if_modified_since exact;",
         doc: "Which `If-Modified-Since` is answered with 304: none, the very date of the file, or any date \
               from that on.",
+        example: "
+            location /feeds/ {
+                etag off;
+                if_modified_since before;
+            }",
+        see: &["etag", "expires", "add_header"],
         handler: |scope, d| {
             const WORDS: [(&str, IfModifiedSince); 3] = [
                 ("off", IfModifiedSince::Off),
@@ -244,6 +352,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "How many ranges of a file one request may ask for; with more it gets the whole file. 0: ranges \
               are ignored.",
+        example: "
+            location /firmware/ {
+                max_ranges 1;
+            }",
+        see: &["slice"],
         handler: |scope, d| set(d, &mut scope.conf.sending().max_ranges, |d| d.number(0).map(Some)),
     },
     Spec {
@@ -253,6 +366,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "types_hash_max_size SIZE",
         default: "types_hash_max_size 1024;",
         doc: "How large nginx makes the tables of `types`.",
+        example: "",
+        see: &[],
         handler: |scope, d| set(d, &mut scope.conf.sending().hash_sizes[0], |d| d.number(0)),
     },
     Spec {
@@ -262,6 +377,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "types_hash_bucket_size SIZE",
         default: "types_hash_bucket_size 64;",
         doc: "How large nginx makes the tables of `types`.",
+        example: "",
+        see: &[],
         handler: |scope, d| set(d, &mut scope.conf.sending().hash_sizes[1], |d| d.number(0)),
     },
 ];

@@ -26,6 +26,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "satisfy all;",
         doc: "Whether a client must pass all of what guards a location (`allow` and `deny`, `auth_basic` and \
               the like), or one of them.",
+        example: r#"
+            location /intranet/ {
+                satisfy any;
+
+                allow 192.0.2.0/24;
+                deny all;
+
+                auth_basic "Intranet";
+                auth_basic_user_file conf/htpasswd;
+            }"#,
+        see: &["allow", "deny", "auth_basic", "auth_request"],
         handler: |scope, directive| {
             const WORDS: [(&str, Satisfy); 2] = [("all", Satisfy::All), ("any", Satisfy::Any)];
             let setting = &mut scope.conf.location(&ACCESS_CONF).satisfy;
@@ -40,6 +51,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "auth_delay 0s;",
         doc: "How long a client waits for being told that it is not authorized (401), so that who tries \
               passwords, or measures how long a wrong one takes, learns less.",
+        example: r#"
+            location /admin/ {
+                auth_basic "Administration";
+                auth_basic_user_file conf/htpasswd;
+                # Whoever guesses passwords waits for each answer.
+                auth_delay 1s;
+            }"#,
+        see: &["auth_basic", "auth_request"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&ACCESS_CONF).auth_delay_ms, msec)
         },
@@ -52,6 +71,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "What holds in the location for all methods but these; to allow `GET` is to allow `HEAD`, too. \
               In the block stand `allow`, `deny`, `auth_basic` and the like.",
+        example: "
+            location /articles/ {
+                limit_except GET {
+                    allow 192.0.2.0/24;
+                    deny all;
+                }
+            }",
+        see: &["allow", "auth_basic", "dav_methods"],
         handler: limit_except,
     },
 ];

@@ -46,6 +46,9 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     syntax: "subrequest_output_buffer_size SIZE",
     default: "subrequest_output_buffer_size 4k;",
     doc: "How much of the response of a subrequest is kept in memory where it is not sent; more is an error.",
+    example: "
+        subrequest_output_buffer_size 32k;",
+    see: &["ssi", "auth_request"],
     handler: |scope, directive| {
         let setting = &mut scope.conf.location(&SUBREQUEST_CONF).output_buffer_bytes;
         set(directive, setting, |directive| directive.size(0))

@@ -44,6 +44,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
               that is no URL since somebody has made it unreadable (`blocked`), from the names of the \
               server, from a host (`*.example.com`, `www.example.*`) with a path that begins so, or with \
               what an expression in any case matches behind `http://` or `https://`.",
+        example: r"
+            location ~* \.(jpe?g|png)$ {
+                valid_referers none blocked server_names *.example.org;
+                if ($invalid_referer) {
+                    return 403;
+                }
+            }",
+        see: &["secure_link", "if"],
         handler: valid_referers,
     },
     Spec {
@@ -54,6 +62,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "referer_hash_max_size 2048;",
         doc: "How large nginx makes the tables of `valid_referers`. Checked for form only: here they need no \
               tuning.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&REFERER_CONF).hash_max_size;
             set(directive, setting, |directive| directive.number(0))
@@ -67,6 +77,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "referer_hash_bucket_size 64;",
         doc: "How much of nginx's tables of `valid_referers` one look-up reads. Checked for form only: here \
               they need no tuning.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&REFERER_CONF).hash_bucket_size;
             set(directive, setting, |directive| directive.number(0))

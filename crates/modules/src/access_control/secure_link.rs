@@ -41,6 +41,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
               holds, in seconds since the epoch; a text with variables, such as `$arg_md5,$arg_expires`. \
               `$secure_link` is `1` for a link that holds, `0` for one that has expired, and empty for all \
               others.",
+        example: r#"
+            location /files/ {
+                # /files/a.zip?md5=…&expires=1893456000
+                secure_link $arg_md5,$arg_expires;
+                secure_link_md5 "$secure_link_expires$uri the-secret";
+
+                if ($secure_link = "") {
+                    return 403;
+                }
+                if ($secure_link = "0") {
+                    return 410;
+                }
+            }"#,
+        see: &["secure_link_md5", "secure_link_secret", "valid_referers"],
         handler: |scope, directive| read(scope, directive, |conf| &mut conf.link),
     },
     Spec {
@@ -51,6 +65,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "The text whose MD5 the hash of a link must be; with a secret in it, and with variables for all \
               that is to be protected, such as `$secure_link_expires$uri secret`.",
+        example: r#"
+            location /files/ {
+                # /files/a.zip?md5=…&expires=1893456000
+                secure_link $arg_md5,$arg_expires;
+                secure_link_md5 "$secure_link_expires$uri the-secret";
+
+                if ($secure_link = "") {
+                    return 403;
+                }
+                if ($secure_link = "0") {
+                    return 410;
+                }
+            }"#,
+        see: &["secure_link", "secure_link_secret", "valid_referers"],
         handler: |scope, directive| read(scope, directive, |conf| &mut conf.md5),
     },
     Spec {
@@ -61,6 +89,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "The older form: links are `/PREFIX/HASH/LINK`, the hash in hexadecimal digits is the MD5 of \
               link and secret, and `$secure_link` is the link if it is right.",
+        example: r#"
+            location /p/ {
+                secure_link_secret the-secret;
+
+                if ($secure_link = "") {
+                    return 403;
+                }
+                rewrite ^ /secure/$secure_link;
+            }"#,
+        see: &["secure_link"],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&LINK_CONF).secret;
             set(directive, setting, |directive| directive.value(0).map(Some))

@@ -49,6 +49,19 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "What a line of an access log says: texts with variables, which are joined. Values are escaped: \
               `\\xXX` for quotes, backslashes and what is not printable ASCII (`default`, with `-` for a \
               variable that has no value), as in JSON strings (`json`), or not at all (`none`).",
+        example: r#"
+            log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
+
+            map $status $is_error {
+                ~^[45]  1;
+                default 0;
+            }
+
+            server {
+                access_log logs/access.log timed buffer=64k flush=5s;
+                access_log logs/errors.log combined if=$is_error;
+            }"#,
+        see: &["access_log", "error_log", "open_log_file_cache", "log_subrequest"],
         handler: directives::read_log_format,
     },
     Spec {
@@ -65,6 +78,19 @@ static DIRECTIVES: &[Spec<Load>] = &[
               compresses them, 64k if `buffer=` does not say otherwise. A request is not logged if the \
               value of `if=` is empty or `0`. Lines are written by a thread of their own; no loop waits for \
               a disk.",
+        example: r#"
+            log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
+
+            map $status $is_error {
+                ~^[45]  1;
+                default 0;
+            }
+
+            server {
+                access_log logs/access.log timed buffer=64k flush=5s;
+                access_log logs/errors.log combined if=$is_error;
+            }"#,
+        see: &["log_format", "error_log", "open_log_file_cache", "log_subrequest"],
         handler: directives::read_access_log,
     },
     Spec {
@@ -74,6 +100,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "log_subrequest on | off",
         default: "log_subrequest off",
         doc: "Whether subrequests are written to access logs as well.",
+        example: "
+            location / {
+                ssi on;
+                log_subrequest on;
+            }",
+        see: &["access_log", "ssi"],
         handler: |scope, d| {
             let setting = &mut scope.conf.location(&LOG_CONF).subrequests;
             if setting.is_here() {
@@ -93,6 +125,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "How many log files with variables in their paths are kept open, until they have not been used \
               for `inactive` (10s), if they were used `min_uses` times (1) by then. After `valid` (60s) it \
               is checked that the file still has the same name.",
+        example: "
+            server {
+                access_log logs/$host.log;
+                open_log_file_cache max=1000 inactive=20s min_uses=2 valid=1m;
+            }",
+        see: &["access_log"],
         handler: directives::read_open_log_file_cache,
     },
 ];

@@ -17,6 +17,12 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     doc: "Whether symbolic links in the path of a file forbid it: with `on` all do, with `if_not_owner` \
           those that belong to somebody else than what they point to. Links in the PART that the path \
           begins with, such as `$document_root`, are followed.",
+    example: "
+        location /homes/ {
+            root /srv;
+            disable_symlinks if_not_owner from=$document_root;
+        }",
+    see: &["root"],
     handler: read,
 }];
 

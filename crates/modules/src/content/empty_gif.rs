@@ -24,6 +24,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     syntax: "empty_gif",
     default: "",
     doc: "Answers every GET with a transparent picture of one pixel.",
+    example: "
+        location = /pixel.gif {
+            empty_gif;
+        }",
+    see: &["location"],
     handler: |scope, _| {
         scope.conf.location(&EMPTY_GIF_CONF).set(Some(&PICTURE));
         Ok(())

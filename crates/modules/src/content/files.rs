@@ -35,6 +35,9 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "file_copies 64m;",
     doc: "How much memory copies of small files (up to 64 KiB) may take, for all loops together. A copy is \
           used only if the file, asked after the request has come, is still the same. Clearway's own.",
+    example: "
+        file_copies 256m;",
+    see: &["open_file_cache", "sendfile"],
     handler: |scope, directive| {
         set(directive, &mut scope.conf.main(&FILES_CONF).copies_bytes, |directive| {
             if &directive.args[0][..] == b"off" { Ok(0) } else { directive.offset(0) }

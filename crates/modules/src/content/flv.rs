@@ -20,6 +20,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "",
     doc: "Sends files from the byte on that the argument `start` of the request names, behind the head of a \
           Flash video.",
+    example: r"
+        location ~ \.flv$ {
+            flv;
+        }",
+    see: &["mp4"],
     handler: |scope, _| {
         scope.conf.location(&FLV_CONF).set(true);
         Ok(())

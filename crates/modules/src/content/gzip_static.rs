@@ -34,6 +34,12 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "gzip_static off;",
     doc: "Whether the compressed file of the same name with `.gz` behind it is sent where there is one: to \
           clients that accept that (`on`), or to all (`always`).",
+    example: "
+        location /assets/ {
+            gzip_static on;
+            gunzip on;
+        }",
+    see: &["gzip", "gunzip"],
     handler: |scope, d| {
         const WORDS: [(&str, Who); 3] = [("off", Who::Nobody), ("on", Who::Accepting), ("always", Who::All)];
         set(d, scope.conf.location(&GZIP_STATIC_CONF), |d| d.choice(0, &WORDS))

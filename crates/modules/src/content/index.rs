@@ -33,6 +33,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "index index.html;",
     doc: "The file that answers for a path that ends in a slash: the first of these that is in the \
           directory. The last one may be an absolute path. May have variables.",
+    example: "
+        location / {
+            index index.$host.html index.html;
+        }",
+    see: &["autoindex", "random_index", "try_files"],
     handler: read_index,
 }];
 

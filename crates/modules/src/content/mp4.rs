@@ -37,6 +37,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Sends parts of MP4 files: from the second on that the argument `start` of the request names, \
               up to the one that `end` names.",
+        example: "
+            location /video/ {
+                mp4;
+                mp4_buffer_size 1m;
+                mp4_max_buffer_size 20m;
+                mp4_start_key_frame on;
+            }",
+        see: &["mp4_buffer_size", "mp4_max_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, _| {
             conf(scope).answers.set(true);
             Ok(())
@@ -49,6 +57,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "mp4_buffer_size SIZE",
         default: "mp4_buffer_size 512k;",
         doc: "How much of a file is read at once to find its description.",
+        example: "
+            location /video/ {
+                mp4;
+                mp4_buffer_size 1m;
+                mp4_max_buffer_size 20m;
+                mp4_start_key_frame on;
+            }",
+        see: &["mp4", "mp4_max_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).buffer_bytes, |d| d.size(0)),
     },
     Spec {
@@ -58,6 +74,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "mp4_max_buffer_size SIZE",
         default: "mp4_max_buffer_size 10m;",
         doc: "The largest description of a movie (its `moov` atom) that is read into memory.",
+        example: "
+            location /video/ {
+                mp4;
+                mp4_buffer_size 1m;
+                mp4_max_buffer_size 20m;
+                mp4_start_key_frame on;
+            }",
+        see: &["mp4", "mp4_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).buffer_max_bytes, |d| d.size(0)),
     },
     Spec {
@@ -68,6 +92,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "mp4_start_key_frame off;",
         doc: "Whether a part begins with the key frame before its start; players are told not to show what \
               is before that.",
+        example: "
+            location /video/ {
+                mp4;
+                mp4_buffer_size 1m;
+                mp4_max_buffer_size 20m;
+                mp4_start_key_frame on;
+            }",
+        see: &["mp4", "mp4_buffer_size", "mp4_max_buffer_size", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).start_key_frame, |d| d.flag(0)),
     },
 ];

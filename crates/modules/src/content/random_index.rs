@@ -36,6 +36,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "random_index off;",
     doc: "Whether a path that ends in a slash is answered with one of the files in its directory, whichever. \
           Files whose names begin with a dot are not among them.",
+    example: "
+        location /banners/ {
+            random_index on;
+        }",
+    see: &["index", "autoindex"],
     handler: |scope, directive| set(directive, scope.conf.location(&RANDOM_INDEX_CONF), |d| d.flag(0)),
 }];
 

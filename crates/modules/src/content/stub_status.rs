@@ -29,6 +29,13 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "",
     doc: "Answers every GET with the numbers of connections and requests, in nginx's form. What it counts is \
           in `docs/metrics.md`; `status` tells more. An argument, as in old files, means nothing.",
+    example: "
+        location = /basic_status {
+            stub_status;
+            allow 127.0.0.1;
+            deny all;
+        }",
+    see: &["status"],
     handler: |scope, _| {
         scope.conf.location(&STUB_STATUS_CONF).set(Page::Shown);
         Ok(())

@@ -40,6 +40,15 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     doc: "Takes the first file that is there (a directory where the name ends in a slash) in place of the \
           path. If none is, the last argument answers: a path, a named location (`@NAME`) or a status \
           (`=CODE`); below 300, only 201 and 204 give a response, as in nginx. May have variables.",
+    example: "
+        location / {
+            try_files $uri $uri/ /index.html;
+        }
+
+        location /images/ {
+            try_files $uri =404;
+        }",
+    see: &["root", "index", "error_page"],
     handler: read_try_files,
 }];
 

@@ -28,6 +28,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Puts what the URI answers before the body of a response with the code 200. An empty one adds \
               nothing, where an enclosing level does.",
+        example: "
+            location / {
+                add_before_body /parts/top.html;
+                add_after_body /parts/bottom.html;
+                addition_types application/xhtml+xml;
+            }",
+        see: &["add_after_body", "addition_types", "ssi", "sub_filter"],
         handler: |scope, directive| read_uri(directive, &mut scope.conf.location(&ADDITION_CONF).before),
     },
     Spec {
@@ -37,6 +44,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "add_after_body URI",
         default: "",
         doc: "Puts what the URI answers behind the body of a response with the code 200.",
+        example: "
+            location / {
+                add_before_body /parts/top.html;
+                add_after_body /parts/bottom.html;
+                addition_types application/xhtml+xml;
+            }",
+        see: &["add_before_body", "addition_types", "ssi", "sub_filter"],
         handler: |scope, directive| read_uri(directive, &mut scope.conf.location(&ADDITION_CONF).after),
     },
     Spec {
@@ -46,6 +60,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "addition_types TYPE … | *",
         default: "addition_types text/html;",
         doc: "Which types of responses something is added to, besides `text/html`; `*` is all.",
+        example: "
+            location / {
+                add_before_body /parts/top.html;
+                add_after_body /parts/bottom.html;
+                addition_types application/xhtml+xml;
+            }",
+        see: &["add_before_body", "add_after_body", "ssi", "sub_filter"],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&ADDITION_CONF).types;
             for warning in TypeSet::read(directive, setting, DEFAULT_TYPE) {

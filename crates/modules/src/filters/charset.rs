@@ -45,6 +45,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "charset off;",
         doc: "Adds the charset to `Content-Type` of texts. Where `source_charset` is another one, the body \
               is converted, for which there must be a `charset_map`. May be a variable.",
+        example: "
+            charset_map koi8-r utf-8 {
+                C0 D18E;
+                C1 D0B0;
+            }
+
+            server {
+                location /old/ {
+                    source_charset koi8-r;
+                    charset utf-8;
+                    override_charset on;
+                    charset_types text/plain text/css;
+                }
+            }",
+        see: &["source_charset", "override_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             if scope.conf.location(&CHARSET_CONF).charset.is_here() {
                 return Err(directive.reject("is duplicate"));
@@ -64,6 +79,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "source_charset CHARSET",
         default: "",
         doc: "The charset that texts are kept in. May be a variable.",
+        example: "
+            charset_map koi8-r utf-8 {
+                C0 D18E;
+                C1 D0B0;
+            }
+
+            server {
+                location /old/ {
+                    source_charset koi8-r;
+                    charset utf-8;
+                    override_charset on;
+                    charset_types text/plain text/css;
+                }
+            }",
+        see: &["charset", "override_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             if scope.conf.location(&CHARSET_CONF).source.is_here() {
                 return Err(directive.reject("is duplicate"));
@@ -80,6 +110,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "override_charset on | off",
         default: "override_charset off;",
         doc: "Whether a text that comes with a charset of its own is converted from that.",
+        example: "
+            charset_map koi8-r utf-8 {
+                C0 D18E;
+                C1 D0B0;
+            }
+
+            server {
+                location /old/ {
+                    source_charset koi8-r;
+                    charset utf-8;
+                    override_charset on;
+                    charset_types text/plain text/css;
+                }
+            }",
+        see: &["charset", "source_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             let overrides = &mut scope.conf.location(&CHARSET_CONF).overrides;
             set(directive, overrides, |directive| directive.flag(0))
@@ -93,6 +138,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "charset_types text/html text/xml text/plain text/vnd.wap.wml application/javascript \
                   application/rss+xml;",
         doc: "The types that `charset` is for, besides `text/html`.",
+        example: "
+            charset_map koi8-r utf-8 {
+                C0 D18E;
+                C1 D0B0;
+            }
+
+            server {
+                location /old/ {
+                    source_charset koi8-r;
+                    charset utf-8;
+                    override_charset on;
+                    charset_types text/plain text/css;
+                }
+            }",
+        see: &["charset", "source_charset", "override_charset", "charset_map", "default_type"],
         handler: |scope, directive| {
             let types = &mut scope.conf.location(&CHARSET_CONF).types;
             let warnings = TypeSet::read(directive, types, DEFAULT_TYPES[0]);
@@ -108,6 +168,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "How characters of one charset are written in another and back: lines of two codes in \
               hexadecimal digits. The second one may be `utf-8`, with its bytes in one word.",
+        example: "
+            charset_map koi8-r utf-8 {
+                C0 D18E;    # small yu
+                C1 D0B0;    # small a
+            }",
+        see: &["charset", "source_charset"],
         handler: read_map,
     },
 ];

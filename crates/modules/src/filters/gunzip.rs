@@ -42,6 +42,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gunzip off;",
         doc: "Whether responses with `Content-Encoding: gzip` are decompressed for clients that do not \
               accept them.",
+        example: "
+            location /assets/ {
+                gzip_static always;
+                gunzip on;
+                gunzip_buffers 16 8k;
+            }",
+        see: &["gunzip_buffers", "gzip_static", "gzip"],
         handler: |scope, d| set(d, &mut scope.conf.location(&GUNZIP_CONF).enable, |d| d.flag(0)),
     },
     Spec {
@@ -51,6 +58,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gunzip_buffers NUMBER SIZE",
         default: "gunzip_buffers 32 4k;",
         doc: "How much is decompressed before it is passed on: all the buffers together, 32k at most.",
+        example: "
+            location /assets/ {
+                gzip_static always;
+                gunzip on;
+                gunzip_buffers 16 8k;
+            }",
+        see: &["gunzip", "gzip_static", "gzip"],
         handler: |scope, d| set(d, &mut scope.conf.location(&GUNZIP_CONF).buffers, |d| d.buffers(0)),
     },
 ];

@@ -38,6 +38,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
               308, or with `always` to all. The value may have variables in it; an empty one adds nothing. \
               `Last-Modified` and `ETag` are replaced, or with an empty value removed. A level that has the \
               directive inherits none of it, unless `add_header_inherit` says so.",
+        example: "
+            add_header X-Frame-Options DENY always;
+
+            server {
+                location /api/ {
+                    # As well as the line of the level around.
+                    add_header_inherit merge;
+                    add_header Cache-Control no-store;
+                }
+            }",
+        see: &["add_header_inherit", "expires", "add_trailer"],
         handler: |scope, directive| {
             let header = read_header(scope.conf, directive)?;
             scope.conf.location(&HEADERS_CONF).headers.add(header);
@@ -52,6 +63,17 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "add_header_inherit on;",
         doc: "What becomes of `add_header` of the enclosing level: it holds where the level has none of its \
               own (`on`), it does not (`off`), or it holds as well (`merge`).",
+        example: "
+            add_header X-Frame-Options DENY always;
+
+            server {
+                location /api/ {
+                    # As well as the line of the level around.
+                    add_header_inherit merge;
+                    add_header Cache-Control no-store;
+                }
+            }",
+        see: &["add_header", "expires", "add_trailer"],
         handler: |scope, directive| scope.conf.location(&HEADERS_CONF).headers.read_inherit(directive),
     },
     Spec {
@@ -63,6 +85,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Adds a header behind the body, which is sent in chunks for that; for the codes that \
               `add_header` is for, and inherited likewise. The value is worked out when the body has been \
               made.",
+        example: "
+            add_trailer X-Served-By $hostname;
+
+            server {
+                location /exports/ {
+                    add_trailer_inherit merge;
+                    add_trailer X-Request-Id $request_id always;
+                }
+            }",
+        see: &["add_trailer_inherit", "add_header"],
         handler: |scope, directive| {
             let trailer = read_header(scope.conf, directive)?;
             scope.conf.location(&HEADERS_CONF).trailers.add(trailer);
@@ -76,6 +108,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "add_trailer_inherit on | off | merge",
         default: "add_trailer_inherit on;",
         doc: "`add_header_inherit` for `add_trailer`.",
+        example: "
+            add_trailer X-Served-By $hostname;
+
+            server {
+                location /exports/ {
+                    add_trailer_inherit merge;
+                    add_trailer X-Request-Id $request_id always;
+                }
+            }",
+        see: &["add_trailer", "add_header"],
         handler: |scope, directive| scope.conf.location(&HEADERS_CONF).trailers.read_inherit(directive),
     },
     Spec {
@@ -88,6 +130,19 @@ static DIRECTIVES: &[Spec<Load>] = &[
               time from now on, or with `modified` from when the file was changed; a negative one says \
               `no-cache`. `@TIME` is a time of the day. `epoch` is long ago, `max` in 2037. May have \
               variables in it.",
+        example: "
+            location /assets/ {
+                expires 30d;
+            }
+
+            location /news/ {
+                expires modified +1h;
+            }
+
+            location /account/ {
+                expires -1;
+            }",
+        see: &["add_header", "etag"],
         handler: read_expires,
     },
 ];

@@ -36,6 +36,11 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     default: "slice 0;",
     doc: "The size of the parts in which a response is asked for; 0 is no parts. Where a request has read \
           `$slice_range`, a response with status 206 must be the part that was asked for.",
+    example: "
+        location /video/ {
+            slice 1m;
+        }",
+    see: &["max_ranges"],
     handler: |scope, directive| {
         set(directive, &mut scope.conf.location(&SLICE_CONF).size, |directive| directive.size(0))
     },

@@ -27,6 +27,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "From which version on a browser (`opera`, `msie`, `gecko`, `safari`, `konqueror`) is modern; \
               with `unlisted` those are that no directive speaks of.",
+        example: "
+            modern_browser msie 9.0;
+            modern_browser gecko 1.9;
+            modern_browser unlisted;
+            ancient_browser Links Lynx;
+            modern_browser_value modern.;
+            ancient_browser_value ancient.;
+
+            server {
+                location / {
+                    index index.${modern_browser}html index.${ancient_browser}html index.html;
+                }
+            }",
+        see: &["ancient_browser", "modern_browser_value", "ancient_browser_value", "map"],
         handler: read_modern,
     },
     Spec {
@@ -37,6 +51,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Browsers whose `User-Agent` has one of these texts in it are ancient; `netscape4` stands for \
               what calls itself `Mozilla/1` to `Mozilla/4`.",
+        example: "
+            modern_browser msie 9.0;
+            modern_browser gecko 1.9;
+            modern_browser unlisted;
+            ancient_browser Links Lynx;
+            modern_browser_value modern.;
+            ancient_browser_value ancient.;
+
+            server {
+                location / {
+                    index index.${modern_browser}html index.${ancient_browser}html index.html;
+                }
+            }",
+        see: &["modern_browser", "modern_browser_value", "ancient_browser_value", "map"],
         handler: |scope, directive| {
             let conf = scope.conf.location(&BROWSER_CONF);
             conf.ancient.here().extend(directive.args.iter().map(Ancient::of));
@@ -50,6 +78,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "modern_browser_value TEXT",
         default: "modern_browser_value 1;",
         doc: "What `$modern_browser` is for modern ones.",
+        example: "
+            modern_browser msie 9.0;
+            modern_browser gecko 1.9;
+            modern_browser unlisted;
+            ancient_browser Links Lynx;
+            modern_browser_value modern.;
+            ancient_browser_value ancient.;
+
+            server {
+                location / {
+                    index index.${modern_browser}html index.${ancient_browser}html index.html;
+                }
+            }",
+        see: &["modern_browser", "ancient_browser", "ancient_browser_value", "map"],
         handler: |scope, directive| {
             scope.conf.location(&BROWSER_CONF).modern_value.set(directive.args[0].clone());
             Ok(())
@@ -62,6 +104,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ancient_browser_value TEXT",
         default: "ancient_browser_value 1;",
         doc: "What `$ancient_browser` is for ancient ones.",
+        example: "
+            modern_browser msie 9.0;
+            modern_browser gecko 1.9;
+            modern_browser unlisted;
+            ancient_browser Links Lynx;
+            modern_browser_value modern.;
+            ancient_browser_value ancient.;
+
+            server {
+                location / {
+                    index index.${modern_browser}html index.${ancient_browser}html index.html;
+                }
+            }",
+        see: &["modern_browser", "ancient_browser", "modern_browser_value", "map"],
         handler: |scope, directive| {
             scope.conf.location(&BROWSER_CONF).ancient_value.set(directive.args[0].clone());
             Ok(())

@@ -34,6 +34,14 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
           With `proxy`, addresses that are trusted, the last one of `X-Forwarded-For` counts, with \
           `proxy_recursive` the last one that is not trusted. `volatile` has the value looked up each time \
           it is asked for.",
+    example: "
+        geo $country {
+            default        ZZ;
+            127.0.0.0/24   US;
+            192.0.2.0/24   DE;
+            2001:db8::/32  NL;
+        }",
+    see: &["map", "set_real_ip_from"],
     handler: read_geo,
 }];
 

@@ -37,6 +37,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
               `server_name`, `volatile` has the value worked out each time it is asked for instead of once \
               per request, `include` reads lines from a file. A text that begins like one of these words is \
               written with a `\\` before it.",
+        example: r#"
+            map $http_user_agent $is_mobile {
+                default       0;
+                "~Opera Mini" 1;
+                ~*android     1;
+            }"#,
+        see: &["geo", "split_clients", "set"],
         handler: read_map,
     },
     Spec {
@@ -46,6 +53,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "map_hash_max_size NUMBER",
         default: "map_hash_max_size 2048;",
         doc: "How large nginx makes the tables of `map`. Checked for form only: here they need no tuning.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.main(&SIZES).max_size, |directive| directive.number(0))
         },
@@ -58,6 +67,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "map_hash_bucket_size 64;",
         doc: "How much of nginx's tables of `map` one look-up reads. Checked for form only: here they need \
               no tuning.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.main(&SIZES).bucket_size, |directive| directive.number(0))
         },

@@ -23,6 +23,19 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     doc: "Makes a variable that has one of several values, each for a part of all requests: `10% value;`, \
           and `* value;` for what is left. Which part a request belongs to depends on the hash \
           (MurmurHash2) of a value, so that the same client is always in the same part.",
+    example: r#"
+        split_clients "${remote_addr}AAA" $variant {
+            0.5%  .one;
+            2.0%  .two;
+            *     "";
+        }
+
+        server {
+            location / {
+                index index${variant}.html;
+            }
+        }"#,
+    see: &["map"],
     handler: read_split_clients,
 }];
 

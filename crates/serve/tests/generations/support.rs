@@ -54,6 +54,8 @@ static SAY: Module = Module {
             syntax: "say TEXT",
             default: "",
             doc: "",
+            example: "",
+            see: &[],
             handler: |scope, directive| {
                 let text = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
                 *scope.conf.location(&SAID).text = Some(text);
@@ -67,6 +69,8 @@ static SAY: Module = Module {
             syntax: "gate NAME",
             default: "",
             doc: "",
+            example: "",
+            see: &[],
             handler: |scope, directive| {
                 let name = String::from_utf8(directive.args[0].to_vec()).unwrap();
                 *scope.conf.location(&SAID).gate = Some(gate(&name));

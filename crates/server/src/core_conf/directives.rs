@@ -16,6 +16,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "user nobody nogroup",
         doc: "The user and group that the worker process runs as when the server was started by root. \
               Without a group it is the one that has the user's name. Both must exist.",
+        example: "
+            user nobody nogroup;",
+        see: &["working_directory", "no_new_privileges", "worker_processes"],
         handler: user::read,
     },
     Spec {
@@ -26,6 +29,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "worker_processes 1",
         doc: "How many event loops there are: threads of one process. `auto` is one for each processor. With \
               0 there is no worker process, and connections wait until a reload gives one.",
+        example: "
+            worker_processes auto;",
+        see: &["worker_cpu_affinity", "worker_connections", "thread_pool"],
         handler: |scope, d| d.set(&mut scope.conf.worker_processes, limits::worker_processes),
     },
     Spec {
@@ -37,6 +43,15 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "Where messages of a level (`debug`, `info`, `notice`, `warn`, `error`, `crit`, `alert`, \
               `emerg`) and above go. May be given several times. Lines are written by a thread of their \
               own; no loop waits for the disk.",
+        example: "
+            error_log logs/error.log warn;
+
+            http {
+                server {
+                    error_log syslog:server=unix:/dev/log;
+                }
+            }",
+        see: &["access_log", "log_not_found"],
         handler: |scope, d| {
             let spec = error_log::error_log(&scope.conf.prefix, d)?;
             scope.conf.error_logs.push(spec);
@@ -50,6 +65,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "pid FILE",
         default: "pid /run/nginx.pid",
         doc: "The file with the number of the master process, written when everything listens.",
+        example: "
+            pid /run/clearway.pid;",
+        see: &["daemon"],
         handler: |scope, d| {
             let path = scope.conf.full_name(&d.value(0)?);
             d.set(&mut scope.conf.pid, |_| Ok(path))
@@ -62,6 +80,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "daemon on | off",
         default: "daemon on",
         doc: "Whether the server goes to the background. The command returns when the server answers.",
+        example: "
+            daemon off;",
+        see: &["master_process", "pid"],
         handler: |scope, d| d.set(&mut scope.conf.daemon, |d| d.flag(0)),
     },
     Spec {
@@ -71,6 +92,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "master_process on | off",
         default: "master_process on",
         doc: "Whether a master process, which keeps the rights it was started with, supervises the worker.",
+        example: "
+            daemon off;
+            master_process off;",
+        see: &["daemon", "worker_processes"],
         handler: |scope, d| d.set(&mut scope.conf.master_process, |d| d.flag(0)),
     },
     Spec {
@@ -81,6 +106,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "env TZ",
         doc: "Keeps a variable of the environment for the worker process, which has none otherwise, or \
               gives it a value. `TZ` is always kept.",
+        example: "
+            env TZ=UTC;
+            env MALLOC_OPTIONS;",
+        see: &["load_module"],
         handler: |scope, d| {
             scope.conf.env.push(environment::read(&d.value(0)?));
             Ok(())
@@ -95,6 +124,13 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "How many files and sockets one event loop may have open (RLIMIT_NOFILE). The worker process \
               gets so many for each of its loops. More than the hard limit takes rights that a server not \
               started by root lacks: it then has as many as the hard limit allows, and a `[warn]` says so.",
+        example: "
+            worker_rlimit_nofile 65536;
+
+            events {
+                worker_connections 32768;
+            }",
+        see: &["worker_connections"],
         handler: |scope, d| d.set(&mut scope.conf.rlimit_nofile, |d| d.number(0)),
     },
     Spec {
@@ -104,6 +140,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_rlimit_core SIZE",
         default: "",
         doc: "Largest size of the core file that a crashed worker process leaves (RLIMIT_CORE).",
+        example: "
+            worker_rlimit_core 500m;
+            working_directory /var/tmp/;",
+        see: &["working_directory"],
         handler: |scope, d| d.set(&mut scope.conf.rlimit_core, |d| d.offset(0)),
     },
     Spec {
@@ -113,6 +153,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_priority NUMBER",
         default: "worker_priority 0",
         doc: "The nice value of the event loops, from -20 (first) to 20.",
+        example: "
+            worker_priority -5;",
+        see: &["worker_cpu_affinity"],
         handler: |scope, d| {
             if scope.conf.priority != 0 {
                 return Err(d.reject("is duplicate"));
@@ -130,6 +173,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "Which processors the first event loop may run on, the second, and so on: a mask is a row of \
               zeros and ones, the last of which is processor 0. `auto` gives each loop a processor of its \
               own, of those in the mask. A thread that has lost its loop may run anywhere.",
+        example: "
+            worker_processes auto;
+            worker_cpu_affinity auto;",
+        see: &["worker_processes", "worker_priority"],
         handler: |scope, d| d.set(&mut scope.conf.affinity, Affinity::read),
     },
     Spec {
@@ -140,6 +187,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "",
         doc: "When a server that ends gracefully closes the connections that are still there; after a \
               reload, those that have made no request since.",
+        example: "
+            worker_shutdown_timeout 30s;",
+        see: &["keepalive_timeout"],
         handler: |scope, d| d.set(&mut scope.conf.shutdown_timeout, |d| d.msec(0)),
     },
     Spec {
@@ -149,6 +199,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "working_directory DIRECTORY",
         default: "",
         doc: "The working directory of the worker process, where core files are written.",
+        example: "
+            worker_rlimit_core 500m;
+            working_directory /var/tmp/;",
+        see: &["worker_rlimit_core", "user"],
         handler: |scope, d| {
             d.set(&mut scope.conf.working_directory, |d| Ok(super::bytes_path(&d.value(0)?).to_owned()))
         },
@@ -163,6 +217,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
               programs that it executes could bring along (PR_SET_NO_NEW_PRIVS): set-user-ID and \
               set-group-ID bits and file capabilities have no effect then. A worker of `user root` keeps \
               its rights, and is not changed. `off` is for those who run such programs from the worker.",
+        example: "
+            user nobody nogroup;
+            no_new_privileges on;",
+        see: &["user"],
         handler: |scope, d| d.set(&mut scope.conf.no_new_privileges, |d| d.flag(0)),
     },
     Spec {
@@ -176,6 +234,17 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
               not answer gets a quarter of the threads at most. The pool `passwords` is the one in which \
               `auth_basic` hashes: clients have their turns, and none may have more than a part of the tasks \
               that wait; without a directive it has a thread per processor and 4096 tasks.",
+        example: "
+            thread_pool disks threads=16 max_queue=4096;
+
+            http {
+                server {
+                    location /video/ {
+                        aio threads=disks;
+                    }
+                }
+            }",
+        see: &["aio", "read_ahead"],
         handler: |scope, d| {
             let pool = thread_pool::read(&scope.conf.thread_pools, d)?;
             scope.conf.thread_pools.push(pool);
@@ -191,6 +260,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "Loads a module. One that is built in (`-V` lists them) is there without it, so its file need \
               not exist: `load_module modules/ngx_http_geoip_module.so` means the built-in module of that \
               name. No other file can be loaded. Must stand before `events` and `http`.",
+        example: "
+            load_module modules/ngx_http_mp4_module.so;",
+        see: &["include"],
         handler: load_module::read,
     },
     Spec {
@@ -202,6 +274,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "A task that holds its loop longer than one to two times this loses it to another thread, and \
               everything else on the loop goes on. While nothing has blocked for a second, looks are rarer \
               and the first task to block is found after up to twelve times this.",
+        example: "
+            handover_after 5ms;
+            handover_carriers 64;",
+        see: &["handover_carriers", "stall_report_after", "thread_pool"],
         handler: |scope, d| d.set(&mut scope.conf.handover_after, limits::time_or_off),
     },
     Spec {
@@ -213,6 +289,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "How many threads beyond one per loop may exist to take loops over: as many requests can block \
               at the same time. They are started as they are needed. When they run out, an `[alert]` says \
               so, and requests of locations that blocked lately wait; others do not.",
+        example: "
+            handover_after 5ms;
+            handover_carriers 64;",
+        see: &["handover_after", "stall_report_after", "thread_pool"],
         handler: |scope, d| {
             d.set(&mut scope.conf.handover_carriers, |d| d.number_within(0, 0, Some(HANDOVER_CARRIERS_MAX)))
         },
@@ -226,6 +306,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "A task that holds its thread longer than this is looked at until it comes back, and reported: \
               in the error log, level `warn`, and by the status API. docs/blocking.md says how to read \
               that.",
+        example: "
+            stall_report_after 20ms;
+            stall_report_rate 5r/m;",
+        see: &["stall_report_rate", "handover_after", "error_log"],
         handler: |scope, d| d.set(&mut scope.conf.stall_report_after, limits::time_or_off),
     },
     Spec {
@@ -237,6 +321,10 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "How many stalls are reported in the error log in a second or a minute, all at once if need \
               be. Others are counted, and the next report says how many there were. The status API has \
               all of them.",
+        example: "
+            stall_report_after 20ms;
+            stall_report_rate 5r/m;",
+        see: &["stall_report_after", "handover_after", "error_log"],
         handler: |scope, d| d.set(&mut scope.conf.stall_report_rate, limits::stall_report_rate),
     },
     Spec {
@@ -246,6 +334,11 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "events { … }",
         default: "",
         doc: "The directives about connections. It must be there, and may be empty.",
+        example: "
+            events {
+                worker_connections 4096;
+            }",
+        see: &["worker_connections", "worker_rlimit_nofile", "worker_processes"],
         handler: |scope, d| {
             d.set(&mut scope.conf.events, |_| Ok(()))?;
             scope.block(d, EVENTS)
@@ -258,6 +351,14 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "http { … }",
         default: "",
         doc: "The HTTP servers.",
+        example: "
+            http {
+                server {
+                    listen 8080;
+                    root /var/www;
+                }
+            }",
+        see: &["server", "events", "include"],
         handler: |scope, d| {
             let warnings_before = scope.warnings.len();
             d.set(&mut scope.conf.http, |d| Ok(HttpBlock { directive: d.clone(), warnings_before }))
@@ -270,6 +371,11 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_connections NUMBER",
         default: "worker_connections 512",
         doc: "Connections that one event loop may have, its listening sockets included.",
+        example: "
+            events {
+                worker_connections 4096;
+            }",
+        see: &["events", "worker_rlimit_nofile", "worker_processes"],
         handler: |scope, d| d.set(&mut scope.conf.worker_connections, limits::worker_connections),
     },
     Spec {
@@ -280,6 +386,11 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "multi_accept off",
         doc: "Whether a loop that shares a listening socket with others takes all connections that wait \
               there at once, or one at a time.",
+        example: "
+            events {
+                multi_accept on;
+            }",
+        see: &["worker_connections"],
         handler: |scope, d| d.set(&mut scope.conf.multi_accept, |d| d.flag(0)),
     },
 ];

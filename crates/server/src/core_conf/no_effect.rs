@@ -124,6 +124,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "timer_resolution INTERVAL",
         default: "",
         doc: "How often nginx reads the clock.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.timer_resolution, |d| d.msec(0)),
     },
     Spec {
@@ -133,6 +135,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "lock_file FILE",
         default: "lock_file /var/lock/nginx.lock",
         doc: "Prefix of the names of nginx's lock files.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.lock_file, |d| d.value(0)),
     },
     Spec {
@@ -142,6 +146,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "debug_points abort | stop",
         default: "",
         doc: "What nginx does when it finds a mistake in itself.",
+        example: "",
+        see: &[],
         handler: |scope, d| {
             d.set(&mut scope.conf.formal.debug_points, |d| d.choice(0, &[("stop", ()), ("abort", ())]))
         },
@@ -153,6 +159,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "pcre_jit on | off",
         default: "pcre_jit off",
         doc: "Whether nginx compiles regular expressions to machine code.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.pcre_jit, |d| d.flag(0)),
     },
     Spec {
@@ -162,6 +170,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "use epoll",
         default: "use epoll",
         doc: "The method of waiting for events.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.method, event_method),
     },
     Spec {
@@ -171,6 +181,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "accept_mutex on | off",
         default: "accept_mutex off",
         doc: "Whether nginx's workers take turns to accept.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.accept_mutex, |d| d.flag(0)),
     },
     Spec {
@@ -180,6 +192,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "accept_mutex_delay TIME",
         default: "accept_mutex_delay 500ms",
         doc: "How long a worker of nginx waits for its turn to accept.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.accept_mutex_delay, |d| d.msec(0)),
     },
     Spec {
@@ -189,6 +203,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "debug_connection ADDRESS | CIDR | unix:",
         default: "",
         doc: "For which clients an nginx that was built for it writes debug lines.",
+        example: "",
+        see: &[],
         handler: |scope, d| {
             let text = "\"debug_connection\" is ignored, you need to rebuild nginx using --with-debug option \
                         to enable it";
@@ -203,6 +219,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "epoll_events NUMBER",
         default: "epoll_events 512",
         doc: "How many events nginx takes from the kernel at once.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.epoll_events, |d| d.number(0)),
     },
     Spec {
@@ -212,6 +230,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_aio_requests NUMBER",
         default: "worker_aio_requests 32",
         doc: "How many asynchronous reads a worker of nginx has under way.",
+        example: "",
+        see: &[],
         handler: |scope, d| d.set(&mut scope.conf.formal.worker_aio_requests, |d| d.number(0)),
     },
 ];

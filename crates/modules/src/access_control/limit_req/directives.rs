@@ -27,6 +27,16 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
               empty are not counted. A zone of 1m has room for 30 thousand values, whatever their length; \
               where it is full the value is forgotten that is closest to being within the rate again. The \
               states outlive reloads and workers; the key of a zone cannot be changed by a reload.",
+        example: "
+            limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
+
+            server {
+                location = /login {
+                    # Up to five wait their turn, further ones are refused.
+                    limit_req zone=logins burst=5;
+                }
+            }",
+        see: &["limit_req", "limit_req_status", "limit_conn"],
         handler: read_zone,
     },
     Spec {
@@ -38,6 +48,16 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Applies a zone. What is beyond its rate waits until it is within the rate, up to `burst` \
               requests (default 0); more are refused. With `delay=` that many do not wait, with `nodelay` \
               none does. Several at one level all hold.",
+        example: "
+            limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
+
+            server {
+                location = /login {
+                    # Up to five wait their turn, further ones are refused.
+                    limit_req zone=logins burst=5;
+                }
+            }",
+        see: &["limit_req_zone", "limit_req_status", "limit_conn"],
         handler: read_limit,
     },
     Spec {
@@ -48,6 +68,19 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "limit_req_log_level error",
         doc: "How severe a line about a request that was refused is. One about a request that waits is one \
               step less severe.",
+        example: "
+            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
+
+            server {
+                location /search {
+                    limit_req zone=searches burst=10 nodelay;
+                    limit_req_status 429;
+                    limit_req_log_level warn;
+                    # Only the log and $limit_req_status tell what would have been refused.
+                    limit_req_dry_run on;
+                }
+            }",
+        see: &["limit_req_status", "limit_req_dry_run", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_log_level(directive),
     },
     Spec {
@@ -57,6 +90,19 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_status CODE",
         default: "limit_req_status 503",
         doc: "What a request that is refused is answered with, from 400 to 599.",
+        example: "
+            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
+
+            server {
+                location /search {
+                    limit_req zone=searches burst=10 nodelay;
+                    limit_req_status 429;
+                    limit_req_log_level warn;
+                    # Only the log and $limit_req_status tell what would have been refused.
+                    limit_req_dry_run on;
+                }
+            }",
+        see: &["limit_req_log_level", "limit_req_dry_run", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_status(directive),
     },
     Spec {
@@ -66,6 +112,19 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_dry_run on | off",
         default: "limit_req_dry_run off",
         doc: "Counts and logs, but lets all requests pass.",
+        example: "
+            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
+
+            server {
+                location /search {
+                    limit_req zone=searches burst=10 nodelay;
+                    limit_req_status 429;
+                    limit_req_log_level warn;
+                    # Only the log and $limit_req_status tell what would have been refused.
+                    limit_req_dry_run on;
+                }
+            }",
+        see: &["limit_req_status", "limit_req_log_level", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_dry_run(directive),
     },
 ];

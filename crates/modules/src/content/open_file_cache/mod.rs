@@ -27,6 +27,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Keeps files open, and what is known of directories and (see `open_file_cache_errors`) of names \
               behind which nothing is: `max` of them per loop, as long as each is asked for within \
               `inactive` (60 seconds).",
+        example: "
+            open_file_cache max=10000 inactive=20s;
+            open_file_cache_valid 30s;
+            open_file_cache_min_uses 2;
+            open_file_cache_errors on;",
+        see: &[
+            "open_file_cache_valid",
+            "open_file_cache_min_uses",
+            "open_file_cache_errors",
+            "file_copies",
+            "open_log_file_cache",
+        ],
         handler: read_cache,
     },
     Spec {
@@ -36,6 +48,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_valid TIME",
         default: "open_file_cache_valid 60s;",
         doc: "After which time it is asked again whether a name still means what is in the cache.",
+        example: "
+            open_file_cache max=10000 inactive=20s;
+            open_file_cache_valid 30s;
+            open_file_cache_min_uses 2;
+            open_file_cache_errors on;",
+        see: &[
+            "open_file_cache",
+            "open_file_cache_min_uses",
+            "open_file_cache_errors",
+            "file_copies",
+            "open_log_file_cache",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&CACHE_CONF).valid_s, |directive| {
                 directive.sec(0).map(|time| time.as_secs())
@@ -49,6 +73,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_min_uses NUMBER",
         default: "open_file_cache_min_uses 1;",
         doc: "How often a file must have been asked for to be kept open.",
+        example: "
+            open_file_cache max=10000 inactive=20s;
+            open_file_cache_valid 30s;
+            open_file_cache_min_uses 2;
+            open_file_cache_errors on;",
+        see: &[
+            "open_file_cache",
+            "open_file_cache_valid",
+            "open_file_cache_errors",
+            "file_copies",
+            "open_log_file_cache",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&CACHE_CONF).min_uses, |directive| directive.number(0))
         },
@@ -60,6 +96,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_errors on | off",
         default: "open_file_cache_errors off;",
         doc: "Whether it is kept that there is no such file, or none that may be read.",
+        example: "
+            open_file_cache max=10000 inactive=20s;
+            open_file_cache_valid 30s;
+            open_file_cache_min_uses 2;
+            open_file_cache_errors on;",
+        see: &[
+            "open_file_cache",
+            "open_file_cache_valid",
+            "open_file_cache_min_uses",
+            "file_copies",
+            "open_log_file_cache",
+        ],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&CACHE_CONF).errors, |directive| directive.flag(0))
         },
@@ -71,6 +119,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_events on | off",
         default: "open_file_cache_events off;",
         doc: "Whether nginx is told of changes by the kernel, where that has such events.",
+        example: "",
+        see: &[],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&CACHE_CONF).events, |directive| directive.flag(0))
         },

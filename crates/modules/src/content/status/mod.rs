@@ -43,6 +43,13 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
           format of Prometheus, version 0.0.4, or as JSON, which also has the latest reports about blocked \
           loops. With `auto`, the default, it is JSON where the path ends in `.json` or `Accept` names \
           `application/json`. Who may see it is for `allow` and `deny` to say.",
+    example: "
+        location = /metrics {
+            status;
+            allow 127.0.0.1;
+            deny all;
+        }",
+    see: &["stub_status"],
     handler: read,
 }];
 

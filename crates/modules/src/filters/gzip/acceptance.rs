@@ -29,6 +29,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gzip_vary off;",
         doc: "Whether `Vary: Accept-Encoding` is sent with what `gzip`, `gzip_static` and `gunzip` may send \
               in another form.",
+        example: "
+            gzip on;
+            gzip_types text/css application/javascript application/json image/svg+xml;
+            gzip_comp_level 5;
+            gzip_min_length 1000;
+            gzip_vary on;",
+        see: &[
+            "gzip",
+            "gzip_types",
+            "gzip_comp_level",
+            "gzip_min_length",
+            "gzip_proxied",
+            "gzip_static",
+            "gunzip",
+        ],
         handler: |scope, d| set(d, &mut conf(scope).vary, |d| d.flag(0)),
     },
     Spec {
@@ -38,6 +53,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_http_version 1.0 | 1.1",
         default: "gzip_http_version 1.1;",
         doc: "The lowest version of a request that is answered with a compressed response.",
+        example: r#"
+            gzip on;
+            gzip_http_version 1.0;
+            gzip_proxied no-cache no-store private expired auth;
+            gzip_disable "MSIE [4-6]\.";"#,
+        see: &["gzip_proxied", "gzip_disable", "gzip", "gzip_vary"],
         handler: |scope, d| {
             const WORDS: [(&str, Version); 2] = [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
             set(d, &mut conf(scope).version, |d| d.choice(0, &WORDS))
@@ -52,6 +73,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gzip_proxied off;",
         doc: "What is compressed for requests with `Via`, which come from proxies: nothing, what a cache \
               must not keep for one of these reasons, or everything.",
+        example: r#"
+            gzip on;
+            gzip_http_version 1.0;
+            gzip_proxied no-cache no-store private expired auth;
+            gzip_disable "MSIE [4-6]\.";"#,
+        see: &["gzip_http_version", "gzip_disable", "gzip", "gzip_vary"],
         handler: read_proxied,
     },
     Spec {
@@ -62,6 +89,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Browsers, by an expression for `User-Agent`, that get nothing compressed. `msie6` stands for \
               Internet Explorer 4 to 6, but for the service pack with SV1 in its name.",
+        example: r#"
+            gzip on;
+            gzip_http_version 1.0;
+            gzip_proxied no-cache no-store private expired auth;
+            gzip_disable "MSIE [4-6]\.";"#,
+        see: &["gzip_proxied", "gzip_http_version", "gzip", "gzip_vary"],
         handler: read_disable,
     },
 ];

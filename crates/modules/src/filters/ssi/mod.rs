@@ -43,6 +43,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi on | off",
         default: "ssi off;",
         doc: "Whether SSI commands in responses are executed.",
+        example: "
+            location / {
+                ssi on;
+                ssi_types application/xhtml+xml;
+                ssi_silent_errors on;
+                ssi_value_length 1024;
+                ssi_last_modified on;
+            }",
+        see: &[
+            "ssi_types",
+            "ssi_silent_errors",
+            "ssi_value_length",
+            "ssi_last_modified",
+            "sub_filter",
+            "subrequest_output_buffer_size",
+        ],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).enabled, |d| d.flag(0)),
     },
     Spec {
@@ -52,6 +68,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_silent_errors on | off",
         default: "ssi_silent_errors off;",
         doc: "Whether nothing is shown in place of a command that has failed.",
+        example: "
+            location / {
+                ssi on;
+                ssi_types application/xhtml+xml;
+                ssi_silent_errors on;
+                ssi_value_length 1024;
+                ssi_last_modified on;
+            }",
+        see: &[
+            "ssi",
+            "ssi_types",
+            "ssi_value_length",
+            "ssi_last_modified",
+            "sub_filter",
+            "subrequest_output_buffer_size",
+        ],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).silent_errors, |d| d.flag(0)),
     },
     Spec {
@@ -61,6 +93,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_ignore_recycled_buffers on | off",
         default: "ssi_ignore_recycled_buffers off;",
         doc: "Whether nginx sends buffers on that may be used again.",
+        example: "",
+        see: &[],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).ignore_recycled, |d| d.flag(0)),
     },
     Spec {
@@ -70,6 +104,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_min_file_chunk SIZE",
         default: "ssi_min_file_chunk 1k;",
         doc: "From which size on nginx sends parts of the document from its file.",
+        example: "",
+        see: &[],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).min_file_chunk_bytes, |d| d.size(0)),
     },
     Spec {
@@ -79,6 +115,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_value_length SIZE",
         default: "ssi_value_length 255;",
         doc: "Longest value of a parameter of a command.",
+        example: "
+            location / {
+                ssi on;
+                ssi_types application/xhtml+xml;
+                ssi_silent_errors on;
+                ssi_value_length 1024;
+                ssi_last_modified on;
+            }",
+        see: &[
+            "ssi",
+            "ssi_types",
+            "ssi_silent_errors",
+            "ssi_last_modified",
+            "sub_filter",
+            "subrequest_output_buffer_size",
+        ],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).value_bytes, |d| d.size(0)),
     },
     Spec {
@@ -88,6 +140,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_types TYPE … | *",
         default: "ssi_types text/html;",
         doc: "In which types of responses commands are executed, besides `text/html`; `*` is all.",
+        example: "
+            location / {
+                ssi on;
+                ssi_types application/xhtml+xml;
+                ssi_silent_errors on;
+                ssi_value_length 1024;
+                ssi_last_modified on;
+            }",
+        see: &[
+            "ssi",
+            "ssi_silent_errors",
+            "ssi_value_length",
+            "ssi_last_modified",
+            "sub_filter",
+            "subrequest_output_buffer_size",
+        ],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&SSI_CONF).types;
             for warning in TypeSet::read(directive, setting, DEFAULT_TYPE) {
@@ -103,6 +171,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_last_modified on | off",
         default: "ssi_last_modified off;",
         doc: "Whether `Last-Modified` of the document is kept, and its `ETag` as a weak one.",
+        example: "
+            location / {
+                ssi on;
+                ssi_types application/xhtml+xml;
+                ssi_silent_errors on;
+                ssi_value_length 1024;
+                ssi_last_modified on;
+            }",
+        see: &[
+            "ssi",
+            "ssi_types",
+            "ssi_silent_errors",
+            "ssi_value_length",
+            "sub_filter",
+            "subrequest_output_buffer_size",
+        ],
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).last_modified, |d| d.flag(0)),
     },
 ];
