@@ -42,5 +42,6 @@ pub use crate::{
 };
 pub use crate::{
     handover::word::PollId,
+    task::cell::{Entered, TaskCell},
     task::token::{Entering, Held, Token},
 };

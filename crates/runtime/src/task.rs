@@ -15,6 +15,7 @@
 //!    of a queue. A task that binds itself while another loop polls it goes home before it does anything.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
+pub(crate) mod cell;
 #[cfg(not(loom))]
 pub(crate) mod coop;
 pub(crate) mod token;

@@ -1,11 +1,10 @@
 //! What SSI commands work with: the variables and blocks that a request and its subrequests share, texts
 //! with variables in them, and the paths that are included.
 
-use std::sync::{Mutex, MutexGuard};
-
 use clearway_base::log::Level as LogLevel;
 use clearway_http::regex::{Captures, Case, Regex};
 use clearway_http::{Request, Verbatim, View};
+use clearway_runtime::{Entered, TaskCell};
 
 /// A command has failed; why is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub(super) struct Failed;
 
 /// What a request and its subrequests share.
 #[derive(Default)]
-pub(super) struct Common(Mutex<Shared>);
+pub(super) struct Common(TaskCell<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -28,8 +27,8 @@ struct Shared {
 }
 
 impl Common {
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.0.try_lock().expect("one task, which does nothing else in here")
+    fn shared(&self) -> Entered<'_, Shared> {
+        self.0.enter()
     }
 
     /// Gives a variable a value.
