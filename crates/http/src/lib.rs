@@ -51,6 +51,7 @@ pub use request::body_file::TempFile;
 pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;
 pub use request::redirect::{Onward, Rewritten};
+pub use request::strands::Strands;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request};
 pub use response::chunk::{Chunk, Mark, Pushed};

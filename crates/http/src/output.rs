@@ -18,13 +18,13 @@ mod sink;
 use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
 
-use crate::link::departure::Departure;
 use crate::link::pace::Pace;
 use crate::link::send_queue::{SendFailure, SendQueue};
 use crate::phases::Answer;
 use crate::request::Request;
 use crate::request::body::BodyState;
 use crate::request::relay::Relay;
+use crate::request::strands::Lookout;
 use crate::response::chunk::{Chunk, Mark, Pushed};
 use crate::variables::View;
 
@@ -51,7 +51,7 @@ pub(crate) struct OutputState<'c> {
     filters: Option<Box<Filters<'c>>>,
     /// Size of the head, bytes.
     head_bytes: u32,
-    unusual: Option<Box<Unusual>>,
+    unusual: Option<Box<Unusual<'c>>>,
     urgency: Urgency,
     trailers: Option<Box<TrailerState>>,
     source: Source,
@@ -78,16 +78,16 @@ struct TrailerState {
 
 /// What most responses have nothing of.
 #[derive(Default)]
-struct Unusual {
+struct Unusual<'c> {
     failure: Option<SendFailure>,
     pace: Option<Pace>,
-    departure: Departure,
+    lookout: Option<Lookout<'c>>,
     /// What a header filter wants to be answered instead.
     refusal: Option<Answer>,
     sequel: Sequel,
 }
 
-impl Unusual {
+impl Unusual<'_> {
     fn allows_persistence(&self) -> bool {
         self.failure.is_none() && self.sequel == Sequel::Possible
     }
@@ -281,7 +281,7 @@ impl<'c> OutputState<'c> {
         self.unusual.as_ref().is_some_and(|unusual| unusual.refusal.is_some())
     }
 
-    fn unusual(&mut self) -> &mut Unusual {
+    fn unusual(&mut self) -> &mut Unusual<'c> {
         self.unusual.get_or_insert_default()
     }
 

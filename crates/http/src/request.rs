@@ -10,10 +10,12 @@ pub(crate) mod body;
 pub(crate) mod body_file;
 pub(crate) mod body_store;
 pub(crate) mod browser;
+mod contexts;
 pub(crate) mod errand;
 mod log;
 pub(crate) mod redirect;
 pub(crate) mod relay;
+pub(crate) mod strands;
 pub(crate) mod subrequest;
 pub(crate) mod tree;
 
@@ -27,7 +29,9 @@ use crate::generation::Setup;
 use crate::link::Link;
 use crate::link::parts::Parts;
 use crate::request::body::BodyState;
+use crate::request::contexts::{Contexts, Lasts};
 use crate::request::redirect::Wanted;
+use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
 use crate::tables::{Location, Snapshot, Variables};
@@ -183,24 +187,6 @@ pub(crate) enum Host {
     Lowered(Box<[u8]>),
 }
 
-/// A module's own state in a request.
-#[derive(Clone)]
-struct ModuleContext {
-    state: Arc<dyn Any + Send + Sync>,
-    lasts: Lasts,
-}
-
-/// Those of a request.
-#[derive(Clone, Default)]
-struct ModuleContexts(Vec<ModuleContext>);
-
-/// How long a module's state is kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lasts {
-    UntilRedirect,
-    ToTheEnd,
-}
-
 /// What was done with a body that came in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunks {
@@ -243,13 +229,19 @@ pub struct Request<'c> {
     /// Whether what came in chunks was dropped: `$content_length` says 0 then.
     pub(crate) chunks: Chunks,
     /// Most requests have none.
-    contexts: Option<Box<ModuleContexts>>,
+    contexts: Contexts,
 }
 
 impl<'c> Request<'c> {
     /// A request of which nothing is known yet but what was received.
     #[inline]
-    pub(crate) fn new(way: Way<'c>, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+    pub(crate) fn new(
+        way: Way<'c>,
+        strands: &'c Strands<'c>,
+        parts: &'c mut Parts,
+        start: usize,
+        number: u64,
+    ) -> Self {
         let Way { client, setup, link } = way;
         let snapshot = setup.snapshot();
         let server = snapshot.server(setup.address().default_server);
@@ -268,7 +260,7 @@ impl<'c> Request<'c> {
             link,
             snapshot,
             server,
-            parts: PartsRef::Own(parts),
+            parts: PartsRef::Own(parts, strands),
             start,
             host: Host::Absent,
             values: Values::default(),
@@ -287,17 +279,14 @@ impl<'c> Request<'c> {
             stage: Stage::Open,
             body_bytes: 0,
             chunks: Chunks::Kept,
-            contexts: None,
+            contexts: Contexts::default(),
         }
     }
 
     /// A subrequest of `parent` for another path, in the same server. It knows what modules keep of the
     /// request for its whole life, and the body if that was read.
     pub(crate) fn new_subrequest(parent: &Self, node: Node<'c>, sub: SubPart<'c>) -> Self {
-        let mut contexts = parent.contexts.clone();
-        if let Some(contexts) = &mut contexts {
-            contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
-        }
+        let contexts = parent.contexts.of_subrequest();
         Self {
             client: parent.client,
             setup: parent.setup,
@@ -656,29 +645,21 @@ impl<'c> Request<'c> {
 
     /// A module's own state in this request.
     pub fn context<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.contexts.as_ref()?.0.iter().find_map(|context| context.state.downcast_ref())
+        self.contexts.find()
     }
 
     /// Keeps a module's own state, until an internal redirect.
     pub fn set_context<T: Any + Send + Sync>(&mut self, context: T) {
-        self.put_context(context, Lasts::UntilRedirect);
+        self.contexts.put(context, Lasts::UntilRedirect);
     }
 
     /// Keeps a module's own state for the whole request, whatever it is redirected to.
     pub fn set_lasting_context<T: Any + Send + Sync>(&mut self, context: T) {
-        self.put_context(context, Lasts::ToTheEnd);
-    }
-
-    fn put_context<T: Any + Send + Sync>(&mut self, context: T, lasts: Lasts) {
-        let contexts = &mut self.contexts.get_or_insert_default().0;
-        contexts.retain(|other| !other.state.is::<T>());
-        contexts.push(ModuleContext { state: Arc::new(context), lasts });
+        self.contexts.put(context, Lasts::ToTheEnd);
     }
 
     pub(crate) fn clear_contexts(&mut self) {
-        if let Some(contexts) = &mut self.contexts {
-            contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
-        }
+        self.contexts.leave();
     }
 
     /// The status that is sent, where an error page is answered with another than its own.

@@ -4,10 +4,11 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::task::Poll;
 
 use clearway_base::Errno;
-use clearway_http::{Active, Fault, Lingering, LingeringClose, Link, Onward, Parts, TIMED_OUT, Way};
+use clearway_http::{Active, Fault, Lingering, LingeringClose, Link, Onward, Parts, Strands, TIMED_OUT, Way};
 
 use crate::conn::Conn;
 
@@ -22,10 +23,15 @@ pub(crate) fn serve_requests(
         let end = loop {
             // Stays where it is, so that nothing has to remember whether it was moved.
             let parts = parts.as_mut().expect("they are given and not taken yet");
+            // What the request refers to, as what it has there does.
+            let strands = Strands::default();
             let way = Way { client: &conn.client, setup: &conn.setup, link: Link::Http1(&conn.link) };
             // Lives and ends in place: it is large.
-            let mut active = Active::new(way, parts, start, conn.link.count_request());
-            let (outcome, linger) = serve(&mut active, conn).await;
+            let mut active = Active::new(way, &strands, parts, start, conn.link.count_request());
+            let (outcome, linger) = {
+                let mut serving = pin!(serve(&mut active, conn));
+                poll_fn(|cx| strands.poll_beside(serving.as_mut(), cx)).await
+            };
             // Also one of which nothing came but empty lines.
             let code = Some(active.status());
             match linger {

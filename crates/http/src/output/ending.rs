@@ -14,7 +14,7 @@ use crate::response::file_sender::FileFailure;
 use clearway_base::log::Verbatim;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
-impl OutputState<'_> {
+impl<'c> OutputState<'c> {
     pub(super) fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
         self.fail_with(failure);
         Poll::Ready(Err(Unsent))
@@ -28,13 +28,10 @@ impl OutputState<'_> {
     /// Ready, with the end of it all, when the client has left; for what has nothing to send now.
     pub(super) fn poll_left(
         &mut self,
-        request: &Request<'_>,
+        request: &Request<'c>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
-        if !request.is_for_client() {
-            return Poll::Pending;
-        }
-        match self.unusual().departure.poll(request.link, cx) {
+        match self.unusual().lookout.get_or_insert_with(|| request.lookout()).poll(request.link, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(left) => {
                 self.note_left();

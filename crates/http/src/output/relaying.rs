@@ -1,7 +1,6 @@
 //! Output with subrequests: what is behind one in the body waits in the queue of the `Relay`, and what a
 //! subrequest makes goes to its parent instead of the socket. Owned by the request's task.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_h1::Framing;
@@ -12,13 +11,12 @@ use crate::link::send_queue::SendFailure;
 use crate::output::Input;
 use crate::request::Request;
 use crate::request::relay::{Moved, Parent, Relay, Sink};
-use crate::request::subrequest::{Background, Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::request::subrequest::{Delivery, NotMade, Outcome, Subrequest, Terminated};
 use crate::response::chunk::{Chunk, Mark};
 use crate::variables::View;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
-/// How often subrequests go on, up to sixteen each time, before others of the loop have their turn: each
-/// takes a few microseconds at least, and a poll should take a fraction of a millisecond.
+/// How often what has its turn moves on before others of the loop have theirs.
 const TURNS_MAX: u32 = 8;
 
 /// How often filters that have put work off go on meanwhile, each time for a fraction of a millisecond.
@@ -40,7 +38,10 @@ impl<'c> Next<'_, 'c> {
     /// # Errors
     /// It could not be made; that is logged.
     pub fn subrequest(&mut self, wanted: Subrequest) -> Result<Outcome, NotMade> {
-        self.state.relay_mut().queue_child(self.request, wanted)
+        let outcome = self.state.relay_mut().queue_child(self.request, wanted)?;
+        // One that has ended the whole request is seen by what flushes the response.
+        let _ = self.state.begin_children(self.request);
+        Ok(outcome)
     }
 
     /// Has who makes the body wait until a subrequest has ended. The filter keeps meanwhile what is pushed to
@@ -65,16 +66,6 @@ impl<'c> OutputState<'c> {
     /// Whether something of its body has passed, or a subrequest of its own was made.
     pub(crate) fn has_passed_bytes(&self) -> bool {
         self.relay.as_ref().is_some_and(|relay| relay.has_passed_bytes())
-    }
-
-    /// Subrequests that nobody waits for.
-    pub(crate) fn background(&self) -> Option<Arc<Background<'c>>> {
-        self.relay.as_ref()?.background().cloned()
-    }
-
-    /// The same, to begin one.
-    pub(crate) fn background_mut(&mut self) -> &Background<'c> {
-        self.relay_mut().background_mut()
     }
 
     /// Has it go on with a body, although it was empty.
@@ -151,17 +142,17 @@ impl<'c> OutputState<'c> {
         timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
-        if let Some(background) = self.background() {
-            // Whoever waits for the next request of the connection waits for them.
-            let _ = background.poll(cx);
-        }
         let mut resumes_left = RESUMES_MAX;
         for _ in 0..TURNS_MAX {
-            if let Err(Terminated(status)) = self.poll_children(request, cx) {
+            if let Err(Terminated(status)) = self.begin_children(request) {
                 if status == CLIENT_CLOSED_REQUEST {
                     self.note_left();
                 }
                 return self.fail(SendFailure::Terminated);
+            }
+            if self.relay.as_ref().is_some_and(|relay| relay.is_child_due(request.strands())) {
+                request.strands().notify(request.strand());
+                return Poll::Pending;
             }
             let has_resumed = resumes_left > 0 && self.resume_relayed(request);
             resumes_left -= u32::from(has_resumed);
@@ -180,7 +171,7 @@ impl<'c> OutputState<'c> {
                 return Poll::Ready(Ok(()));
             }
             if !has_moved && !makes_room {
-                // Its children look for the client while they wait.
+                // Its children look for the client while they wait, and have it go on (`Strands::notify`).
                 return Poll::Pending;
             }
         }
@@ -207,16 +198,16 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    fn poll_children(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Result<(), Terminated> {
+    fn begin_children(&mut self, request: &Request<'c>) -> Result<(), Terminated> {
         let Some(mut relay) = self.relay.take() else { return Ok(()) };
         let behind = self.filters()[self.postpone_stage as usize..].iter().flatten();
         let takes_files = relay
             .sink_takes_files()
             .unwrap_or_else(|| behind.into_iter().all(|filter| filter.input() == Input::Anything));
         let content_type = self.head.content_type.as_ref();
-        let polled = relay.poll_children(&Parent { request, content_type, takes_files }, cx);
+        let begun = relay.begin_children(&Parent { request, content_type, takes_files });
         self.relay = Some(relay);
-        polled
+        begun
     }
 
     /// Moves what has its turn; whether anything had.

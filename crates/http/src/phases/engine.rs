@@ -4,7 +4,6 @@
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
@@ -12,13 +11,12 @@ use clearway_message::{Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
 use crate::client::Way;
-use crate::link::departure::Departure;
 use crate::output::{Output, OutputState};
 use crate::phases::{Answer, Exchange, Step, Wait};
 use crate::request::account;
 use crate::request::body::{Body, BodyState};
 use crate::request::redirect::{BuiltIn, Onward, Wanted};
-use crate::request::subrequest::Background;
+use crate::request::strands::Lookout;
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
 use crate::tables::{Location, PhaseEntry};
 use clearway_site::{LocationAccess, LocationId, Part, Phase, locations::Found};
@@ -198,8 +196,8 @@ impl<'c> Active<'c> {
                     // Boxed, as nobody else should have to have room for it.
                     Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                     None => match self.call(entry) {
-                        Called::Said(flow) => flow,
-                        Called::Waits(settle) => settle.await,
+                        Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                        Called::Waits(ref mut settle) => settle.await,
                     },
                 };
                 self.request.account(entry.phase.step());
@@ -252,11 +250,10 @@ impl<'c> Active<'c> {
     /// Asks a handler that is not known to block.
     #[inline]
     fn call(&mut self, entry: &'c PhaseEntry) -> Called<'_, 'c> {
-        let (background, location) = (self.output.background(), self.request.location());
-        let way = self.request.way();
-        let departure = self.request.is_for_client().then(Departure::default);
+        let (way, location) = (self.request.way(), self.request.location());
+        let lookout = self.request.lookout();
         match (entry.handler)(self.exchange()) {
-            Step::Wait(wait) => Called::Waits(Settle { wait, background, departure, way, entry, location }),
+            Step::Wait(wait) => Called::Waits(Settle { wait, lookout, way, entry, location }),
             step => Called::Said(Flow::of(step)),
         }
     }
@@ -269,8 +266,8 @@ impl<'c> Active<'c> {
                 // Boxed, as nobody else should have to have room for it.
                 Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                 None => match self.call(entry) {
-                    Called::Said(flow) => flow,
-                    Called::Waits(settle) => settle.await,
+                    Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                    Called::Waits(ref mut settle) => settle.await,
                 },
             };
             self.request.account(entry.phase.step());
@@ -282,8 +279,8 @@ impl<'c> Active<'c> {
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
             match self.call(entry) {
-                Called::Said(flow) => flow,
-                Called::Waits(settle) => settle.await,
+                Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                Called::Waits(ref mut settle) => settle.await,
             }
         })
         .await
@@ -365,13 +362,11 @@ impl Flow {
     }
 }
 
-/// Waits until a handler has decided, while subrequests go on that nobody waits for. A handler whose client
-/// leaves is dropped, and what it waits for with it.
+/// Waits until a handler has decided. A handler whose client leaves is dropped, and what it waits for with
+/// it.
 struct Settle<'a, 'c> {
     wait: Wait<'a>,
-    background: Option<Arc<Background<'c>>>,
-    /// None where nothing is for the client.
-    departure: Option<Departure>,
+    lookout: Lookout<'c>,
     way: Way<'c>,
     entry: &'c PhaseEntry,
     location: &'c Location,
@@ -381,10 +376,6 @@ impl Future for Settle<'_, '_> {
     type Output = Flow;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Flow> {
-        if let Some(background) = &self.background {
-            // Whoever waits for the next request of the connection waits for them.
-            let _ = background.poll(cx);
-        }
         loop {
             match self.wait.as_mut().poll(cx) {
                 Poll::Ready(Step::Wait(next)) => self.wait = next,
@@ -393,10 +384,7 @@ impl Future for Settle<'_, '_> {
                     let step = self.entry.phase.step();
                     let Way { client, setup, link } = self.way;
                     client.home.account(|| account::of_location(client, setup, self.location, step));
-                    return match &mut self.departure {
-                        Some(departure) => departure.poll(link, cx).map(Flow::Left),
-                        None => Poll::Pending,
-                    };
+                    return self.lookout.poll(link, cx).map(Flow::Left);
                 }
             }
         }

@@ -10,6 +10,7 @@ use clearway_runtime::Timer;
 
 use crate::link::Link;
 use crate::phases::{Answer, Exchange};
+use crate::request::strands::StrandId;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 impl Exchange<'_, '_> {
@@ -22,9 +23,18 @@ impl Exchange<'_, '_> {
         let timer = Timer::new(home);
         timer.arm(home.now_ms().saturating_add(delay_ms));
         let is_for_client = self.request.is_for_client();
-        let end = poll_fn(|cx| match is_for_client {
-            true => poll_end(link, &timer, cx),
-            false => timer.poll_expired(cx).map(|()| End::Over),
+        let (strands, strand) = (self.request.strands(), self.request.strand());
+        let end = poll_fn(|cx| {
+            if !is_for_client {
+                return timer.poll_expired(cx).map(|()| End::Over);
+            }
+            match strand {
+                StrandId::ROOT => poll_end(link, &timer, cx),
+                _ => match strands.poll_closed(link) {
+                    Poll::Ready(left) => Poll::Ready(End::Closed(left)),
+                    Poll::Pending => timer.poll_expired(cx).map(|()| End::Over),
+                },
+            }
         })
         .await;
         let End::Closed(left) = end else { return Ok(()) };

@@ -20,6 +20,7 @@ use crate::phases::Answer;
 use crate::phases::engine::Active;
 use crate::request::body::{BodyError, BodyState};
 use crate::request::redirect::Onward;
+use crate::request::strands::Strands;
 use crate::request::{Request, RequestLine};
 
 /// What the error log says of a client that sent nothing for too long.
@@ -47,6 +48,9 @@ impl Drop for Active<'_> {
     /// One that is cut short, since its connection is closed at once, is logged like others, but not its
     /// subrequests. After a panic nothing more is done with it.
     fn drop(&mut self) {
+        if self.request.is_main() {
+            self.request.strands().clear();
+        }
         let is_to_be_logged = self.request.is_main() && !self.request.is_logged();
         if is_to_be_logged && !std::thread::panicking() {
             self.request.link.cut_short(self.output.status());
@@ -59,9 +63,15 @@ impl Drop for Active<'_> {
 impl<'c> Active<'c> {
     /// A request of which `parts` have the first bytes, from `start` on; it is the connection's `number`th.
     #[inline]
-    pub fn new(way: Way<'c>, parts: &'c mut Parts, start: usize, number: u64) -> Self {
+    pub fn new(
+        way: Way<'c>,
+        strands: &'c Strands<'c>,
+        parts: &'c mut Parts,
+        start: usize,
+        number: u64,
+    ) -> Self {
         let buffer = std::mem::take(&mut parts.output);
-        let request = Request::new(way, parts, start, number);
+        let request = Request::new(way, strands, parts, start, number);
         // The last, so that it is made where it stays.
         Self { request, body: BodyState::default(), output: OutputState::new(buffer) }
     }
@@ -170,10 +180,8 @@ impl Active<'_> {
             }
             self.output.finish(&self.request);
         }
-        if let Some(background) = self.output.background() {
-            // Boxed, as nobody else should have to have room for it.
-            Box::pin(background.finish()).await;
-        }
+        // What is in the background has ended before the next request of the connection begins.
+        self.request.strands().finish().await;
         Ok(())
     }
 

@@ -1,21 +1,22 @@
 //! Responses in the body of another one. What a response is made of stands in a queue from the first
 //! subrequest on: chunks that may go on when everything before them has gone on, and subrequests, each of
-//! which fills a pipe of its own while it waits for its turn. Owned by the output of the request; polled
-//! whenever that is flushed, which is how subrequests get to run.
+//! which is a strand and fills a pipe of its own while it waits for its turn. Owned by the output of the
+//! request.
 //!
 //! Memory is bounded: some subrequests at a time run ahead of their turn, each up to a full pipe, and who
 //! makes the body is told to wait when the queue is long.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
 use clearway_base::log::Level;
 use clearway_message::Text;
+use clearway_runtime::{Entered, TaskCell};
 
 use crate::request::Request;
+use crate::request::strands::{StrandId, Strands};
 use crate::request::subrequest::{
-    Answering, Background, Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
+    Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
 };
 use crate::request::tree::{Asked, Live};
 use crate::response::chunk::{Chunk, Mark};
@@ -32,6 +33,8 @@ const LIVE_MAX: u32 = 64;
 pub(crate) struct Sink<'c> {
     /// To the parent.
     pipe: Option<Arc<Pipe<'c>>>,
+    /// Who takes it from there.
+    taker: StrandId,
     outcome: Outcome,
     takes_files: bool,
     /// The parent's.
@@ -50,7 +53,7 @@ impl Sink<'_> {
 
 /// What a subrequest has made and its parent not taken.
 #[derive(Default)]
-struct Pipe<'c>(Mutex<PipeState<'c>>);
+struct Pipe<'c>(TaskCell<PipeState<'c>>);
 
 #[derive(Default)]
 struct PipeState<'c> {
@@ -61,8 +64,8 @@ struct PipeState<'c> {
 }
 
 impl<'c> Pipe<'c> {
-    fn state(&self) -> MutexGuard<'_, PipeState<'c>> {
-        self.0.try_lock().expect("both ends are in one task, which does nothing else in here")
+    fn state(&self) -> Entered<'_, PipeState<'c>> {
+        self.0.enter()
     }
 
     fn push(&self, chunk: Chunk<'c>) {
@@ -98,7 +101,6 @@ pub(crate) struct Relay<'c> {
     queued_bytes: usize,
     /// What a filter waits for before it goes on.
     awaited: Option<Outcome>,
-    background: Option<Arc<Background<'c>>>,
     /// Whether something of the body has passed.
     passed: Passed,
 }
@@ -117,18 +119,28 @@ enum Piece<'c> {
 
 /// A subrequest in its place.
 struct Child<'c> {
-    stage: Stage<'c>,
+    stage: Stage,
     pipe: Arc<Pipe<'c>>,
     outcome: Outcome,
     _asked: Asked<'c>,
     /// Once it has begun.
     live: Option<Live<'c>>,
+    strands: &'c Strands<'c>,
 }
 
-enum Stage<'c> {
+enum Stage {
     Wanted(Subrequest),
-    Running(Answering<'c>),
-    Ended,
+    Begun(StrandId),
+}
+
+impl Drop for Child<'_> {
+    fn drop(&mut self) {
+        if let Stage::Begun(strand) = self.stage
+            && self.outcome.end().is_none()
+        {
+            self.strands.drop_strand(strand);
+        }
+    }
 }
 
 /// What the parent is to a subrequest that begins.
@@ -139,33 +151,35 @@ pub(crate) struct Parent<'a, 'c> {
 }
 
 impl<'c> Child<'c> {
-    fn poll(
-        &mut self,
-        parent: &Parent<'_, 'c>,
-        most_live: u32,
-        cx: &mut Context<'_>,
-    ) -> Result<(), Terminated> {
-        if let Stage::Wanted(_) = &self.stage {
-            let Some(live) = parent.request.tree().begin(most_live) else { return Ok(()) };
-            self.live = Some(live);
-            let Stage::Wanted(wanted) = std::mem::replace(&mut self.stage, Stage::Ended) else {
-                unreachable!("it was just looked at")
-            };
-            let sink = Sink {
-                pipe: Some(Arc::clone(&self.pipe)),
-                outcome: self.outcome.clone(),
-                takes_files: parent.takes_files,
-                content_type: wanted.stub.as_ref().and(parent.content_type).cloned(),
-            };
-            self.stage = Stage::Running(answer(parent.request, wanted, sink));
-        }
-        if let Stage::Running(answering) = &mut self.stage
-            && let Poll::Ready(result) = answering.as_mut().poll(cx)
+    /// Begins, unless there are too many already.
+    fn begin(&mut self, parent: &Parent<'_, 'c>, most_live: u32) {
+        let Stage::Wanted(_) = &self.stage else { return };
+        let Some(live) = parent.request.tree().begin(most_live) else { return };
+        self.live = Some(live);
+        // What stands here meanwhile is nobody's.
+        let begun = Stage::Begun(StrandId::ROOT);
+        let Stage::Wanted(wanted) = std::mem::replace(&mut self.stage, begun) else { return };
+        let sink = Sink {
+            pipe: Some(Arc::clone(&self.pipe)),
+            taker: parent.request.strand(),
+            outcome: self.outcome.clone(),
+            takes_files: parent.takes_files,
+            content_type: wanted.stub.as_ref().and(parent.content_type).cloned(),
+        };
+        self.stage = Stage::Begun(answer(parent.request, wanted, sink));
+    }
+
+    /// Takes a piece of its body; if it has waited for room, it goes on.
+    fn pop(&mut self) -> Option<Chunk<'c>> {
+        let was_full = self.pipe.is_full();
+        let chunk = self.pipe.pop()?;
+        if was_full
+            && let Stage::Begun(strand) = self.stage
+            && self.outcome.end().is_none()
         {
-            self.stage = Stage::Ended;
-            return result;
+            self.strands.notify(strand);
         }
-        Ok(())
+        Some(chunk)
     }
 }
 
@@ -243,6 +257,7 @@ impl<'c> Relay<'c> {
             outcome: outcome.clone(),
             _asked: asked,
             live: None,
+            strands: request.strands(),
         }));
         self.passed = Passed::Bytes;
         Ok(outcome)
@@ -253,22 +268,32 @@ impl<'c> Relay<'c> {
         self.awaited = Some(outcome);
     }
 
-    /// Has subrequests go on: the first one, and some ahead of their turn.
-    pub(crate) fn poll_children(
-        &mut self,
-        parent: &Parent<'_, 'c>,
-        cx: &mut Context<'_>,
-    ) -> Result<(), Terminated> {
+    /// Begins subrequests: the first one, and some ahead of their turn. The error is that one of them
+    /// has ended the whole request.
+    pub(crate) fn begin_children(&mut self, parent: &Parent<'_, 'c>) -> Result<(), Terminated> {
         let mut most_live = u32::MAX;
         let children = self.queue.iter_mut().filter_map(|piece| match piece {
             Piece::Child(child) => Some(child),
             Piece::Chunk(..) => None,
         });
         for child in children.take(AHEAD_MAX) {
-            child.poll(parent, most_live, cx)?;
+            match child.outcome.end() {
+                Some(end) => drop(end?),
+                None => child.begin(parent, most_live),
+            }
             most_live = LIVE_MAX;
         }
         Ok(())
+    }
+
+    /// Whether one of those that have begun is going to be polled.
+    pub(crate) fn is_child_due(&self, strands: &Strands<'c>) -> bool {
+        strands.is_any_notified(self.queue.iter().filter_map(|piece| match piece {
+            Piece::Child(Child { stage: Stage::Begun(strand), outcome, .. }) if outcome.end().is_none() => {
+                Some(*strand)
+            }
+            _ => None,
+        }))
     }
 
     /// Takes what comes next.
@@ -282,13 +307,13 @@ impl<'c> Relay<'c> {
                 self.queued_bytes -= chunk.bytes().len();
                 Moved::Chunk(chunk, mark)
             }
-            Some(Piece::Child(child)) => match (child.pipe.pop(), &child.stage) {
-                (Some(chunk), _) => Moved::Chunk(chunk, Mark::More),
-                (None, Stage::Ended) => {
+            Some(Piece::Child(child)) => match child.pop() {
+                Some(chunk) => Moved::Chunk(chunk, Mark::More),
+                None if child.outcome.end().is_some() => {
                     self.queue.pop_front();
                     Moved::Child
                 }
-                (None, _) => Moved::Waiting,
+                None => Moved::Waiting,
             },
         }
     }
@@ -311,7 +336,10 @@ impl<'c> Relay<'c> {
             None => limit_bytes,
         };
         match &self.sink {
-            Some((Sink { pipe: Some(pipe), .. }, Delivery::InOrder)) => pipe.push(chunk),
+            Some((Sink { pipe: Some(pipe), taker, .. }, Delivery::InOrder)) => {
+                pipe.push(chunk);
+                request.strands().notify(*taker);
+            }
             Some((Sink { outcome, .. }, Delivery::InMemory)) if !outcome.keep(chunk.bytes(), most_bytes) => {
                 let announced = content_length.filter(|&bytes| bytes > limit_bytes);
                 let announced = announced.map(|bytes| format!(": {bytes}")).unwrap_or_default();
@@ -321,13 +349,5 @@ impl<'c> Relay<'c> {
             _ => {}
         }
         Ok(())
-    }
-
-    pub(crate) fn background(&self) -> Option<&Arc<Background<'c>>> {
-        self.background.as_ref()
-    }
-
-    pub(crate) fn background_mut(&mut self) -> &Background<'c> {
-        self.background.get_or_insert_default()
     }
 }

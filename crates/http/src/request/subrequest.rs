@@ -1,27 +1,28 @@
 //! Subrequests: what else is asked within a request, by the server itself. One is a request of its own, with
 //! its path, location, head of a response and module contexts; it shares what the client has sent, and
-//! variables, with the request it belongs to (`tree`). All of them are polled by the one task.
+//! variables, with the request it belongs to (`tree`). Those that nobody waits for in place are strands of
+//! the request (`strands`).
 //!
 //! Who asks for one says what becomes of its response: it stands in its place in the body of its parent
 //! (`relay`), it is kept in memory, or it has no body, and somebody waits for its status, or nobody.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
+use clearway_runtime::TaskCell;
 
+use crate::link::departure::Departure;
 use crate::output::OutputState;
 use crate::phases::engine::Active;
 use crate::phases::{Answer, Exchange};
 use crate::request::body::BodyState;
 use crate::request::redirect::Onward;
 use crate::request::relay::Sink;
-use crate::request::tree::{Asked, Tree};
+use crate::request::strands::{Lookout, Strand, StrandId, Strands};
+use crate::request::tree::{Asked, PartsRef, Tree};
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::{Load, Module};
@@ -131,30 +132,36 @@ pub struct Outcome(Arc<OutcomeState>);
 
 #[derive(Debug, Default)]
 struct OutcomeState {
-    /// 0 until it has ended.
-    status: AtomicU16,
-    memory: Mutex<Vec<u8>>,
+    /// 0 until it has ended; behind the status `TERMINATED`, if it has ended the whole request.
+    end: AtomicU32,
+    memory: TaskCell<Vec<u8>>,
 }
+
+const TERMINATED: u32 = 1 << 16;
 
 impl Outcome {
     /// Its status, once it has ended.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
-        Some(self.0.status.load(Ordering::Relaxed)).filter(|&status| status > 0)
+        self.end()?.ok()
+    }
+
+    /// How it has ended.
+    pub(crate) fn end(&self) -> Option<Result<u16, Terminated>> {
+        let end = self.0.end.load(Ordering::Relaxed);
+        let status = end as u16;
+        (end > 0).then_some(if end & TERMINATED == 0 { Ok(status) } else { Err(Terminated(status)) })
     }
 
     /// The body that was kept in memory.
-    ///
-    /// # Panics
-    /// Never: nobody else holds it, as it is all one task.
     #[must_use]
     pub fn take_body(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.memory.try_lock().expect("one task"))
+        std::mem::take(&mut *self.0.memory.enter())
     }
 
     /// Keeps a piece of the body, unless that is too much.
     pub(crate) fn keep(&self, bytes: &[u8], most_bytes: u64) -> bool {
-        let mut memory = self.0.memory.try_lock().expect("one task");
+        let mut memory = self.0.memory.enter();
         let fits = (memory.len() + bytes.len()) as u64 <= most_bytes;
         if fits {
             memory.extend_from_slice(bytes);
@@ -162,14 +169,21 @@ impl Outcome {
         fits
     }
 
-    fn end(&self, status: u16) {
-        self.0.status.store(status.max(1), Ordering::Relaxed);
+    fn set_end(&self, end: Result<u16, Terminated>) {
+        let end = match end {
+            Ok(status) => u32::from(status).max(1),
+            Err(Terminated(status)) => TERMINATED | u32::from(status),
+        };
+        self.0.end.store(end, Ordering::Relaxed);
     }
 }
 
 /// What makes a request a subrequest.
 pub(crate) struct SubPart<'c> {
     pub(crate) tree: Arc<Tree<'c>>,
+    /// Those of the request, and the one that polls it.
+    pub(crate) strands: &'c Strands<'c>,
+    pub(crate) strand: StrandId,
     /// From 1; tells it from others of the request.
     number: u32,
     nested_left: u8,
@@ -201,6 +215,19 @@ impl<'c> Request<'c> {
         self.parts.sub().is_none()
     }
 
+    /// What goes on beside its handlers, and those of its subrequests.
+    pub(crate) fn strands(&self) -> &'c Strands<'c> {
+        match &self.parts {
+            PartsRef::Own(_, strands) => strands,
+            PartsRef::Shared(sub) => sub.strands,
+        }
+    }
+
+    /// What polls it: the root, or the strand that it is part of.
+    pub(crate) fn strand(&self) -> StrandId {
+        self.parts.sub().map_or(StrandId::ROOT, |sub| sub.strand)
+    }
+
     /// Tells it from other subrequests of the request, which is 0 itself.
     pub fn node_number(&self) -> u32 {
         self.parts.sub().map_or(0, |sub| sub.number)
@@ -220,6 +247,16 @@ impl<'c> Request<'c> {
     /// on as long as its request, which does not look for the client when the response is sent.
     pub(crate) fn is_for_client(&self) -> bool {
         self.audience() == Audience::Client
+    }
+
+    /// For what it waits for.
+    #[inline]
+    pub(crate) fn lookout(&self) -> Lookout<'c> {
+        match self.strand() {
+            _ if !self.is_for_client() => Lookout::Nobody,
+            StrandId::ROOT => Lookout::Root(Departure::default()),
+            _ => Lookout::Strand(self.strands()),
+        }
     }
 
     fn audience(&self) -> Audience {
@@ -261,36 +298,44 @@ impl<'c> Request<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terminated(pub(crate) u16);
 
-/// A subrequest that is being answered.
-pub(crate) type Answering<'c> = Pin<Box<dyn Future<Output = Result<(), Terminated>> + Send + 'c>>;
-
-/// Begins to answer a subrequest.
-pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Answering<'c> {
-    answer_for(parent.audience(), parent, wanted, sink)
-}
-
-fn answer_for<'c>(
-    audience: Audience,
-    parent: &Request<'c>,
-    wanted: Subrequest,
-    sink: Sink<'c>,
-) -> Answering<'c> {
-    let outcome = sink.outcome().clone();
-    let mut active = Active::subrequest(audience, parent, wanted, sink);
-    Box::pin(async move {
-        active.answer_subrequest().await?;
-        outcome.end(active.output.status());
-        Ok(())
+/// Answers a subrequest in a strand of its own.
+pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId {
+    let (audience, asker) = (parent.audience(), parent.strand());
+    parent.strands().begin(|strand| {
+        let outcome = sink.outcome().clone();
+        let mut active = Active::subrequest((audience, strand), parent, wanted, sink);
+        Box::pin(async move {
+            let end = active.answer_subrequest().await;
+            outcome.set_end(end.map(|()| active.output.status()));
+            active.request.strands().notify(asker);
+        })
     })
 }
 
+/// Answers one in the background; one that wants the connection closed does not have its way.
+fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, asked: Asked<'c>) {
+    parent.strands().begin(|strand| -> Strand<'c> {
+        let mut active = Active::subrequest((Audience::Nobody, strand), parent, wanted, Sink::default());
+        Box::pin(async move {
+            let _asked = asked;
+            let _ = active.answer_subrequest().await;
+        })
+    });
+}
+
 impl<'c> Active<'c> {
-    fn subrequest(audience: Audience, parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> Box<Self> {
+    fn subrequest(
+        (audience, strand): (Audience, StrandId),
+        parent: &Request<'c>,
+        wanted: Subrequest,
+        sink: Sink<'c>,
+    ) -> Box<Self> {
         let Subrequest { path, args, asking, delivery, stub } = wanted;
         let tree = parent.tree();
         let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
+        let strands = parent.strands();
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let sub = SubPart { tree, number, nested_left, asking, delivery, audience, stub };
+        let sub = SubPart { tree, strands, strand, number, nested_left, asking, delivery, audience, stub };
         let node = Node {
             location: parent.snapshot.location(parent.server.base),
             path: Text::Made(path.into()),
@@ -373,8 +418,8 @@ impl<'c> Exchange<'_, 'c> {
     pub async fn subrequest(&mut self, wanted: Subrequest) -> Result<Finished<'c>, Answer> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
-        let audience = self.request.audience();
-        let mut active = Active::subrequest(audience, self.request, wanted, Sink::default());
+        let place = (self.request.audience(), self.request.strand());
+        let mut active = Active::subrequest(place, self.request, wanted, Sink::default());
         match active.answer_subrequest().await {
             Ok(()) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),
@@ -388,35 +433,7 @@ impl<'c> Exchange<'_, 'c> {
     pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let asked = self.request.ask(&wanted)?;
-        let answering = answer_for(Audience::Nobody, self.request, wanted, Sink::default());
-        let background = self.output.state.background_mut();
-        background.push(Box::pin(async move {
-            let _asked = asked;
-            answering.await
-        }));
+        answer_in_background(self.request, wanted, asked);
         Ok(())
-    }
-}
-
-/// Subrequests that nobody waits for, but the next request of the connection.
-#[derive(Default)]
-pub(crate) struct Background<'c>(Mutex<Vec<Answering<'c>>>);
-
-impl<'c> Background<'c> {
-    fn push(&self, answering: Answering<'c>) {
-        self.0.try_lock().expect("one task").push(answering);
-    }
-
-    /// Has all of them go on; ready when they have ended. One that wants the connection closed has its way
-    /// when the response is sent.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut running = self.0.try_lock().expect("one task");
-        running.retain_mut(|answering| answering.as_mut().poll(cx).is_pending());
-        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Waits for all of them.
-    pub(crate) async fn finish(&self) {
-        poll_fn(|cx| self.poll(cx)).await;
     }
 }

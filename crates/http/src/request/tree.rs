@@ -1,17 +1,19 @@
 //! What a request and its subrequests share: the head as it was received, variables, and what modules keep
 //! for all of them. Made with the first subrequest, so that a request without one pays nothing. They are
-//! all one task, which evaluates nothing while it holds one of the locks in here: they are never contended.
+//! all one task, which evaluates nothing while it is in one of the cells in here.
 
 use std::any::Any;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use clearway_message::Text;
+use clearway_runtime::{Entered, TaskCell};
 use clearway_site::VariableId;
 use smallvec::SmallVec;
 
 use crate::link::parts::Parts;
+use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 
 /// Values of variables by number; `None` is one that was found to have no value.
@@ -21,8 +23,8 @@ pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4
 pub(crate) struct Tree<'c> {
     /// A copy of the head; what is to be sent is nobody's.
     parts: Parts,
-    variables: Mutex<VariableValues<'c>>,
-    contexts: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    variables: TaskCell<VariableValues<'c>>,
+    contexts: TaskCell<Vec<Arc<dyn Any + Send + Sync>>>,
     /// The number of the last subrequest.
     last_number: AtomicU32,
     /// Subrequests that have begun and whose output has not left them.
@@ -35,16 +37,16 @@ impl<'c> Tree<'c> {
     pub(crate) fn new(parts: Parts, variables: VariableValues<'c>) -> Arc<Self> {
         Arc::new(Self {
             parts,
-            variables: Mutex::new(variables),
-            contexts: Mutex::default(),
+            variables: TaskCell::new(variables),
+            contexts: TaskCell::default(),
             last_number: AtomicU32::new(0),
             live: AtomicU32::new(0),
             outstanding: AtomicU32::new(0),
         })
     }
 
-    pub(crate) fn variables(&self) -> MutexGuard<'_, VariableValues<'c>> {
-        self.variables.try_lock().expect("one task, which evaluates nothing in here")
+    pub(crate) fn variables(&self) -> Entered<'_, VariableValues<'c>> {
+        self.variables.enter()
     }
 
     /// What a module keeps for all of them; made when it is asked for first.
@@ -61,8 +63,8 @@ impl<'c> Tree<'c> {
         self.contexts().iter().find_map(|context| Arc::clone(context).downcast().ok())
     }
 
-    fn contexts(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
-        self.contexts.try_lock().expect("one task, which does nothing else in here")
+    fn contexts(&self) -> Entered<'_, Vec<Arc<dyn Any + Send + Sync>>> {
+        self.contexts.enter()
     }
 
     /// The number of a subrequest that begins, from 1.
@@ -109,8 +111,8 @@ impl Drop for Asked<'_> {
 
 /// The buffers of a request.
 pub(crate) enum PartsRef<'c> {
-    /// Its own.
-    Own(&'c mut Parts),
+    /// Its own, and what goes on beside its handlers.
+    Own(&'c mut Parts, &'c Strands<'c>),
     /// Of the request that it is a subrequest of.
     Shared(Box<SubPart<'c>>),
 }
@@ -122,7 +124,7 @@ impl<'c> PartsRef<'c> {
     /// If it is a subrequest, which receives nothing.
     pub(crate) fn own(&mut self) -> &mut Parts {
         match self {
-            Self::Own(parts) => parts,
+            Self::Own(parts, _) => parts,
             Self::Shared(_) => panic!("a subrequest receives nothing"),
         }
     }
@@ -131,14 +133,14 @@ impl<'c> PartsRef<'c> {
     #[inline]
     pub(crate) fn sub(&self) -> Option<&SubPart<'c>> {
         match self {
-            Self::Own(_) => None,
+            Self::Own(..) => None,
             Self::Shared(sub) => Some(sub),
         }
     }
 
     pub(crate) fn sub_mut(&mut self) -> Option<&mut SubPart<'c>> {
         match self {
-            Self::Own(_) => None,
+            Self::Own(..) => None,
             Self::Shared(sub) => Some(sub),
         }
     }
@@ -150,7 +152,7 @@ impl Deref for PartsRef<'_> {
     #[inline]
     fn deref(&self) -> &Parts {
         match self {
-            Self::Own(parts) => parts,
+            Self::Own(parts, _) => parts,
             Self::Shared(sub) => &sub.tree.parts,
         }
     }

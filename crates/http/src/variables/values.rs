@@ -2,12 +2,12 @@
 //! what was worked out once and holds for the rest of the request. Owned by the request.
 //!
 //! Evaluation borrows the request and still has to keep things in here, and a handler that waits holds
-//! such a borrow: hence the lock. It is never contended, for a request is one task's, and never held
-//! while anything else is evaluated.
+//! such a borrow: hence the cell, in which nothing else is evaluated.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use clearway_message::{Text, uri::Escape, uri::escape_uri};
+use clearway_runtime::{Entered, TaskCell};
 use clearway_site::{Quote, VariableId, regex::Captures, regex::MatchError, regex::Regex};
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ use crate::request::tree::{Tree, VariableValues};
 
 /// The values of a request. Most requests have none.
 #[derive(Default)]
-pub(crate) struct Values<'c>(Mutex<Option<Box<Kept<'c>>>>);
+pub(crate) struct Values<'c>(TaskCell<Option<Box<Kept<'c>>>>);
 
 #[derive(Default)]
 struct Kept<'c> {
@@ -32,7 +32,7 @@ struct Kept<'c> {
 impl<'c> Values<'c> {
     /// The values of a subrequest: variables are shared, groups are its own.
     pub(crate) fn of_tree(tree: &Arc<Tree<'c>>) -> Self {
-        Self(Mutex::new(Some(Box::new(Kept { tree: Some(Arc::clone(tree)), ..Kept::default() }))))
+        Self(TaskCell::new(Some(Box::new(Kept { tree: Some(Arc::clone(tree)), ..Kept::default() }))))
     }
 
     /// What is shared with subrequests; the first time with these buffers.
@@ -49,8 +49,8 @@ impl<'c> Values<'c> {
         self.kept().as_ref()?.tree.clone()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Box<Kept<'c>>>> {
-        self.0.try_lock().expect("a request belongs to one task, which evaluates nothing in here")
+    fn kept(&self) -> Entered<'_, Option<Box<Kept<'c>>>> {
+        self.0.enter()
     }
 
     /// Appends the value of a variable. `None` when nothing is kept for it, `Some(false)` when it was found

@@ -4,6 +4,7 @@
 
 mod access_log;
 mod autoindex;
+mod beside;
 mod bodies;
 mod compression;
 mod dav;
