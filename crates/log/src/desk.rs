@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::chunk::{Chunk, Report};
-use crate::files::{self, LogTarget, Opener};
+use crate::files::{self, LogTarget, OpenError, Opener};
+use crate::metrics::LINES_LOST;
 use crate::named::NamedTarget;
 use crate::syslog::Peer;
-use crate::writer::{LINES_LOST, OpenError};
 
 /// Bytes that may wait for one destination that is stuck.
 const WAITING_BYTES_MAX: usize = 8 << 20;

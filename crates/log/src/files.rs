@@ -2,6 +2,7 @@
 //! that cannot be written loses lines; they are counted, and a full disk is tried again in the next
 //! second. Runs where blocking is allowed.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_os::open::open_to_append;
 
 use crate::chunk::{Chunk, Report, Torn};
-use crate::writer::{LINES_UNWRITTEN, OpenError};
+use crate::metrics::LINES_UNWRITTEN;
 
 /// Access rights of a new log file, less the umask.
 const MODE: u32 = 0o644;
@@ -28,6 +29,27 @@ pub trait Opener: Send + Sync {
     /// # Errors
     /// As open(2).
     fn open(&self, path: &Path) -> io::Result<File>;
+}
+
+/// A log file that cannot be opened. Reads as nginx's message.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "open() \"{}\" failed {}", Verbatim::path(&self.path), Errno(&self.source))
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
 }
 
 /// Opens files by their names. A FIFO without a reader is an error: whoever waited for one would answer no

@@ -8,6 +8,7 @@ mod desk;
 mod error_log;
 mod files;
 mod local_time;
+mod metrics;
 mod named;
 pub mod syslog;
 #[cfg(test)]
@@ -17,8 +18,8 @@ mod writer;
 
 pub use desk::Buffering;
 pub use error_log::{Destination, ErrorLog, ErrorTarget, LINE_BYTES_MAX};
-pub use files::{Disk, Opener};
+pub use files::{Disk, OpenError, Opener};
 pub use local_time::UtcOffset;
+pub use metrics::{LINES_LOST, LINES_UNWRITTEN};
 pub use named::FileCacheConfig;
-pub use writer::{LINES_LOST, LINES_UNWRITTEN, LogFile, NamedLog, OpenError, QUEUE_BYTES, QUEUE_LINES};
-pub use writer::{Syslog, Writer};
+pub use writer::{LogFile, NamedLog, QUEUE_BYTES, QUEUE_LINES, Syslog, Writer};

@@ -17,7 +17,7 @@ use clearway_base::log::{Level, Verbatim};
 
 use crate::chunk::{Chunk, Report};
 use crate::files::{Disk, Opener, Trouble};
-use crate::writer::LINES_UNWRITTEN;
+use crate::metrics::LINES_UNWRITTEN;
 
 /// Bytes of the two lengths in front of a line.
 const LENGTHS_BYTES: usize = 8;

@@ -14,7 +14,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_base::{Errno, units};
 
 use crate::chunk::{Chunk, Report};
-use crate::writer::LINES_UNWRITTEN;
+use crate::metrics::LINES_UNWRITTEN;
 
 /// The port of a server without one.
 const PORT_DEFAULT: u16 = 514;

@@ -13,15 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use clearway_base::Errno;
-use clearway_base::log::{Level, Verbatim};
-use clearway_metrics::Counter;
+use clearway_base::log::Level;
 use clearway_offload::{Bell, Ring};
 
 use crate::desk::{Buffering, Desk, End, Slot, Target};
 use crate::error_log::ErrorLog;
-use crate::files::{self, LogTarget, Opener};
+use crate::files::{self, LogTarget, OpenError, Opener};
 use crate::local_time::UtcOffset;
+use crate::metrics::LINES_LOST;
 use crate::named::{self, FileCacheConfig, NamedTarget};
 use crate::syslog::{self, Peer};
 use crate::thread;
@@ -30,20 +29,6 @@ use crate::thread;
 pub const QUEUE_LINES: usize = 32_768;
 /// Bytes of lines that may wait for the writer, all logs together.
 pub const QUEUE_BYTES: usize = 16 << 20;
-
-/// Lines that the queue did not take.
-pub static LINES_LOST: Counter = Counter::new(
-    "log_lines_lost_total",
-    "lines",
-    "Log lines that were lost because the queue to the log writer was full: the disk of the logs is \
-     slower than what is logged.",
-);
-/// Lines that the writer could not write.
-pub static LINES_UNWRITTEN: Counter = Counter::new(
-    "log_lines_unwritten_total",
-    "lines",
-    "Log lines that were lost because writing failed, such as on a full disk; the error log says why.",
-);
 
 /// The log writer: what is logged to and, once it is started, threads that write. Dropping it stops the
 /// threads when what is queued is written.
@@ -67,15 +52,6 @@ pub struct NamedLog(Arc<Handle>);
 pub struct Syslog {
     handle: Arc<Handle>,
     config: Arc<syslog::Config>,
-}
-
-/// A log file that cannot be opened. Reads as nginx's message.
-#[derive(Debug)]
-pub struct OpenError {
-    /// The file.
-    pub path: PathBuf,
-    /// Why.
-    pub source: io::Error,
 }
 
 /// Lines that may wait where they are written at once.
@@ -319,18 +295,6 @@ impl Syslog {
 
     pub(crate) fn id(&self) -> u64 {
         self.handle.id
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "open() \"{}\" failed {}", Verbatim::path(&self.path), Errno(&self.source))
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
     }
 }
 
