@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
+use clearway_log::Progress;
 use clearway_runtime::{Identities, LoopRef};
 use clearway_site::{Address, CoreServer, Socket};
 
@@ -95,6 +96,11 @@ impl Setup {
     #[inline]
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// How far what is logged is written.
+    pub fn log_progress(&self) -> &Progress {
+        &self.snapshot.log_progress
     }
 
     /// The id that stands for a loop (`$pid`).

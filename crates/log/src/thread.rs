@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_offload::{Blocking, Service};
+use clearway_offload::{Blocking, Promptness, Receipt, Service};
 use clearway_os::thread;
 
 use crate::desk::{Desk, End, Flush, Lane, Told};
@@ -117,15 +117,19 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
     let mut pace = Pace::new();
     loop {
         let ending = shared.ending.load(Ordering::SeqCst);
-        let asked = shared.flush_asked.load(Ordering::SeqCst);
+        let (asked, mark) = (shared.receipts.asked(), shared.queue.mark());
         let Ok(lines) = pass(shared, Some(duty)) else { return };
-        let is_clean = lock(&shared.desk).is_clean();
+        let is_clean = lock(&shared.desk).is_clean() && shared.queue.is_past(mark);
         if is_clean && ending {
             return end(shared);
         } else if is_clean {
-            shared.flushed(asked);
+            shared.receipts.settle(asked);
         }
-        match pace.next(lines) {
+        let mode = pace.next(lines);
+        // Where something hangs nobody is to wait for the rest either: it cannot be told apart.
+        let is_prompt = is_clean && *mode == Mode::Sleeps;
+        shared.receipts.set(if is_prompt { Promptness::Prompt } else { Promptness::Slow });
+        match mode {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own, whose purpose is to wait")]
             Mode::Naps => std::thread::sleep(NAP),
             Mode::Sleeps => sleep(shared, blocking, asked),
@@ -137,7 +141,8 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
 fn end(shared: &Shared) {
     lock(&shared.desk).roles.end = End::Over;
     // Read behind the lock: who asked before it counts, who asks later sees that there is nobody.
-    shared.flushed(shared.flush_asked.load(Ordering::SeqCst));
+    shared.receipts.settle(shared.receipts.asked());
+    shared.receipts.set(Promptness::Slow);
     shared.wake_watch();
 }
 
@@ -170,7 +175,8 @@ impl Pace {
                 }
             }
             Mode::Sleeps => {
-                self.count += 1;
+                // Who only waits for lines wakes the writer, too.
+                self.count += u32::from(lines > 0);
                 if self.since.elapsed() > WAKES_TIME {
                     *self = Self::new();
                 } else if self.count >= WAKES_MAX {
@@ -182,7 +188,7 @@ impl Pace {
     }
 }
 
-fn sleep(shared: &Shared, blocking: &Blocking, asked: u32) {
+fn sleep(shared: &Shared, blocking: &Blocking, asked: Receipt) {
     let mut limit = Duration::from_secs(60 - now_s() % 60);
     if has_losses(shared) {
         limit = limit.min(LOSS_REPORT_INTERVAL);
@@ -191,9 +197,7 @@ fn sleep(shared: &Shared, blocking: &Blocking, asked: u32) {
         limit = limit.min(Duration::from_millis(due_ms.saturating_sub(now_ms())));
     }
     shared.bell.sleep(blocking, Some(limit), || {
-        shared.queue.is_ready()
-            || shared.chores.load(Ordering::SeqCst)
-            || shared.flush_asked.load(Ordering::SeqCst) != asked
+        shared.queue.is_ready() || shared.chores.load(Ordering::SeqCst) || shared.receipts.asked() != asked
     });
 }
 

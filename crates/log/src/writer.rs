@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use clearway_base::log::Level;
-use clearway_offload::{Bell, Ring};
+use clearway_offload::{Bell, Receipt, Receipts, Ring};
 
 use crate::desk::{Buffering, Desk, End, Slot, Target};
 use crate::error_log::ErrorLog;
@@ -22,6 +22,7 @@ use crate::files::{self, LogTarget, OpenError, Opener};
 use crate::local_time::UtcOffset;
 use crate::metrics::LINES_LOST;
 use crate::named::{self, FileCacheConfig, NamedTarget};
+use crate::progress::{self, Progress};
 use crate::syslog::{self, Peer};
 use crate::thread;
 
@@ -197,14 +198,13 @@ impl Writer {
         let asked = self.shared.ask_to_flush();
         let end = Instant::now() + limit;
         while self.is_running() {
-            let done = self.shared.flush_done.load(Ordering::Acquire);
             let left = end.saturating_duration_since(Instant::now());
-            if done.wrapping_sub(asked).cast_signed() >= 0 {
+            if self.shared.receipts.is_done(asked) {
                 break;
             } else if left.is_zero() {
                 return false;
             }
-            clearway_os::futex::wait(&self.shared.flush_done, done, Some(left));
+            self.shared.receipts.sleep(asked, left);
         }
         // Where the threads have ended meanwhile, they may have done so before the last lines came.
         if !self.is_running() {
@@ -226,6 +226,12 @@ impl Writer {
     #[must_use]
     pub fn utc_offset(&self) -> UtcOffset {
         self.shared.utc_offset.clone()
+    }
+
+    /// How far it is, for tasks.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress::new(&self.shared)
     }
 
     fn is_running(&self) -> bool {
@@ -324,9 +330,8 @@ pub(crate) struct Shared {
     /// There is something to do besides lines.
     pub(crate) chores: AtomicBool,
     pub(crate) ending: AtomicBool,
-    pub(crate) flush_asked: AtomicU32,
-    /// The last number of `flush_asked` that has been done; a futex.
-    pub(crate) flush_done: AtomicU32,
+    /// For those who want to know when their lines are written.
+    pub(crate) receipts: Receipts,
     /// Never locked by a loop: logs are opened at boot, and handles go without it.
     registry: Mutex<Registry>,
     report: Mutex<Weak<ErrorLog>>,
@@ -352,8 +357,7 @@ impl Shared {
             reopen: AtomicBool::new(false),
             chores: AtomicBool::new(false),
             ending: AtomicBool::new(false),
-            flush_asked: AtomicU32::new(0),
-            flush_done: AtomicU32::new(0),
+            receipts: Receipts::new(progress::WAITING_MAX),
             registry: Mutex::default(),
             report: Mutex::default(),
             desk: Mutex::default(),
@@ -362,17 +366,10 @@ impl Shared {
         }
     }
 
-    fn ask_to_flush(&self) -> u32 {
-        let asked = self.flush_asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+    pub(crate) fn ask_to_flush(&self) -> Receipt {
+        let receipt = self.receipts.ask();
         self.bell.ring();
-        asked
-    }
-
-    /// What was asked for up to this number is written.
-    pub(crate) fn flushed(&self, asked: u32) {
-        if self.flush_done.swap(asked, Ordering::AcqRel) != asked {
-            clearway_os::futex::wake(&self.flush_done, u32::from(u16::MAX));
-        }
+        receipt
     }
 
     /// Has the one on duty look for more than lines.

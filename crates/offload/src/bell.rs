@@ -46,6 +46,11 @@ impl Bell {
         }
     }
 
+    /// Whether a thread sleeps that nobody has woken. What it did before is visible then.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.idle.load(Ordering::Acquire) > 0
+    }
+
     /// How many threads sleep and have not been woken; out of date at once.
     pub(crate) fn idle(&self) -> u32 {
         self.idle.load(Ordering::Relaxed)

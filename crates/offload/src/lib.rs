@@ -15,6 +15,7 @@ pub mod metrics;
 mod models;
 mod places;
 mod pool;
+mod receipts;
 mod ring;
 mod service;
 mod sync;
@@ -27,7 +28,8 @@ pub use bell::Bell;
 pub use files::At;
 pub use pool::{MAX_QUEUE_DEFAULT, Order, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
 pub use pool::{OVERFLOWS, PANICS, PASSWORDS_POOL, START_FAILURES, TIMEOUTS};
-pub use ring::Ring;
+pub use receipts::{Promptness, Receipt, Receipts, is_quiet};
+pub use ring::{Mark, Ring};
 pub use service::{Service, Stop};
 pub use task::{Error, Task};
 

@@ -13,6 +13,7 @@ use loom::thread;
 use crate::Blocking;
 use crate::bell::Bell;
 use crate::pool::{PoolConfig, Shared, Ticket};
+use crate::receipts::{Promptness, Receipts, is_quiet};
 use crate::ring::Ring;
 use crate::task::{self, Error, Ran};
 
@@ -69,6 +70,130 @@ fn a_producer_and_two_sleepers() {
             }
         });
         consume(&shared.0, &shared.1, &shared.2);
+    });
+}
+
+/// A server with its queue, and what became of the work.
+struct Served {
+    queue: Ring<usize>,
+    bell: Bell,
+    receipts: Receipts,
+    written: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl Served {
+    fn new(left: usize) -> Arc<Self> {
+        let receipts = Receipts::new(4);
+        receipts.set(Promptness::Prompt);
+        Arc::new(Self {
+            queue: Ring::new(2),
+            bell: Bell::new(),
+            receipts,
+            written: AtomicUsize::new(0),
+            left: AtomicUsize::new(left),
+        })
+    }
+
+    /// Serves until all producers have gone.
+    fn serve(&self) {
+        let blocking = Blocking::on_this_thread();
+        while self.left.load(Ordering::SeqCst) > 0 {
+            let (asked, mark) = (self.receipts.asked(), self.queue.mark());
+            while let Some(work) = self.queue.pop() {
+                self.written.fetch_add(work, Ordering::Relaxed);
+            }
+            if self.queue.is_past(mark) {
+                self.receipts.settle(asked);
+            }
+            let more = || {
+                self.queue.is_ready()
+                    || self.receipts.asked() != asked
+                    || self.left.load(Ordering::SeqCst) == 0
+            };
+            self.bell.sleep(&blocking, None, more);
+        }
+    }
+
+    fn hand_over(&self, work: usize) {
+        self.queue.push(work).expect("room for all");
+        self.bell.ring();
+    }
+
+    fn leave(&self) {
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        self.bell.ring();
+    }
+}
+
+#[test]
+fn a_receipt_says_that_the_work_is_done() {
+    model(2, || {
+        let served = Served::new(2);
+        let (other, asking) = (Arc::clone(&served), Arc::clone(&served));
+        thread::spawn(move || {
+            other.hand_over(1);
+            other.leave();
+        });
+        thread::spawn(move || {
+            asking.queue.push(2).expect("room for all");
+            let receipt = asking.receipts.ask();
+            asking.bell.ring();
+            block_on(std::future::poll_fn(|cx| asking.receipts.poll(receipt, cx)));
+            assert_ne!(asking.written.load(Ordering::Relaxed) & 2, 0, "done before it says so");
+            asking.leave();
+        });
+        served.serve();
+    });
+}
+
+#[test]
+fn every_task_that_waits_is_woken() {
+    model(2, || {
+        let receipts = Arc::new(Receipts::new(8));
+        receipts.set(Promptness::Prompt);
+        let asked = [receipts.ask(), receipts.ask()];
+        let tasks = asked.map(|receipt| {
+            let receipts = Arc::clone(&receipts);
+            thread::spawn(move || {
+                block_on(std::future::poll_fn(|cx| receipts.poll(receipt, cx)));
+                assert!(receipts.is_done(receipt), "there was room for both, and the server was prompt");
+            })
+        });
+        asked.into_iter().for_each(|receipt| receipts.settle(receipt));
+        tasks.into_iter().for_each(|task| task.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn who_waits_is_let_go_by_a_server_that_is_slow() {
+    model(3, || {
+        let served = Served::new(1);
+        let other = Arc::clone(&served);
+        let task = thread::spawn(move || {
+            let receipt = other.receipts.ask();
+            block_on(std::future::poll_fn(|cx| other.receipts.poll(receipt, cx)));
+        });
+        served.receipts.set(Promptness::Slow);
+        task.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_quiet_server_has_done_what_was_handed_over() {
+    model(2, || {
+        let served = Served::new(2);
+        for work in [1, 2] {
+            let served = Arc::clone(&served);
+            thread::spawn(move || {
+                served.hand_over(work);
+                if is_quiet(&served.queue, &served.bell) {
+                    assert_ne!(served.written.load(Ordering::Relaxed) & work, 0, "nothing of it is left");
+                }
+                served.leave();
+            });
+        }
+        served.serve();
     });
 }
 

@@ -26,6 +26,10 @@ pub struct Ring<T> {
     limit: usize,
 }
 
+/// A place in a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
 /// Keeps what producers write away from what consumers write (two lines: they are fetched in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
@@ -123,6 +127,18 @@ impl<T> Ring<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Where the next entry will stand; those of whoever has come back from a push are before it.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(self.tail.0.load(Ordering::SeqCst))
+    }
+
+    /// Whether everything before the mark was taken.
+    #[must_use]
+    pub fn is_past(&self, mark: Mark) -> bool {
+        self.head.0.load(Ordering::SeqCst).wrapping_sub(mark.0).cast_signed() >= 0
     }
 
     /// Whether `limit` positions before `tail` are taken. With as many slots as that the stamps say it

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
 use clearway_http::{Lingering, Listener, Parts, TIMED_OUT};
+use clearway_log::Place;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Tag, Woken};
 use clearway_site::ProxyProtocol;
@@ -31,6 +32,10 @@ const STOP_GRACE_MS: u64 = 1_000;
 /// From this lag of its loop on, a connection that becomes idle may be moved to another one, milliseconds.
 /// Turns that are as long mean that the loop is not handed over in time.
 const MOVE_LAG_MS: u32 = 10;
+
+/// How long a connection that ends waits at most for its lines to be written, milliseconds. So long it takes
+/// the log to find out that a destination hangs; nobody waits any more then.
+const LINES_WAIT_MS: u64 = 100;
 
 /// What a connection is while it is idle.
 pub(crate) struct Connection {
@@ -66,7 +71,7 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
         {
             return;
         }
-        let limits = 'serving: loop {
+        let ending = 'serving: loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(connection.receive(idle, cx))).await {
                 Received::Begun(parts) => Some(parts),
                 Received::Nothing if idle == Idle::Leaving => return,
@@ -104,8 +109,8 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                         connection.conn.renew();
                         Some(parts)
                     }
-                    After::Linger(limits) => break 'serving limits,
-                    After::Close => return,
+                    After::Linger(limits) => break 'serving end(&connection.conn, Some(limits)),
+                    After::Close => break 'serving end(&connection.conn, None),
                 };
             }
             idle = poll_fn(|cx| connection.poll_idle(waiting, cx)).await;
@@ -122,7 +127,9 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                 Idle::Closed => return,
             }
         };
-        Box::pin(lingering_close(&connection.conn, limits)).await;
+        if let Some(rest) = ending {
+            rest.await;
+        }
     }
 }
 
@@ -290,6 +297,33 @@ fn poll_unless_closed<F: Future<Output = After>>(
         Poll::Pending if conn.client.listener().closes(conn.setup.generation()) => Poll::Ready(After::Close),
         after => after,
     }
+}
+
+/// What is left to do for a connection that ends: nothing as a rule.
+fn end(conn: &Conn, limits: Option<Lingering>) -> Option<Pin<Box<impl Future<Output = ()> + Send>>> {
+    let unwritten = conn.setup.log_progress().behind();
+    if unwritten.is_none() && limits.is_none() {
+        return None;
+    }
+    Some(Box::pin(async move {
+        if let Some(place) = unwritten {
+            see_lines_written(conn, place).await;
+        }
+        if let Some(limits) = limits {
+            lingering_close(conn, limits).await;
+        }
+    }))
+}
+
+/// Waits for a moment until what was logged is written, before the client learns that the connection ends:
+/// clients that read a log do so then, and find their lines.
+async fn see_lines_written(conn: &Conn, place: Place) {
+    conn.link.timer.arm(conn.client.home.now_ms() + LINES_WAIT_MS);
+    let wait = |cx: &mut Context<'_>| match conn.setup.log_progress().poll(place, cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => conn.link.timer.poll_expired(cx),
+    };
+    poll_fn(wait).await;
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.

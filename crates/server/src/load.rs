@@ -194,6 +194,7 @@ fn environment(
         prefix: options.prefix.clone(),
         hostname: Bytes::from(clearway_os::process::hostname()),
         utc_offset: means.writer.utc_offset(),
+        log_progress: means.writer.progress(),
         error_log: sink,
         open_error_log: Box::new(open_error_log),
         default_port: means.default_port,

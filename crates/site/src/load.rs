@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_base::log::{Sink, bytes_of};
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
-use clearway_log::UtcOffset;
+use clearway_log::{Progress, UtcOffset};
 use clearway_net::bind;
 use clearway_net::listen::SystemResolver;
 
@@ -45,6 +45,8 @@ pub struct Environment {
     pub hostname: Bytes,
     /// For local times.
     pub utc_offset: UtcOffset,
+    /// How far what is logged is written.
+    pub log_progress: Progress,
     /// Where errors go that no `error_log` in `http` takes.
     pub error_log: Arc<dyn Sink>,
     /// Handles `error_log` in `http` and below.
@@ -628,6 +630,7 @@ impl<E: Engine> Load<E> {
             product: Product::new(&String::from_utf8_lossy(&self.product)),
             hostname: self.environment.hostname,
             utc_offset: self.environment.utc_offset,
+            log_progress: self.environment.log_progress,
             prefix: path_bytes(&self.environment.prefix).into(),
         })
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_log::UtcOffset;
+use clearway_log::{Progress, UtcOffset};
 use clearway_runtime::Tag;
 
 use crate::core::{CoreLocation, CoreServer, ROOT, Root};
@@ -33,6 +33,8 @@ pub struct Snapshot<E: Engine> {
     pub hostname: Bytes,
     /// For local times.
     pub utc_offset: UtcOffset,
+    /// How far what is logged is written.
+    pub log_progress: Progress,
     /// Where relative paths of files begin; ends in a slash.
     pub prefix: Bytes,
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clearway_log::{Disk, Writer};
 use clearway_testkit::client::PATIENCE;
@@ -41,6 +42,43 @@ fn the_innermost_level_with_logs_holds_and_off_ends_them() {
     assert_eq!(site.wait_lines("http.log", 2), "/server\n/end\n");
     assert_eq!(site.wait_lines("one.log", 2), "/two\n/two/inner\n");
     assert_eq!(site.wait_lines("two.log", 2), "/two\n/two/inner\n");
+}
+
+#[test]
+fn a_client_that_has_seen_the_end_of_its_connection_finds_its_line() {
+    let site = Site::start(
+        "log_format uri $uri;
+         server { listen 127.0.0.1:PORT; root ROOT; access_log ROOT/$arg_log.log uri; return 200; }",
+    );
+    let late = (0..100).filter(|number| {
+        // Many in a row are no idle server.
+        std::thread::sleep(Duration::from_millis(1));
+        site.get(&format!("/{number}?log={}", number % 3));
+        let log = fs::read_to_string(site.root.join(format!("{}.log", number % 3)));
+        !log.is_ok_and(|log| log.ends_with(&format!("/{number}\n")))
+    });
+    // A machine that is busy may keep the writer from running for as long as a connection waits for it.
+    assert!(late.count() <= 2);
+}
+
+#[test]
+fn connections_end_though_a_log_hangs() {
+    let site = Site::start(
+        "log_format block $uri$arg_x; log_format uri $uri;
+         server { listen 127.0.0.1:PORT; root ROOT; large_client_header_buffers 4 64k;
+            location / { return 200; access_log ROOT/$arg_log block; access_log ROOT/file.log uri; } }",
+    );
+    let fifo = site.root.join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    // Nobody reads what comes: it holds who writes as soon as a pipe is full.
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let target = format!("/fifo?log=fifo&x={}", "x".repeat(30_000));
+    (0..3).for_each(|_| drop(site.get(&target)));
+    let begun = Instant::now();
+    (0..50).for_each(|_| drop(site.get("/file?log=none")));
+    assert!(begun.elapsed() < Duration::from_secs(3), "50 connections took {:?}", begun.elapsed());
+    drop(reader);
 }
 
 #[test]

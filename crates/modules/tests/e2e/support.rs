@@ -226,6 +226,7 @@ pub(crate) fn load(
         prefix: root.join(""),
         hostname: Bytes::from_static(b"machine"),
         utc_offset: writer.utc_offset(),
+        log_progress: writer.progress(),
         error_log: sink.clone(),
         open_error_log: Box::new(move |_| Ok(sink.clone())),
         default_port: 8000,

@@ -16,7 +16,7 @@ use clearway_http::{
     Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
     Own, Phase, PhaseHandler, Services, Snapshot, Step, Store, Value, context, settings,
 };
-use clearway_log::UtcOffset;
+use clearway_log::{Progress, UtcOffset};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::LoopSource;
 use clearway_runtime::{Config, Runtime, Tag};
@@ -335,6 +335,7 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
         prefix: PathBuf::from("/"),
         hostname: Bytes::from_static(b"machine"),
         utc_offset: UtcOffset::default(),
+        log_progress: Progress::default(),
         error_log: sink.clone(),
         open_error_log: Box::new(move |_| Ok(sink.clone())),
         default_port: 8000,
