@@ -31,12 +31,22 @@ pub struct Options {
     pub backlog: i32,
     /// A socket for each loop instead of one for all; the kernel spreads connections by hash.
     pub reuseport: bool,
-    /// An IPv6 wildcard leaves IPv4 alone.
-    pub ipv6only: bool,
+    /// Of an IPv6 wildcard.
+    pub ipv6only: Ipv6Only,
     /// What TCP runs over.
     pub transport: Transport,
     /// Buffers, keepalive and the like.
     pub tuning: Tuning,
+}
+
+/// Whether an IPv6 wildcard leaves IPv4 alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ipv6Only {
+    /// It does.
+    #[default]
+    On,
+    /// It takes IPv4 as well.
+    Off,
 }
 
 /// What the stream of a connection runs over.
@@ -54,7 +64,7 @@ impl Default for Options {
         Self {
             backlog: DEFAULT_BACKLOG,
             reuseport: false,
-            ipv6only: true,
+            ipv6only: Ipv6Only::default(),
             transport: Transport::default(),
             tuning: Tuning::default(),
         }

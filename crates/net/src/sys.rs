@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::bind::Transport;
+use crate::bind::{Ipv6Only, Transport};
 use crate::listen::ListenAddr;
 
 /// A nonblocking stream socket that programs started from here do not inherit.
@@ -30,8 +30,8 @@ pub(crate) fn set_reuseport(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(socket, true)?)
 }
 
-pub(crate) fn set_ipv6only(socket: &OwnedFd, value: bool) -> io::Result<()> {
-    Ok(sockopt::set_ipv6_v6only(socket, value)?)
+pub(crate) fn set_ipv6only(socket: &OwnedFd, value: Ipv6Only) -> io::Result<()> {
+    Ok(sockopt::set_ipv6_v6only(socket, value == Ipv6Only::On)?)
 }
 
 pub(crate) fn bind(socket: &OwnedFd, address: &ListenAddr) -> io::Result<()> {

@@ -20,10 +20,11 @@ use clearway_zone::Zones;
 use crate::core_conf::{CoreConf, Reader};
 use crate::early_log::{EarlyLog, say};
 use crate::load::{self, Loaded, Means};
-use crate::master::{Failed, PID_FILE_MODE};
+use crate::master::PID_FILE_MODE;
 use crate::messages::{Boot, DirectLog};
 use crate::options::{Extent, Options, Test};
 use crate::pools::Pools;
+use crate::start::Failed;
 use crate::temp_directories;
 
 /// Tests a configuration and says how it is, in nginx's words; with `-T`, prints it.

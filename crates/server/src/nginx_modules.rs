@@ -5,8 +5,8 @@
 use clearway_conf::Table;
 use clearway_http::HttpLoader;
 
-use crate::core_conf::CoreConf;
-use crate::load;
+use crate::core_conf::{CoreConf, TABLES};
+use crate::modules::MODULES;
 
 /// Whether nginx's `configure` builds a module that nobody mentions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,7 @@ pub(crate) struct BuiltIn {
 
 impl BuiltIn {
     pub(crate) fn new() -> Self {
-        let (core, http) = load::tables();
-        Self { core, http }
+        Self { core: Table::new(TABLES), http: clearway_http::loader(MODULES) }
     }
 
     fn has(&self, part: &Part) -> bool {

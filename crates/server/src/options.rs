@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::load::{CONF_DEFAULT, ERROR_LOG_DEFAULT, PREFIX_DEFAULT};
+use crate::places::{CONF_DEFAULT, ERROR_LOG_DEFAULT, PREFIX_DEFAULT};
 
 /// The options of one start, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]

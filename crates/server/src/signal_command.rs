@@ -12,8 +12,8 @@ use clearway_os::signal::{self, Signal};
 
 use crate::check::Unopened;
 use crate::early_log::EarlyLog;
-use crate::master::Failed;
 use crate::options::{Options, Order};
+use crate::start::Failed;
 
 /// As much of a pid file as can matter: a number, a sign, and a line feed.
 const PID_FILE_BYTES: u64 = 22;

@@ -12,7 +12,7 @@ use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_http::temp_paths::TempPaths;
 use clearway_os::users::User;
 
-use crate::master::Failed;
+use crate::start::Failed;
 
 /// Access rights: the owner alone.
 const MODE: u32 = 0o700;

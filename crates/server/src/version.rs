@@ -6,8 +6,8 @@ use std::fmt::Write;
 use clearway_http::NGINX_VERSION;
 use clearway_http::temp_paths::CLIENT_BODY_TEMP_DEFAULT;
 
-use crate::load::{ACCESS_LOG_DEFAULT, CONF_DEFAULT, ERROR_LOG_DEFAULT, PID_DEFAULT, PREFIX_DEFAULT};
 use crate::nginx_modules::BuiltIn;
+use crate::places::{ACCESS_LOG_DEFAULT, CONF_DEFAULT, ERROR_LOG_DEFAULT, PID_DEFAULT, PREFIX_DEFAULT};
 
 /// The lines of `-v`.
 #[must_use]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use clearway_base::log::{Level, Verbatim, bytes_of};
 use clearway_base::units;
 use clearway_conf::{Directive, Error};
-use clearway_net::bind::{self, Transport};
+use clearway_net::bind::{self, Ipv6Only, Transport};
 use clearway_net::listen::{ListenAddr, OwnSocket, plan_sockets};
 use clearway_net::tune::Keepalive;
 
@@ -111,8 +111,8 @@ impl ListenOptions {
             tuning.sndbuf_bytes = Some(size(bytes).ok_or_else(|| invalid("sndbuf"))?);
         } else if parameter.starts_with(b"ipv6only=o") {
             self.socket.ipv6only = match &parameter[10..] {
-                b"n" => true,
-                b"ff" => false,
+                b"n" => Ipv6Only::On,
+                b"ff" => Ipv6Only::Off,
                 _ => return Err(format!("invalid ipv6only flags \"{}\"", Verbatim(&parameter[9..]))),
             };
         } else if let Some(value) = parameter.strip_prefix(b"so_keepalive=") {
@@ -442,7 +442,10 @@ mod tests {
     #[test]
     fn parameters_and_their_messages() {
         let given = options(&["default_server", "backlog=16", "reuseport", "ipv6only=off"]).unwrap();
-        assert_eq!((given.socket.backlog, given.socket.reuseport, given.socket.ipv6only), (16, true, false));
+        assert_eq!(
+            (given.socket.backlog, given.socket.reuseport, given.socket.ipv6only),
+            (16, true, Ipv6Only::Off)
+        );
         assert_eq!((given.own, given.default_server), (OwnSocket::Yes, DefaultServer::This));
         assert_eq!(options(&["default"]).unwrap().own, OwnSocket::No);
         for (parameter, message) in [

@@ -2,7 +2,7 @@
 //! `tidy` fails.
 
 /// Crate, and how many files its largest circle has.
-pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 20), ("runtime", 11), ("server", 10)];
+pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 20), ("runtime", 11)];
 
 /// Crate, the folder that imports, and the one above it that it imports from.
 pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
@@ -16,17 +16,14 @@ pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
     ("runtime", "event_loop", "timer"),
     ("runtime", "task", "event_loop"),
     ("runtime", "task", "handover"),
-    ("server", "worker", "master"),
 ];
 
 /// File, and the function that takes a `bool` or the struct that has more than two.
 pub(crate) const BOOLS: &[(&str, &str)] = &[
-    ("crates/net/src/sys.rs", "set_ipv6only"),
     ("crates/runtime/src/handover/lenders.rs", "poll"),
     ("crates/runtime/src/handover/lenders.rs", "model"),
     ("crates/runtime/src/handover/watchdog.rs", "next"),
     ("crates/runtime/src/handover/watchdog.rs", "after"),
     ("crates/runtime/src/handover/watchdog.rs", "sleep"),
     ("crates/runtime/src/io/slots.rs", "end_add"),
-    ("crates/server/src/master/cycle.rs", "Wanted"),
 ];

@@ -4,6 +4,7 @@ use clearway_conf::{Args, Spec};
 
 use super::affinity::Affinity;
 use super::limits::{self, HANDOVER_CARRIERS_MAX};
+use super::paths::bytes_path;
 use super::{CoreConf, EVENTS, HttpBlock, MAIN, environment, error_log, load_module, thread_pool, user};
 
 /// The directives outside `http` that have an effect.
@@ -204,7 +205,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
             working_directory /var/tmp/;",
         see: &["worker_rlimit_core", "user"],
         handler: |scope, d| {
-            d.set(&mut scope.conf.working_directory, |d| Ok(super::bytes_path(&d.value(0)?).to_owned()))
+            d.set(&mut scope.conf.working_directory, |d| Ok(bytes_path(&d.value(0)?).to_owned()))
         },
     },
     Spec {

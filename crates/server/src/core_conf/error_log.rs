@@ -7,7 +7,7 @@ use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
 use clearway_log::syslog;
 
-use super::bytes_path;
+use super::paths::bytes_path;
 
 /// Words for parts of what nginx says when it debugs; alone they stand for everything.
 const DEBUG_LEVELS: [&[u8]; 7] = [

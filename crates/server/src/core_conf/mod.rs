@@ -11,6 +11,7 @@ mod error_log;
 mod limits;
 mod load_module;
 mod no_effect;
+mod paths;
 #[cfg(test)]
 mod tests;
 mod thread_pool;
@@ -33,9 +34,10 @@ pub(crate) use error_log::error_log;
 pub use error_log::{ErrorLogSpec, ErrorLogTarget};
 pub use limits::{HANDOVER_AFTER_DEFAULT, HANDOVER_CARRIERS_DEFAULT, WORKER_CONNECTIONS_DEFAULT};
 pub use no_effect::{NO_EFFECT, NoEffect};
+pub(crate) use paths::bytes_path;
 pub use thread_pool::ThreadPoolSpec;
 
-use crate::load::PID_DEFAULT;
+use crate::places::PID_DEFAULT;
 
 /// Outside of all blocks.
 pub const MAIN: Contexts = Contexts::bit(0);
@@ -349,10 +351,4 @@ impl CoreConf {
     fn full_name(&self, path: &[u8]) -> PathBuf {
         self.prefix.join(bytes_path(path))
     }
-}
-
-/// A path of the configuration.
-pub(crate) fn bytes_path(path: &[u8]) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(path))
 }

@@ -17,15 +17,16 @@ use clearway_net::bind::Request;
 use clearway_os::file::{self, GiveError, OwnerRights};
 use clearway_zone::Zones;
 
-use super::Failed;
 use super::listening::Listening;
 use crate::control::{HandedZone, Handover};
 use crate::core_conf::{CoreConf, ErrorLogSpec, ErrorLogTarget, Reader};
 use crate::fresh_files::FreshFiles;
-use crate::load::{self, ACCESS_LOG_DEFAULT, Means};
+use crate::load::{self, Means};
 use crate::messages::{Boot, DirectLog};
 use crate::options::Options;
+use crate::places::ACCESS_LOG_DEFAULT;
 use crate::pools::Pools;
+use crate::start::Failed;
 use crate::temp_directories;
 
 /// See the file's head.

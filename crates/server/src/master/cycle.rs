@@ -12,42 +12,23 @@ use clearway_os::child::{self, Exit, Standard};
 use clearway_os::poll;
 use clearway_os::signal::{Received, Signal, SignalFd};
 
-use super::Failed;
 use super::configuration::Configuration;
 use super::listening::Listening;
 use super::pid_file::PidFile;
 use super::upgrade;
+use super::wanted::{Want, Wanted};
 use super::workers::{self, Answer, Occasion, WorkerProcess};
 use crate::control::Order;
 use crate::core_conf::EnvValue;
 use crate::invocation::Invocation;
 use crate::messages::DirectLog;
+use crate::start::Failed;
 
 /// How long workers that were told to end at once may take before they are killed.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 
 /// The time between two attempts to start a worker where the last one failed.
 const RESPAWN_AFTER: Duration = Duration::from_secs(1);
-
-/// What signals have asked for.
-#[derive(Debug, Default)]
-struct Wanted {
-    terminate: bool,
-    quit: bool,
-    reconfigure: bool,
-    reopen: bool,
-    change_binary: bool,
-    no_accept: bool,
-    reap: bool,
-}
-
-impl Wanted {
-    /// Whether something waits to be done that is not done already: once the server ends, `terminate`
-    /// and `quit` stay as they are.
-    fn is_any(&self) -> bool {
-        self.reconfigure || self.reopen || self.change_binary || self.no_accept || self.reap
-    }
-}
 
 /// How a master came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,19 +130,19 @@ impl<'a> Master<'a> {
 
     /// Whether it was told to end at once.
     pub(crate) fn is_told_to_end(&self) -> bool {
-        self.wanted.terminate
+        self.wanted.has(Want::Terminate)
     }
 
     /// Runs until the server has ended.
     pub(crate) fn run(&mut self) {
         loop {
             self.wait(self.patience());
-            if std::mem::take(&mut self.wanted.reap) {
+            if self.wanted.take(Want::Reap) {
                 self.reap();
             }
-            if self.wanted.terminate {
+            if self.wanted.has(Want::Terminate) {
                 self.terminate();
-            } else if self.wanted.quit {
+            } else if self.wanted.has(Want::Quit) {
                 self.quit();
             }
             if self.ending.is_some() {
@@ -176,7 +157,7 @@ impl<'a> Master<'a> {
 
     /// What signals ask of a server that goes on.
     fn act(&mut self) {
-        if std::mem::take(&mut self.wanted.reconfigure) {
+        if self.wanted.take(Want::Reconfigure) {
             if self.new_binary.is_some() {
                 self.no_accepting = false;
                 self.ensure_worker(Occasion::Start);
@@ -186,15 +167,15 @@ impl<'a> Master<'a> {
                 let _ = self.reconfigure();
             }
         }
-        if std::mem::take(&mut self.wanted.reopen) {
+        if self.wanted.take(Want::Reopen) {
             self.notice(format_args!("reopening logs"));
             self.reopen();
         }
-        if std::mem::take(&mut self.wanted.change_binary) {
+        if self.wanted.take(Want::ChangeBinary) {
             self.notice(format_args!("changing binary"));
             self.change_binary();
         }
-        if std::mem::take(&mut self.wanted.no_accept) {
+        if self.wanted.take(Want::StopAccepting) {
             self.no_accepting = true;
             // The sockets stay here: what comes waits for the next worker.
             self.workers.iter_mut().for_each(|worker| worker.retire(&[]));
@@ -215,8 +196,7 @@ impl<'a> Master<'a> {
 
     /// How long nothing needs to be done unasked.
     fn patience(&self) -> Option<Duration> {
-        let ends = self.wanted.terminate || self.wanted.quit;
-        if self.wanted.is_any() || (ends && self.ending.is_none()) {
+        if self.wanted.is_any() || (self.wanted.ends() && self.ending.is_none()) {
             // Noted while something else was being waited for.
             return Some(Duration::ZERO);
         }
@@ -256,32 +236,34 @@ impl<'a> Master<'a> {
         let mut ignored = false;
         let action = match signal {
             Signal::QUIT => {
-                wanted.quit = true;
+                wanted.add(Want::Quit);
                 ", shutting down"
             }
             Signal::TERM | Signal::INT => {
-                wanted.terminate = true;
+                wanted.add(Want::Terminate);
                 ", exiting"
             }
             Signal::WINCH if self.descent.daemon => {
-                wanted.no_accept = true;
+                wanted.add(Want::StopAccepting);
                 ", stop accepting connections"
             }
             Signal::HUP => {
-                wanted.reconfigure = true;
+                wanted.add(Want::Reconfigure);
                 ", reconfiguring"
             }
             Signal::USR1 => {
-                wanted.reopen = true;
+                wanted.add(Want::Reopen);
                 ", reopening logs"
             }
             Signal::USR2 => {
                 ignored = child::parent_id() == self.descent.parent || self.new_binary.is_some();
-                wanted.change_binary |= !ignored;
+                if !ignored {
+                    wanted.add(Want::ChangeBinary);
+                }
                 if ignored { ", ignoring" } else { ", changing binary" }
             }
             Signal::CHLD => {
-                wanted.reap = true;
+                wanted.add(Want::Reap);
                 ""
             }
             _ => "",
@@ -389,7 +371,9 @@ impl<'a> Master<'a> {
             if let Some(answer) = worker.take_answer() {
                 break Some(answer);
             }
-            let Some(channel) = worker.channel().filter(|_| !self.wanted.terminate) else { break None };
+            let Some(channel) = worker.channel().filter(|_| !self.wanted.has(Want::Terminate)) else {
+                break None;
+            };
             let watched = [channel, self.signals.as_fd()];
             match poll::wait(&watched, None) {
                 Ok(ready) => {
@@ -409,7 +393,7 @@ impl<'a> Master<'a> {
                 log.log(level, format_args!("{}", Verbatim(&text)));
                 Err(Failed)
             }
-            None if self.wanted.terminate => Err(Failed),
+            None if self.wanted.has(Want::Terminate) => Err(Failed),
             None => {
                 let pid = worker.pid;
                 log.log(Level::Alert, format_args!("worker process {pid} ended while it was starting"));

@@ -18,8 +18,8 @@ use clearway_net::reuse;
 use clearway_net::tune::tune;
 use clearway_os::accept_queue;
 
-use super::Failed;
 use crate::control::{HandedSocket, SocketKind};
+use crate::start::Failed;
 
 /// The sockets of one address.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ mod listening;
 mod pid_file;
 mod single;
 mod upgrade;
+mod wanted;
 mod workers;
 
 use std::io;
@@ -18,7 +19,6 @@ use clearway_base::log::{Level, Sink};
 use clearway_conf::Source;
 use clearway_net::bind;
 use clearway_os::child::{self, Forked, Standard};
-use clearway_os::signal::{self, Signal, SignalFd, SignalSet};
 
 use configuration::Configuration;
 use cycle::{Descent, Master, Parts};
@@ -26,42 +26,13 @@ use listening::Listening;
 
 pub(crate) use pid_file::PID_FILE_MODE;
 
+pub use crate::start::{Failed, is_worker};
+
 use crate::early_log::EarlyLog;
 use crate::invocation::Invocation;
 use crate::messages::say_emerg;
 use crate::options::Options;
-
-/// Why something was given up; everything about it has been said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed;
-
-/// Whether this process was started by a master to be its worker: [`crate::worker::process::run`] is all
-/// it has to do then.
-#[must_use]
-pub fn is_worker() -> bool {
-    worker_name().is_some()
-}
-
-/// The name that a worker has in lists of processes.
-pub(crate) fn worker_name() -> Option<std::ffi::OsString> {
-    std::env::var_os(workers::WORKER_VARIABLE)
-}
-
-/// The signals that a server acts on.
-pub(crate) fn signals() -> io::Result<SignalFd> {
-    signal::block_all();
-    signal::ignore_sigpipe();
-    SignalFd::new(&SignalSet::of(&[
-        Signal::TERM,
-        Signal::INT,
-        Signal::QUIT,
-        Signal::HUP,
-        Signal::USR1,
-        Signal::USR2,
-        Signal::WINCH,
-        Signal::CHLD,
-    ]))
-}
+use crate::start::signals;
 
 /// Runs a server until a signal ends it; as a daemon, until it serves. `ready` is called when it does.
 ///

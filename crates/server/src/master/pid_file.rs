@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim};
 
-use super::Failed;
+use crate::start::Failed;
 
 /// Access rights of a pid file, less the umask, which a daemon has none of.
 pub(crate) const PID_FILE_MODE: u32 = 0o644;

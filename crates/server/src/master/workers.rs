@@ -13,12 +13,8 @@ use clearway_os::child::Exit;
 use clearway_os::poll;
 use clearway_os::signal::{self, Signal};
 
-use super::Failed;
 use crate::control::{Inbox, Order, Report};
-
-/// Tells the program that it is a worker, whose standard input is the socket to its master, and the name
-/// that it has, which it is not started by.
-pub(super) const WORKER_VARIABLE: &str = "CLEARWAY_WORKER";
+use crate::start::{Failed, WORKER_VARIABLE};
 
 /// What process lists show of a worker.
 const TITLE: &str = "nginx: worker process";

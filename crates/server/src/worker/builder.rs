@@ -18,7 +18,8 @@ use super::handed::HandedFiles;
 use super::{FLUSH_LIMIT, Prepared, Worker};
 use crate::control::{Handover, Report};
 use crate::core_conf::Reader;
-use crate::load::{self, ACCESS_LOG_DEFAULT, Loaded, Means};
+use crate::load::{self, Loaded, Means};
+use crate::places::ACCESS_LOG_DEFAULT;
 use crate::pools::Pools;
 
 /// How long lines of the worker may keep those of the master that are to follow them waiting.

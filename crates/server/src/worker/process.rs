@@ -17,6 +17,7 @@ use super::{Prepared, Worker, privileges};
 use crate::control::{Inbox, Order, Report};
 use crate::load::Loaded;
 use crate::messages::say_emerg;
+use crate::start;
 
 /// How often a draining worker looks whether it is done.
 pub(crate) const DRAIN_STEP: Duration = Duration::from_millis(20);
@@ -28,10 +29,10 @@ struct Over;
 /// has started.
 #[must_use]
 pub fn run() -> ExitCode {
-    let name = crate::master::worker_name().unwrap_or_default();
+    let name = start::worker_name().unwrap_or_default();
     // A name that cannot be shown is not worth failing for.
     let _ = clearway_os::title::set_thread_name(&name.to_string_lossy());
-    let started = crate::master::signals().and_then(|signals| Ok((signals, take_channel()?)));
+    let started = start::signals().and_then(|signals| Ok((signals, take_channel()?)));
     let (signals, channel) = match started {
         Ok(started) => started,
         Err(error) => {
