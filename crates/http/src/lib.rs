@@ -38,9 +38,13 @@ pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
 pub use link::Link;
 pub use link::http1::Http1Link;
+#[cfg(feature = "testing")]
+pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::SendFailure;
+pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
 pub use link::transport::Transport;
+pub use metrics::Stage;
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;

@@ -3,9 +3,12 @@
 
 pub(crate) mod departure;
 pub(crate) mod http1;
+#[cfg(feature = "testing")]
+pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod parts;
 pub(crate) mod send_queue;
+pub(crate) mod stream;
 pub(crate) mod transport;
 
 use std::io::{self, IoSlice};
@@ -17,14 +20,18 @@ use clearway_os::tcp::TcpInfo;
 use clearway_runtime::{LoopRef, Timer};
 use clearway_site::CoreLocation;
 
+use crate::metrics::Stage;
 use departure::Deeds;
 use http1::Http1Link;
+use stream::Stream;
 
 /// What carries one request at a time. A subrequest has that of the request it belongs to.
 #[derive(Clone, Copy)]
 pub enum Link<'c> {
     /// A connection that carries one request after the other, on its transport.
     Http1(&'c Http1Link),
+    /// One of several at a time on a connection.
+    Stream(&'c Stream),
 }
 
 /// The client's side.
@@ -34,6 +41,7 @@ impl Link<'_> {
     pub(crate) fn home(self) -> LoopRef {
         match self {
             Self::Http1(link) => link.transport.home(),
+            Self::Stream(stream) => stream.home(),
         }
     }
 
@@ -41,6 +49,7 @@ impl Link<'_> {
     pub(crate) fn local_address(self) -> Option<SocketAddr> {
         match self {
             Self::Http1(link) => link.transport.local_address(),
+            Self::Stream(stream) => stream.local_address(),
         }
     }
 
@@ -48,6 +57,7 @@ impl Link<'_> {
     pub(crate) fn tcp_info(self) -> Option<TcpInfo> {
         match self {
             Self::Http1(link) => link.transport.tcp_info(),
+            Self::Stream(_) => None,
         }
     }
 
@@ -55,6 +65,9 @@ impl Link<'_> {
     pub(crate) fn poll_closed(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Http1(link) => link.transport.poll_closed(cx),
+            Self::Stream(stream) => {
+                stream.poll_reset(cx).map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+            }
         }
     }
 
@@ -62,6 +75,7 @@ impl Link<'_> {
     pub(crate) fn has_ended(self) -> bool {
         match self {
             Self::Http1(link) => link.transport.has_ended(),
+            Self::Stream(stream) => stream.is_reset(),
         }
     }
 
@@ -69,6 +83,7 @@ impl Link<'_> {
     pub(crate) fn is_writable(self) -> bool {
         match self {
             Self::Http1(link) => link.transport.is_writable(),
+            Self::Stream(_) => true,
         }
     }
 
@@ -76,6 +91,7 @@ impl Link<'_> {
     pub(crate) fn deeds(&self) -> &Deeds {
         match self {
             Self::Http1(link) => &link.deeds,
+            Self::Stream(stream) => &stream.deeds,
         }
     }
 
@@ -83,6 +99,7 @@ impl Link<'_> {
     pub(crate) fn timer(&self) -> &Timer {
         match self {
             Self::Http1(link) => &link.timer,
+            Self::Stream(stream) => &stream.timer,
         }
     }
 }
@@ -93,16 +110,10 @@ impl Link<'_> {
     pub(crate) fn cut_short(self, code: u16) {
         match self {
             Self::Http1(link) => link.stage.end(link.transport.home().index(), Some(code)),
-        }
-    }
-}
-
-/// Reading.
-impl Link<'_> {
-    /// Reads into the spare room of `buf`, which must not be empty; 0 is the end.
-    pub(crate) fn poll_read_vec(self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Http1(link) => link.transport.poll_read_vec(cx, buf),
+            Self::Stream(stream) => {
+                Stage::end_stream(stream.home().index(), code);
+                stream.abort();
+            }
         }
     }
 }
@@ -113,6 +124,7 @@ impl Link<'_> {
     pub(crate) fn poll_write(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Http1(link) => link.transport.poll_write(cx, bytes),
+            Self::Stream(stream) => stream.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -120,6 +132,7 @@ impl Link<'_> {
     pub(crate) fn poll_write_more(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Http1(link) => link.transport.poll_write_more(cx, bytes),
+            Self::Stream(stream) => stream.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -130,6 +143,7 @@ impl Link<'_> {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Http1(link) => link.transport.poll_write_vectored(cx, pieces),
+            Self::Stream(stream) => stream.poll_write(cx, pieces),
         }
     }
 
@@ -143,6 +157,7 @@ impl Link<'_> {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Http1(link) => link.transport.poll_sendfile(cx, file, offset, count),
+            Self::Stream(_) => unreachable!("it sends no files"),
         }
     }
 
@@ -150,6 +165,7 @@ impl Link<'_> {
     pub(crate) fn sends_files(self) -> bool {
         match self {
             Self::Http1(link) => link.transport.sends_files(),
+            Self::Stream(_) => false,
         }
     }
 
@@ -157,6 +173,7 @@ impl Link<'_> {
     pub(crate) fn cork(self) {
         match self {
             Self::Http1(link) => link.transport.cork(),
+            Self::Stream(_) => {}
         }
     }
 
@@ -164,6 +181,7 @@ impl Link<'_> {
     pub(crate) fn uncork(self) {
         match self {
             Self::Http1(link) => link.transport.uncork(),
+            Self::Stream(_) => {}
         }
     }
 
@@ -173,6 +191,7 @@ impl Link<'_> {
     pub(crate) fn send_at_once(self, core: &CoreLocation) {
         match self {
             Self::Http1(link) => link.send_at_once(core),
+            Self::Stream(_) => {}
         }
     }
 
@@ -181,6 +200,7 @@ impl Link<'_> {
     pub(crate) fn begin_response(self, core: &CoreLocation) {
         match self {
             Self::Http1(link) => link.begin_response(core),
+            Self::Stream(_) => {}
         }
     }
 }

@@ -182,6 +182,18 @@ impl Stage {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
+    /// A request has begun on a stream, beside others of its connection.
+    pub fn begin_stream(index: usize) {
+        count(&TALLIES.of(index).begun_headed);
+    }
+
+    /// It is over, with what it was answered with.
+    pub fn end_stream(index: usize, code: u16) {
+        let of_loop = TALLIES.of(index);
+        of_loop.count_answer(Some(code));
+        count(&of_loop.ended_headed);
+    }
+
     /// Its connection lingers, and it is over when the connection is.
     pub fn linger(&self, index: usize, code: Option<u16>) {
         let of_loop = TALLIES.of(index);

@@ -18,8 +18,10 @@ mod sink;
 use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
 
+use crate::link::Link;
 use crate::link::pace::Pace;
 use crate::link::send_queue::{SendFailure, SendQueue};
+use crate::link::stream::StreamHead;
 use crate::phases::Answer;
 use crate::request::Request;
 use crate::request::body::BodyState;
@@ -261,10 +263,14 @@ impl<'c> OutputState<'c> {
     /// Has a client that waits for `100 Continue` send its body: the line goes before the response, behind
     /// everything that is to be sent already. A client that got the head of the response is told nothing,
     /// as it would read the line as a part of the body. Whether there is something to send for it.
-    pub(crate) fn invite(&mut self, body: &mut BodyState) -> bool {
+    pub(crate) fn invite(&mut self, link: Link<'_>, body: &mut BodyState) -> bool {
         let is_due = body.take_expectation() && !self.head_sent();
-        if is_due {
-            self.wire.put(clearway_h1::CONTINUE);
+        match link {
+            Link::Http1(_) if is_due => self.wire.put(clearway_h1::CONTINUE),
+            Link::Stream(stream) if is_due => {
+                stream.push_head(StreamHead { status: 100, lines: Headers::default() });
+            }
+            _ => {}
         }
         is_due
     }

@@ -8,6 +8,7 @@
 pub(crate) mod account;
 pub(crate) mod body;
 pub(crate) mod body_file;
+pub(crate) mod body_source;
 pub(crate) mod body_store;
 pub(crate) mod browser;
 mod contexts;

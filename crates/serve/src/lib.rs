@@ -6,5 +6,7 @@ mod conn;
 mod connection;
 mod http1;
 mod proxy_header;
+mod stream;
 
 pub use connection::serve;
+pub use stream::serve_stream;

@@ -14,6 +14,9 @@ use clearway_runtime::{LoopRef, Socket, Woken};
 pub enum Transport {
     /// A socket, with nothing between it and the bytes.
     Plain(Socket),
+    /// No socket at all.
+    #[cfg(feature = "testing")]
+    Memory(super::memory::MemoryEnd),
 }
 
 /// Reading, and what is known of the peer.
@@ -23,18 +26,27 @@ impl Transport {
     pub fn home(&self) -> LoopRef {
         match self {
             Self::Plain(socket) => socket.home(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.home(),
         }
     }
 
     pub fn move_to(&mut self, there: LoopRef) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.move_to(there),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => {
+                end.move_to(there);
+                Ok(())
+            }
         }
     }
 
     pub fn may_have_data(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.may_have_data(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => true,
         }
     }
 
@@ -42,6 +54,8 @@ impl Transport {
     pub fn poll_readable_or_reclaimed(&self, cx: &mut Context<'_>, from_ms: u64) -> Poll<Woken> {
         match self {
             Self::Plain(socket) => socket.poll_readable_or_reclaimed(cx, from_ms),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_readable(cx).map(|()| Woken::Readable),
         }
     }
 
@@ -49,42 +63,56 @@ impl Transport {
     pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_read_vec(cx, buf),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_read_vec(cx, buf),
         }
     }
 
     pub fn try_read_vec(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_read_vec(buf),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.try_read_vec(buf),
         }
     }
 
     pub fn has_unread(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.has_unread(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.has_unread(),
         }
     }
 
     pub fn has_ended(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.has_ended(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.has_ended(),
         }
     }
 
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_closed(cx),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_closed(cx),
         }
     }
 
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Plain(socket) => sys::local_address(socket),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
         }
     }
 
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         match self {
             Self::Plain(socket) => tcp::info(socket).ok(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
         }
     }
 }
@@ -95,6 +123,8 @@ impl Transport {
     pub fn is_writable(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.is_writable(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.is_writable(),
         }
     }
 
@@ -102,12 +132,16 @@ impl Transport {
     pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write(cx, bytes),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
         }
     }
 
     pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write_more(cx, bytes),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -118,6 +152,8 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write_vectored(cx, pieces),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_write_vectored(cx, pieces),
         }
     }
 
@@ -131,6 +167,8 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_sendfile(cx, file, offset, count),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => unreachable!("it sends no files"),
         }
     }
 
@@ -138,12 +176,19 @@ impl Transport {
     pub fn sends_files(&self) -> bool {
         match self {
             Self::Plain(_) => true,
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => false,
         }
     }
 
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.shutdown_write(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => {
+                end.shutdown_write();
+                Ok(())
+            }
         }
     }
 
@@ -151,30 +196,40 @@ impl Transport {
     pub fn reset_on_close(&self) {
         match self {
             Self::Plain(socket) => sys::reset_on_close(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 
     pub fn cork(&self) {
         match self {
             Self::Plain(socket) => sys::cork(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 
     pub fn uncork(&self) {
         match self {
             Self::Plain(socket) => sys::uncork(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 
     pub fn set_nodelay(&self) {
         match self {
             Self::Plain(socket) => sys::set_nodelay(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 
     pub fn clear_nodelay(&self) {
         match self {
             Self::Plain(socket) => sys::clear_nodelay(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 }

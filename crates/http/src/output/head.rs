@@ -4,8 +4,10 @@
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
 use clearway_message::Version;
 
-use super::head_text::write_head;
+use super::head_text::{list_head, write_head};
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
+use crate::link::Link;
+use crate::link::stream::Stream;
 use crate::request::Request;
 
 impl<'c> OutputState<'c> {
@@ -51,6 +53,26 @@ impl<'c> OutputState<'c> {
     }
 
     fn write_head(&mut self, request: &Request<'c>) {
+        match request.link {
+            Link::Http1(_) => self.write_http1_head(request),
+            Link::Stream(stream) => self.write_stream_head(request, stream),
+        }
+    }
+
+    /// On a stream the body ends with it, however long it is, and another request does not wait for that.
+    #[cold]
+    fn write_stream_head(&mut self, request: &Request<'c>, stream: &Stream) {
+        if self.trailers.is_some() {
+            self.head.content_length = None;
+        }
+        let (status, length) = (self.head.status, self.head.content_length);
+        let version = Version::HTTP_10;
+        self.framing = Framing::choose(request.method(), version, status, length, ChunkedEncoding::Off);
+        self.connection = Connection::KeepAlive;
+        stream.push_head(list_head(&self.head, request, self.framing));
+    }
+
+    fn write_http1_head(&mut self, request: &Request<'c>) {
         let encoding = *request.location().core.chunked_encoding;
         let is_chunkable = encoding == ChunkedEncoding::On && request.version() >= Version::HTTP_11;
         if self.trailers.is_some() && is_chunkable && !request.is_head() {

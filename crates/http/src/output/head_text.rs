@@ -3,8 +3,9 @@
 
 use clearway_base::date;
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use clearway_message::{HeaderName, Piece, Ranges, ResponseHead, Varies, status};
+use clearway_message::{HeaderName, Headers, Piece, Ranges, ResponseHead, Varies, status};
 
+use crate::link::stream::StreamHead;
 use crate::request::Request;
 use crate::response::with_charset;
 
@@ -69,4 +70,21 @@ pub(crate) fn write_head(
         writer = writer.lines(b"Accept-Ranges: bytes\r\n");
     }
     writer.finish();
+}
+
+/// The same head for a stream: its lines, without what only concerns a connection of HTTP/1.
+pub(crate) fn list_head(head: &ResponseHead<'_>, request: &Request<'_>, framing: Framing) -> StreamHead {
+    let mut text = Vec::new();
+    write_head(&mut text, head, request, framing, ConnectionHeader::Close);
+    let mut lines = Headers::default();
+    // The first one is the status line, the last one is empty.
+    for line in text.split(|&byte| byte == b'\n').skip(1) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
+        if ![&b"Connection"[..], b"Keep-Alive", b"Transfer-Encoding"].contains(&name) {
+            lines.add(name, value);
+        }
+    }
+    StreamHead { status: head.status, lines }
 }

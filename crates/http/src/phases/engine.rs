@@ -411,7 +411,7 @@ impl<'c> Exchange<'_, 'c> {
         if self.body.state.is_absent() {
             return Ok(());
         }
-        self.output.state.invite(self.body.state);
+        self.output.state.invite(self.request.link, self.body.state);
         let outcome = self.body.state.discard_received();
         self.request.note_body(self.body.state);
         outcome.map_err(|fault| {

@@ -15,10 +15,12 @@ use crate::config::body_directives::BODY_CONF;
 pub use crate::config::body_directives::LingeringClose;
 use crate::link::parts::Parts;
 use crate::link::send_queue::SendFailure;
+use crate::link::stream::Stream;
 use crate::output::{OutputState, log_file_failure};
 use crate::phases::Answer;
 use crate::phases::engine::Active;
-use crate::request::body::{BodyError, BodyState};
+use crate::request::body::BodyState;
+use crate::request::body_source::BodyError;
 use crate::request::redirect::Onward;
 use crate::request::strands::Strands;
 use crate::request::{Request, RequestLine};
@@ -116,6 +118,14 @@ impl<'c> Active<'c> {
         self.request.received().len() > self.request.parts.head.len() || buf.len() == buf.capacity()
     }
 
+    /// The head is complete, and came on a stream, which has the body, if there is one.
+    pub fn begin_stream_body(&mut self, stream: &Stream) {
+        if !stream.is_bodiless() {
+            let request = &self.request;
+            self.body = BodyState::begin_stream(&request.parts.head, request.received());
+        }
+    }
+
     /// The head is complete. What follows it belongs to the body first, if there is one.
     #[inline]
     pub fn begin_body(&mut self) {
@@ -195,6 +205,11 @@ impl Active<'_> {
             Some(SendFailure::File(failure, file)) => log_file_failure(failure, &self.request, file),
             Some(SendFailure::Terminated) | None => {}
         }
+    }
+
+    /// Whether the response was written to its end.
+    pub fn is_complete(&self) -> bool {
+        self.output.is_completed()
     }
 
     /// The status of the response, 0 while there is none.

@@ -2,7 +2,6 @@
 //! request; it reads from the socket only when it is asked to, which is the back-pressure, and writes
 //! nothing: that a client should go on is said by the response (`OutputState::invite`).
 
-use std::io;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
@@ -11,10 +10,8 @@ use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
 use crate::config::body_directives::BODY_CONF;
 use crate::link::Link;
 use crate::phases::Answer;
+use crate::request::body_source::{BodyError, BodySource, StreamReader};
 use crate::request::{Chunks, Request};
-
-/// What is read from the socket at once, bytes.
-const READ_BYTES: usize = 16 * 1024;
 
 /// Whether the client waits for `100 Continue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,25 +20,12 @@ enum Expect {
     Continue,
 }
 
-/// Why a body could not be read to its end.
-#[derive(Debug)]
-pub(crate) enum BodyError {
-    /// It is malformed or too large; to be answered with the fault's page.
-    Refused(Fault),
-    /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
-    TimedOut,
-    /// The client closed the connection before the end.
-    Closed,
-    /// The connection broke.
-    Broken(io::Error),
-}
-
 /// The state of one request's body; nothing if it has none, as most have.
 #[derive(Default)]
 pub(crate) struct BodyState(Option<Box<Receiving>>);
 
 pub(crate) struct Receiving {
-    reader: BodyReader,
+    source: BodySource,
     /// As announced.
     pub(crate) length: BodyLength,
     fate: Fate,
@@ -81,15 +65,27 @@ impl BodyState {
         let length = head.body_length();
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
         Self(Some(Box::new(Receiving {
-            reader: BodyReader::new(length, input),
+            source: BodySource::Http1(BodyReader::new(length, input)),
             length,
             fate: Fate::Wanted,
             expect,
         })))
     }
 
+    /// The body that follows a head on a stream.
+    pub(crate) fn begin_stream(head: &RequestHead, received: &[u8]) -> Self {
+        // Where its length is unknown, it ends with the stream: what is true of chunks is true of that.
+        let (length, announced) = match head.body_length() {
+            BodyLength::Length(bytes) => (BodyLength::Length(bytes), Some(bytes)),
+            BodyLength::Empty | BodyLength::Chunked => (BodyLength::Chunked, None),
+        };
+        let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
+        let source = BodySource::Stream(StreamReader::new(announced));
+        Self(Some(Box::new(Receiving { source, length, fate: Fate::Wanted, expect })))
+    }
+
     pub(crate) fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.reader.is_done())
+        self.0.as_ref().is_none_or(|body| body.source.is_done())
     }
 
     /// Whether there is one that somebody has read, or may read still.
@@ -103,11 +99,11 @@ impl BodyState {
     fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
         let Some(body) = &mut self.0 else { return Ok(()) };
         if max_bytes == 0 || body.fate == Fate::Dropped {
-            body.reader.unlimit();
+            body.source.unlimit();
             return Ok(());
         }
         let (received, remaining) = body.sizes();
-        body.reader.limit(max_bytes).map_err(|_| received + remaining)
+        body.source.limit(max_bytes).map_err(|_| received + remaining)
     }
 
     /// Refuses a body beyond the limit of the location, and begins to drop it.
@@ -134,7 +130,7 @@ impl BodyState {
 
     /// What handlers have read of it as it was sent, bytes.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |body| body.reader.taken_bytes())
+        self.0.as_ref().map_or(0, |body| body.source.taken_bytes())
     }
 
     /// Whether there are chunks, and nobody has had them.
@@ -162,24 +158,24 @@ impl BodyState {
     /// The body is malformed.
     pub(crate) fn discard_received(&mut self) -> Result<(), Fault> {
         let Some(body) = &mut self.0 else { return Ok(()) };
-        if body.reader.is_done() {
+        if body.source.is_done() {
             return Ok(());
         }
         body.fate = Fate::Dropped;
-        body.reader.unlimit();
-        body.reader.discard()
+        body.source.unlimit();
+        body.source.discard()
     }
 
     /// Gives away what was received behind the end of the body.
     pub(crate) fn put_rest_into(&mut self, input: &mut Vec<u8>) {
         if let Some(body) = self.0.take() {
-            body.reader.put_rest_into(input);
+            body.source.put_rest_into(input);
         }
     }
 
     /// Whether something was received that is not of this body, or not decoded yet.
     pub(crate) fn has_rest(&self) -> bool {
-        self.0.as_ref().is_some_and(|body| body.reader.has_rest())
+        self.0.as_ref().is_some_and(|body| body.source.has_rest())
     }
 
     /// Reads more, over what is decoded already; ready at once where there is no body.
@@ -191,17 +187,17 @@ impl BodyState {
 /// Used by `body_store`, which keeps the whole body.
 impl Receiving {
     pub(crate) fn is_done(&self) -> bool {
-        self.reader.is_done()
+        self.source.is_done()
     }
 
     /// What has come of it, and what is known to be missing of it or of the current chunk, bytes.
     pub(crate) fn sizes(&self) -> (u64, u64) {
-        (self.reader.received(), self.reader.remaining())
+        (self.source.received(), self.source.remaining())
     }
 
     /// How much is still to come, bytes; `None` where it comes in chunks.
     pub(crate) fn rest(&self) -> Option<u64> {
-        (self.length != BodyLength::Chunked).then(|| self.reader.remaining())
+        (self.length != BodyLength::Chunked).then(|| self.source.remaining())
     }
 
     /// Appends what was received with the head to `data`.
@@ -209,7 +205,7 @@ impl Receiving {
     /// # Errors
     /// The body is malformed or too large.
     pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
-        self.reader.take_received(data)
+        self.source.take_received(data)
     }
 
     /// Reads from the socket into the spare room of `data`, and leaves there what is of the body. The
@@ -220,26 +216,10 @@ impl Receiving {
         data: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<u64, BodyError>> {
-        let from = data.len();
-        match link.poll_read_vec(cx, data) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
-            Poll::Ready(Ok(size)) => {
-                let decoded = self.reader.decode_in_place(data, from).map(|()| size as u64);
-                Poll::Ready(decoded.map_err(BodyError::Refused))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
-        }
+        self.source.poll_read_into(link, data, cx)
     }
 
     fn poll_input(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        let input = self.reader.input();
-        input.reserve(READ_BYTES);
-        match link.poll_read_vec(cx, input) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => Poll::Ready(Err(BodyError::Closed)),
-            Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(BodyError::Broken(error))),
-        }
+        self.source.poll_input(link, cx)
     }
 }

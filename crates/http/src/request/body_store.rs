@@ -22,8 +22,9 @@ use clearway_offload::Error as PoolError;
 use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly};
 use crate::phases::{Answer, Exchange};
 use crate::request::Request;
-use crate::request::body::{BodyError, Receiving};
+use crate::request::body::Receiving;
 use crate::request::body_file::{Fate, Keeper, Making, TempFile, Unwritten, Writer};
+use crate::request::body_source::BodyError;
 use clearway_base::log::Verbatim;
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
@@ -132,7 +133,7 @@ impl Exchange<'_, '_> {
         if self.body.is_dropped() {
             return Ok(None);
         }
-        if self.output.state.invite(self.body.state) {
+        if self.output.state.invite(self.request.link, self.body.state) {
             // nginx has chosen the status 500 for the log before it sees that nobody would get it.
             self.output.ready(self.request).await.map_err(|_| Answer::Abandon(500))?;
         }
@@ -335,6 +336,11 @@ impl<'a, 'c> Gathering<'a, 'c> {
                     request.log(Level::Error, format_args!("{fault}"));
                 }
                 Answer::Status(fault.page())
+            }
+            Failure::Unread(BodyError::BeyondLength) => {
+                let message = "client intended to send body data larger than declared";
+                request.log(Level::Info, format_args!("{message}"));
+                Answer::Status(400)
             }
             Failure::Unread(BodyError::TimedOut) => Answer::Abandon(408),
             Failure::Unread(BodyError::Closed) => {

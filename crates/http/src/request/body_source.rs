@@ -1,0 +1,230 @@
+//! Where the bytes of a request's body come from: a connection of HTTP/1, where framing has to be taken out
+//! and what follows belongs to the next request, or a stream, which has nothing but the body. Owned by the
+//! request's task.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use clearway_h1::{BodyReader, Fault};
+
+use crate::link::Link;
+use crate::link::stream::Stream;
+
+/// What is read from a socket at once to be dropped, bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Why a body could not be read to its end.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// It is malformed or too large; to be answered with the fault's page.
+    Refused(Fault),
+    /// More than was announced came on its stream.
+    BeyondLength,
+    /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
+    TimedOut,
+    /// The client closed the connection before the end, or ended the stream before it had sent all.
+    Closed,
+    /// The connection broke.
+    Broken(io::Error),
+}
+
+/// Where a body comes from.
+pub(super) enum BodySource {
+    Http1(BodyReader),
+    Stream(StreamReader),
+}
+
+impl BodySource {
+    pub(super) fn is_done(&self) -> bool {
+        match self {
+            Self::Http1(reader) => reader.is_done(),
+            Self::Stream(reader) => reader.is_done(),
+        }
+    }
+
+    /// Refuses what is longer.
+    pub(super) fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
+        match self {
+            Self::Http1(reader) => reader.limit(max_bytes),
+            Self::Stream(reader) => reader.limit(max_bytes),
+        }
+    }
+
+    pub(super) fn unlimit(&mut self) {
+        match self {
+            Self::Http1(reader) => reader.unlimit(),
+            Self::Stream(reader) => reader.max_bytes = u64::MAX,
+        }
+    }
+
+    /// What has come of it, without framing, bytes.
+    pub(super) fn received(&self) -> u64 {
+        match self {
+            Self::Http1(reader) => reader.received(),
+            Self::Stream(reader) => reader.received,
+        }
+    }
+
+    /// What is known to be missing of it, or of the current chunk, bytes.
+    pub(super) fn remaining(&self) -> u64 {
+        match self {
+            Self::Http1(reader) => reader.remaining(),
+            Self::Stream(reader) => reader.announced.unwrap_or(0).saturating_sub(reader.received),
+        }
+    }
+
+    /// What was read to be kept, framing included, bytes.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        match self {
+            Self::Http1(reader) => reader.taken_bytes(),
+            Self::Stream(reader) => reader.taken_bytes,
+        }
+    }
+
+    pub(super) fn has_rest(&self) -> bool {
+        matches!(self, Self::Http1(reader) if reader.has_rest())
+    }
+
+    pub(super) fn put_rest_into(self, input: &mut Vec<u8>) {
+        if let Self::Http1(reader) = self {
+            reader.put_rest_into(input);
+        }
+    }
+
+    /// Drops what was received.
+    pub(super) fn discard(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::Http1(reader) => reader.discard(),
+            Self::Stream(reader) => {
+                reader.front = Bytes::new();
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends what was received with the head.
+    pub(super) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
+        match self {
+            Self::Http1(reader) => reader.take_received(data),
+            Self::Stream(_) => Ok(()),
+        }
+    }
+
+    /// Reads into the spare room of `data`, and leaves there what is of the body. How much was read, framing
+    /// included.
+    pub(super) fn poll_read_into(
+        &mut self,
+        link: Link<'_>,
+        data: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, BodyError>> {
+        match (self, link) {
+            (Self::Http1(reader), Link::Http1(link)) => {
+                let from = data.len();
+                let size = ready!(end_is_early(link.transport.poll_read_vec(cx, data)))?;
+                let decoded = reader.decode_in_place(data, from).map(|()| size as u64);
+                Poll::Ready(decoded.map_err(BodyError::Refused))
+            }
+            (Self::Stream(reader), Link::Stream(stream)) => reader.poll_read_into(stream, data, cx),
+            _ => unreachable!("a body comes the way that its request came"),
+        }
+    }
+
+    /// Reads what is only dropped, over what is decoded already.
+    pub(super) fn poll_input(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        match (self, link) {
+            (Self::Http1(reader), Link::Http1(link)) => {
+                let input = reader.input();
+                input.reserve(READ_BYTES);
+                end_is_early(link.transport.poll_read_vec(cx, input)).map_ok(drop)
+            }
+            (Self::Stream(reader), Link::Stream(stream)) => reader.poll_more(stream, cx),
+            _ => unreachable!("a body comes the way that its request came"),
+        }
+    }
+}
+
+fn end_is_early(read: Poll<io::Result<usize>>) -> Poll<Result<usize, BodyError>> {
+    read.map(|read| match read {
+        Ok(0) => Err(BodyError::Closed),
+        Ok(size) => Ok(size),
+        Err(error) => Err(BodyError::Broken(error)),
+    })
+}
+
+/// Reads the body from a stream.
+pub(super) struct StreamReader {
+    announced: Option<u64>,
+    received: u64,
+    max_bytes: u64,
+    taken_bytes: u64,
+    /// What has come and has not had room.
+    front: Bytes,
+    state: State,
+}
+
+/// How far a body on a stream is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Its end was seen.
+    Ended,
+}
+
+impl StreamReader {
+    /// A body of which the length is known, or not before its end.
+    pub(super) fn new(announced: Option<u64>) -> Self {
+        let (front, state) = (Bytes::new(), State::Open);
+        Self { announced, received: 0, max_bytes: u64::MAX, taken_bytes: 0, front, state }
+    }
+
+    /// With all that was announced nothing more is waited for, though the end has not come.
+    fn is_done(&self) -> bool {
+        let is_all_here = self.state == State::Ended || self.announced == Some(self.received);
+        is_all_here && self.front.is_empty()
+    }
+
+    fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
+        self.max_bytes = max_bytes;
+        match self.announced {
+            Some(bytes) if bytes > max_bytes => Err(Fault::BodyTooLarge),
+            _ if self.received > max_bytes => Err(Fault::ChunkedBodyTooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    fn poll_read_into(
+        &mut self,
+        stream: &Stream,
+        data: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<u64, BodyError>> {
+        while self.front.is_empty() && !self.is_done() {
+            ready!(self.poll_more(stream, cx))?;
+        }
+        let count = self.front.len().min(data.capacity() - data.len());
+        data.extend_from_slice(&self.front[..count]);
+        self.front.advance(count);
+        self.taken_bytes += count as u64;
+        Poll::Ready(Ok(count as u64))
+    }
+
+    /// Takes the next piece in place of the one before it.
+    fn poll_more(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let Some(piece) = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)? else {
+            self.state = State::Ended;
+            let is_short = self.announced.is_some_and(|announced| self.received < announced);
+            return Poll::Ready(if is_short { Err(BodyError::Closed) } else { Ok(()) });
+        };
+        self.received += piece.len() as u64;
+        self.front = piece;
+        if self.announced.is_some_and(|announced| self.received > announced) {
+            return Poll::Ready(Err(BodyError::BeyondLength));
+        }
+        if self.received > self.max_bytes {
+            return Poll::Ready(Err(BodyError::Refused(Fault::ChunkedBodyTooLarge)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,56 @@
+//! A request on a stream: one of several at once on a connection, each in a task of its own, which holds all
+//! that it stands on. What moves frames is the connection's task.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+
+use clearway_http::{Active, Client, Link, Onward, Parts, Setup, Stage, Strands, Stream, Way};
+
+/// Answers the request whose complete head is in `parts`; it is the connection's `number`th. To be spawned on
+/// the loop that the client is at home on.
+pub async fn serve_stream(
+    client: Arc<Client>,
+    setup: Arc<Setup>,
+    stream: Arc<Stream>,
+    mut parts: Box<Parts>,
+    number: u64,
+) {
+    let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream) };
+    // What the request refers to, as what it has there does.
+    let strands = Strands::default();
+    let mut active = Active::new(way, &strands, &mut parts, 0, number);
+    Stage::begin_stream(client.home.index());
+    let is_complete = {
+        let mut answering = pin!(answer(&mut active, &stream));
+        poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
+    };
+    Stage::end_stream(client.home.index(), active.status());
+    active.log();
+    active.end();
+    drop(active);
+    if is_complete {
+        stream.finish();
+    } else {
+        stream.abort();
+    }
+    client.put_back(parts);
+}
+
+/// Whether there is a response that was written to its end.
+async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
+    match active.parse_head() {
+        Some(Ok(())) => {
+            active.begin_stream_body(stream);
+            active.run().await != Onward::Close && active.send_rest().await.is_ok()
+        }
+        Some(Err(fault)) => {
+            active.refuse(fault).await;
+            active.is_complete()
+        }
+        None => {
+            active.give_up(400, format_args!("client sent an incomplete request"));
+            false
+        }
+    }
+}
