@@ -1,0 +1,323 @@
+//! A group of servers, and the choices that a request makes among them.
+
+use std::sync::Arc;
+
+use crate::balance::{Key, Look, Method, Progress};
+use crate::peer::{Company, Lease, Peer};
+use crate::peers::{Peers, Tried};
+
+/// What `upstream` says.
+#[derive(Clone, Debug, Default)]
+pub struct GroupConfig {
+    /// What it is called.
+    pub name: Box<str>,
+    /// Those that are tried first.
+    pub primary: Vec<Arc<Peer>>,
+    /// Those that are tried when no primary one can be (`backup`).
+    pub backup: Vec<Arc<Peer>>,
+    /// By what rule.
+    pub method: Method,
+}
+
+/// See the file's head. Shared by all loops; what changes of a group by itself makes a new one.
+#[derive(Debug)]
+pub struct Group {
+    name: Box<str>,
+    method: Method,
+    primary: Peers,
+    backup: Option<Peers>,
+}
+
+/// The choices of one request.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    tried: Tried,
+    progress: Progress,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Primary,
+    Backup,
+}
+
+impl Group {
+    /// Makes it, for so many loops.
+    #[must_use]
+    pub fn new(config: GroupConfig, loops: usize) -> Self {
+        let GroupConfig { name, primary, backup, method } = config;
+        let company = match primary.len() == 1 && backup.is_empty() {
+            true => Company::Alone,
+            false => Company::Others,
+        };
+        let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, loops));
+        Self { name, method, primary: Peers::new(primary, company, loops), backup }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All servers, the primary ones first.
+    pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        let backup = self.backup.iter().flat_map(|peers| peers.list.iter());
+        self.primary.list.iter().chain(backup)
+    }
+
+    /// How many servers one request may try: those that are not `down`.
+    #[must_use]
+    pub fn tries(&self) -> usize {
+        self.peers().filter(|peer| peer.is_up()).count()
+    }
+
+    /// A request begins.
+    #[must_use]
+    pub fn begin(&self, key: &Key<'_>) -> Choice {
+        let progress = self.method.begin(key, &self.primary);
+        Choice { tried: Tried::default(), progress, stage: Stage::Primary }
+    }
+
+    /// The next server for it, which it has not tried; on this loop, now. `None`: there is none
+    /// ("no live upstreams").
+    pub fn next(&self, choice: &mut Choice, key: &Key<'_>, at_loop: usize, now_s: u64) -> Option<Lease> {
+        if choice.stage == Stage::Primary {
+            let found = self.try_these(&self.primary, choice, key, (at_loop, now_s));
+            if found.is_some() {
+                return found;
+            }
+            choice.stage = Stage::Backup;
+            choice.tried.clear();
+        }
+        self.try_these(self.backup.as_ref()?, choice, key, (at_loop, now_s))
+    }
+
+    fn try_these(
+        &self,
+        peers: &Peers,
+        choice: &mut Choice,
+        key: &Key<'_>,
+        (at_loop, now_s): (usize, u64),
+    ) -> Option<Lease> {
+        loop {
+            let at = self.choose(peers, choice, key, (at_loop, now_s))?;
+            // The only one is tried again and again.
+            if peers.company == Company::Others {
+                choice.tried.add(at);
+            }
+            match peers.list[at].lease(peers.company, now_s) {
+                None if peers.company == Company::Others => {}
+                lease => return lease,
+            }
+        }
+    }
+
+    fn choose(
+        &self,
+        peers: &Peers,
+        choice: &mut Choice,
+        key: &Key<'_>,
+        (at_loop, now_s): (usize, u64),
+    ) -> Option<usize> {
+        if peers.company == Company::Alone {
+            return peers.list.iter().position(|peer| peer.is_up() && peer.has_room());
+        }
+        let look = Look { peers, tried: &choice.tried, at_loop, now_s };
+        // Backup servers take turns, unless they are chosen by their load.
+        match (choice.stage, self.method) {
+            (Stage::Primary, method) | (Stage::Backup, method @ Method::LeastConn) => {
+                method.choose(&look, key, &mut choice.progress)
+            }
+            (Stage::Backup, _) => look.in_turn(),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::peer::tests::config;
+    use crate::peer::{FailRule, Outcome, PeerConfig, State};
+
+    /// Servers at the ports 1, 2, … with these weights.
+    fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
+        let numbered = weights.iter().zip(1..);
+        numbered.map(|(&weight, port)| Peer::new(config(port, weight))).collect()
+    }
+
+    fn group(weights: &[u32], method: Method) -> Group {
+        Group::new(GroupConfig { primary: peers(weights), method, ..GroupConfig::default() }, 1)
+    }
+
+    fn number(lease: &Lease) -> u16 {
+        let name = &lease.peer().config().name;
+        name.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
+    /// Which servers answer so many requests with a key.
+    fn served(group: &Group, key: &Key<'_>, requests: usize) -> String {
+        let numbers = (0..requests).map(|_| {
+            let lease = group.next(&mut group.begin(key), key, 0, 100).expect("one is there");
+            let number = number(&lease);
+            lease.finish(Outcome::Answered, 100);
+            char::from(b'a' + number as u8 - 1)
+        });
+        numbers.collect()
+    }
+
+    /// Which servers one request tries.
+    fn tried(group: &Group, key: &Key<'_>, outcome: Outcome) -> String {
+        let mut choice = group.begin(key);
+        let leases = std::iter::from_fn(|| {
+            let lease = group.next(&mut choice, key, 0, 100)?;
+            let number = number(&lease);
+            lease.finish(outcome, 100);
+            Some(char::from(b'a' + number as u8 - 1))
+        });
+        leases.take(20).collect()
+    }
+
+    #[test]
+    fn turns_are_smooth() {
+        assert_eq!(served(&group(&[5, 1, 1], Method::RoundRobin), &Key::default(), 14), "aabacaaaabacaa");
+        assert_eq!(served(&group(&[1, 1, 1], Method::RoundRobin), &Key::default(), 6), "abcabc");
+        assert_eq!(served(&group(&[3, 2], Method::RoundRobin), &Key::default(), 10), "ababaababa");
+    }
+
+    #[test]
+    fn each_server_is_tried_once_and_then_backups() {
+        let config = GroupConfig {
+            primary: peers(&[1, 1]),
+            backup: vec![Peer::new(config(3, 1)), Peer::new(config(4, 1))],
+            ..GroupConfig::default()
+        };
+        let group = Group::new(config, 1);
+        assert_eq!(group.tries(), 4);
+        assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "abcd");
+        assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "", "all have failed");
+        // They are tried again after a while.
+        let lease = group.next(&mut group.begin(&Key::default()), &Key::default(), 0, 111);
+        assert!(lease.is_some());
+    }
+
+    #[test]
+    fn the_only_server_is_tried_for_ever() {
+        let group = group(&[1], Method::RoundRobin);
+        assert_eq!(tried(&group, &Key::default(), Outcome::Failed).len(), 20);
+    }
+
+    #[test]
+    fn those_that_are_down_or_full_are_left_out() {
+        let down = PeerConfig { state: State::Down, ..config(1, 1) };
+        let full = PeerConfig { max_conns: 1, ..config(2, 1) };
+        let primary = vec![Peer::new(down), Peer::new(full), Peer::new(config(3, 1))];
+        let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
+        assert_eq!(group.tries(), 2);
+        let key = Key::default();
+        let held = group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there");
+        assert_eq!(number(&held), 2);
+        assert_eq!(served(&group, &key, 3), "ccc");
+        drop(held);
+        assert!(served(&group, &key, 2).contains('b'));
+    }
+
+    #[test]
+    fn the_least_busy_for_its_weight_is_taken() {
+        let group = group(&[1, 2, 1], Method::LeastConn);
+        let key = Key::default();
+        let leases: Vec<Lease> =
+            (0..8).map(|_| group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there")).collect();
+        let mut counts = [0; 3];
+        leases.iter().for_each(|lease| counts[usize::from(number(lease)) - 1] += 1);
+        assert_eq!(counts, [2, 4, 2]);
+        // Without any load all are the least busy, and take turns.
+        assert_eq!(served(&self::group(&[1, 2, 1], Method::LeastConn), &key, 4), "bacb");
+    }
+
+    #[test]
+    fn chance_takes_all_by_their_weight_and_no_failed_one() {
+        for method in [Method::Random, Method::RandomTwo] {
+            let group = group(&[1, 3, 1], method);
+            let served = served(&group, &Key::default(), 3000);
+            let counts = ['a', 'b', 'c'].map(|name| served.chars().filter(|&it| it == name).count());
+            assert!(counts[0] > 300 && counts[2] > 300, "{method:?} {counts:?}");
+            // Of two without load the second is taken, which is seldom the heaviest.
+            assert!(counts[1] > if method == Method::Random { 1600 } else { 600 }, "{method:?} {counts:?}");
+            let all = tried(&group, &Key::default(), Outcome::Failed);
+            assert!(["abc", "acb", "bac", "bca", "cab", "cba"].contains(&all.as_str()), "{method:?} {all}");
+        }
+    }
+
+    /// The servers of the recordings, with their weights: 1 at port 8101, 3 at 8102 (or at 8109, where nobody
+    /// listened), 2 at 8103.
+    fn recorded(method: Method, second: u16) -> Group {
+        let fails = FailRule { max: 0, timeout_s: 10 };
+        let server = |port, weight| Peer::new(PeerConfig { fails, ..config(port, weight) });
+        let primary = vec![server(8101, 1), server(second, 3), server(8103, 2)];
+        Group::new(GroupConfig { primary, method, ..GroupConfig::default() }, 1)
+    }
+
+    /// Who has answered a request with each of these keys; the one at 8109 fails.
+    fn answered<'a>(group: &Group, keys: impl IntoIterator<Item = Key<'a>>) -> String {
+        let names = keys.into_iter().map(|key| {
+            let mut choice = group.begin(&key);
+            loop {
+                let lease = group.next(&mut choice, &key, 0, 100).expect("one is there");
+                match number(&lease) {
+                    8109 => lease.finish(Outcome::Failed, 100),
+                    port => break char::from(b'a' + (port - 8101) as u8),
+                };
+            }
+        });
+        names.collect()
+    }
+
+    /// What nginx 1.31.5 has answered with such servers, `hash $arg_k` and `?k=key0` to `?k=key31`, or
+    /// addresses of clients.
+    #[test]
+    fn keys_fall_where_they_fall_in_nginx() {
+        let texts: Vec<String> = (0..32).map(|number| format!("key{number}")).collect();
+        let by_text = |method, second| {
+            let keys = texts.iter().map(|text| Key { client: None, text: text.as_bytes() });
+            answered(&recorded(method, second), keys)
+        };
+        assert_eq!(by_text(Method::Hash, 8102), "ccbcbccbabcbccbababcbaccccabbbbc");
+        assert_eq!(by_text(Method::Hash, 8109), "ccccccccaccacccacaacaaccccaccacc");
+        assert_eq!(by_text(Method::Consistent, 8102), "abbbccaabbbbacbbbbabbcbcbaaabccb");
+        assert_eq!(by_text(Method::Consistent, 8109), "acacccaacacaaccccaacccaccaaaacca");
+        let by_client = |second, client: &dyn Fn(u32) -> String| {
+            let clients = (0..32).map(|number| client(number).parse().expect("an address"));
+            let keys = clients.map(|client| Key { client: Some(client), text: b"" });
+            answered(&recorded(Method::IpHash, second), keys)
+        };
+        let v4 = |number| format!("10.{}.{}.9", number * 7, number * 3);
+        let v6 = |number| format!("2001:db8::{number}:{}", number * 5);
+        assert_eq!(by_client(8102, &v4), "bcbbcabcabcabbcbbcbbcabcabcabbcb");
+        assert_eq!(by_client(8109, &v4), "cccccaccaccacccccccccaccaccaacca");
+        assert_eq!(by_client(8102, &v6), "bcbbcbbcbbcbacbacbacbbcbbcbbcbac");
+        assert_eq!(by_client(8109, &v6), "cccccaccccccaccaccaccccaacccccac");
+    }
+
+    #[test]
+    fn a_disabled_server_has_its_turn_later() {
+        let fails = FailRule { max: 1, timeout_s: 5 };
+        let primary = (1..=2).map(|port| Peer::new(PeerConfig { fails, ..config(port, 1) })).collect();
+        let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
+        let key = Key::default();
+        let lease = group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there");
+        lease.finish(Outcome::Failed, 100);
+        assert_eq!(served(&group, &key, 3), "bbb");
+        let leases =
+            [(); 4].map(|()| group.next(&mut group.begin(&key), &key, 0, 106).expect("one is there"));
+        let numbers = leases.each_ref().map(number);
+        assert_eq!(
+            numbers.iter().filter(|&&number| number == 1).count(),
+            1,
+            "by one request only: {numbers:?}"
+        );
+        leases.into_iter().for_each(|lease| _ = lease.finish(Outcome::Answered, 107));
+        assert!(served(&group, &key, 4).contains('a'));
+    }
+}

@@ -1,0 +1,3 @@
+//! Connections that wait for the next request.
+
+pub(crate) mod shelf;

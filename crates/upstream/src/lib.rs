@@ -1,0 +1,19 @@
+//! Groups of servers that requests are passed to (`upstream`): which one is next, which are there, and idle
+//! connections to them. It knows neither HTTP nor sockets.
+//!
+//! A [`Group`] is shared by all loops. Each attempt of a request holds a [`Lease`] of a [`Peer`], so that
+//! what a peer has to do is known whatever becomes of the attempt.
+#![forbid(unsafe_code)]
+#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models use a part"))]
+
+mod balance;
+mod group;
+mod idle;
+mod peer;
+mod peers;
+mod sync;
+
+pub use crate::balance::{Key, Method};
+pub use crate::group::{Choice, Group, GroupConfig};
+pub use crate::idle::shelf::{PLACES, Shelf};
+pub use crate::peer::{FailRule, Lease, Outcome, Peer, PeerConfig, State};

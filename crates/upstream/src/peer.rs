@@ -1,0 +1,308 @@
+//! One server of a group, as all loops see it: what is configured, how many requests it has, how it fared.
+//!
+//! Everything that changes is a number of its own that any loop writes without a lock. Two loops that write
+//! at once may lose a step of `lowered` or of a time, which costs a choice, never a count: `conns` is the
+//! number of leases, always.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use clearway_os::outgoing::Remote;
+
+/// What `server` says of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Where it is.
+    pub remote: Remote,
+    /// The address as logs and `$upstream_addr` show it.
+    pub name: Box<str>,
+    /// What the configuration calls it: the addresses of a name have one.
+    pub server: Arc<str>,
+    /// `weight=`, at least 1.
+    pub weight: u32,
+    /// `max_conns=`; 0 is no limit.
+    pub max_conns: u32,
+    /// `max_fails=` and `fail_timeout=`.
+    pub fails: FailRule,
+    /// `down`.
+    pub state: State,
+}
+
+/// When a server counts as one that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailRule {
+    /// After so many failures; 0 is never.
+    pub max: u32,
+    /// Within so many seconds, and for so long.
+    pub timeout_s: u64,
+}
+
+impl Default for FailRule {
+    /// nginx's: one within ten seconds.
+    fn default() -> Self {
+        Self { max: 1, timeout_s: 10 }
+    }
+}
+
+/// Whether a server takes part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// It does.
+    #[default]
+    Up,
+    /// It is marked as `down`.
+    Down,
+}
+
+/// See the file's head. Not beside another one in memory: each request writes here.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Peer {
+    config: PeerConfig,
+    /// Leases that are held.
+    conns: AtomicU32,
+    fails: AtomicU32,
+    /// When it has failed last, or was tried again after that; seconds.
+    checked_s: AtomicU64,
+    /// When it has failed last, seconds.
+    failed_s: AtomicU64,
+    /// By how much its weight is less than it should be, as it has failed.
+    lowered: AtomicU32,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has answered.
+    Answered,
+    /// What `proxy_next_upstream` counts as a failure.
+    Failed,
+}
+
+/// What became of a peer by an attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is tried as before.
+    Stays,
+    /// It is left alone for `fail_timeout` ("upstream server temporarily disabled").
+    Disabled,
+}
+
+/// How many of a group there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// The only server is always tried: its failures do not count.
+    Alone,
+    Others,
+}
+
+impl Peer {
+    /// One that nobody has tried yet.
+    #[must_use]
+    pub fn new(config: PeerConfig) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            conns: AtomicU32::new(0),
+            fails: AtomicU32::new(0),
+            checked_s: AtomicU64::new(0),
+            failed_s: AtomicU64::new(0),
+            lowered: AtomicU32::new(0),
+        })
+    }
+
+    /// What is configured.
+    #[must_use]
+    pub fn config(&self) -> &PeerConfig {
+        &self.config
+    }
+
+    /// Attempts that are under way.
+    #[must_use]
+    pub fn conns(&self) -> u32 {
+        self.conns.load(Ordering::Relaxed)
+    }
+
+    /// Failures that count at present.
+    #[must_use]
+    pub fn fails(&self) -> u32 {
+        self.fails.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn weight(&self) -> i64 {
+        self.config.weight.into()
+    }
+
+    /// Whether it may be tried: it is not down, has not failed too often, is not too busy.
+    #[must_use]
+    pub fn is_usable(&self, now_s: u64) -> bool {
+        self.is_up() && !self.is_disabled(now_s) && self.has_room()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.config.state == State::Up
+    }
+
+    fn is_disabled(&self, now_s: u64) -> bool {
+        let FailRule { max, timeout_s } = self.config.fails;
+        let checked_s = self.checked_s.load(Ordering::Relaxed);
+        max > 0 && self.fails() >= max && now_s.saturating_sub(checked_s) <= timeout_s
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.config.max_conns == 0 || self.conns() < self.config.max_conns
+    }
+
+    /// Its weight, less what failures have taken of it. Each look gives one back.
+    pub(crate) fn effective_weight(&self) -> i64 {
+        let lowered = self.lowered.load(Ordering::Relaxed);
+        if lowered > 0 {
+            self.lowered.store(lowered - 1, Ordering::Relaxed);
+        }
+        self.weight() - i64::from(lowered)
+    }
+
+    /// Takes it for an attempt; `None` if others were faster than `max_conns` allows.
+    pub(crate) fn lease(self: &Arc<Self>, company: Company, now_s: u64) -> Option<Lease> {
+        let max_conns = self.config.max_conns;
+        let before = self.conns.fetch_add(1, Ordering::Relaxed);
+        if max_conns > 0 && before >= max_conns {
+            self.conns.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        if company == Company::Others {
+            let checked_s = self.checked_s.load(Ordering::Relaxed);
+            if now_s.saturating_sub(checked_s) > self.config.fails.timeout_s {
+                self.checked_s.store(now_s, Ordering::Relaxed);
+            }
+        }
+        Some(Lease { peer: Arc::clone(self), company })
+    }
+
+    fn fail(&self, now_s: u64) -> Verdict {
+        let fails = self.fails.fetch_add(1, Ordering::Relaxed) + 1;
+        self.failed_s.store(now_s, Ordering::Relaxed);
+        self.checked_s.store(now_s, Ordering::Relaxed);
+        let (max, weight) = (self.config.fails.max, self.config.weight);
+        if max == 0 {
+            return Verdict::Stays;
+        }
+        let lowered = self.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
+        self.lowered.store(lowered, Ordering::Relaxed);
+        if fails >= max { Verdict::Disabled } else { Verdict::Stays }
+    }
+
+    /// Is there again if it was tried since it has failed.
+    fn succeed(&self) {
+        if self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
+            self.fails.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An attempt with a peer. Dropped without a word (a request that was given up) it says nothing of the peer.
+#[derive(Debug)]
+#[must_use = "the attempt is over when it is dropped"]
+pub struct Lease {
+    peer: Arc<Peer>,
+    company: Company,
+}
+
+impl Lease {
+    /// Whose it is.
+    #[must_use]
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// Ends the attempt. The only server of a group is never disabled.
+    pub fn finish(self, outcome: Outcome, now_s: u64) -> Verdict {
+        match (self.company, outcome) {
+            (Company::Alone, _) => self.peer.fails.store(0, Ordering::Relaxed),
+            (Company::Others, Outcome::Answered) => self.peer.succeed(),
+            (Company::Others, Outcome::Failed) => return self.peer.fail(now_s),
+        }
+        Verdict::Stays
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.peer.conns.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A peer for tests: `127.0.0.1:PORT`.
+    pub(crate) fn config(port: u16, weight: u32) -> PeerConfig {
+        let name = format!("127.0.0.1:{port}");
+        PeerConfig {
+            remote: Remote::Inet(([127, 0, 0, 1], port).into()),
+            server: name.as_str().into(),
+            name: name.into(),
+            weight,
+            max_conns: 0,
+            fails: FailRule::default(),
+            state: State::Up,
+        }
+    }
+
+    fn attempt(peer: &Arc<Peer>, outcome: Outcome, now_s: u64) -> Verdict {
+        peer.lease(Company::Others, now_s).expect("there is room").finish(outcome, now_s)
+    }
+
+    #[test]
+    fn one_that_fails_is_left_alone_for_a_while() {
+        let fails = FailRule { max: 2, timeout_s: 10 };
+        let peer = Peer::new(PeerConfig { fails, ..config(1, 4) });
+        assert_eq!(attempt(&peer, Outcome::Failed, 100), Verdict::Stays);
+        assert!(peer.is_usable(100));
+        assert_eq!(attempt(&peer, Outcome::Failed, 101), Verdict::Disabled);
+        assert!(!peer.is_usable(111) && peer.is_usable(112));
+        // It is tried again, and only once in the meantime.
+        let lease = peer.lease(Company::Others, 112).expect("there is room");
+        assert!(!peer.is_usable(112));
+        lease.finish(Outcome::Answered, 112);
+        assert!(peer.is_usable(112) && peer.fails() == 0);
+        // Its weight comes back by and by.
+        let weights: Vec<i64> = (0..6).map(|_| peer.effective_weight()).collect();
+        assert_eq!(weights, [0, 1, 2, 3, 4, 4]);
+    }
+
+    #[test]
+    fn a_success_of_before_the_failure_says_nothing() {
+        let peer = Peer::new(config(1, 1));
+        let early = peer.lease(Company::Others, 100).expect("there is room");
+        attempt(&peer, Outcome::Failed, 101);
+        early.finish(Outcome::Answered, 101);
+        assert!(!peer.is_usable(102));
+    }
+
+    #[test]
+    fn leases_are_counted_whatever_becomes_of_them() {
+        let peer = Peer::new(PeerConfig { max_conns: 2, ..config(1, 1) });
+        let held = [peer.lease(Company::Others, 1), peer.lease(Company::Others, 1)];
+        assert!(held.iter().all(Option::is_some) && !peer.is_usable(1));
+        assert!(peer.lease(Company::Others, 1).is_none() && peer.conns() == 2);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = held;
+            panic!("planned");
+        }));
+        assert!(peer.is_usable(1) && peer.conns() == 0);
+    }
+
+    #[test]
+    fn the_only_one_and_those_without_a_limit_are_never_disabled() {
+        let peer = Peer::new(config(1, 1));
+        let lease = peer.lease(Company::Alone, 1).expect("there is room");
+        assert_eq!(lease.finish(Outcome::Failed, 1), Verdict::Stays);
+        let peer = Peer::new(PeerConfig { fails: FailRule { max: 0, timeout_s: 10 }, ..config(1, 1) });
+        for _ in 0..10 {
+            assert_eq!(attempt(&peer, Outcome::Failed, 1), Verdict::Stays);
+        }
+        assert!(peer.is_usable(1));
+        assert!(!Peer::new(PeerConfig { state: State::Down, ..config(1, 1) }).is_usable(1));
+    }
+}
