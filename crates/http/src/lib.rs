@@ -45,16 +45,19 @@ pub use link::send_queue::SendFailure;
 pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
 pub use link::transport::Transport;
 pub use metrics::Stage;
+pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;
 pub use phases::protocol::{Cut, Lingering, LingeringClose, TIMED_OUT};
-pub use phases::{Answer, Exchange, Handler, Redirect, Step, Wait};
+pub use phases::read_body::Store;
+pub use phases::redirect::{Onward, Rewritten};
+pub use phases::{Exchange, Handler, Step, Wait};
+pub use request::answer::{Answer, Redirect};
 pub use request::body::Body;
 pub use request::body_file::TempFile;
-pub use request::body_store::{Store, StoredBody};
 pub use request::errand::Errand;
-pub use request::redirect::{Onward, Rewritten};
+pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
 pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request};
@@ -66,7 +69,6 @@ pub use tables::{
     Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
 pub use variables::core_variables::{Cookie, Credentials};
-pub use variables::{Assign, Computed, Eval, Presence, View};
 
 /// The engine's own part of the tables.
 static OWN: [&Module; 9] = [

@@ -14,6 +14,7 @@ mod head;
 mod head_text;
 mod relaying;
 mod sink;
+pub(crate) mod view;
 
 use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
@@ -22,13 +23,13 @@ use crate::link::Link;
 use crate::link::pace::Pace;
 use crate::link::send_queue::{SendFailure, SendQueue};
 use crate::link::stream::StreamHead;
-use crate::phases::Answer;
+use crate::output::view::View;
 use crate::request::Request;
+use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::relay::Relay;
 use crate::request::strands::Lookout;
 use crate::response::chunk::{Chunk, Mark, Pushed};
-use crate::variables::View;
 
 pub(crate) use ending::log_file_failure;
 use filters::Filters;

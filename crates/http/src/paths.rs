@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use clearway_site::RootKind;
 
+use crate::output::view::View;
 use crate::request::AliasTail;
-use crate::variables::View;
 
 /// The directory of `root` or `alias` (`$document_root`), absolute.
 pub fn document_root<'c>(view: &View<'_, 'c>) -> Cow<'c, [u8]> {

@@ -10,14 +10,17 @@ pub(crate) mod early_read;
 pub(crate) mod engine;
 mod pause;
 pub(crate) mod protocol;
+pub(crate) mod read_body;
+pub(crate) mod redirect;
 
 use std::future::Future;
 use std::pin::Pin;
 
 use crate::output::Output;
+use crate::output::view::View;
 use crate::request::Request;
+use crate::request::answer::Answer;
 use crate::request::body::Body;
-use crate::variables::View;
 
 /// A request in the hands of a handler: what was asked, the body still to be read, and the answer.
 pub struct Exchange<'a, 'c> {
@@ -54,30 +57,6 @@ pub enum Step<'a> {
     Respond(Answer),
     /// It will say later.
     Wait(Wait<'a>),
-}
-
-/// How the engine is to answer in a handler's place.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// With this status: the `error_page` for it, or the built-in page.
-    Status(u16),
-    /// With what another path gives.
-    Redirect(Box<Redirect>),
-    /// With what the named location (`@name`) gives.
-    Named(Box<[u8]>),
-    /// By closing the connection.
-    Close,
-    /// By closing the connection of somebody who is gone; the status is for the log.
-    Abandon(u16),
-}
-
-/// Where an internal redirect leads.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Redirect {
-    /// The new path, decoded.
-    pub path: Vec<u8>,
-    /// The new arguments, as they would be sent; `None`: there are none, and `$args` is not found.
-    pub args: Option<Vec<u8>>,
 }
 
 impl Step<'_> {

@@ -6,9 +6,9 @@ use clearway_message::put_decimal;
 use clearway_net::PeerAddr;
 use clearway_net::proxy_protocol::{Endpoint, Proxied, TlvError};
 
+use crate::output::view::{Presence, View};
 use crate::request::Request;
 use crate::tables::{Module, VariableKind, VariableSpec};
-use crate::variables::{Presence, View};
 use clearway_base::log::Verbatim;
 
 /// The engine's own part of the tables, as far as the PROXY protocol goes.

@@ -6,19 +6,20 @@
 //! that the client has made (`tree`).
 
 pub(crate) mod account;
+pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod body_file;
 pub(crate) mod body_source;
-pub(crate) mod body_store;
 pub(crate) mod browser;
 mod contexts;
 pub(crate) mod errand;
 mod log;
-pub(crate) mod redirect;
 pub(crate) mod relay;
+pub(crate) mod stored_body;
 pub(crate) mod strands;
 pub(crate) mod subrequest;
 pub(crate) mod tree;
+pub(crate) mod values;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ use crate::client::{Client, Way};
 use crate::generation::Setup;
 use crate::link::Link;
 use crate::link::parts::Parts;
+use crate::request::answer::Wanted;
 use crate::request::body::BodyState;
 use crate::request::contexts::{Contexts, Lasts};
-use crate::request::redirect::Wanted;
 use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
+use crate::request::values::Values;
 use crate::tables::{Location, Snapshot, Variables};
-use crate::variables::values::Values;
 use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
 use clearway_site::{
     Conf, ConfKey, RedirectHost, RedirectPort, RedirectUrl, Server, VariableId, regex::Regex,

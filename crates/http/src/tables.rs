@@ -4,8 +4,8 @@
 use clearway_site as site;
 
 use crate::output::HeaderFilter;
+use crate::output::view::{Assign, Computed, Eval};
 use crate::phases::Handler;
-use crate::variables::{Assign, Computed, Eval};
 
 /// What runs requests here.
 #[derive(Clone, Copy, Debug, Default)]

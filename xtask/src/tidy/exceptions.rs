@@ -6,12 +6,8 @@ pub(crate) const CIRCLES: &[(&str, usize)] = &[("http", 20), ("runtime", 11)];
 
 /// Crate, the folder that imports, and the one above it that it imports from.
 pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
-    ("http", "output", "phases"),
-    ("http", "request", "config"),
     ("http", "request", "output"),
     ("http", "request", "phases"),
-    ("http", "variables", "output"),
-    ("http", "variables", "request"),
     ("runtime", "event_loop", "handover"),
     ("runtime", "event_loop", "timer"),
     ("runtime", "task", "event_loop"),

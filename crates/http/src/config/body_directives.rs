@@ -12,8 +12,8 @@ use clearway_site::{
     temp_paths::TempPath, temp_paths::TempPaths,
 };
 
+use crate::output::view::Presence;
 use crate::tables::{Load, Module, VariableKind, VariableSpec};
-use crate::variables::Presence;
 
 /// The engine's own module for bodies.
 pub(crate) static BODY: Module = Module {

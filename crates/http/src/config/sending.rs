@@ -12,9 +12,9 @@ use clearway_site::{
 };
 
 use crate::output::OutputState;
+use crate::output::view::View;
 use crate::request::Request;
 use crate::tables::{Load, Module};
-use crate::variables::View;
 use clearway_base::log::Verbatim;
 
 /// The engine's part of the tables that this file has.

@@ -4,10 +4,10 @@
 use clearway_message::{Headers, ResponseHead};
 
 use super::{OutputState, Progress, Sequel, TrailerState};
-use crate::phases::Answer;
+use crate::output::view::View;
 use crate::request::Request;
+use crate::request::answer::Answer;
 use crate::response::chunk::{Chunk, Mark};
-use crate::variables::View;
 
 /// What a body filter wants to be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use clearway_runtime::Timer;
 use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
 use crate::link::send_queue::SendFailure;
 use crate::output::Input;
+use crate::output::view::View;
 use crate::request::Request;
 use crate::request::relay::{Moved, Parent, Relay, Sink};
 use crate::request::subrequest::{Delivery, NotMade, Outcome, Subrequest, Terminated};
 use crate::response::chunk::{Chunk, Mark};
-use crate::variables::View;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 /// How often what has its turn moves on before others of the loop have theirs.

@@ -12,10 +12,10 @@ use super::{Connection, OutputState, Progress, Unsent, Urgency};
 use crate::link::Link;
 use crate::link::pace::Pace;
 use crate::link::send_queue::SendFailure;
+use crate::output::view::{View, eval_size};
 use crate::request::account;
 use crate::request::{LimitRate, Request};
 use crate::response::chunk::{Chunk, Mark};
-use crate::variables::{View, eval_size};
 
 /// What one response may send before others of the loop have their turn, bytes.
 const TURN_BYTES: u64 = 2 << 20;

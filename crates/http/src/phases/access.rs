@@ -8,9 +8,9 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_message::{HeaderName, Method};
 use clearway_site::{ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set, settings};
 
-use crate::phases::Answer;
 use crate::phases::engine::{Active, Flow};
 use crate::request::Request;
+use crate::request::answer::Answer;
 use crate::tables::{Load, Module};
 
 /// The engine's own part of the tables, as far as access goes.

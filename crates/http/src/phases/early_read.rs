@@ -4,8 +4,8 @@
 use clearway_site::{Cost, Phase};
 
 use crate::config::body_directives::BODY_CONF;
+use crate::phases::read_body::Store;
 use crate::phases::{Exchange, Step};
-use crate::request::body_store::Store;
 use crate::tables::{Module, PhaseHandler};
 
 /// The engine's own part of the tables, as far as early bodies go.

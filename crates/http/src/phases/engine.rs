@@ -11,11 +11,14 @@ use clearway_message::{Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
 use crate::client::Way;
+use crate::config::body_directives::BODY_CONF;
 use crate::output::{Output, OutputState};
-use crate::phases::{Answer, Exchange, Step, Wait};
+use crate::phases::redirect::{BuiltIn, Onward};
+use crate::phases::{Exchange, Step, Wait};
 use crate::request::account;
+use crate::request::answer::Answer;
+use crate::request::answer::Wanted;
 use crate::request::body::{Body, BodyState};
-use crate::request::redirect::{BuiltIn, Onward, Wanted};
 use crate::request::strands::Lookout;
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
 use crate::tables::{Location, PhaseEntry};
@@ -398,6 +401,26 @@ fn redirect_url<'c>(request: &Request<'c>) -> HeadText<'c> {
         return name;
     }
     [&*name, b"?", request.args()].concat().into()
+}
+
+impl BodyState {
+    /// Refuses a body beyond the limit of the location, and begins to drop it.
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    #[inline]
+    pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
+        if self.is_absent() {
+            return Ok(());
+        }
+        self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
+            request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
+            self.take_expectation();
+            // The connection is closed in any case.
+            let _ = self.discard_received();
+            Answer::Status(413)
+        })
+    }
 }
 
 impl<'c> Exchange<'_, 'c> {

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use clearway_runtime::Timer;
 
 use crate::link::Link;
-use crate::phases::{Answer, Exchange};
+use crate::phases::Exchange;
+use crate::request::answer::Answer;
 use crate::request::strands::StrandId;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 

@@ -17,11 +17,11 @@ use crate::link::parts::Parts;
 use crate::link::send_queue::SendFailure;
 use crate::link::stream::Stream;
 use crate::output::{OutputState, log_file_failure};
-use crate::phases::Answer;
 use crate::phases::engine::Active;
+use crate::phases::redirect::Onward;
+use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::body_source::BodyError;
-use crate::request::redirect::Onward;
 use crate::request::strands::Strands;
 use crate::request::{Request, RequestLine};
 

@@ -4,14 +4,11 @@
 
 use std::task::{Context, Poll};
 
-use clearway_base::log::Level;
 use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
 
-use crate::config::body_directives::BODY_CONF;
 use crate::link::Link;
-use crate::phases::Answer;
+use crate::request::Chunks;
 use crate::request::body_source::{BodyError, BodySource, StreamReader};
-use crate::request::{Chunks, Request};
 
 /// Whether the client waits for `100 Continue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +93,7 @@ impl BodyState {
 
     /// Refuses a body beyond `client_max_body_size`, of which 0 is none, unless it is dropped anyway. The
     /// error is the length that was announced, or that of what has come of one in chunks.
-    fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
+    pub(crate) fn limit(&mut self, max_bytes: u64) -> Result<(), u64> {
         let Some(body) = &mut self.0 else { return Ok(()) };
         if max_bytes == 0 || body.fate == Fate::Dropped {
             body.source.unlimit();
@@ -104,24 +101,6 @@ impl BodyState {
         }
         let (received, remaining) = body.sizes();
         body.source.limit(max_bytes).map_err(|_| received + remaining)
-    }
-
-    /// Refuses a body beyond the limit of the location, and begins to drop it.
-    ///
-    /// # Errors
-    /// The answer to give instead; the reason is logged.
-    #[inline]
-    pub(crate) fn check_size(&mut self, request: &Request<'_>) -> Result<(), Answer> {
-        if self.0.is_none() {
-            return Ok(());
-        }
-        self.limit(*request.conf(&BODY_CONF).max_bytes).map_err(|bytes| {
-            request.log(Level::Error, format_args!("client intended to send too large body: {bytes} bytes"));
-            self.take_expectation();
-            // The connection is closed in any case.
-            let _ = self.discard_received();
-            Answer::Status(413)
-        })
     }
 
     pub(crate) fn receiving(&mut self) -> Option<&mut Receiving> {

@@ -11,11 +11,11 @@ use clearway_message::{HeaderLine, HeaderName, Known, Ranges, put_decimal};
 use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
+use crate::output::view::{Presence, View, eval_size};
 use crate::paths;
 use crate::request::{Arrival, Chunks, LimitRate, Request};
 use crate::response::with_charset;
 use crate::tables::{VariableKind, VariableSpec};
-use crate::variables::{Presence, View, eval_size};
 use clearway_base::log::Verbatim;
 use clearway_site::{LocalAddress, NGINX_VERSION};
 

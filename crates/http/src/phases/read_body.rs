@@ -7,7 +7,6 @@
 //! nothing more is read: the client has to wait for the disk.
 
 use std::future::poll_fn;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +19,13 @@ use clearway_h1::{BodyLength, Fault};
 use clearway_offload::Error as PoolError;
 
 use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly};
-use crate::phases::{Answer, Exchange};
+use crate::phases::Exchange;
 use crate::request::Request;
+use crate::request::answer::Answer;
 use crate::request::body::Receiving;
-use crate::request::body_file::{Fate, Keeper, Making, TempFile, Unwritten, Writer};
+use crate::request::body_file::{Fate, Keeper, Making, Unwritten, Writer};
 use crate::request::body_source::BodyError;
+use crate::request::stored_body::{Kept, Place, StoredBody};
 use clearway_base::log::Verbatim;
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
@@ -47,75 +48,6 @@ pub enum Store {
     InFile,
     /// Before there is a location to say how, and without a word in the log.
     Early,
-}
-
-/// A body that was read to its end.
-pub struct StoredBody {
-    len: u64,
-    place: Place,
-}
-
-enum Place {
-    Memory(Bytes),
-    File(Arc<TempFile>),
-}
-
-impl StoredBody {
-    /// Its length without framing, bytes.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// All of it, if it is in memory.
-    #[must_use]
-    pub fn in_memory(&self) -> Option<&Bytes> {
-        match &self.place {
-            Place::Memory(bytes) => Some(bytes),
-            Place::File(_) => None,
-        }
-    }
-
-    /// The file that all of it is in, if it is not in memory.
-    #[must_use]
-    pub fn file(&self) -> Option<&Arc<TempFile>> {
-        match &self.place {
-            Place::Memory(_) => None,
-            Place::File(file) => Some(file),
-        }
-    }
-
-    /// Up to `count` bytes from `offset`: fewer only at the end.
-    ///
-    /// # Errors
-    /// As [`TempFile::read`].
-    pub async fn read(&self, offset: u64, count: usize) -> io::Result<Bytes> {
-        let left = self.len.saturating_sub(offset);
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
-        match &self.place {
-            Place::Memory(bytes) => {
-                let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
-                Ok(bytes.slice(start..start + count))
-            }
-            Place::File(file) => file.read(offset, count).await.map(Bytes::from),
-        }
-    }
-}
-
-/// What a request keeps of its body.
-struct Kept(Option<Arc<StoredBody>>);
-
-impl Request<'_> {
-    /// The body, if a handler has had it read, and there is one.
-    pub fn stored_body(&self) -> Option<&Arc<StoredBody>> {
-        self.context::<Kept>()?.0.as_ref()
-    }
 }
 
 impl Exchange<'_, '_> {

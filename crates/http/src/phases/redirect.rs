@@ -7,11 +7,11 @@ use clearway_base::log::Level;
 
 use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
-use crate::phases::{Answer, Redirect};
+use crate::output::view::View;
+use crate::request::answer::{Answer, Redirect, Wanted};
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Location;
-use crate::variables::View;
 use clearway_base::log::Verbatim;
 use clearway_message::{Method, Text as HeadText, status, status::Padding, uri};
 use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
@@ -32,15 +32,6 @@ pub enum Onward {
 /// The built-in page for a code is the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BuiltIn(pub(crate) u16);
-
-/// What the path of a request has to be looked up for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Nothing: it stays where it is.
-    Nothing,
-    /// Its location.
-    Location,
-}
 
 /// What becomes of a request whose path was rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

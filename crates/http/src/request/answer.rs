@@ -1,0 +1,34 @@
+//! What is to be answered in a handler's place, and where else. Plain data.
+
+/// How the engine is to answer in a handler's place.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With this status: the `error_page` for it, or the built-in page.
+    Status(u16),
+    /// With what another path gives.
+    Redirect(Box<Redirect>),
+    /// With what the named location (`@name`) gives.
+    Named(Box<[u8]>),
+    /// By closing the connection.
+    Close,
+    /// By closing the connection of somebody who is gone; the status is for the log.
+    Abandon(u16),
+}
+
+/// Where an internal redirect leads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The new path, decoded.
+    pub path: Vec<u8>,
+    /// The new arguments, as they would be sent; `None`: there are none, and `$args` is not found.
+    pub args: Option<Vec<u8>>,
+}
+
+/// What the path of a request has to be looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Nothing: it stays where it is.
+    Nothing,
+    /// Its location.
+    Location,
+}

@@ -1,0 +1,80 @@
+//! A body that was read to its end: in memory, or in a file. It belongs to the request, and can be read as
+//! often as one likes.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::request::Request;
+use crate::request::body_file::TempFile;
+
+/// A body that was read to its end.
+pub struct StoredBody {
+    pub(crate) len: u64,
+    pub(crate) place: Place,
+}
+
+/// Where it is.
+pub(crate) enum Place {
+    Memory(Bytes),
+    File(Arc<TempFile>),
+}
+
+impl StoredBody {
+    /// Its length without framing, bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, if it is in memory.
+    #[must_use]
+    pub fn in_memory(&self) -> Option<&Bytes> {
+        match &self.place {
+            Place::Memory(bytes) => Some(bytes),
+            Place::File(_) => None,
+        }
+    }
+
+    /// The file that all of it is in, if it is not in memory.
+    #[must_use]
+    pub fn file(&self) -> Option<&Arc<TempFile>> {
+        match &self.place {
+            Place::Memory(_) => None,
+            Place::File(file) => Some(file),
+        }
+    }
+
+    /// Up to `count` bytes from `offset`: fewer only at the end.
+    ///
+    /// # Errors
+    /// As [`TempFile::read`].
+    pub async fn read(&self, offset: u64, count: usize) -> io::Result<Bytes> {
+        let left = self.len.saturating_sub(offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
+        match &self.place {
+            Place::Memory(bytes) => {
+                let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
+                Ok(bytes.slice(start..start + count))
+            }
+            Place::File(file) => file.read(offset, count).await.map(Bytes::from),
+        }
+    }
+}
+
+/// What a request keeps of its body.
+pub(crate) struct Kept(pub(crate) Option<Arc<StoredBody>>);
+
+impl Request<'_> {
+    /// The body, if a handler has had it read, and there is one.
+    pub fn stored_body(&self) -> Option<&Arc<StoredBody>> {
+        self.context::<Kept>()?.0.as_ref()
+    }
+}
