@@ -47,6 +47,13 @@ impl Chunk {
         self
     }
 
+    /// Takes the first so many bytes off.
+    pub(crate) fn advance(&mut self, written: usize) {
+        self.bytes.drain(..written);
+        self.ends.retain(|&end| end > written);
+        self.ends.iter_mut().for_each(|end| *end -= written);
+    }
+
     /// What is written.
     pub(crate) fn payload(&self) -> Cow<'_, [u8]> {
         match self.gzip {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -164,23 +164,43 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Does it. May **block** for as long as the destination does.
-    pub(crate) fn run(&mut self, opener: &dyn Opener, now_s: u64) -> Told {
+    /// Does it; what is left would have had to wait. May **block** for as long as the destination does, with
+    /// [`Patience::None`] for as long as a disk does.
+    pub(crate) fn run(&mut self, opener: &dyn Opener, now_s: u64, patience: Patience) -> Told {
         let mut told = Told { about: self.id, failures: Vec::new(), unopened: None };
         match &mut *self.target {
             Target::File(target) => {
-                target.write(&self.chunks, now_s, &mut told.failures);
+                match patience {
+                    Patience::Waits => {
+                        target.write(&self.chunks, now_s, &mut told.failures);
+                        self.chunks.clear();
+                    }
+                    Patience::None => target.write_at_once(&mut self.chunks, now_s, &mut told.failures),
+                }
                 if self.reopen {
                     told.unopened = target.reopen(opener).err();
                     self.lane = files::device(target.file()).map_or(Lane::Own(self.id), Lane::Device);
                 }
             }
-            Target::Named(target) => target.write(&self.chunks, now_s, &mut told.failures),
-            Target::Syslog(peer) => peer.write(&self.chunks, now_s, &mut told.failures),
+            Target::Named(target) => {
+                target.write(&self.chunks, now_s, &mut told.failures);
+                self.chunks.clear();
+            }
+            Target::Syslog(peer) => {
+                peer.write(&self.chunks, now_s, &mut told.failures);
+                self.chunks.clear();
+            }
         }
-        self.chunks.clear();
         told
     }
+}
+
+/// Whether a thread may wait for a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Waits,
+    /// It answers signals: who holds it that reads a pipe holds the whole server.
+    None,
 }
 
 /// What there is to say after a job.
@@ -201,6 +221,8 @@ pub(crate) struct Desk {
     /// Those with work whose target is not out.
     ready: BTreeSet<u64>,
     buffers: BTreeSet<u64>,
+    /// Those whose lines would have had to wait for whoever reads them, written without waiting.
+    held: Vec<u64>,
     waiting_bytes: usize,
     /// Targets that jobs have.
     out: usize,
@@ -426,7 +448,7 @@ impl Desk {
 
     /// Puts the target of a job back. What it gives back is to be dropped outside of the lock: closing a
     /// file may take a while.
-    pub(crate) fn settle(&mut self, job: Job) -> Option<(PathBuf, Arc<File>)> {
+    pub(crate) fn settle(&mut self, mut job: Job) -> Option<(PathBuf, Arc<File>)> {
         self.out -= 1;
         self.waiting_bytes -= job.bytes;
         let Some(Slot { kind: Kind::Target { lane, target, file, .. }, .. }) = self.slots.get_mut(&job.id)
@@ -441,8 +463,62 @@ impl Desk {
             before = std::mem::replace(file, named_file(opened));
         }
         *target = Some(job.target);
-        self.is_ready(job.id);
+        if job.chunks.is_empty() {
+            self.is_ready(job.id);
+        } else {
+            self.hold(job.id, std::mem::take(&mut job.chunks));
+        }
         before
+    }
+
+    /// Puts lines back that would have had to wait, before those that have come since.
+    fn hold(&mut self, id: u64, mut chunks: Vec<Chunk>) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let bytes = chunks.iter().map(Chunk::len).sum::<usize>();
+        slot.waiting_bytes += bytes;
+        slot.waiting_lines += chunks.iter().map(Chunk::count).sum::<u64>();
+        self.waiting_bytes += bytes;
+        chunks.append(&mut slot.waiting);
+        slot.waiting = chunks;
+        self.held.push(id);
+    }
+
+    /// Has lines that would have had to wait tried again.
+    pub(crate) fn retry_held(&mut self) {
+        std::mem::take(&mut self.held).into_iter().for_each(|id| self.is_ready(id));
+    }
+
+    /// Takes the lines that would have had to wait, with the names of their files.
+    pub(crate) fn take_held(&mut self) -> Vec<(PathBuf, Vec<Chunk>)> {
+        let mut taken = Vec::new();
+        for id in std::mem::take(&mut self.held) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let Kind::Target { file: Some((path, _)), .. } = &slot.kind else { continue };
+            let path = path.clone();
+            self.waiting_bytes -= slot.waiting_bytes;
+            taken.push((path, slot.take_waiting()));
+        }
+        taken
+    }
+
+    /// Has lines of another writer's that would have had to wait, if their file is open here.
+    pub(crate) fn adopt_held(&mut self, path: &Path, chunks: Vec<Chunk>) {
+        let is_it =
+            |slot: &Slot| matches!(&slot.kind, Kind::Target { file: Some((known, _)), .. } if known == path);
+        let found = self.slots.iter().find(|(_, slot)| is_it(slot)).map(|(&id, _)| id);
+        match found {
+            Some(id) => self.hold(id, chunks),
+            None => {
+                let lines = chunks.iter().map(Chunk::count).sum();
+                self.lost += lines;
+                LINES_LOST.add(lines);
+            }
+        }
+    }
+
+    /// Whether lines are there that would have had to wait.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Has all files opened anew once what is there is written.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Verbatim};
-use clearway_os::open::open_to_append;
+use clearway_os::open::{open_to_append, open_to_append_at_once};
 
 use crate::chunk::{Chunk, Report, Torn};
 use crate::metrics::LINES_UNWRITTEN;
@@ -83,12 +83,23 @@ pub(crate) struct LogTarget {
     file: Arc<File>,
     torn: Torn,
     trouble: Trouble,
+    /// The same file once more, to be written without waiting; none if it was not wanted yet.
+    at_once: Option<AtOnce>,
+}
+
+/// How something that may hold its writer is written by a thread that must not wait.
+#[derive(Debug)]
+enum AtOnce {
+    /// Through a descriptor of its own.
+    Through(File),
+    /// It is a regular file, or cannot be opened twice.
+    AsEver,
 }
 
 impl LogTarget {
     /// `path` is none for standard error.
     pub(crate) fn new(path: Option<PathBuf>, file: File) -> Self {
-        Self { path, file: Arc::new(file), torn: Torn::No, trouble: Trouble::default() }
+        Self { path, file: Arc::new(file), torn: Torn::No, trouble: Trouble::default(), at_once: None }
     }
 
     pub(crate) fn path(&self) -> Option<&Path> {
@@ -122,6 +133,33 @@ impl LogTarget {
         }
     }
 
+    /// As `write`, but of what would have to wait (a pipe that is full) the rest stays in `chunks`.
+    pub(crate) fn write_at_once(&mut self, chunks: &mut Vec<Chunk>, now_s: u64, reports: &mut Vec<Report>) {
+        let file = &self.file;
+        let at_once = self.at_once.get_or_insert_with(|| match device(file) {
+            Some(_) => AtOnce::AsEver,
+            None => {
+                open_to_append_at_once(file.as_fd()).map_or(AtOnce::AsEver, |fd| AtOnce::Through(fd.into()))
+            }
+        });
+        let AtOnce::Through(file) = at_once else {
+            self.write(chunks, now_s, reports);
+            return chunks.clear();
+        };
+        while let Some(chunk) = chunks.first_mut() {
+            match write_what_fits(file, chunk) {
+                Ok(()) => drop(chunks.remove(0)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    LINES_UNWRITTEN.add(chunks.iter().map(Chunk::count).sum());
+                    chunks.clear();
+                    let name = self.path.as_deref().map_or(Verbatim(b"stderr"), Verbatim::path);
+                    return self.trouble.report(name, &error, now_s, reports);
+                }
+            }
+        }
+    }
+
     /// Opens the file anew and forgets its troubles; standard error stays as it is.
     ///
     /// # Errors
@@ -130,8 +168,22 @@ impl LogTarget {
         let Some(path) = &self.path else { return Ok(()) };
         let file = opener.open(path).map_err(|source| OpenError { path: path.clone(), source })?;
         self.file = Arc::new(file);
-        (self.torn, self.trouble) = (Torn::No, Trouble::default());
+        (self.torn, self.trouble, self.at_once) = (Torn::No, Trouble::default(), None);
         Ok(())
+    }
+}
+
+/// Writes line by line, since a pipe takes a short one as a whole or not at all, and takes what was written
+/// off the chunk.
+fn write_what_fits(mut file: &File, chunk: &mut Chunk) -> io::Result<()> {
+    loop {
+        let Some(line) = chunk.lines().next() else { return Ok(()) };
+        match file.write(line) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(size) => chunk.advance(size),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

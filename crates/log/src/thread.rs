@@ -17,7 +17,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_offload::{Blocking, Promptness, Receipt, Service};
 use clearway_os::thread;
 
-use crate::desk::{Desk, End, Flush, Lane, Told};
+use crate::desk::{Desk, End, Flush, Lane, Patience, Told};
 use crate::writer::{Shared, lock};
 
 /// After one to two times this in one destination, others are served by another thread.
@@ -205,6 +205,7 @@ fn sleep(shared: &Shared, blocking: &Blocking, asked: Receipt) {
 /// flushes; how many lines there were.
 fn pass(shared: &Shared, duty: Option<u32>) -> Result<usize, Relieved> {
     let mut taken = 0;
+    lock(&shared.desk).retry_held();
     loop {
         let lines = drain(shared);
         work(shared, duty)?;
@@ -261,7 +262,8 @@ fn work(shared: &Shared, duty: Option<u32>) -> Result<(), Relieved> {
         };
         begin_watch(shared);
         let lane = job.lane;
-        let told = job.run(&*shared.opener, now_s());
+        let patience = if duty.is_some() { Patience::Waits } else { Patience::None };
+        let told = job.run(&*shared.opener, now_s(), patience);
         tell(shared, &told);
         finish(shared, duty, lane, |desk| desk.settle(job))?;
     }
@@ -294,7 +296,7 @@ fn finish(
     }
     loop {
         let Some(mut job) = lock(&shared.desk).next_job_of(lane) else { break };
-        let told = job.run(&*shared.opener, now_s());
+        let told = job.run(&*shared.opener, now_s(), Patience::Waits);
         tell(shared, &told);
         let before = lock(&shared.desk).settle(job);
         drop(before);

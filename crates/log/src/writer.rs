@@ -234,6 +234,21 @@ impl Writer {
         Progress::new(&self.shared)
     }
 
+    /// Whether lines are left that a `flush` without threads could not write without waiting, such as into a
+    /// pipe that is full. The next one tries again.
+    #[must_use]
+    pub fn has_held_lines(&self) -> bool {
+        lock(&self.shared.desk).has_held()
+    }
+
+    /// Has the held lines of another writer, before those of its own.
+    pub fn take_held_lines(&self, other: &Self) {
+        let held = lock(&other.shared.desk).take_held();
+        let mut desk = lock(&self.shared.desk);
+        self.shared.adopt(&mut desk);
+        held.into_iter().for_each(|(path, chunks)| desk.adopt_held(&path, chunks));
+    }
+
     fn is_running(&self) -> bool {
         *lock(&self.started) && lock(&self.shared.desk).roles.end == End::NotYet
     }

@@ -2,7 +2,7 @@
 //! waiting for a reader. Any thread; only [`Walk::Cached`] is for loops.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -49,6 +49,17 @@ pub enum Walk {
     Cached,
     /// **Blocks**, for as long as the disks take.
     Full,
+}
+
+/// Opens what a descriptor leads to once more, to append without ever waiting (`O_NONBLOCK`): the flag of the
+/// descriptor itself is also others' who share it.
+///
+/// # Errors
+/// As open(2): ENXIO for sockets, and for a FIFO that has no reader any more.
+pub fn open_to_append_at_once(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens `path`, relative to the directory `at` if there is one, otherwise to the working directory.

@@ -22,6 +22,23 @@ pub(crate) struct DirectLog {
     pub(crate) log: Arc<ErrorLog>,
 }
 
+impl DirectLog {
+    /// Whether lines wait for a reader, whom this thread must not wait for.
+    pub(crate) fn has_held_lines(&self) -> bool {
+        self.writer.has_held_lines()
+    }
+
+    /// Takes over what another configuration's log still holds.
+    pub(crate) fn take_held_lines(&self, other: &Self) {
+        self.writer.take_held_lines(&other.writer);
+    }
+
+    /// Writes as many of those as can be written without waiting.
+    pub(crate) fn retry(&self) {
+        let _ = self.writer.flush(Duration::ZERO);
+    }
+}
+
 impl Sink for DirectLog {
     fn enabled(&self, level: Level) -> bool {
         self.log.enabled(level)

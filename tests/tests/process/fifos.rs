@@ -1,7 +1,7 @@
 //! Logs that are named pipes: without a reader open(2) would wait for one, and nobody would answer signals.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -117,4 +117,45 @@ fn a_log_that_lost_its_reader_is_kept_and_reopening_says_so() {
     server.wait_log("logs/error.log", SAID);
     still_serves(&server);
     assert_eq!(server.stop().code(), Some(0));
+}
+
+/// Fills the pipe, so that whoever writes to it has to wait for its reader.
+fn fill(prefix: &Path) {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut file = options.open(prefix.join("fifo")).expect("it has a reader");
+    for size in [4096, 1] {
+        while file.write(&vec![b'x'; size]).is_ok() {}
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx waits for its reader, deaf to all signals but KILL")]
+fn a_reader_that_hangs_holds_no_thread_that_answers_signals() {
+    let setup = setup("error_log logs/error.log notice; error_log fifo notice;", HTTP);
+    let kept = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let keep = std::rc::Rc::clone(&kept);
+    let mut server = setup
+        .prepared(move |prefix| {
+            make_fifo(prefix);
+            *keep.borrow_mut() = Some(Reader::open(prefix));
+            fill(prefix);
+        })
+        .start();
+    let mut reader = kept.borrow_mut().take().expect("it was prepared");
+    still_serves(&server);
+    server.signal(Signal::HUP);
+    server.wait_log("logs/error.log", "exited with code 0");
+    still_serves(&server);
+    // When it reads again nothing is missing, nor out of order.
+    assert!(wait_until(PATIENCE, || reader.has("exited with code 0")));
+    let came = String::from_utf8_lossy(&reader.came).into_owned();
+    let said = ["start worker process ", "(SIGHUP) received", "reconfiguring", "exited with code 0"];
+    let places: Vec<_> = said
+        .iter()
+        .map(|text| came.find(text).unwrap_or_else(|| panic!("no {text}: {}", came.trim_start_matches('x'))))
+        .collect();
+    assert!(places.is_sorted(), "{places:?}: {came}");
+    fill(server.prefix());
+    assert_eq!(server.stop().code(), Some(0), "TERM ends it at once");
 }

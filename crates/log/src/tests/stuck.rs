@@ -88,6 +88,34 @@ fn what_hangs_holds_up_nothing_else() {
 }
 
 #[test]
+fn a_writer_without_threads_waits_for_no_reader() {
+    let scratch = Scratch::new("held");
+    let writer = Writer::direct(Box::new(Disk));
+    let mut pipe = Pipe::new(&writer, &scratch.file("pipe"));
+    let file = writer.open(&scratch.file("error.log")).unwrap();
+    for n in 0..3 {
+        pipe.write_block();
+        file.write(format!("{n}\n").into_bytes());
+        assert!(writer.flush(Duration::ZERO));
+    }
+    assert_eq!(text(&scratch.file("error.log")), "0\n1\n2\n");
+    assert!(writer.has_held_lines());
+    // Another writer goes on where this one has stopped.
+    let other = Writer::direct(Box::new(Disk));
+    let log = other.open(&scratch.file("pipe")).unwrap();
+    log.write(b"last\n".to_vec());
+    other.take_held_lines(&writer);
+    assert!(!writer.has_held_lines());
+    let mut received = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    while !received.ends_with(b"last\n") && Instant::now() < end {
+        let _ = pipe.reader.read_to_end(&mut received);
+        assert!(other.flush(Duration::ZERO));
+    }
+    assert!(!other.has_held_lines() && received.len() == 3 * BLOCK + 5, "{} bytes", received.len());
+}
+
+#[test]
 fn an_overflow_loses_lines_counts_them_and_says_so() {
     let _counters = crate::writer::lock(&COUNTERS);
     let (scratch, writer) = (Scratch::new("overflow"), started(4, 1 << 20));

@@ -27,6 +27,9 @@ use crate::start::Failed;
 /// How long workers that were told to end at once may take before they are killed.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 
+/// The time between two attempts to write lines of the log that nobody reads.
+const LOG_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The time between two attempts to start a worker where the last one failed.
 const RESPAWN_AFTER: Duration = Duration::from_secs(1);
 
@@ -137,6 +140,9 @@ impl<'a> Master<'a> {
     pub(crate) fn run(&mut self) {
         loop {
             self.wait(self.patience());
+            if self.config.log.has_held_lines() {
+                self.config.log.retry();
+            }
             if self.wanted.take(Want::Reap) {
                 self.reap();
             }
@@ -204,8 +210,12 @@ impl<'a> Master<'a> {
             Some(Ending::Fast(since)) => Some(since + KILL_AFTER),
             _ => None,
         };
-        let next = [kill_at, self.respawn_at].into_iter().flatten().min()?;
-        Some(next.saturating_duration_since(Instant::now()))
+        let next = [kill_at, self.respawn_at].into_iter().flatten().min();
+        let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+        match self.config.log.has_held_lines() {
+            true => Some(next.unwrap_or(LOG_RETRY_AFTER).min(LOG_RETRY_AFTER)),
+            false => next,
+        }
     }
 
     /// Waits for signals and reports, `limit` at most, and takes them.
@@ -413,6 +423,7 @@ impl<'a> Master<'a> {
         let result = self.hand_on(&old_config, &old_listening, &log);
         match result {
             Ok(()) => {
+                self.config.log.take_held_lines(&old_config.log);
                 if let Some(file) = &mut self.pid_file {
                     // The server runs on with its old file; the reason has been logged.
                     let _ = file.move_to(self.config.core.pid_file(), &self.config.log);
@@ -421,6 +432,7 @@ impl<'a> Master<'a> {
                 old_listening.give_way(&mut self.listening);
             }
             Err(_) => {
+                old_config.log.take_held_lines(&self.config.log);
                 self.config = old_config;
                 let unused = std::mem::replace(&mut self.listening, old_listening);
                 self.listening.forget(&unused, &log);
