@@ -56,6 +56,7 @@ pub use phases::{Exchange, Handler, Step, Wait};
 pub use request::answer::{Answer, Redirect};
 pub use request::body::Body;
 pub use request::body_file::TempFile;
+pub use request::contexts::{ContextKey, Lasts};
 pub use request::errand::Errand;
 pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;

@@ -11,7 +11,7 @@ pub(crate) mod body;
 pub(crate) mod body_file;
 pub(crate) mod body_source;
 pub(crate) mod browser;
-mod contexts;
+pub(crate) mod contexts;
 pub(crate) mod errand;
 mod log;
 pub(crate) mod relay;
@@ -32,7 +32,7 @@ use crate::link::Link;
 use crate::link::parts::Parts;
 use crate::request::answer::Wanted;
 use crate::request::body::BodyState;
-use crate::request::contexts::{Contexts, Lasts};
+use crate::request::contexts::{ContextKey, Contexts, Lasts};
 use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
@@ -173,10 +173,10 @@ enum Stage {
 }
 
 /// What `set $limit_rate` has said, bytes per second.
-pub(crate) struct LimitRate(pub(crate) u64);
+pub(crate) static LIMIT_RATE: ContextKey<u64> = ContextKey::new(Lasts::Inherited);
 
 /// Who is the client in place of who has connected.
-struct ChangedPeer(clearway_net::PeerAddr);
+static CHANGED_PEER: ContextKey<clearway_net::PeerAddr> = ContextKey::new(Lasts::Inherited);
 
 /// What the client called the server.
 #[derive(Clone)]
@@ -600,17 +600,17 @@ impl<'c> Request<'c> {
 
     /// Address of the client: of who has connected, unless it was changed.
     pub fn peer(&self) -> clearway_net::PeerAddr {
-        self.context::<ChangedPeer>().map_or(self.client.peer, |changed| changed.0)
+        self.context(&CHANGED_PEER).copied().unwrap_or(self.client.peer)
     }
 
     /// Takes another address for the client's, for the rest of the request.
     pub fn set_peer(&mut self, peer: clearway_net::PeerAddr) {
-        self.set_lasting_context(ChangedPeer(peer));
+        self.set_context(&CHANGED_PEER, peer);
     }
 
     /// Whether it has taken another address for the client's.
     pub fn has_changed_peer(&self) -> bool {
-        self.context::<ChangedPeer>().is_some()
+        self.context(&CHANGED_PEER).is_some()
     }
 
     /// Who asks for the path.
@@ -646,18 +646,19 @@ impl<'c> Request<'c> {
     }
 
     /// A module's own state in this request.
-    pub fn context<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.contexts.find()
+    #[inline]
+    pub fn context<T: Any + Send + Sync>(&self, key: &'static ContextKey<T>) -> Option<&T> {
+        self.contexts.find(key)
     }
 
-    /// Keeps a module's own state, until an internal redirect.
-    pub fn set_context<T: Any + Send + Sync>(&mut self, context: T) {
-        self.contexts.put(context, Lasts::UntilRedirect);
+    /// The same, to be changed; `None` also while subrequests know it.
+    pub fn context_mut<T: Any + Send + Sync>(&mut self, key: &'static ContextKey<T>) -> Option<&mut T> {
+        self.contexts.find_mut(key)
     }
 
-    /// Keeps a module's own state for the whole request, whatever it is redirected to.
-    pub fn set_lasting_context<T: Any + Send + Sync>(&mut self, context: T) {
-        self.contexts.put(context, Lasts::ToTheEnd);
+    /// Keeps a module's own state, as long as its key says.
+    pub fn set_context<T: Any + Send + Sync>(&mut self, key: &'static ContextKey<T>, state: T) {
+        self.contexts.put(key, state);
     }
 
     pub(crate) fn clear_contexts(&mut self) {

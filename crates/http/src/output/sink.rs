@@ -14,7 +14,7 @@ use crate::link::pace::Pace;
 use crate::link::send_queue::SendFailure;
 use crate::output::view::{View, eval_size};
 use crate::request::account;
-use crate::request::{LimitRate, Request};
+use crate::request::{LIMIT_RATE, Request};
 use crate::response::chunk::{Chunk, Mark};
 
 /// What one response may send before others of the loop have their turn, bytes.
@@ -112,7 +112,7 @@ impl<'c> OutputState<'c> {
     #[inline]
     fn set_pace(&mut self, request: &Request<'c>) {
         let sending = &request.location().core.sending;
-        let own = request.context::<LimitRate>();
+        let own = request.context(&LIMIT_RATE).copied();
         if own.is_none() && !sending.limit_rate.is_set() {
             return;
         }
@@ -120,7 +120,7 @@ impl<'c> OutputState<'c> {
             return;
         }
         let view = View::new(request, self);
-        let rate = own.map_or_else(|| eval_size(&sending.limit_rate, &view), |rate| rate.0);
+        let rate = own.unwrap_or_else(|| eval_size(&sending.limit_rate, &view));
         if rate > 0 {
             let after = eval_size(&sending.limit_rate_after, &view);
             self.unusual().pace = Some(Pace::new(request.client.home, rate, after, request.started_ms));

@@ -25,7 +25,7 @@ use crate::request::answer::Answer;
 use crate::request::body::Receiving;
 use crate::request::body_file::{Fate, Keeper, Making, Unwritten, Writer};
 use crate::request::body_source::BodyError;
-use crate::request::stored_body::{Kept, Place, StoredBody};
+use crate::request::stored_body::{KEPT, Place, StoredBody};
 use clearway_base::log::Verbatim;
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
@@ -59,8 +59,8 @@ impl Exchange<'_, '_> {
     /// # Errors
     /// The answer to give instead; the reason is logged.
     pub async fn read_body(&mut self, store: Store) -> Result<Option<Arc<StoredBody>>, Answer> {
-        if let Some(kept) = self.request.context::<Kept>() {
-            return Ok(kept.0.clone());
+        if let Some(kept) = self.request.context(&KEPT) {
+            return Ok(kept.clone());
         }
         if self.body.is_dropped() {
             return Ok(None);
@@ -81,7 +81,7 @@ impl Exchange<'_, '_> {
             _ => None,
         };
         self.request.note_body(self.body.state);
-        self.request.set_lasting_context(Kept(stored.clone()));
+        self.request.set_context(&KEPT, stored.clone());
         Ok(stored)
     }
 }

@@ -1,51 +1,173 @@
-//! What modules keep of a request, each its own. Owned by the request.
+//! What modules keep of a request, each under a key of its own. Owned by the request; what is common to a
+//! request and its subrequests stands in their tree.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+/// How long a module's state is kept, and who knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasts {
+    /// Until an internal redirect; known to this request alone.
+    UntilRedirect,
+    /// To the end; known to this request alone, so that it can always be changed.
+    ToTheEnd,
+    /// To the end; subrequests that begin later know it, too.
+    Inherited,
+    /// As long as the request or one of its subrequests; all of them have the same one.
+    Common,
+}
+
+/// Names what a module keeps of requests. Always a `static`.
+#[derive(Debug)]
+pub struct ContextKey<T> {
+    lasts: Lasts,
+    number: OnceLock<u32>,
+    state: PhantomData<fn() -> T>,
+}
+
+/// Keys are numbered over the whole process, when they are used first.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+
+impl<T> ContextKey<T> {
+    /// Of what is kept for so long.
+    pub const fn new(lasts: Lasts) -> Self {
+        Self { lasts, number: OnceLock::new(), state: PhantomData }
+    }
+
+    #[inline]
+    fn number(&self) -> u32 {
+        *self.number.get_or_init(|| NEXT_NUMBER.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// What modules keep of a request; most requests have none.
-#[derive(Default)]
-pub(super) struct Contexts(Option<Box<Kept>>);
-
 #[derive(Clone, Default)]
-struct Kept(Vec<Context>);
+pub(super) struct Contexts(Option<Box<SmallVec<[Context; 2]>>>);
 
 /// A module's own state in a request.
 #[derive(Clone)]
 struct Context {
-    state: Arc<dyn Any + Send + Sync>,
+    number: u32,
     lasts: Lasts,
-}
-
-/// How long a module's state is kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasts {
-    UntilRedirect,
-    ToTheEnd,
+    state: Arc<dyn Any + Send + Sync>,
 }
 
 impl Contexts {
     /// What a subrequest knows of it from the beginning.
     pub(super) fn of_subrequest(&self) -> Self {
-        let mut contexts = Self(self.0.clone());
-        contexts.leave();
-        contexts
+        let Some(contexts) = &self.0 else { return Self(None) };
+        let inherited = contexts.iter().filter(|context| context.lasts == Lasts::Inherited).cloned();
+        let inherited: SmallVec<_> = inherited.collect();
+        Self((!inherited.is_empty()).then(|| Box::new(inherited)))
     }
 
     /// Forgets what does not outlast an internal redirect.
     pub(super) fn leave(&mut self) {
         if let Some(contexts) = &mut self.0 {
-            contexts.0.retain(|context| context.lasts == Lasts::ToTheEnd);
+            contexts.retain(|context| context.lasts != Lasts::UntilRedirect);
         }
     }
 
-    pub(super) fn find<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.0.as_ref()?.0.iter().find_map(|context| context.state.downcast_ref())
+    #[inline]
+    pub(super) fn find<T: Any + Send + Sync>(&self, key: &ContextKey<T>) -> Option<&T> {
+        let contexts = self.0.as_ref()?;
+        let number = key.number();
+        let context = contexts.iter().find(|context| context.number == number)?;
+        context.state.downcast_ref()
     }
 
-    pub(super) fn put<T: Any + Send + Sync>(&mut self, context: T, lasts: Lasts) {
-        let contexts = &mut self.0.get_or_insert_default().0;
-        contexts.retain(|other| !other.state.is::<T>());
-        contexts.push(Context { state: Arc::new(context), lasts });
+    /// To be changed; `None` also where subrequests know it.
+    pub(super) fn find_mut<T: Any + Send + Sync>(&mut self, key: &ContextKey<T>) -> Option<&mut T> {
+        let contexts = self.0.as_mut()?;
+        let number = key.number();
+        let context = contexts.iter_mut().find(|context| context.number == number)?;
+        Arc::get_mut(&mut context.state)?.downcast_mut()
+    }
+
+    /// Keeps `state` in place of what there was.
+    pub(super) fn put<T: Any + Send + Sync>(&mut self, key: &ContextKey<T>, state: T) {
+        debug_assert_ne!(key.lasts, Lasts::Common, "what is common belongs to the tree");
+        let contexts = self.0.get_or_insert_default();
+        let number = key.number();
+        let context = Context { number, lasts: key.lasts, state: Arc::new(state) };
+        match contexts.iter_mut().find(|context| context.number == number) {
+            Some(old) => *old = context,
+            None => contexts.push(context),
+        }
+    }
+}
+
+/// What a request and its subrequests have in common.
+#[derive(Default)]
+pub(crate) struct CommonContexts(Vec<(u32, Arc<dyn Any + Send + Sync>)>);
+
+impl CommonContexts {
+    pub(super) fn find<T: Any + Send + Sync>(&self, key: &ContextKey<T>) -> Option<Arc<T>> {
+        debug_assert_eq!(key.lasts, Lasts::Common, "the tree has only what is common");
+        let number = key.number();
+        let (_, state) = self.0.iter().find(|(other, _)| *other == number)?;
+        Arc::clone(state).downcast().ok()
+    }
+
+    /// Made when it is asked for first.
+    pub(super) fn get<T: Any + Default + Send + Sync>(&mut self, key: &ContextKey<T>) -> Arc<T> {
+        self.find(key).unwrap_or_else(|| {
+            let made = Arc::new(T::default());
+            self.0.push((key.number(), Arc::clone(&made) as Arc<dyn Any + Send + Sync>));
+            made
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static PASSING: ContextKey<u8> = ContextKey::new(Lasts::UntilRedirect);
+    static OWN: ContextKey<u8> = ContextKey::new(Lasts::ToTheEnd);
+    static INHERITED: ContextKey<u8> = ContextKey::new(Lasts::Inherited);
+    static COMMON: ContextKey<Vec<u8>> = ContextKey::new(Lasts::Common);
+
+    #[test]
+    fn each_lasts_as_long_as_its_key_says() {
+        let mut main = Contexts::default();
+        for (key, state) in [(&PASSING, 1), (&OWN, 2), (&INHERITED, 3)] {
+            assert_eq!(main.find(key), None);
+            main.put(key, 9);
+            main.put(key, state);
+        }
+        let found = |contexts: &Contexts| [&PASSING, &OWN, &INHERITED].map(|key| contexts.find(key).copied());
+        assert_eq!(found(&main), [Some(1), Some(2), Some(3)]);
+        assert_eq!(found(&main.of_subrequest()), [None, None, Some(3)]);
+        main.leave();
+        assert_eq!(found(&main), [None, Some(2), Some(3)]);
+        assert!(Contexts::default().of_subrequest().0.is_none());
+    }
+
+    #[test]
+    fn what_nobody_else_knows_can_be_changed() {
+        let mut main = Contexts::default();
+        assert!(main.find_mut(&OWN).is_none());
+        main.put(&OWN, 1);
+        main.put(&INHERITED, 1);
+        let sub = main.of_subrequest();
+        *main.find_mut(&OWN).unwrap() += 1;
+        assert_eq!(main.find(&OWN), Some(&2));
+        assert!(main.find_mut(&INHERITED).is_none());
+        drop(sub);
+        assert!(main.find_mut(&INHERITED).is_some());
+    }
+
+    #[test]
+    fn what_is_common_is_made_once() {
+        let mut common = CommonContexts::default();
+        assert!(common.find(&COMMON).is_none());
+        let made = common.get(&COMMON);
+        assert!(Arc::ptr_eq(&made, &common.get(&COMMON)));
+        assert!(Arc::ptr_eq(&made, &common.find(&COMMON).unwrap()));
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::request::Request;
 use crate::request::body_file::TempFile;
+use crate::request::contexts::{ContextKey, Lasts};
 
 /// A body that was read to its end.
 pub struct StoredBody {
@@ -70,11 +71,11 @@ impl StoredBody {
 }
 
 /// What a request keeps of its body.
-pub(crate) struct Kept(pub(crate) Option<Arc<StoredBody>>);
+pub(crate) static KEPT: ContextKey<Option<Arc<StoredBody>>> = ContextKey::new(Lasts::Inherited);
 
 impl Request<'_> {
     /// The body, if a handler has had it read, and there is one.
     pub fn stored_body(&self) -> Option<&Arc<StoredBody>> {
-        self.context::<Kept>()?.0.as_ref()
+        self.context(&KEPT)?.as_ref()
     }
 }

@@ -6,6 +6,7 @@
 //! Who asks for one says what becomes of its response: it stands in its place in the body of its parent
 //! (`relay`), it is kept in memory, or it has no body, and somebody waits for its status, or nobody.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,6 +23,7 @@ use crate::phases::engine::Active;
 use crate::phases::redirect::Onward;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
+use crate::request::contexts::ContextKey;
 use crate::request::relay::Sink;
 use crate::request::strands::{Lookout, Strand, StrandId, Strands};
 use crate::request::tree::{Asked, PartsRef, Tree};
@@ -235,13 +237,13 @@ impl<'c> Request<'c> {
     }
 
     /// What a module keeps for the request and all of its subrequests; made when it is asked for first.
-    pub fn common_context<T: std::any::Any + Default + Send + Sync>(&self) -> Arc<T> {
-        self.tree().context()
+    pub fn common_context<T: Any + Default + Send + Sync>(&self, key: &'static ContextKey<T>) -> Arc<T> {
+        self.tree().contexts().get(key)
     }
 
     /// The same, if it was made.
-    pub fn find_common_context<T: std::any::Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.values.find_tree()?.find_context()
+    pub fn find_common_context<T: Any + Send + Sync>(&self, key: &'static ContextKey<T>) -> Option<Arc<T>> {
+        self.values.find_tree()?.contexts().find(key)
     }
 
     /// Whether it is in vain once the client is gone. What is in the background is not: as in nginx it goes

@@ -2,7 +2,6 @@
 //! for all of them. Made with the first subrequest, so that a request without one pays nothing. They are
 //! all one task, which evaluates nothing while it is in one of the cells in here.
 
-use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +12,7 @@ use clearway_site::VariableId;
 use smallvec::SmallVec;
 
 use crate::link::parts::Parts;
+use crate::request::contexts::CommonContexts;
 use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 
@@ -24,7 +24,7 @@ pub(crate) struct Tree<'c> {
     /// A copy of the head; what is to be sent is nobody's.
     parts: Parts,
     variables: TaskCell<VariableValues<'c>>,
-    contexts: TaskCell<Vec<Arc<dyn Any + Send + Sync>>>,
+    contexts: TaskCell<CommonContexts>,
     /// The number of the last subrequest.
     last_number: AtomicU32,
     /// Subrequests that have begun and whose output has not left them.
@@ -49,21 +49,8 @@ impl<'c> Tree<'c> {
         self.variables.enter()
     }
 
-    /// What a module keeps for all of them; made when it is asked for first.
-    pub(crate) fn context<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
-        self.find_context().unwrap_or_else(|| {
-            let made = Arc::new(T::default());
-            self.contexts().push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
-            made
-        })
-    }
-
-    /// The same, if it was made.
-    pub(crate) fn find_context<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.contexts().iter().find_map(|context| Arc::clone(context).downcast().ok())
-    }
-
-    fn contexts(&self) -> Entered<'_, Vec<Arc<dyn Any + Send + Sync>>> {
+    /// What modules keep for all of them.
+    pub(crate) fn contexts(&self) -> Entered<'_, CommonContexts> {
         self.contexts.enter()
     }
 

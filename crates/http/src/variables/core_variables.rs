@@ -13,7 +13,7 @@ use clearway_os::tcp::TcpInfo;
 
 use crate::output::view::{Presence, View, eval_size};
 use crate::paths;
-use crate::request::{Arrival, Chunks, LimitRate, Request};
+use crate::request::{Arrival, Chunks, LIMIT_RATE, Request};
 use crate::response::with_charset;
 use crate::tables::{VariableKind, VariableSpec};
 use clearway_base::log::Verbatim;
@@ -115,7 +115,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         kind: VariableKind::Assigned(set_limit_rate),
         doc: "Bytes per second that the response may be sent with, 0 for no limit; can be set.",
         eval: |view, _, out| {
-            let own = view.request.context::<LimitRate>().map(|rate| rate.0);
+            let own = view.request.context(&LIMIT_RATE).copied();
             let configured = || eval_size(&view.request.location().core.sending.limit_rate, view);
             put_number(Some(own.unwrap_or_else(configured)), out)
         },
@@ -275,7 +275,7 @@ fn put_text(text: &str, out: &mut Vec<u8>) -> Presence {
 
 fn set_limit_rate(request: &mut Request<'_>, value: Vec<u8>) {
     match clearway_base::units::parse_size(&value) {
-        Some(rate) => request.set_lasting_context(LimitRate(rate)),
+        Some(rate) => request.set_context(&LIMIT_RATE, rate),
         None => {
             let message = format_args!("invalid $limit_rate \"{}\"", Verbatim(&value));
             request.log(Level::Error, message);

@@ -17,7 +17,8 @@ use clearway_zone::{Counted, Refused, Zone};
 use smallvec::SmallVec;
 
 use crate::access_control::limits::{
-    Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion, no_zone, refuse, zone_and_size,
+    ConclusionKey, Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion, no_zone, refuse,
+    zone_and_size,
 };
 
 /// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
@@ -146,7 +147,7 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
     kind: VariableKind::Exact,
     doc: "What `limit_conn` made of the request: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
-        let status = conclusion(view.request, |outcome: &Outcome| outcome.status.as_str());
+        let status = conclusion(view.request, &CONCLUSION, |outcome: &Outcome| outcome.status.as_str());
         Presence::put(status.map(str::as_bytes), out)
     },
 }];
@@ -194,8 +195,10 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
 }
 
+static CONCLUSION: ConclusionKey<Outcome> = ConclusionKey::new();
+
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
-    if conclusion(exchange.request, |_: &Outcome| ()).is_some() {
+    if conclusion(exchange.request, &CONCLUSION, |_: &Outcome| ()).is_some() {
         return Step::Declined;
     }
     let conf = exchange.request.conf(&LIMIT_CONF);
@@ -209,7 +212,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
         }
     };
     metrics::of(status).increment();
-    conclude(exchange.request, Outcome { status, _marks: marks });
+    conclude(exchange.request, &CONCLUSION, Outcome { status, _marks: marks });
     if status == Status::Rejected { Step::status(*conf.refusal.status) } else { Step::Declined }
 }
 

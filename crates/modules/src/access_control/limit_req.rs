@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use self::rate::{REQUEST, Rate};
 use crate::access_control::limits::{
-    Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion,
+    ConclusionKey, Family, LimitConf, LimitZone, LimitZones, Refusal, conclude, conclusion,
 };
 
 /// The module. It wants the shared memory zones among the services of the environment, as `Arc<Zones>`.
@@ -41,7 +41,7 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
     doc: "What `limit_req` made of the request: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or \
           `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
-        let status = conclusion(view.request, |status: &Status| status.as_str());
+        let status = conclusion(view.request, &CONCLUSION, |status: &Status| status.as_str());
         Presence::put(status.map(str::as_bytes), out)
     },
 }];
@@ -102,8 +102,10 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
 }
 
+static CONCLUSION: ConclusionKey<Status> = ConclusionKey::new();
+
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
-    if conclusion(exchange.request, |_: &Status| ()).is_some() {
+    if conclusion(exchange.request, &CONCLUSION, |_: &Status| ()).is_some() {
         return Step::Declined;
     }
     let LimitConf { limits, refusal } = exchange.request.conf(&LIMIT_CONF);
@@ -160,7 +162,7 @@ fn reject<'a>(mut exchange: Exchange<'a, '_>, refusal: &Refusal) -> Step<'a> {
 
 fn end(exchange: &mut Exchange<'_, '_>, status: Status) {
     metrics::of(status).increment();
-    conclude(exchange.request, status);
+    conclude(exchange.request, &CONCLUSION, status);
 }
 
 /// Thousandths of a request as nginx prints them.

@@ -10,7 +10,8 @@ use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error};
 use clearway_http::{
-    ConfKey, Load, Merge, Own, Request, Setting, Text, Value, Verbatim, View, set, settings,
+    ConfKey, ContextKey, Lasts, Load, Merge, Own, Request, Setting, Text, Value, Verbatim, View, set,
+    settings,
 };
 use clearway_zone::{Zone, Zones};
 
@@ -205,24 +206,41 @@ impl<T> Default for OfSubrequest<T> {
     }
 }
 
+/// Under what a module keeps what became of requests. Always a `static`.
+pub(crate) struct ConclusionKey<T> {
+    own: ContextKey<T>,
+    of_subrequest: ContextKey<OfSubrequest<T>>,
+}
+
+impl<T> ConclusionKey<T> {
+    pub(crate) const fn new() -> Self {
+        Self { own: ContextKey::new(Lasts::Inherited), of_subrequest: ContextKey::new(Lasts::Common) }
+    }
+}
+
 /// Keeps what became of a request for the rest of it, also for its subrequests.
-pub(crate) fn conclude<T: Send + Sync + 'static>(request: &mut Request<'_>, conclusion: T) {
+pub(crate) fn conclude<T: Send + Sync>(
+    request: &mut Request<'_>,
+    key: &'static ConclusionKey<T>,
+    conclusion: T,
+) {
     if request.is_main() {
         // Subrequests that begin later inherit it.
-        request.set_lasting_context(conclusion);
+        request.set_context(&key.own, conclusion);
     } else {
-        let first = request.common_context::<OfSubrequest<T>>().0.set(conclusion).is_ok();
+        let first = request.common_context(&key.of_subrequest).0.set(conclusion).is_ok();
         debug_assert!(first, "one task asks and sets");
     }
 }
 
 /// What became of a request, or the subrequest that was counted in its place.
-pub(crate) fn conclusion<T, R>(request: &Request<'_>, read: impl FnOnce(&T) -> R) -> Option<R>
-where
-    T: Send + Sync + 'static,
-{
-    match request.context::<T>() {
+pub(crate) fn conclusion<T: Send + Sync, R>(
+    request: &Request<'_>,
+    key: &'static ConclusionKey<T>,
+    read: impl FnOnce(&T) -> R,
+) -> Option<R> {
+    match request.context(&key.own) {
         Some(own) => Some(read(own)),
-        None => request.find_common_context::<OfSubrequest<T>>()?.0.get().map(read),
+        None => request.find_common_context(&key.of_subrequest)?.0.get().map(read),
     }
 }

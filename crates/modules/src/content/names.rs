@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clearway_base::log::Level as LogLevel;
-use clearway_http::{Directio, FileAccess, OpenFile, Request, View};
+use clearway_http::{ContextKey, Directio, FileAccess, Lasts, OpenFile, Request, View};
 use clearway_offload::Blocking;
 use clearway_offload::file::Kind;
 use clearway_offload::files::{Attempt, Opened};
@@ -17,6 +17,8 @@ use crate::content::open_file_cache::{CacheUse, Held, Known};
 
 /// From this size on the kernel is told of `read_ahead`, bytes.
 const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;
+
+static SEEN: ContextKey<Seen> = ContextKey::new(Lasts::ToTheEnd);
 
 /// What a request found behind a name on its way to what answers it.
 struct Seen {
@@ -83,13 +85,13 @@ impl Names {
     pub(crate) fn tell(&self, request: &mut Request<'_>, path: Vec<u8>, stat: Stat) {
         if self.are_plain() && stat.size <= COPY_MAX_BYTES && copies_limit(request) > 0 {
             let at_ms = request.now_ms();
-            request.set_lasting_context(Seen { path, stat, at_ms });
+            request.set_context(&SEEN, Seen { path, stat, at_ms });
         }
     }
 
     /// What the request was told that is behind a name, if that was just now.
     pub(crate) fn told(&self, request: &Request<'_>, path: &[u8]) -> Option<Stat> {
-        let seen = request.context::<Seen>()?;
+        let seen = request.context(&SEEN)?;
         (self.are_plain() && seen.at_ms == request.now_ms() && seen.path == path).then_some(seen.stat)
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    Cost, Enabling, Exchange, Module, Phase, PhaseHandler, Presence, Step, VariableKind, VariableSpec, View,
-    paths,
+    ContextKey, Cost, Enabling, Exchange, Lasts, Module, Phase, PhaseHandler, Presence, Step, VariableKind,
+    VariableSpec, View, paths,
 };
 use clearway_offload::file;
 
@@ -31,6 +31,8 @@ static PHASES: &[PhaseHandler] = &[
     PhaseHandler { phase: Phase::Rewrite, cost: Cost::Cheap, enabled: is_used, handler },
 ];
 
+static REALPATH_ROOT: ContextKey<RealpathRoot> = ContextKey::new(Lasts::UntilRedirect);
+
 /// The directory of the location that the request is in, or empty if there is none.
 struct RealpathRoot {
     root: Vec<u8>,
@@ -42,12 +44,12 @@ fn is_used(enabling: &Enabling<'_>) -> bool {
 }
 
 fn found<'a>(view: &View<'a, '_>) -> Option<&'a [u8]> {
-    view.request.context::<RealpathRoot>().map(|context| &context.real[..])
+    view.request.context(&REALPATH_ROOT).map(|context| &context.real[..])
 }
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let root = paths::document_root(&exchange.view()).into_owned();
-    if exchange.request.context::<RealpathRoot>().is_some_and(|context| context.root == root) {
+    if exchange.request.context(&REALPATH_ROOT).is_some_and(|context| context.root == root) {
         return Step::Declined;
     }
     Step::Wait(Box::pin(resolve(exchange, root)))
@@ -63,7 +65,8 @@ async fn resolve(exchange: Exchange<'_, '_>, root: Vec<u8>) -> Step<'static> {
             Step::status(500)
         }
         Ok(Ok(real)) => {
-            request.set_context(RealpathRoot { root, real: real.into_os_string().into_vec() });
+            request
+                .set_context(&REALPATH_ROOT, RealpathRoot { root, real: real.into_os_string().into_vec() });
             Step::Declined
         }
     }

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, ConfKey, Cost, Enabling, Exchange, FilterSpec, Filtering, Level, Load, Module, Phase,
-    PhaseHandler, Presence, Request, Setting, Step, VariableKind, VariableSpec, View, context, set, settings,
+    BodyFilter, ConfKey, ContextKey, Cost, Enabling, Exchange, FilterSpec, Filtering, Lasts, Level, Load,
+    Module, Phase, PhaseHandler, Presence, Request, Setting, Step, VariableKind, VariableSpec, View, context,
+    set, settings,
 };
 use clearway_message::Known;
 
@@ -70,6 +71,8 @@ settings! {
     }
 }
 
+static SLICE_CONTEXT: ContextKey<Slice> = ContextKey::new(Lasts::UntilRedirect);
+
 /// What the variable was in a request, up to an internal redirect.
 struct Slice {
     /// Where the part begins, or one of the two numbers below, which no position is.
@@ -104,14 +107,14 @@ fn is_used(enabling: &Enabling<'_>) -> bool {
 fn prepare<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let request = exchange.request;
     let has_parts = *request.conf(&SLICE_CONF).size > 0;
-    if has_parts && request.is_main() && request.context::<Slice>().is_none() {
-        request.set_context(Slice { start: AtomicU64::new(UNREAD), size: AtomicU64::new(0) });
+    if has_parts && request.is_main() && request.context(&SLICE_CONTEXT).is_none() {
+        request.set_context(&SLICE_CONTEXT, Slice { start: AtomicU64::new(UNREAD), size: AtomicU64::new(0) });
     }
     Step::Declined
 }
 
 fn range(view: &View<'_, '_>) -> Option<Range> {
-    let slice = view.request.context::<Slice>()?;
+    let slice = view.request.context(&SLICE_CONTEXT)?;
     // One task reads and writes.
     match slice.start.load(Ordering::Relaxed) {
         GONE => None,
@@ -151,7 +154,7 @@ fn parse_start(range: &[u8]) -> u64 {
 
 fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let request = filtering.request;
-    let slice = request.context::<Slice>()?;
+    let slice = request.context(&SLICE_CONTEXT)?;
     if matches!(slice.start.load(Ordering::Relaxed), UNREAD | GONE) {
         return None;
     }

@@ -13,8 +13,8 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date;
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{
-    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, Level, LocalAddress, Module, Own, Presence,
-    Request, Setting, VariableId, VariableKind, VariableSpec, Verbatim, View, settings,
+    BodyFilter, ConfKey, ContextKey, Enabling, FilterSpec, Filtering, Lasts, Level, LocalAddress, Module,
+    Own, Presence, Request, Setting, VariableId, VariableKind, VariableSpec, Verbatim, View, settings,
 };
 
 use directives::Flags;
@@ -140,6 +140,8 @@ fn put(conf: &UseridConf, uid: Option<Uid>, out: &mut Vec<u8>) -> Presence {
     Presence::put(text.as_deref(), out)
 }
 
+static VISITOR: ContextKey<Visitor> = ContextKey::new(Lasts::Common);
+
 /// What is known of the visitor of a request and all its subrequests.
 #[derive(Default)]
 struct Visitor {
@@ -188,7 +190,7 @@ impl UseridConf {
 
     /// The cookie that the client has sent.
     fn got(&self, request: &Request<'_>) -> Option<Got> {
-        let visitor = request.common_context::<Visitor>();
+        let visitor = request.common_context(&VISITOR);
         visitor.got.get_or_init(|| self.read(request)).clone()
     }
 
@@ -213,7 +215,7 @@ impl UseridConf {
 
     /// The cookie that the client is to be sent, if any.
     fn sent(&self, view: &View<'_, '_>) -> Option<Sent> {
-        let visitor = view.request.common_context::<Visitor>();
+        let visitor = view.request.common_context(&VISITOR);
         if let Some(sent) = visitor.sent.get() {
             return Some(sent.clone());
         }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
-    BodyFilter, Chunk, ConfKey, FilterSpec, Filtering, HeaderName, Level, Load, Mark, Module, Next, Outcome,
-    Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View, context, set, settings,
+    BodyFilter, Chunk, ConfKey, ContextKey, FilterSpec, Filtering, HeaderName, Lasts, Level, Load, Mark,
+    Module, Next, Outcome, Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View,
+    context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -207,7 +208,7 @@ static VARIABLES: &[VariableSpec] = &[
 ];
 
 fn put_date(view: &View<'_, '_>, clock: Clock, out: &mut Vec<u8>) -> Presence {
-    let common = view.request.find_common_context::<Common>();
+    let common = view.request.find_common_context(&COMMON);
     let format = common.and_then(|common| common.time_format(view.request.node_number()));
     let format = format.as_deref().unwrap_or(date::DEFAULT);
     Presence::put(date::format(format, view.request.now_unix_s(), clock).as_deref(), out)
@@ -288,6 +289,8 @@ enum Chosen {
     Yes,
 }
 
+static COMMON: ContextKey<Common> = ContextKey::new(Lasts::Common);
+
 /// A subrequest that has to end before anything goes on.
 struct Waiting {
     outcome: Outcome,
@@ -343,7 +346,7 @@ impl BodyFilter for Ssi<'_> {
 
 impl Ssi<'_> {
     fn common(&mut self, request: &Request<'_>) -> Arc<Common> {
-        Arc::clone(self.common.get_or_insert_with(|| request.common_context()))
+        Arc::clone(self.common.get_or_insert_with(|| request.common_context(&COMMON)))
     }
 
     /// Goes on with a document, up to where it has to wait.
