@@ -23,7 +23,7 @@ use clearway_site::CoreLocation;
 use crate::metrics::Stage;
 use departure::Deeds;
 use http1::Http1Link;
-use stream::Stream;
+use stream::{Stream, was_reset};
 
 /// What carries one request at a time. A subrequest has that of the request it belongs to.
 #[derive(Clone, Copy)]
@@ -65,9 +65,7 @@ impl Link<'_> {
     pub(crate) fn poll_closed(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Http1(link) => link.transport.poll_closed(cx),
-            Self::Stream(stream) => {
-                stream.poll_reset(cx).map(|()| Err(io::ErrorKind::ConnectionReset.into()))
-            }
+            Self::Stream(stream) => stream.poll_reset(cx).map(|()| Err(was_reset())),
         }
     }
 

@@ -32,6 +32,9 @@ const PIECES_MAX: usize = 64;
 /// Heads that the client has not been given: of the response, and `100 Continue` before it.
 const HEADS_MAX: usize = 2;
 
+/// Linux's number, as logs show it.
+const ECONNRESET: i32 = 104;
+
 const OPEN: u8 = 0;
 /// The filler has pushed all that there is.
 const ENDED: u8 = 1;
@@ -190,7 +193,7 @@ impl Stream {
             (Some(piece), _) => Some(Ok(Some(piece))),
             (None, OPEN) => None,
             (None, ENDED) => Some(Ok(None)),
-            (None, _) => Some(Err(io::ErrorKind::ConnectionReset.into())),
+            (None, _) => Some(Err(was_reset())),
         })
     }
 
@@ -221,7 +224,7 @@ impl Stream {
         for mut rest in pieces.iter().map(|piece| &piece[..]) {
             while !rest.is_empty() {
                 if self.is_reset() {
-                    return Err(io::ErrorKind::ConnectionReset.into());
+                    return Err(was_reset());
                 }
                 let count = rest.len().min(self.output.room()).min(PIECE_MAX_BYTES);
                 if count == 0 || self.output.push(Bytes::copy_from_slice(&rest[..count])).is_err() {
@@ -245,6 +248,11 @@ impl Stream {
         self.output.end(BROKEN);
         self.input.filler.wake();
     }
+}
+
+/// What is told of a stream that was reset: the same as of a connection that was.
+pub(super) fn was_reset() -> io::Error {
+    io::Error::from_raw_os_error(ECONNRESET)
 }
 
 /// One way through a stream.

@@ -1,6 +1,8 @@
 //! What a module does to a response on its way out: header filters, which see the head before it is sent,
 //! and the chain of body filters that they add. Owned by the request's task.
 
+use std::task::{Context, Poll};
+
 use clearway_message::{Headers, ResponseHead};
 
 use super::{OutputState, Progress, Sequel, TrailerState};
@@ -38,6 +40,13 @@ pub trait BodyFilter: Send {
 
     /// Goes on with what it has put off, for a fraction of a millisecond.
     fn resume(&mut self, _: &mut Next<'_, '_>) {}
+
+    /// The same for a filter that waits for something: pending until that has come, of which the context is
+    /// woken, and not asked again before. It [is busy](Self::is_busy) meanwhile.
+    fn poll_resume(&mut self, _: &mut Context<'_>, next: &mut Next<'_, '_>) -> Poll<()> {
+        self.resume(next);
+        Poll::Ready(())
+    }
 
     /// What it has made of what, if it compresses.
     fn compression(&self) -> Option<Compression> {
@@ -151,14 +160,15 @@ impl<'c> OutputState<'c> {
     }
 
     /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
-    /// yet.
-    pub(super) fn resume(&mut self, request: &Request<'c>) {
+    /// yet. Pending where it waits for something.
+    pub(super) fn poll_resume(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Poll<()> {
         let is_busy =
             |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
-        let Some(stage) = self.filters().iter().rposition(is_busy) else { return };
+        let Some(stage) = self.filters().iter().rposition(is_busy) else { return Poll::Ready(()) };
         let mut filter = self.filters_mut()[stage].take().expect("it is busy");
-        filter.resume(&mut Next { state: self, request, stage: stage + 1 });
+        let resumed = filter.poll_resume(cx, &mut Next { state: self, request, stage: stage + 1 });
         self.filters_mut()[stage] = Some(filter);
+        resumed
     }
 
     /// Gives a chunk to the filter of a stage, or to the framing behind the last one.

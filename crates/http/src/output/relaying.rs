@@ -22,6 +22,18 @@ const TURNS_MAX: u32 = 8;
 /// How often filters that have put work off go on meanwhile, each time for a fraction of a millisecond.
 const RESUMES_MAX: u32 = 2;
 
+/// What became of a filter that has put work off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Resumed {
+    /// There is none, or it has nowhere to put it.
+    Nothing,
+    Something,
+    /// It waits for something.
+    Waits,
+    /// It has had its turns.
+    Later,
+}
+
 impl<'c> Next<'_, 'c> {
     /// The request.
     pub fn request(&self) -> &Request<'c> {
@@ -154,9 +166,14 @@ impl<'c> OutputState<'c> {
                 request.strands().notify(request.strand());
                 return Poll::Pending;
             }
-            let has_resumed = resumes_left > 0 && self.resume_relayed(request);
-            resumes_left -= u32::from(has_resumed);
-            let has_moved = self.move_pieces(request) | has_resumed | self.can_resume();
+            let resumed = match resumes_left {
+                0 if self.can_resume() => Resumed::Later,
+                0 => Resumed::Nothing,
+                _ => self.resume_relayed(request, cx),
+            };
+            resumes_left = resumes_left.saturating_sub(1);
+            let has_moved =
+                self.move_pieces(request) | matches!(resumed, Resumed::Something | Resumed::Later);
             if self.failure().is_some() {
                 return Poll::Ready(Err(Unsent));
             }
@@ -169,6 +186,9 @@ impl<'c> OutputState<'c> {
             if is_relayed {
                 self.wire.uncork(request.link);
                 return Poll::Ready(Ok(()));
+            }
+            if !has_moved && !makes_room && resumed == Resumed::Waits {
+                return self.poll_left(request, cx);
             }
             if !has_moved && !makes_room {
                 // Its children look for the client while they wait, and have it go on (`Strands::notify`).
@@ -224,13 +244,15 @@ impl<'c> OutputState<'c> {
         has_moved
     }
 
-    /// Has a filter go on that has put work off, if it can; whether there was one.
-    fn resume_relayed(&mut self, request: &Request<'c>) -> bool {
-        let can_go_on = self.can_resume();
-        if can_go_on {
-            self.resume(request);
+    /// Has a filter go on that has put work off, if it can.
+    fn resume_relayed(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Resumed {
+        if !self.can_resume() {
+            return Resumed::Nothing;
         }
-        can_go_on
+        match self.poll_resume(request, cx) {
+            Poll::Ready(()) => Resumed::Something,
+            Poll::Pending => Resumed::Waits,
+        }
     }
 
     fn can_resume(&self) -> bool {

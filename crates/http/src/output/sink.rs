@@ -165,7 +165,13 @@ impl<'c> OutputState<'c> {
                 return self.poll_left(request, cx);
             }
             turns_left -= 1;
-            self.resume(request);
+            if self.poll_resume(request, cx).is_pending() {
+                return self.poll_left(request, cx);
+            }
+            if self.relay.is_some() {
+                // What it has made led to a subrequest.
+                return self.poll_relayed(request, timer, cx);
+            }
         }
     }
 

@@ -5,11 +5,13 @@
 mod site;
 mod support;
 
+use std::sync::atomic::Ordering;
+
 use clearway_http::STREAM_WINDOW_BYTES;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::wait_until;
 
-use site::{Site, logged};
+use site::{Site, gate, logged};
 use support::{Ended, Peer};
 
 const SERVER: &str = "
@@ -26,6 +28,8 @@ const SERVER: &str = "
         location /small/ { echo small; client_max_body_size 10; }
         location /large/ { large 300000; }
         location /waits/ { echo waits; pause 60000; }
+        location /later/ { echo later; later; }
+        location /laterpage/ { echo later; later; add_before_body /part/before; add_after_body /part/after; }
         location /gone/ { return 404; }
     }";
 
@@ -174,4 +178,38 @@ fn a_stream_that_is_reset_is_given_up_and_the_others_are_not() {
     peer.get(3, "/waits/dropped");
     drop(peer);
     assert!(wait_until(PATIENCE, || logged("/waits/dropped").is_some()), "the connection is gone");
+}
+
+/// A filter that waits is asked when what it waits for has come, and not over and over.
+#[test]
+fn a_filter_waits_without_spinning_beside_others() {
+    let site = Site::start(SERVER);
+    let mut peer = connect(&site);
+    let paths = [(1, "/later/alone", "later[]"), (2, "/laterpage/parts", "part[]later[]part[]")];
+    paths.iter().for_each(|(stream, path, _)| peer.get(*stream, path));
+    // Takes a while, in which the filters could be asked thousands of times.
+    peer.get(3, "/slow/meanwhile");
+    assert_eq!(peer.wait(3).text(), "slow[]");
+    for (stream, path, text) in paths {
+        let gate = gate(path);
+        let looks = gate.looks.load(Ordering::SeqCst);
+        assert!((1..=8).contains(&looks), "{path}: {looks} looks");
+        assert_eq!(peer.answered(stream).end, None, "{path} waits");
+        gate.open();
+        assert_eq!(peer.wait(stream).text(), text);
+    }
+}
+
+#[test]
+fn who_leaves_while_a_filter_waits_is_noticed() {
+    let site = Site::start(SERVER);
+    let mut peer = connect(&site);
+    for (stream, path) in [(1, "/later/left"), (2, "/laterpage/left")] {
+        peer.get(stream, path);
+        let looks = || gate(path).looks.load(Ordering::SeqCst) > 0;
+        assert!(wait_until(PATIENCE, looks), "the filter of {path} waits");
+        peer.reset(stream);
+        assert!(wait_until(PATIENCE, || logged(path).is_some()), "{path} is given up");
+        assert_eq!(peer.wait(stream).end, Some(Ended::Reset));
+    }
 }

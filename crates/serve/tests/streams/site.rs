@@ -1,15 +1,19 @@
 //! Configurations for a listener without a socket, and a module to answer with.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::{Discard, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
-    Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
-    Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store, context, settings,
+    BodyFilter, Chunk, ConfKey, Cost, Environment, Exchange, FilterSpec, Generation, GenerationParts, Level,
+    Listener, Mark, Module, Next, Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store,
+    context, settings,
 };
 use clearway_log::{Progress, UtcOffset};
 use clearway_modules::filters::addition::ADDITION;
@@ -153,6 +157,108 @@ async fn send_digits(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     Step::Done
 }
 
+/// Passes bodies on when a gate is open, which is the path's own.
+static LATER: Module = Module {
+    name: "later",
+    directives: &[Spec {
+        name: "later",
+        contexts: context::LOCATION,
+        args: Args::NOARGS,
+        syntax: "later",
+        default: "",
+        doc: "",
+        example: "",
+        see: &[],
+        handler: |scope, _| {
+            *scope.conf.location(&DELAYED).state = Delay::On;
+            Ok(())
+        },
+    }],
+    confs: &[&DELAYED],
+    filters: &[FilterSpec {
+        enabled: |enabling| *enabling.confs.of(&DELAYED).state == Delay::On,
+        filter: |filtering| {
+            let gate = gate(std::str::from_utf8(filtering.request.path()).unwrap());
+            Some(Box::new(Later { gate, kept: Vec::new(), state: Held::Nothing }))
+        },
+    }],
+    ..Module::EMPTY
+};
+
+static DELAYED: ConfKey<Delayed> = ConfKey::new(Level::Location);
+
+settings! {
+    struct Delayed {
+        state: Own<Delay>,
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Delay {
+    #[default]
+    Off,
+    On,
+}
+
+/// What a filter waits for, and how often it has looked.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: AtomicBool,
+    pub(crate) looks: AtomicUsize,
+    waiting: Mutex<Option<Waker>>,
+}
+
+/// The gate of a path.
+pub(crate) fn gate(path: &str) -> Arc<Gate> {
+    static GATES: Mutex<BTreeMap<String, Arc<Gate>>> = Mutex::new(BTreeMap::new());
+    Arc::clone(GATES.lock().unwrap().entry(path.to_owned()).or_default())
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+        if let Some(waker) = self.waiting.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+}
+
+struct Later {
+    gate: Arc<Gate>,
+    kept: Vec<u8>,
+    state: Held,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    Some,
+    All,
+}
+
+impl BodyFilter for Later {
+    fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, _: &mut Next<'_, 'c>) {
+        self.kept.extend_from_slice(chunk.bytes());
+        self.state = if mark == Mark::Last { Held::All } else { Held::Some };
+    }
+
+    fn is_busy(&self) -> bool {
+        self.state != Held::Nothing
+    }
+
+    fn poll_resume(&mut self, cx: &mut Context<'_>, next: &mut Next<'_, '_>) -> Poll<()> {
+        self.gate.looks.fetch_add(1, Ordering::SeqCst);
+        *self.gate.waiting.lock().unwrap() = Some(cx.waker().clone());
+        if !self.gate.open.load(Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        let mark = if self.state == Held::All { Mark::Last } else { Mark::More };
+        self.state = Held::Nothing;
+        next.push(Chunk::Owned(std::mem::take(&mut self.kept)), mark);
+        Poll::Ready(())
+    }
+}
+
 static LOGGED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 fn note(exchange: &Exchange<'_, '_>) {
@@ -235,7 +341,7 @@ fn load(http: &str) -> Snapshot {
         default_port: 8000,
         services: Services::default(),
     };
-    let modules = [&REWRITE, &ECHO, &ADDITION, &POSTPONE];
+    let modules = [&REWRITE, &ECHO, &LATER, &ADDITION, &POSTPONE];
     let loaded =
         clearway_http::loader(&modules).load(block.directives[0].clone(), environment, &mut Vec::new());
     loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
