@@ -2,7 +2,7 @@
 //! that all of them take part in: lending a loop, and coming back from one that was lent.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::handover::helpers::{End, Helpers};
 use crate::handover::lenders::Lender;
 use crate::handover::observer::{Away, Observer, Sight};
 use crate::handover::rest::Rest;
-use crate::handover::spares::Spares;
+use crate::handover::spares::{Spares, Stop};
 use crate::handover::suspects::{Manner, Suspects, Tag};
 use crate::handover::turns::Turns;
 use crate::handover::waiting::Waiting;
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     pub(crate) rest: Rest,
     restore: Restore,
     pins: Pins,
-    stopping: AtomicBool,
+    stop: Stop,
     /// Suspects that wait for a carrier.
     pub(crate) waiting: Waiting<Waiter>,
     /// Those of suspects that burn CPU.
@@ -327,7 +327,7 @@ impl Shared {
             rest: Rest::new(),
             restore,
             pins: Pins::new(config),
-            stopping: AtomicBool::new(false),
+            stop: Stop::new(),
             waiting: Waiting::new((config.handover_carriers / 4).min(config.loops.max(2))),
             turns: Turns::new(config.loops.max(processors())),
             helpers: Helpers::new(processors()),
@@ -417,8 +417,7 @@ impl Shared {
     pub(crate) fn return_spare(&self, carrier: usize) {
         self.spares.push(carrier);
         self.waiting.look(&self.spares);
-        // Behind a fence, against the one in `stop`: either it finds this spare, or the stop is seen here.
-        if self.stopping() {
+        if self.stop.is_said_meanwhile() {
             self.end_spares();
         }
     }
@@ -524,17 +523,16 @@ impl Shared {
     }
 
     pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stop.is_said()
     }
 
     /// Ends every loop after its present turn, and the threads of the runtime with them. Tasks are
     /// not dropped: what they hold lives until the process ends.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.stop.say();
         for l in self.loops() {
             l.remote.signal.signal();
         }
-        fence(Ordering::SeqCst);
         self.end_spares();
         self.starter.store(0, Ordering::Release);
         futex::wake(&self.starter, 1);
@@ -544,9 +542,7 @@ impl Shared {
 
     /// Ends the threads of all spares. Carriers that are away come here when they are back.
     fn end_spares(&self) {
-        while let Some(spare) = self.spares.pop(0) {
-            self.carriers[spare].dismiss();
-        }
+        self.spares.take_all().for_each(|spare| self.carriers[spare].dismiss());
     }
 }
 

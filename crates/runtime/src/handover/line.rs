@@ -96,29 +96,42 @@ mod loom_queue {
     use std::collections::VecDeque;
 
     use loom::sync::Mutex;
+    use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// Stands for the queue, which is not what is modelled.
-    pub(crate) struct Queue<T>(Mutex<VecDeque<T>>);
+    /// Stands for the queue, which is not what is modelled: a thread that finds it empty synchronises with
+    /// nobody, so that the fences around it are all that orders the two.
+    pub(crate) struct Queue<T> {
+        items: Mutex<VecDeque<T>>,
+        len: AtomicUsize,
+    }
 
     impl<T> Queue<T> {
         pub(crate) fn new() -> Self {
-            Self(Mutex::new(VecDeque::new()))
+            Self { items: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
         }
 
         pub(crate) fn push(&self, item: T) {
-            self.0.lock().expect("no panic under it").push_back(item);
+            let mut items = self.items.lock().expect("no panic under it");
+            items.push_back(item);
+            self.len.fetch_add(1, Relaxed);
         }
 
         pub(crate) fn pop(&self) -> Option<T> {
-            self.0.lock().expect("no panic under it").pop_front()
+            if self.is_empty() {
+                return None;
+            }
+            let mut items = self.items.lock().expect("no panic under it");
+            let item = items.pop_front()?;
+            self.len.fetch_sub(1, Relaxed);
+            Some(item)
         }
 
         pub(crate) fn is_empty(&self) -> bool {
-            self.0.lock().expect("no panic under it").is_empty()
+            self.len() == 0
         }
 
         pub(crate) fn len(&self) -> usize {
-            self.0.lock().expect("no panic under it").len()
+            self.len.load(Relaxed)
         }
     }
 }

@@ -8,8 +8,10 @@
 //! 4. `least` is the lowest `count` since the starter asked last, about: so many spares nobody needed. A
 //!    wrong one costs a thread that is started again, or ends later.
 //! 5. A spare whose thread is to end, or to give memory back, is popped first: nobody lends to it meanwhile.
+//! 6. A stop is said, then all spares are ended; who returns a spare then looks whether it was said, and ends
+//!    all spares if so. Each has a SeqCst fence in between, so that one of them finds the spare.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// See the file's head.
 pub(crate) struct Spares {
@@ -74,6 +76,38 @@ impl Spares {
     }
 }
 
+/// Whether the runtime stops (rule 6).
+pub(crate) struct Stop(AtomicU32);
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// The runtime stops. The caller ends all spares.
+    pub(crate) fn say(&self) {
+        self.0.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_said(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// For one who has returned a spare, and is to end all spares if so.
+    pub(crate) fn is_said_meanwhile(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_said()
+    }
+}
+
+impl Spares {
+    /// Rule 6: takes all spares there are, each to be ended.
+    pub(crate) fn take_all(&self) -> impl Iterator<Item = usize> {
+        std::iter::from_fn(|| self.pop(0))
+    }
+}
+
 #[cfg(not(loom))]
 impl Spares {
     /// Rule 4: how many there were at least since the last call.
@@ -112,6 +146,28 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
     use loom::thread;
+
+    /// A carrier that becomes a spare while the runtime stops is ended, once.
+    #[test]
+    fn loom_a_spare_that_returns_while_the_runtime_stops_ends() {
+        loom::model(|| {
+            let shared = Arc::new((Spares::new(2), Stop::new()));
+            shared.0.push(1);
+            let theirs = Arc::clone(&shared);
+            let returning = thread::spawn(move || {
+                let (spares, stop) = &*theirs;
+                spares.push(0);
+                let is_said = stop.is_said_meanwhile();
+                if is_said { spares.take_all().collect() } else { Vec::new() }
+            });
+            let (spares, stop) = &*shared;
+            stop.say();
+            let mut ended: Vec<usize> = spares.take_all().collect();
+            ended.extend(returning.join().unwrap());
+            ended.sort_unstable();
+            assert_eq!(ended, [0, 1]);
+        });
+    }
 
     /// Two threads that pop and push never hold the same carrier.
     #[test]
