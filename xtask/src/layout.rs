@@ -39,7 +39,7 @@ pub(crate) fn command() -> Outcome {
     // Valgrind has to see the system calls.
     Step::cargo("build --release --package clearway")
         .env("CARGO_TARGET_DIR", &dir.to_string_lossy())
-        .env("RUSTFLAGS", "-C force-frame-pointers=yes --cfg rustix_use_libc")
+        .env("RUSTFLAGS", "-C force-frame-pointers=yes --cfg rustix_use_libc --cfg clearway_counted")
         .run()?;
     let profile = dir.join("callgrind.out");
     let requests = record(&dir.join("release/clearway"), &dir, &profile)?;

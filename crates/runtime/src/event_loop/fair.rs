@@ -320,7 +320,9 @@ impl Meter {
     fn judge(&mut self, now_ns: u64) {
         let polls = u64::from(CHECK_EVERY - self.left);
         let took_ns = now_ns.saturating_sub(self.read_ns);
-        if polls > 0 && took_ns >= self.pressed_ns && took_ns >= polls * HEAVY_NS {
+        // Where instructions are counted every poll seems long, by the clock of a machine that is not slowed.
+        let is_counted = cfg!(clearway_counted);
+        if polls > 0 && took_ns >= self.pressed_ns && took_ns >= polls * HEAVY_NS && !is_counted {
             self.pace = Pace::Pressed(0);
         }
     }
