@@ -15,11 +15,4 @@ pub(crate) const UPWARD: &[(&str, &str, &str)] = &[
 ];
 
 /// File, and the function that takes a `bool` or the struct that has more than two.
-pub(crate) const BOOLS: &[(&str, &str)] = &[
-    ("crates/runtime/src/handover/lenders.rs", "poll"),
-    ("crates/runtime/src/handover/lenders.rs", "model"),
-    ("crates/runtime/src/handover/watchdog.rs", "next"),
-    ("crates/runtime/src/handover/watchdog.rs", "after"),
-    ("crates/runtime/src/handover/watchdog.rs", "sleep"),
-    ("crates/runtime/src/io/slots.rs", "end_add"),
-];
+pub(crate) const BOOLS: &[(&str, &str)] = &[];

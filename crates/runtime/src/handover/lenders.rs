@@ -90,11 +90,19 @@ mod loom_tests {
         }
     }
 
-    /// What `Loop::poll` does; `lends` stands for a suspect. The poll.
-    fn poll(shared: &Shared, mut lease: Lease, lends: bool) -> Lease {
+    /// What a poll is of.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Task {
+        Ordinary,
+        /// It lends its loop itself.
+        Suspect,
+    }
+
+    /// What `Loop::poll` does. The poll.
+    fn poll(shared: &Shared, mut lease: Lease, task: Task) -> Lease {
         shared.word.begin_poll(&mut lease);
         let poll = lease;
-        if lends {
+        if task == Task::Suspect {
             lend(shared, poll, 1, Lender::Itself);
         }
         shared.ended.store(true, Ordering::Relaxed);
@@ -114,7 +122,7 @@ mod loom_tests {
         }
     }
 
-    fn model(lends: bool) {
+    fn model(task: Task) {
         loom::model(move || {
             let (shared, lease) = shared();
             let watchdog = {
@@ -130,7 +138,7 @@ mod loom_tests {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || look(&shared))
             };
-            let poll = poll(&shared, lease, lends);
+            let poll = poll(&shared, lease, task);
             watchdog.join().unwrap();
             looker.join().unwrap();
             assert!(!is_under_way(&shared.word, &shared.lenders, poll.bits()), "it is over");
@@ -141,12 +149,12 @@ mod loom_tests {
     /// The watchdog lends a poll, or comes too late.
     #[test]
     fn loom_a_lent_poll_is_under_way_until_it_ends() {
-        model(false);
+        model(Task::Ordinary);
     }
 
     /// Both lenders want to: who loses takes nothing from who wins.
     #[test]
     fn loom_a_poll_that_two_lend_is_under_way_until_it_ends() {
-        model(true);
+        model(Task::Suspect);
     }
 }

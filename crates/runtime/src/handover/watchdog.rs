@@ -67,14 +67,15 @@ impl Seen {
 /// Runs until the runtime stops. `period` is at least a microsecond.
 pub(crate) fn run(shared: &'static Shared, period: Duration) {
     thread::sleep_exactly();
-    let barrier = thread::register_barrier();
+    let barrier = if thread::register_barrier() { Barrier::Kernels } else { Barrier::None };
     let mut watched: Vec<Watched> =
         shared.loops().iter().map(|_| Watched { seen: None, state: None }).collect();
     let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
     let mut look_ns = clock::monotonic_ns();
     while !shared.stopping() {
-        let pressing = watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
-        let periods = pace.next(pressing);
+        let is_pressing =
+            watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
+        let periods = if is_pressing { 1 } else { pace.next() };
         shared.rest.wait_awake(period * periods);
         let (mut busy, mut handed_over) = (false, false);
         let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
@@ -99,10 +100,35 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
         if !shared.waiting.is_empty() {
             shared.waiting.look(&shared.spares);
         }
-        if pace.after(periods, busy || detached, detached || handed_over) {
+        let found = match (busy, detached || handed_over) {
+            (_, true) => Found::Blocked,
+            (true, false) => Found::Busy,
+            (false, false) => Found::Quiet,
+        };
+        if pace.after(periods, found) {
             sleep(shared, barrier);
         }
     }
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Every loop waits.
+    Quiet,
+    /// Some loop does something.
+    Busy,
+    /// A loop was handed over, or a carrier is away from its loop.
+    Blocked,
+}
+
+/// What makes other threads take part in a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Barrier {
+    /// membarrier(2).
+    Kernels,
+    /// The kernel has none: the watchdog cannot sleep for good.
+    None,
 }
 
 /// How often to look. A look costs ten to thirty microseconds (a timer, two switches), so while nothing
@@ -117,19 +143,19 @@ struct Pace {
 }
 
 impl Pace {
-    /// Periods until the next look.
-    fn next(&self, pressing: bool) -> u32 {
-        if self.alert > 0 || pressing { 1 } else { RELAXED }
+    /// Periods until the next look where nothing presses.
+    fn next(&self) -> u32 {
+        if self.alert > 0 { 1 } else { RELAXED }
     }
 
     /// Notes what the look after so many periods has found. `true`: go to sleep.
-    fn after(&mut self, periods: u32, busy: bool, blocked: bool) -> bool {
+    fn after(&mut self, periods: u32, found: Found) -> bool {
         let second = Duration::from_secs(1).as_nanos() / self.period.as_nanos().max(1);
-        self.alert = match blocked {
-            true => ALERT_PERIODS.max(u32::try_from(second).unwrap_or(u32::MAX)),
-            false => self.alert.saturating_sub(periods),
+        self.alert = match found {
+            Found::Blocked => ALERT_PERIODS.max(u32::try_from(second).unwrap_or(u32::MAX)),
+            Found::Busy | Found::Quiet => self.alert.saturating_sub(periods),
         };
-        self.quiet = if busy { 0 } else { self.quiet + periods };
+        self.quiet = if found == Found::Quiet { self.quiet + periods } else { 0 };
         self.quiet > QUIET_PERIODS && std::mem::take(&mut self.quiet) > 0
     }
 }
@@ -254,8 +280,8 @@ fn demote_if_burning(shared: &Shared, carrier: &Carrier, period: Duration) {
 }
 
 /// Rule 9 of word.rs, the watchdog's side.
-fn sleep(shared: &Shared, barrier: bool) {
-    if !barrier {
+fn sleep(shared: &Shared, barrier: Barrier) {
+    if barrier == Barrier::None {
         return shared.rest.wait_awake(QUIET_SLEEP);
     }
     let may_sleep = || {
@@ -285,15 +311,15 @@ mod tests {
     #[test]
     fn looks_are_rare_until_something_blocks_and_end_when_nothing_runs() {
         let mut pace = Pace { period: Duration::from_millis(1), alert: 0, quiet: 0 };
-        assert_eq!((pace.next(false), pace.next(true)), (RELAXED, 1));
-        assert!(!pace.after(RELAXED, true, true));
+        assert_eq!(pace.next(), RELAXED);
+        assert!(!pace.after(RELAXED, Found::Blocked));
         for _ in 0..999 {
-            assert_eq!(pace.next(false), 1);
-            assert!(!pace.after(1, true, false));
+            assert_eq!(pace.next(), 1);
+            assert!(!pace.after(1, Found::Busy));
         }
-        assert!(!pace.after(1, true, false));
-        assert_eq!(pace.next(false), RELAXED);
-        let looks = (1..100).find(|_| pace.after(RELAXED, false, false)).unwrap();
+        assert!(!pace.after(1, Found::Busy));
+        assert_eq!(pace.next(), RELAXED);
+        let looks = (1..100).find(|_| pace.after(RELAXED, Found::Quiet)).unwrap();
         assert_eq!(looks, QUIET_PERIODS / RELAXED + 1);
     }
 }

@@ -97,6 +97,13 @@ pub(crate) enum Adding {
     Done,
 }
 
+/// What became of an attempt to add a descriptor to epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    Yes,
+    No,
+}
+
 /// What became of the offer to do without a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
@@ -218,8 +225,8 @@ impl Slot {
     }
 
     /// Rule 5: whether epoll has the descriptor now, said by the task whose turn it was.
-    pub(crate) fn end_add(&self, added: bool) {
-        let change = if added { ADDING | ADDED } else { ADDING };
+    pub(crate) fn end_add(&self, added: Added) {
+        let change = if added == Added::Yes { ADDING | ADDED } else { ADDING };
         let before = self.state.fetch_xor(change, Ordering::AcqRel);
         debug_assert_eq!(before & (ADDING | ADDED), ADDING, "nobody else adds it");
         if before & AWAITED != 0 {
@@ -587,7 +594,7 @@ mod loom_tests {
                         Adding::Ours => {
                             let is_added = !socket.fails.swap(false, SeqCst);
                             assert!(!(is_added && socket.is_added.swap(true, SeqCst)), "EEXIST");
-                            slot.end_add(is_added);
+                            slot.end_add(if is_added { Added::Yes } else { Added::No });
                             return is_added;
                         }
                         Adding::Theirs => unpark.0.wait(),

@@ -14,7 +14,8 @@ use clearway_os::epoll::EventFlags;
 use crate::LoopRef;
 use crate::io::first_reads::FirstRead;
 use crate::io::slots::{
-    ADDED, Adding, Interest, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED, may_read,
+    ADDED, Added, Adding, Interest, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED,
+    may_read,
 };
 use crate::sync::{AtomicU64, Ordering};
 use crate::task::coop;
@@ -127,7 +128,7 @@ impl Watched {
         };
         let token = self.token.load(Ordering::Relaxed);
         let added = self.home.0.epoll.add(self.fd.as_fd(), token, flags);
-        slot.end_add(added.is_ok());
+        slot.end_add(if added.is_ok() { Added::Yes } else { Added::No });
         added
     }
 
