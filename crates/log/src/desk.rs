@@ -199,7 +199,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     Waits,
-    /// It answers signals: who holds it that reads a pipe holds the whole server.
+    /// It answers signals: a reader of a pipe that held it would hold the whole server.
     None,
 }
 
@@ -221,7 +221,7 @@ pub(crate) struct Desk {
     /// Those with work whose target is not out.
     ready: BTreeSet<u64>,
     buffers: BTreeSet<u64>,
-    /// Those whose lines would have had to wait for whoever reads them, written without waiting.
+    /// Slots with lines for which a pipe had no room, in a writer without threads.
     held: Vec<u64>,
     waiting_bytes: usize,
     /// Targets that jobs have.

@@ -175,7 +175,7 @@ impl Pace {
                 }
             }
             Mode::Sleeps => {
-                // Who only waits for lines wakes the writer, too.
+                // A connection that only waits for its lines wakes the writer, too.
                 self.count += u32::from(lines > 0);
                 if self.since.elapsed() > WAKES_TIME {
                     *self = Self::new();

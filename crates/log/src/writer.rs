@@ -345,7 +345,7 @@ pub(crate) struct Shared {
     /// There is something to do besides lines.
     pub(crate) chores: AtomicBool,
     pub(crate) ending: AtomicBool,
-    /// For those who want to know when their lines are written.
+    /// Tells connections and `flush` when their lines are written.
     pub(crate) receipts: Receipts,
     /// Never locked by a loop: logs are opened at boot, and handles go without it.
     registry: Mutex<Registry>,

@@ -1,5 +1,5 @@
 //! Queues side by side, from which jobs are taken in turn, for what strangers can ask for any number of
-//! times (stochastic fairness queueing). Who asks gets two of the lanes by the hash of who it is, and the
+//! times (stochastic fairness queueing). A client gets two of the lanes by the hash of its address, and the
 //! shorter of the two takes the job: with 128 lanes one busy client fills two of them, and any other client
 //! shares both with it once in 8,128 cases.
 //!

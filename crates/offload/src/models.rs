@@ -166,7 +166,7 @@ fn every_task_that_waits_is_woken() {
 }
 
 #[test]
-fn who_waits_is_let_go_by_a_server_that_is_slow() {
+fn a_server_that_is_slow_lets_tasks_go() {
     model(3, || {
         let served = Served::new(1);
         let other = Arc::clone(&served);

@@ -1,4 +1,4 @@
-//! `Receipts`: tells those who handed work to a thread when it is done. A producer asks for a number behind
+//! `Receipts`: tells the producers of work for a thread when it is done. A producer asks for a number behind
 //! its work; the server says up to which number all is done. Tasks leave their wakers, threads sleep on a
 //! futex, and neither makes the server wait. Tasks are let go, too, while the server is not prompt.
 //!
@@ -38,7 +38,7 @@ pub struct Receipt(u32);
 /// Whether tasks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promptness {
-    /// Work is begun at once and hangs nowhere: who waits goes on soon.
+    /// Work is begun at once and hangs nowhere: a task that waits goes on soon.
     Prompt,
     /// Nobody serves, work is let gather, or some of it hangs.
     Slow,

@@ -52,7 +52,7 @@ pub enum Walk {
 }
 
 /// Opens what a descriptor leads to once more, to append without ever waiting (`O_NONBLOCK`): the flag of the
-/// descriptor itself is also others' who share it.
+/// descriptor itself is shared with other processes.
 ///
 /// # Errors
 /// As open(2): ENXIO for sockets, and for a FIFO that has no reader any more.

@@ -231,8 +231,8 @@ impl Connection {
     #[inline]
     pub(crate) fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
         let woken = self.conn.link.transport.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
-        // What is looked at from here on was changed before who changed it woke who waits, so nothing is
-        // missed.
+        // A listener changes first and wakes connections then; the waker was registered above, so that no
+        // change is missed.
         let idle = match woken {
             Poll::Ready(Woken::Reclaimed) => return Poll::Ready(Idle::Closed),
             Poll::Ready(Woken::Readable) => Some(Idle::Readable),

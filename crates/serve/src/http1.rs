@@ -214,7 +214,7 @@ async fn conclude(active: &mut Active<'_>, conn: &Conn) -> (Outcome, Linger) {
         return (Outcome::Close, Linger::No);
     }
     if !active.is_persistent() {
-        // Who has sent a body that was wanted may have sent more: nginx does not look.
+        // A client that has sent a body that was wanted may have sent more: nginx does not look.
         let has_more = !active.is_body_done()
             || active.is_body_wanted()
             || active.has_rest()

@@ -168,7 +168,7 @@ async fn find(
             let task = pool.submit_for(CLIENTS.hash_one(client(request)), job);
             request.wait_for(task, Errand::Question).await
         }
-        // Who embeds the engine need not have one.
+        // A program that embeds the engine need not have such a pool.
         None => on_pool_at(request, At::Anywhere, job).await,
     }
 }

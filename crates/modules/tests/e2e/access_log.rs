@@ -71,7 +71,7 @@ fn connections_end_though_a_log_hangs() {
     let fifo = site.root.join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
-    // Nobody reads what comes: it holds who writes as soon as a pipe is full.
+    // Nobody reads what comes: it holds its writer as soon as a pipe is full.
     let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     let target = format!("/fifo?log=fifo&x={}", "x".repeat(30_000));
     (0..3).for_each(|_| drop(site.get(&target)));

@@ -22,7 +22,7 @@ const MODULES: &[&Module] = &[&SSI, &POSTPONE, &MEETING];
 
 const SITE: &str = "server { listen 127.0.0.1:PORT; root ROOT; default_type text/html; ssi on; }";
 
-/// Which of them have come to where others wait for them, and who waits.
+/// Which requests have come to where others wait for them, and which ones wait.
 static MEETINGS: Mutex<Option<HashMap<Vec<u8>, Meeting>>> = Mutex::new(None);
 
 #[derive(Default)]

@@ -58,7 +58,7 @@ pub(crate) fn give_up(loaded: &Loaded, user: Option<&User>) -> Result<(), Report
     Ok(())
 }
 
-/// Who has capabilities keeps them over exec(2), so giving up others would not make it safer.
+/// A worker that has capabilities keeps them over exec(2), so giving up others would not make it safer.
 pub(crate) fn refuse_new_privileges(log: &dyn Sink) {
     let outcome = match process::has_capabilities() {
         Ok(true) => return,
