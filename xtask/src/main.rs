@@ -9,6 +9,7 @@ mod bench;
 mod docs;
 mod fuzz;
 mod layout;
+mod miri;
 mod record;
 mod run;
 mod stress;
@@ -27,9 +28,10 @@ usage: cargo xtask COMMAND
   loom [SWITCHES]  loom models with so many forced switches (default 4, one more than test has)
   stress [MINUTES] the runtime's tests under bad conditions, then everything at once for that long
                    (default 10; needs the nightly toolchain)
-  docs [--check]   write docs/directives.md and docs/metrics.md, or say whether they are fresh
+  docs [--check]   write the references in docs/, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)
+  miri [PACKAGE …] the crates without system calls under Miri (needs it, and the nightly toolchain)
   layout           find the functions that serve requests, for the linker (needs valgrind)";
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Some("loom") => test::loom_command(rest),
         Some("stress") => stress::command(rest),
         Some("fuzz") => fuzz::command(rest),
+        Some("miri") => miri::command(rest),
         Some("layout") => layout::command(),
         _ => Err(USAGE.to_owned()),
     };

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use clearway_h1::{BodyReader, ConnectionHeader, HeadProgress, HeadWriter, Options, RequestHead};
+use clearway_message::{Header, Headers, Known, Piece, Span, name_hash};
 
 const WRK: &[u8] = b"GET /ret HTTP/1.1\r\nHost: localhost:18000\r\n\r\n";
 
@@ -35,6 +36,52 @@ fn nanoseconds(rounds: u32, mut work: impl FnMut()) -> f64 {
     best
 }
 
+/// A head of 24 lines of which one is hidden: passed on, and made line by line as if nothing could be kept.
+#[expect(clippy::disallowed_macros, reason = "prints its figures")]
+fn cost_of_passing() {
+    let received: String =
+        (0..24).map(|n| format!("X-Header-{n}: a value of usual length {n}\r\n")).collect();
+    let lines: Vec<(&[u8], &[u8])> = received
+        .lines()
+        .map(|line| line.split_once(": ").expect("a line of a header"))
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    let start_of = |text: &[u8]| text.as_ptr().addr() - received.as_ptr().addr();
+    let span_of = |text: &[u8]| Span::new(start_of(text), start_of(text) + text.len());
+    let header = |&(name, value): &(&[u8], &[u8])| Header {
+        name: span_of(name),
+        value: span_of(value),
+        hash: name_hash(name),
+        known: Known::find(name),
+    };
+    let spans: Vec<Header> = lines.iter().map(header).collect();
+    let mut passed = Headers::default();
+    passed.pass(received.clone().into_bytes(), spans);
+    passed.remove(clearway_message::HeaderName::new(b"x-header-9"));
+    let mut out = Vec::with_capacity(4096);
+    let cost = nanoseconds(100_000, || {
+        out.clear();
+        for piece in black_box(&passed).pieces() {
+            match piece {
+                Piece::Lines(lines) => out.extend_from_slice(lines),
+                Piece::Line(..) => unreachable!("all lines stand as they are sent"),
+            }
+        }
+        black_box(&out);
+    });
+    println!("passed head: {} bytes in {} pieces, {cost:.1} ns", out.len(), passed.pieces().count());
+    let cost = nanoseconds(100_000, || {
+        out.clear();
+        let mut writer = HeadWriter::with_lines(&mut out, b"");
+        for (name, value) in black_box(&lines) {
+            writer = writer.header(name, value);
+        }
+        writer.finish();
+        black_box(&out);
+    });
+    println!("the same line by line: {cost:.1} ns");
+}
+
 #[test]
 #[ignore = "a measurement"]
 #[expect(clippy::disallowed_macros, reason = "prints its figures")]
@@ -62,5 +109,6 @@ fn cost_of_a_request() {
         black_box(&out);
     });
     println!("response head: {} bytes, {cost:.1} ns", out.len());
+    cost_of_passing();
     println!("sizes: body {}, head {}", size_of::<BodyReader>(), size_of::<RequestHead>());
 }

@@ -524,7 +524,9 @@ mod tests {
     fn what_is_replaced_again_and_again_does_not_pile_up() {
         let mut headers = Headers::default();
         headers.add(b"Kept", &[b'k'; 100]);
-        for number in 0..10_000_u32 {
+        // Far more than is compacted at, also where each step is interpreted.
+        let times: u32 = if cfg!(miri) { 300 } else { 10_000 };
+        for number in 0..times {
             headers.set(HeaderName::new(b"X-Number"), &[b'0' + (number % 10) as u8; 50]);
         }
         assert_eq!(sent(&headers), format!("Kept: {}\r\nX-Number: {}\r\n", "k".repeat(100), "9".repeat(50)));

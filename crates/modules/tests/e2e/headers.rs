@@ -1,9 +1,62 @@
 //! What is added to heads and behind bodies, to the byte.
 
 use clearway_base::date::parse_http_date;
+use clearway_http::{Chunk, Cost, Exchange, HeaderName, Mark, Module, Phase, PhaseHandler, Step};
+use clearway_message::{Header, Known, Span, name_hash};
 use clearway_modules::filters::headers::HEADERS;
 
 use crate::support::Site;
+
+/// Answers with a head as it comes from another server, of which one line is hidden.
+static PASSING: Module = Module {
+    name: "test_passing",
+    phases: &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler: pass }],
+    ..Module::EMPTY
+};
+
+/// What another server has sent, one line of it not as it is sent on.
+const PASSED: &str =
+    "X-A: a\r\nX-Powered-By: u\r\nSet-Cookie: a=1\r\nX-Wide:  w\r\nset-cookie: b=2\r\nX-B: b\r\n";
+
+fn pass<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let mut start = 0;
+    let lines = PASSED.split_inclusive('\n').map(|line| {
+        let name = line.find(':').expect("a colon");
+        let value = line[name + 1..].find(|char| char != ' ').expect("a value") + name + 1;
+        let header = Header {
+            name: Span::new(start, start + name),
+            value: Span::new(start + value, start + line.trim_end().len()),
+            hash: name_hash(&line.as_bytes()[..name]),
+            known: Known::find(&line.as_bytes()[..name]),
+        };
+        start += line.len();
+        header
+    });
+    let head = exchange.output.head();
+    head.status = 200;
+    head.content_length = Some(4);
+    head.headers.pass(PASSED.as_bytes().to_vec(), lines);
+    assert!(head.headers.remove(HeaderName::new(b"x-powered-by")));
+    let _ = exchange.output.write(exchange.request, Chunk::Borrowed(b"body"), Mark::Last);
+    Step::Done
+}
+
+#[test]
+fn a_head_that_is_passed_is_edited_and_seen_like_any_other() {
+    let site = Site::start_with(
+        "server { listen PORT; location / { add_header X-Seen '$sent_http_x_b $sent_http_set_cookie';
+             add_header X-Hidden $sent_http_x_powered_by; add_header X-A more; expires 1h; } }",
+        &[&HEADERS, &PASSING],
+    );
+    let response = site.get("/");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+    let passed = "X-A: a\r\nSet-Cookie: a=1\r\nX-Wide: w\r\nset-cookie: b=2\r\nX-B: b\r\n";
+    let (before, behind) = head.split_once(passed).expect(head);
+    assert!(before.contains("Content-Length: 4\r\n") && !head.contains("X-Powered-By"), "{head}");
+    assert!(behind.contains("Cache-Control: max-age=3600"), "{head}");
+    assert!(behind.ends_with("X-Seen: b a=1, b=2\r\nX-A: more"), "{head}");
+    assert_eq!(body, "body");
+}
 
 fn site(http: &str) -> Site {
     Site::start_with(http, &[&HEADERS])
