@@ -2,36 +2,36 @@
 //! promises that the rest of the server relies on.
 #![no_main]
 
-use clearway_h1::{HeadProgress, Options, RequestHead};
-use clearway_message::{Known, Span, Version};
+use clearway_h1::{HeadParser, HeadProgress, Options};
+use clearway_message::{Known, RequestHead, Span, Version};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let options = Options::default();
-    let mut head = RequestHead::new();
-    match head.parse(input, &options) {
-        Ok(HeadProgress::Complete) => check(&head, input),
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
+    match parser.parse(&mut head, input, &options) {
+        Ok(HeadProgress::Complete) => check(&head, parser.len(), input),
         Ok(HeadProgress::Incomplete) => {
-            assert_eq!(head.len(), input.len());
-            assert!(head.wanted(input.len(), &options) > 0);
+            assert_eq!(parser.len(), input.len());
+            assert!(parser.wanted(input.len(), &options) > 0);
         }
         Err(fault) => {
             assert!(matches!(fault.status(), 400 | 405 | 414 | 501 | 505));
-            assert!(head.describe(fault, input).to_string().starts_with("client "));
+            assert!(parser.describe(&head, fault, input).to_string().starts_with("client "));
         }
     }
 });
 
-fn check(head: &RequestHead, input: &[u8]) {
-    let inside = |span: Span| assert!(span.end() <= head.len() && span.start() <= span.end());
-    for span in [head.method_name(), head.request_line(), head.raw_target(), head.path(), head.args()] {
+fn check(head: &RequestHead, len: usize, input: &[u8]) {
+    let inside = |span: Span| assert!(span.end() <= len && span.start() <= span.end());
+    for span in [head.line.method_name, head.line.line, head.line.raw, head.line.path, head.line.args] {
         inside(span);
     }
-    assert!(head.path().of(input).starts_with(b"/"));
-    assert!(!head.method_name().is_empty());
-    assert!(!head.path().of(input).iter().any(|&byte| byte <= b' ' || b"?#\x7f".contains(&byte)));
-    let head_bytes = &input[..head.len()];
-    for (line, inside) in head.headers().iter(input).zip(head.headers().iter(head_bytes)) {
+    assert!(head.line.path.of(input).starts_with(b"/"));
+    assert!(!head.line.method_name.is_empty());
+    assert!(!head.line.path.of(input).iter().any(|&byte| byte <= b' ' || b"?#\x7f".contains(&byte)));
+    let head_bytes = &input[..len];
+    for (line, inside) in head.headers.iter(input).zip(head.headers.iter(head_bytes)) {
         assert_eq!(line, inside);
         assert!(!line.value.iter().any(|byte| b"\r\n\0".contains(byte)));
         assert_eq!(Known::find(line.name), line.known);
@@ -39,7 +39,7 @@ fn check(head: &RequestHead, input: &[u8]) {
     if head.version() > Version::HTTP_10 {
         assert!(head.has(Known::Host));
     }
-    if let Some(host) = head.host() {
+    if let Some(host) = head.host {
         assert!(!host.name.of(input).iter().any(|byte| b"/\\ \t?#@".contains(byte)));
     }
 }

@@ -6,8 +6,9 @@
 #[path = "../../crates/h1/tests/connection/mod.rs"]
 mod connection;
 
-use clearway_h1::{Fault, Options, RequestHead};
-use connection::{End, Event, Wish, receive};
+use clearway_h1::{Fault, Options};
+use clearway_message::RequestHead;
+use connection::{End, Event, Received, Wish, receive};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -61,9 +62,9 @@ fn observe(stream: &[u8], piece: usize, wish: Wish) -> Observed {
                 observed.body.extend_from_slice(data);
             }
             Event::End => observed.ended += 1,
-            Event::Refused(fault, head, bytes) => {
+            Event::Refused(fault, Received { head, parser }, bytes) => {
                 observed.fault = Some(fault);
-                observed.requests.push(head.describe(fault, bytes).to_string());
+                observed.requests.push(parser.describe(head, fault, bytes).to_string());
             }
         }
         wish
@@ -71,23 +72,23 @@ fn observe(stream: &[u8], piece: usize, wish: Wish) -> Observed {
     Observed { end, ..observed }
 }
 
-fn spell(head: &RequestHead, bytes: &[u8]) -> String {
+fn spell(Received { head, parser }: Received<'_>, bytes: &[u8]) -> String {
     let mut text = format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {}",
-        head.method_name().of(bytes),
-        head.raw_target().of(bytes),
-        head.path().of(bytes),
-        head.args().of(bytes),
-        head.host().map(|host| (host.name.of(bytes), host.port)),
-        head.protocol().of(bytes),
-        head.body_length(),
-        head.connection(),
-        head.path_is_plain(),
+        head.line.method_name.of(bytes),
+        head.line.raw.of(bytes),
+        head.line.path.of(bytes),
+        head.line.args.of(bytes),
+        head.host.map(|host| (host.name.of(bytes), host.port)),
+        head.line.protocol.of(bytes),
+        head.body,
+        parser.connection(),
+        head.line.path_is_plain,
     );
-    for line in head.headers().iter(bytes) {
+    for line in head.headers.iter(bytes) {
         text.push_str(&format!(" {:?}: {:?}", line.name, line.value));
     }
-    for line in head.ignored() {
+    for line in parser.ignored() {
         text.push_str(&format!(" -{:?}", line.of(bytes)));
     }
     text

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::fault::Fault;
-use crate::head::BodyLength;
+use clearway_message::BodyLength;
 
 /// By how many bytes extensions and leading zeros of chunk sizes may exceed the data received so far.
 pub const CHUNK_OVERHEAD_MAX_BYTES: u64 = 16 * 1024;

@@ -5,24 +5,25 @@
 
 use crate::body::{BodyDecoder, BodyEvent};
 use crate::fault::Fault;
-use crate::head::BodyLength;
+use clearway_message::BodyLength;
 
 /// Decodes one body as it comes: into a buffer that is kept ([`take_received`](Self::take_received), then
 /// [`decode_in_place`](Self::decode_in_place)), or into nothing ([`discard`](Self::discard)).
 ///
 /// ```
-/// use clearway_h1::{BodyReader, HeadProgress, Options, RequestHead};
+/// use clearway_h1::{BodyReader, HeadParser, HeadProgress, Options};
+/// use clearway_message::{RequestHead};
 ///
 /// // What was read so far; where it is incomplete, read behind it and parse again.
 /// let mut input = b"POST /a?b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhi".to_vec();
-/// let mut head = RequestHead::new();
-/// assert_eq!(head.parse(&input, &Options::default())?, HeadProgress::Complete);
-/// assert_eq!(head.path().of(&input), b"/a");
-/// assert_eq!(head.args().of(&input), b"b");
+/// let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
+/// assert_eq!(parser.parse(&mut head, &input, &Options::default())?, HeadProgress::Complete);
+/// assert_eq!(head.line.path.of(&input), b"/a");
+/// assert_eq!(head.line.args.of(&input), b"b");
 ///
 /// // What was received behind the head is the body's. The bytes of the head stay while it is in use.
-/// let received = input.split_off(head.len());
-/// let mut body = BodyReader::new(head.body_length(), received);
+/// let received = input.split_off(parser.len());
+/// let mut body = BodyReader::new(head.body, received);
 /// body.limit(1_000_000)?; // `client_max_body_size`
 /// let mut data = Vec::new();
 /// body.take_received(&mut data)?;

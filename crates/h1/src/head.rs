@@ -1,5 +1,5 @@
-//! The head of a request: the parser's state while it arrives, and afterwards its parts as ranges of the
-//! received bytes. One value per request, owned by the request; whoever polls the connection's task runs it.
+//! The parser of request heads: its state while a head arrives, which it writes into the head of `message`.
+//! One value per request, owned by the request; whoever polls the connection's task runs it.
 //!
 //! Invariant: the same bytes give the same result however they were split.
 
@@ -7,7 +7,7 @@ use std::fmt;
 
 use clearway_base::log::Verbatim;
 use clearway_message::{
-    HEAD_MAX_BYTES, Header, HeaderLines, Host, Known, LatestHost, Method, Span, TargetForm, Version,
+    BodyLength, HEAD_MAX_BYTES, Header, Known, LatestHost, Method, RequestHead, Span, TargetForm, Version,
     name_hash, validate_host,
 };
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::fault::Fault;
 use crate::header_line::{HeaderLine, Line};
 use crate::options::{InvalidHeaders, Options};
-use crate::request_line::{Progress, RequestLine};
+use crate::request_line::{LineParser, Progress};
 use crate::scan;
 
 /// How many skipped header lines are remembered for the log.
@@ -33,18 +33,6 @@ pub enum HeadProgress {
     Complete,
 }
 
-/// How the body of a request is framed (RFC 9112 §6.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BodyLength {
-    /// No body.
-    #[default]
-    Empty,
-    /// `Content-Length`, in bytes; may be 0.
-    Length(u64),
-    /// `Transfer-Encoding: chunked`.
-    Chunked,
-}
-
 /// What the client says about the connection (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionOption {
@@ -57,13 +45,11 @@ pub enum ConnectionOption {
     KeepAlive,
 }
 
-/// A request head. `clear` makes it ready for the next request without giving up its memory.
-///
-/// After a fault it holds what was parsed so far: `method`, `request_line`, `host` and the headers before
-/// the faulty line can be used for the answer and the log.
+/// Parses a request head as it arrives, into the head that is handed to it each time. `clear` makes it ready
+/// for the next request.
 #[derive(Clone, Debug, Default)]
-pub struct RequestHead {
-    request_line: RequestLine,
+pub struct HeadParser {
+    request_line: LineParser,
     line: HeaderLine,
     phase: Phase,
     pos: usize,
@@ -71,10 +57,7 @@ pub struct RequestHead {
     /// first call.
     window_end: usize,
     large_buffers_used: usize,
-    headers: HeaderLines,
-    host: Option<Host>,
     latest_host: LatestHost,
-    body: BodyLength,
     connection: ConnectionOption,
     ignored: SmallVec<[Span; 0]>,
     /// Index of the earlier header of a duplicate.
@@ -89,23 +72,20 @@ enum Phase {
     Complete,
 }
 
-impl RequestHead {
-    /// An empty head.
-    pub fn new() -> RequestHead {
-        RequestHead::default()
+impl HeadParser {
+    /// At the beginning of a head.
+    pub fn new() -> HeadParser {
+        HeadParser::default()
     }
 
     /// Forgets the request, but not what is known of its host.
     pub fn clear(&mut self) {
-        self.request_line = RequestLine::default();
+        self.request_line = LineParser::default();
         self.line = HeaderLine::default();
         self.phase = Phase::RequestLine;
         self.pos = 0;
         self.window_end = 0;
         self.large_buffers_used = 0;
-        self.headers.clear();
-        self.host = None;
-        self.body = BodyLength::Empty;
         self.connection = ConnectionOption::Unspecified;
         self.ignored.clear();
         self.previous = 0;
@@ -115,14 +95,19 @@ impl RequestHead {
     ///
     /// # Errors
     /// The request is to be refused as the fault says; the connection is closed after the answer.
-    pub fn parse(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
+    pub fn parse(
+        &mut self,
+        head: &mut RequestHead,
+        buf: &[u8],
+        options: &Options,
+    ) -> Result<HeadProgress, Fault> {
         if !self.is_started() {
             self.pos = scan::skip_while(buf, self.pos, |byte| matches!(byte, b'\r' | b'\n'));
             self.window_end = self.pos + options.client_header_buffer_size.max(1);
         }
         loop {
             let end = buf.len().min(self.window_end).min(HEAD_MAX_BYTES);
-            if self.parse_window(&buf[..end], options)? == HeadProgress::Complete {
+            if self.parse_window(head, &buf[..end], options)? == HeadProgress::Complete {
                 return Ok(HeadProgress::Complete);
             }
             if end < self.window_end {
@@ -156,12 +141,17 @@ impl RequestHead {
         std::mem::take(&mut self.pos)
     }
 
-    fn parse_window(&mut self, buf: &[u8], options: &Options) -> Result<HeadProgress, Fault> {
+    fn parse_window(
+        &mut self,
+        head: &mut RequestHead,
+        buf: &[u8],
+        options: &Options,
+    ) -> Result<HeadProgress, Fault> {
         if self.phase == Phase::RequestLine {
-            let usual = self.request_line.take_usual(buf, &mut self.pos);
-            match usual.map_or_else(|| self.request_line.parse(buf, &mut self.pos), Ok)? {
+            let usual = self.request_line.take_usual(&mut head.line, buf, &mut self.pos);
+            match usual.map_or_else(|| self.request_line.parse(&mut head.line, buf, &mut self.pos), Ok)? {
                 Progress::Incomplete => return Ok(HeadProgress::Incomplete),
-                Progress::Complete => self.take_request_line(buf)?,
+                Progress::Complete => self.take_request_line(head, buf)?,
             }
         }
         while self.phase == Phase::Headers {
@@ -169,8 +159,8 @@ impl RequestHead {
             let parse = || self.line.parse(buf, &mut self.pos, options.underscores);
             match usual.map_or_else(parse, Ok)? {
                 Line::Incomplete => return Ok(HeadProgress::Incomplete),
-                Line::Header => self.take_header(buf, options)?,
-                Line::End => self.finish(buf)?,
+                Line::Header => self.take_header(head, buf, options)?,
+                Line::End => self.finish(head, buf)?,
             }
         }
         Ok(HeadProgress::Complete)
@@ -194,37 +184,37 @@ impl RequestHead {
         Ok(())
     }
 
-    fn take_request_line(&mut self, buf: &[u8]) -> Result<(), Fault> {
-        if self.request_line.form != TargetForm::Origin {
-            let authority = self.request_line.authority;
+    fn take_request_line(&mut self, head: &mut RequestHead, buf: &[u8]) -> Result<(), Fault> {
+        if head.line.form != TargetForm::Origin {
+            let authority = head.line.authority;
             let host = validate_host(authority.of(buf), authority.start());
-            self.host = Some(host.ok_or(Fault::InvalidHostInRequestLine)?);
+            head.host = Some(host.ok_or(Fault::InvalidHostInRequestLine)?);
         }
-        self.phase = match self.request_line.version {
+        self.phase = match head.line.version {
             Version::HTTP_09 => Phase::Complete,
             _ => Phase::Headers,
         };
         Ok(())
     }
 
-    fn take_header(&mut self, buf: &[u8], options: &Options) -> Result<(), Fault> {
+    fn take_header(&mut self, head: &mut RequestHead, buf: &[u8], options: &Options) -> Result<(), Fault> {
         if !self.line.is_valid && options.invalid_headers == InvalidHeaders::Ignore {
             self.ignore_line();
             return Ok(());
         }
-        if self.headers.len() >= options.max_headers {
+        if head.headers.len() >= options.max_headers {
             return Err(Fault::TooManyHeaders);
         }
         let (name, value) = (self.line.name(), self.line.value());
         let bytes = name.of(buf);
         let hash = name_hash(bytes);
         let known = Known::find_hashed(bytes, hash);
-        if known.is_unique() && self.headers.has(known) {
-            return Err(self.duplicate(buf, known));
+        if known.is_unique() && head.headers.has(known) {
+            return Err(self.duplicate(head, buf, known));
         }
-        self.headers.receive(Header { name, value, hash, known });
+        head.headers.receive(Header { name, value, hash, known });
         match known {
-            Known::Host => self.take_host(buf, value),
+            Known::Host => self.take_host(head, buf, value),
             Known::Connection => {
                 self.take_connection(value.of(buf));
                 Ok(())
@@ -241,16 +231,16 @@ impl RequestHead {
     }
 
     #[cold]
-    fn duplicate(&mut self, buf: &[u8], known: Known) -> Fault {
-        self.previous = self.headers.iter(buf).position(|line| line.known == known).unwrap_or_default();
+    fn duplicate(&mut self, head: &mut RequestHead, buf: &[u8], known: Known) -> Fault {
+        self.previous = head.headers.iter(buf).position(|line| line.known == known).unwrap_or_default();
         if known == Known::Host { Fault::DuplicateHost } else { Fault::DuplicateHeader }
     }
 
     /// The host of an absolute target goes before `Host`, which must be valid all the same.
-    fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), Fault> {
+    fn take_host(&mut self, head: &mut RequestHead, buf: &[u8], value: Span) -> Result<(), Fault> {
         let host = self.latest_host.validate(value.of(buf), value.start()).ok_or(Fault::InvalidHost)?;
-        if self.host.is_none() {
-            self.host = Some(host);
+        if head.host.is_none() {
+            head.host = Some(host);
         }
         Ok(())
     }
@@ -267,28 +257,28 @@ impl RequestHead {
     }
 
     /// What can be judged only with all headers known, in nginx's order.
-    fn finish(&mut self, buf: &[u8]) -> Result<(), Fault> {
-        let version = self.request_line.version;
-        if !self.has(Known::Host) && version > Version::HTTP_10 {
+    fn finish(&mut self, head: &mut RequestHead, buf: &[u8]) -> Result<(), Fault> {
+        let version = head.line.version;
+        if !head.has(Known::Host) && version > Version::HTTP_10 {
             return Err(Fault::NoHost);
         }
-        if let Some(value) = self.find(buf, Known::ContentLength) {
+        if let Some(value) = head.find(buf, Known::ContentLength) {
             let length = decimal(value).ok_or(Fault::InvalidContentLength)?;
-            self.body = BodyLength::Length(length);
+            head.body = BodyLength::Length(length);
         }
-        if let Some(value) = self.find(buf, Known::TransferEncoding) {
+        if let Some(value) = head.find(buf, Known::TransferEncoding) {
             if version < Version::HTTP_11 {
                 return Err(Fault::TransferEncodingInHttp10);
             }
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Fault::UnknownTransferEncoding);
             }
-            if self.has(Known::ContentLength) {
+            if head.has(Known::ContentLength) {
                 return Err(Fault::ContentLengthAndTransferEncoding);
             }
-            self.body = BodyLength::Chunked;
+            head.body = BodyLength::Chunked;
         }
-        match self.method() {
+        match head.method() {
             Method::Connect => return Err(Fault::Connect),
             Method::Trace => return Err(Fault::Trace),
             _ => {}
@@ -298,117 +288,20 @@ impl RequestHead {
     }
 }
 
-/// The parts. Spans refer to the buffer that was parsed; those of absent parts are empty.
-impl RequestHead {
-    /// The method; `Other` has its name in `method_name`.
-    pub fn method(&self) -> Method {
-        self.request_line.method
-    }
-
-    /// The method as received.
-    pub fn method_name(&self) -> Span {
-        self.request_line.method_name
-    }
-
-    /// The version; HTTP/1.0 until the request line is complete.
-    pub fn version(&self) -> Version {
-        self.request_line.version
-    }
-
-    /// The version as received, such as `HTTP/1.1`; empty in HTTP/0.9.
-    pub fn protocol(&self) -> Span {
-        self.request_line.protocol
-    }
-
-    /// The request line without its end; empty until it is complete.
-    pub fn request_line(&self) -> Span {
-        self.request_line.line
-    }
-
-    /// Form of the target.
-    pub fn target_form(&self) -> TargetForm {
-        self.request_line.form
-    }
-
-    /// The scheme of an absolute target.
-    pub fn scheme(&self) -> Span {
-        self.request_line.scheme
-    }
-
-    /// Host and port of an absolute target, as received.
-    pub fn authority(&self) -> Span {
-        self.request_line.authority
-    }
-
-    /// The target without scheme and host: `$request_uri`. Begins with `?` where an absolute target has
-    /// no path but a query string.
-    pub fn raw_target(&self) -> Span {
-        self.request_line.raw
-    }
-
-    /// The path as received, without query string and fragment. Always begins with a slash.
-    pub fn path(&self) -> Span {
-        self.request_line.path
-    }
-
-    /// Whether decoding and normalizing would leave the path as it is: no escape, no empty segment, no
-    /// segment that begins with a dot.
-    pub fn path_is_plain(&self) -> bool {
-        self.request_line.path_is_plain
-    }
-
-    /// The query string without `?` and without fragment.
-    pub fn args(&self) -> Span {
-        self.request_line.args
-    }
-
-    /// The host that the request is for: of the absolute target, else of `Host`. Absent only where
-    /// neither was sent (HTTP/1.0 and 0.9) or the head is incomplete.
-    pub fn host(&self) -> Option<Host> {
-        self.host
-    }
-
-    /// The header lines in the order received.
-    #[inline]
-    pub fn headers(&self) -> &HeaderLines {
-        &self.headers
-    }
-
-    /// Whether a header is there.
-    #[inline]
-    pub fn has(&self, known: Known) -> bool {
-        self.headers.has(known)
-    }
-
-    /// The value of the first line with that header.
-    #[inline]
-    pub fn find<'a>(&'a self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
-        self.headers.first_known(buf, known)
-    }
-
-    /// Framing of the body.
-    pub fn body_length(&self) -> BodyLength {
-        self.body
-    }
-
+/// What belongs to HTTP/1 alone.
+impl HeadParser {
     /// What the client says about the connection.
     pub fn connection(&self) -> ConnectionOption {
         self.connection
     }
 
     /// Whether the client wants to use the connection again.
-    pub fn wants_keep_alive(&self) -> bool {
+    pub fn wants_keep_alive(&self, head: &RequestHead) -> bool {
         match self.connection {
-            ConnectionOption::Unspecified => self.version() > Version::HTTP_10,
+            ConnectionOption::Unspecified => head.version() > Version::HTTP_10,
             ConnectionOption::Close => false,
             ConnectionOption::KeepAlive => true,
         }
-    }
-
-    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
-    pub fn expects_continue(&self, buf: &[u8]) -> bool {
-        self.version() > Version::HTTP_10
-            && self.find(buf, Known::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
     /// Number of bytes parsed so far: where the body begins once the head is complete.
@@ -435,8 +328,8 @@ impl RequestHead {
 
     /// Number of bytes of the head as `$request_length` counts them: of complete lines, without empty ones
     /// before the request.
-    pub fn size(&self) -> usize {
-        if self.request_line.line.is_empty() {
+    pub fn size(&self, head: &RequestHead) -> usize {
+        if head.line.line.is_empty() {
             return 0;
         }
         self.line.unfinished().unwrap_or(self.pos) - self.start()
@@ -444,11 +337,11 @@ impl RequestHead {
 
     /// Forgets the header lines: whose target is refused has sent nothing behind it, as it were. `len` is
     /// what it was.
-    pub fn forget_headers(&mut self, buf: &[u8]) {
-        let line_end = scan::skip_while(buf, self.request_line.line.end(), |byte| byte != b'\n') + 1;
+    pub fn forget_headers(&mut self, head: &mut RequestHead, buf: &[u8]) {
+        let line_end = scan::skip_while(buf, head.line.line.end(), |byte| byte != b'\n') + 1;
         self.line = HeaderLine::unfinished_at(line_end.min(self.pos));
-        self.host = None;
-        self.headers.clear();
+        head.host = None;
+        head.headers.clear();
         self.ignored.clear();
     }
 
@@ -458,12 +351,18 @@ impl RequestHead {
     }
 
     /// The message for the error log about a fault of this head, in nginx's wording.
-    pub fn describe<'a>(&'a self, fault: Fault, buf: &'a [u8]) -> impl fmt::Display + 'a {
-        Description { head: self, fault, buf }
+    pub fn describe<'a>(
+        &'a self,
+        head: &'a RequestHead,
+        fault: Fault,
+        buf: &'a [u8],
+    ) -> impl fmt::Display + 'a {
+        Description { parser: self, head, fault, buf }
     }
 }
 
 struct Description<'a> {
+    parser: &'a HeadParser,
     head: &'a RequestHead,
     fault: Fault,
     buf: &'a [u8],
@@ -477,7 +376,7 @@ impl Description<'_> {
 
 impl fmt::Display for Description<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (message, line) = (self.fault.message(), &self.head.line);
+        let (message, line) = (self.fault.message(), &self.parser.line);
         match self.fault {
             Fault::InvalidHeaderLine => {
                 let received = line.received();
@@ -485,14 +384,14 @@ impl fmt::Display for Description<'_> {
                 write!(f, "{message}: \"{}\\x{wrong:02x}...\"", self.text(received))
             }
             Fault::HeaderLineTooLong => {
-                let start = line.unfinished().unwrap_or(self.head.pos);
-                let end = self.head.pos.min(start + LOGGED_LINE_MAX_BYTES);
+                let start = line.unfinished().unwrap_or(self.parser.pos);
+                let end = self.parser.pos.min(start + LOGGED_LINE_MAX_BYTES);
                 write!(f, "{message}: \"{}...\"", self.text(Span::new(start, end)))
             }
             Fault::DuplicateHeader | Fault::DuplicateHost => {
                 let (name, value) = (self.text(line.name()), self.text(line.value()));
                 write!(f, "{message}: \"{name}: {value}\"")?;
-                let Some(previous) = self.head.headers.iter(self.buf).nth(self.head.previous) else {
+                let Some(previous) = self.head.headers.iter(self.buf).nth(self.parser.previous) else {
                     return Ok(());
                 };
                 let (name, value) = (Verbatim(previous.name), Verbatim(previous.value));

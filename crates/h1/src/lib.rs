@@ -1,7 +1,7 @@
 //! Sans-I/O codec for the server side of HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) and what is left of
 //! HTTP/0.9. It sees bytes: no socket, no clock, no thread, no allocation for a typical request.
 //!
-//! [`RequestHead`] parses heads and [`BodyReader`] decodes bodies as they come; [`HeadWriter`], [`Framing`]
+//! [`HeadParser`] parses heads and [`BodyReader`] decodes bodies as they come; [`HeadWriter`], [`Framing`]
 //! and the chunk functions make responses. What is accepted and how the rest is refused follows nginx;
 //! where nginx is silent, the stricter reading of RFC 9112 §6, §11.
 //!
@@ -28,5 +28,5 @@ pub use encode::{
     closes_connection, push_chunk_size, push_last_chunk,
 };
 pub use fault::Fault;
-pub use head::{BodyLength, ConnectionOption, HeadProgress, RequestHead};
+pub use head::{ConnectionOption, HeadParser, HeadProgress};
 pub use options::{InvalidHeaders, Options, Underscores};

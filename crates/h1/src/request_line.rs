@@ -4,7 +4,7 @@
 //! A resumable machine: it can stop after any byte and never looks at a byte twice. Each group of states
 //! is one function that runs to the group's end or to the end of input.
 
-use clearway_message::{Method, Span, TargetForm, Version, offset};
+use clearway_message::{Method, RequestLine, Span, TargetForm, Version, offset};
 
 use crate::fault::Fault;
 use crate::scan::{self, TARGET, target};
@@ -45,25 +45,10 @@ pub(crate) enum Progress {
     Complete,
 }
 
-/// Marks of a request line, as far as it was parsed. Empty spans stand for absent parts.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestLine {
+/// The machine: what it knows beside the parts of the line, which it writes where they are kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LineParser {
     state: State,
-    pub(crate) method: Method,
-    pub(crate) form: TargetForm,
-    pub(crate) version: Version,
-    /// Whether the path has no escape and no segment that is empty or begins with a dot.
-    pub(crate) path_is_plain: bool,
-    /// Without the line's end.
-    pub(crate) line: Span,
-    pub(crate) method_name: Span,
-    pub(crate) scheme: Span,
-    pub(crate) authority: Span,
-    /// The target without scheme and host.
-    pub(crate) raw: Span,
-    pub(crate) path: Span,
-    pub(crate) args: Span,
-    pub(crate) protocol: Span,
     /// 0 until it was reached.
     major: u16,
     /// Where the part that is being parsed began.
@@ -74,31 +59,7 @@ pub(crate) struct RequestLine {
     pub(crate) start: u32,
 }
 
-impl Default for RequestLine {
-    fn default() -> RequestLine {
-        RequestLine {
-            state: State::Start,
-            method: Method::Other,
-            form: TargetForm::Origin,
-            version: Version::HTTP_10,
-            path_is_plain: true,
-            line: Span::default(),
-            method_name: Span::default(),
-            scheme: Span::default(),
-            authority: Span::default(),
-            raw: Span::default(),
-            path: Span::default(),
-            args: Span::default(),
-            protocol: Span::default(),
-            major: 0,
-            mark: 0,
-            raw_start: 0,
-            start: 0,
-        }
-    }
-}
-
-impl RequestLine {
+impl LineParser {
     /// Whether a byte of the line was seen.
     pub(crate) fn is_started(&self) -> bool {
         self.state != State::Start
@@ -107,7 +68,12 @@ impl RequestLine {
     /// Takes a line at once that is there as a whole and as nearly all are: GET of a path without escapes,
     /// HTTP/1.1, CR LF. Everything else is left to [`parse`](Self::parse).
     #[inline]
-    pub(crate) fn take_usual(&mut self, buf: &[u8], pos: &mut usize) -> Option<Progress> {
+    pub(crate) fn take_usual(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Option<Progress> {
         const BEGIN: &[u8; 5] = b"GET /";
         const END: &[u8; 11] = b" HTTP/1.1\r\n";
         if self.state != State::Start {
@@ -129,36 +95,41 @@ impl RequestLine {
         }
         let line_end = at + END.len() - 2;
         self.state = State::LineFeed;
-        self.method = Method::Get;
-        self.version = Version::HTTP_11;
+        out.method = Method::Get;
+        out.version = Version::HTTP_11;
         self.major = 1;
-        self.path_is_plain = is_plain;
+        out.path_is_plain = is_plain;
         self.start = offset(start);
-        self.line = Span::new(start, line_end);
-        self.method_name = Span::new(start, start + 3);
-        self.raw = Span::new(raw_start, at);
-        self.path = Span::new(raw_start, path_end);
-        self.args = args;
-        self.protocol = Span::new(at + 1, line_end);
+        out.line = Span::new(start, line_end);
+        out.method_name = Span::new(start, start + 3);
+        out.raw = Span::new(raw_start, at);
+        out.path = Span::new(raw_start, path_end);
+        out.args = args;
+        out.protocol = Span::new(at + 1, line_end);
         *pos = line_end + 2;
         Some(Progress::Complete)
     }
 
     /// Advances `pos` over `buf`; after `Complete` it is past the line's LF.
     #[inline(never)]
-    pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    pub(crate) fn parse(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         while *pos < buf.len() {
             let progress = match self.state {
-                State::Start | State::Method | State::BeforeTarget => self.parse_method(buf, pos)?,
-                State::Path | State::Args | State::Fragment => self.parse_target(buf, pos)?,
-                State::AfterTarget | State::Protocol => self.parse_protocol(buf, pos)?,
+                State::Start | State::Method | State::BeforeTarget => self.parse_method(out, buf, pos)?,
+                State::Path | State::Args | State::Fragment => self.parse_target(out, buf, pos)?,
+                State::AfterTarget | State::Protocol => self.parse_protocol(out, buf, pos)?,
                 State::MajorFirst
                 | State::Major
                 | State::MinorFirst
                 | State::Minor
                 | State::AfterVersion
-                | State::LineFeed => self.parse_version(buf, pos)?,
-                _ => self.parse_authority(buf, pos)?,
+                | State::LineFeed => self.parse_version(out, buf, pos)?,
+                _ => self.parse_authority(out, buf, pos)?,
             };
             if progress == Progress::Complete {
                 return Ok(progress);
@@ -167,7 +138,12 @@ impl RequestLine {
         Ok(Progress::Incomplete)
     }
 
-    fn parse_method(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    fn parse_method(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         if self.state == State::Start {
             self.start = offset(*pos);
             self.state = State::Method;
@@ -180,9 +156,9 @@ impl RequestLine {
                 Some(b' ') if *pos > start => {}
                 Some(_) => return Err(Fault::InvalidMethod),
             }
-            self.method_name = Span::new(start, *pos);
-            self.method = Method::find(&buf[start..*pos]);
-            self.state = match self.method {
+            out.method_name = Span::new(start, *pos);
+            out.method = Method::find(&buf[start..*pos]);
+            self.state = match out.method {
                 Method::Connect => State::BeforeAuthority,
                 _ => State::BeforeTarget,
             };
@@ -195,7 +171,7 @@ impl RequestLine {
                 Some(b'/') => self.begin_path(*pos),
                 Some(byte) if byte.is_ascii_alphabetic() => {
                     self.mark = offset(*pos);
-                    self.form = TargetForm::Absolute;
+                    out.form = TargetForm::Absolute;
                     self.state = State::Scheme;
                 }
                 Some(_) => return Err(Fault::InvalidRequest),
@@ -211,12 +187,17 @@ impl RequestLine {
         self.state = State::Path;
     }
 
-    fn parse_authority(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    fn parse_authority(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         while let Some(&byte) = buf.get(*pos) {
             match self.state {
                 State::Scheme => match byte {
                     b':' => {
-                        self.scheme = Span::new(self.mark as usize, *pos);
+                        out.scheme = Span::new(self.mark as usize, *pos);
                         self.state = State::SchemeSlash;
                     }
                     b'+' | b'-' | b'.' => {}
@@ -247,7 +228,7 @@ impl RequestLine {
                 State::Host | State::HostEnd if byte == b':' => self.state = State::PortStart,
                 State::PortStart | State::Port if byte.is_ascii_digit() => self.state = State::Port,
                 _ => {
-                    self.end_authority(byte, *pos)?;
+                    self.end_authority(out, byte, *pos)?;
                     *pos += 1;
                     return Ok(Progress::Incomplete);
                 }
@@ -258,30 +239,30 @@ impl RequestLine {
     }
 
     /// Takes the byte behind host and port, at `at`.
-    fn end_authority(&mut self, byte: u8, at: usize) -> Result<(), Fault> {
-        self.authority = Span::new(self.mark as usize, at);
-        if self.method == Method::Connect {
+    fn end_authority(&mut self, out: &mut RequestLine, byte: u8, at: usize) -> Result<(), Fault> {
+        out.authority = Span::new(self.mark as usize, at);
+        if out.method == Method::Connect {
             // The port is required here, and nothing but a space may follow.
             if self.state != State::Port || byte != b' ' {
                 return Err(Fault::InvalidRequest);
             }
-            self.form = TargetForm::Authority;
+            out.form = TargetForm::Authority;
             self.state = State::AfterTarget;
             return Ok(());
         }
         // An absolute target without a path has the path "/": the first slash behind the scheme is one.
-        let slash = Span::new(self.scheme.end() + 1, self.scheme.end() + 2);
+        let slash = Span::new(out.scheme.end() + 1, out.scheme.end() + 2);
         match byte {
             b'/' => self.begin_path(at),
             b'?' => {
                 self.raw_start = offset(at);
-                self.path = slash;
+                out.path = slash;
                 self.mark = offset(at + 1);
                 self.state = State::Args;
             }
             b' ' => {
-                self.raw = slash;
-                self.path = slash;
+                out.raw = slash;
+                out.path = slash;
                 self.state = State::AfterTarget;
             }
             _ => return Err(Fault::InvalidRequest),
@@ -289,7 +270,12 @@ impl RequestLine {
         Ok(())
     }
 
-    fn parse_target(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    fn parse_target(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         loop {
             *pos = match self.state {
                 State::Args => scan::skip_args(buf, *pos),
@@ -301,13 +287,13 @@ impl RequestLine {
             };
             let class = TARGET[usize::from(byte)];
             if class >= target::SPACE {
-                return self.end_target(class, pos);
+                return self.end_target(out, class, pos);
             }
             match self.state {
-                State::Path => self.step_in_path(class, buf, *pos),
+                State::Path => self.step_in_path(out, class, buf, *pos),
                 // Args end at a fragment only: nothing else stops the scan below a space.
                 State::Args => {
-                    self.args = Span::new(self.mark as usize, *pos);
+                    out.args = Span::new(self.mark as usize, *pos);
                     self.state = State::Fragment;
                 }
                 _ => {}
@@ -317,46 +303,51 @@ impl RequestLine {
     }
 
     #[inline]
-    fn step_in_path(&mut self, class: u8, buf: &[u8], at: usize) {
+    fn step_in_path(&mut self, out: &mut RequestLine, class: u8, buf: &[u8], at: usize) {
         // The path begins with a slash, so there is a byte before this one.
         let after_slash = buf[at - 1] == b'/';
         match class {
-            target::SLASH | target::DOT => self.path_is_plain &= !after_slash,
-            target::PERCENT => self.path_is_plain = false,
+            target::SLASH | target::DOT => out.path_is_plain &= !after_slash,
+            target::PERCENT => out.path_is_plain = false,
             target::QUESTION => {
-                self.path = Span::new(self.mark as usize, at);
+                out.path = Span::new(self.mark as usize, at);
                 self.mark = offset(at + 1);
                 self.state = State::Args;
             }
             _ => {
-                self.path = Span::new(self.mark as usize, at);
+                out.path = Span::new(self.mark as usize, at);
                 self.state = State::Fragment;
             }
         }
     }
 
     /// Takes the space, CR, LF or bad byte behind the target.
-    fn end_target(&mut self, class: u8, pos: &mut usize) -> Result<Progress, Fault> {
+    fn end_target(&mut self, out: &mut RequestLine, class: u8, pos: &mut usize) -> Result<Progress, Fault> {
         let at = *pos;
         if class == target::BAD {
             return Err(Fault::InvalidRequest);
         }
         match self.state {
-            State::Args => self.args = Span::new(self.mark as usize, at),
+            State::Args => out.args = Span::new(self.mark as usize, at),
             State::Fragment => {}
-            _ => self.path = Span::new(self.mark as usize, at),
+            _ => out.path = Span::new(self.mark as usize, at),
         }
-        self.raw = Span::new(self.raw_start as usize, at);
+        out.raw = Span::new(self.raw_start as usize, at);
         *pos = at + 1;
         match class {
             target::SPACE => self.state = State::AfterTarget,
             target::CR => self.state = State::LineFeed,
-            _ => return self.end_line(at),
+            _ => return self.end_line(out, at),
         }
         Ok(Progress::Incomplete)
     }
 
-    fn parse_protocol(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    fn parse_protocol(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         const NAME: &[u8] = b"HTTP/";
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
@@ -367,7 +358,7 @@ impl RequestLine {
                 }
                 if matched + 1 == NAME.len() {
                     self.state = State::MajorFirst;
-                    self.end_protocol_name(*pos - 1);
+                    self.end_protocol_name(out, *pos - 1);
                     return Ok(Progress::Incomplete);
                 }
                 continue;
@@ -382,7 +373,7 @@ impl RequestLine {
                     self.state = State::LineFeed;
                     return Ok(Progress::Incomplete);
                 }
-                b'\n' => return self.end_line(*pos - 1),
+                b'\n' => return self.end_line(out, *pos - 1),
                 _ => return Err(Fault::InvalidRequest),
             }
         }
@@ -390,14 +381,19 @@ impl RequestLine {
     }
 
     /// CONNECT has no path: the slash of "HTTP/" serves for one.
-    fn end_protocol_name(&mut self, slash: usize) {
-        if self.form == TargetForm::Authority {
-            self.raw = Span::new(slash, slash + 1);
-            self.path = self.raw;
+    fn end_protocol_name(&mut self, out: &mut RequestLine, slash: usize) {
+        if out.form == TargetForm::Authority {
+            out.raw = Span::new(slash, slash + 1);
+            out.path = out.raw;
         }
     }
 
-    fn parse_version(&mut self, buf: &[u8], pos: &mut usize) -> Result<Progress, Fault> {
+    fn parse_version(
+        &mut self,
+        out: &mut RequestLine,
+        buf: &[u8],
+        pos: &mut usize,
+    ) -> Result<Progress, Fault> {
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
             let digit = u16::from(byte.wrapping_sub(b'0'));
@@ -409,14 +405,14 @@ impl RequestLine {
                 (State::Major, b'.') => self.state = State::MinorFirst,
                 (State::Major, b'0'..=b'9') => self.major = self.major * 10 + digit,
                 (State::MinorFirst, b'0'..=b'9') => {
-                    self.version = Version(self.major * 1000 + digit);
+                    out.version = Version(self.major * 1000 + digit);
                     self.state = State::Minor;
                 }
-                (State::Minor, b'0'..=b'9') => self.add_minor_digit(digit)?,
+                (State::Minor, b'0'..=b'9') => self.add_minor_digit(out, digit)?,
                 (State::Minor | State::AfterVersion, b' ') => self.state = State::AfterVersion,
                 (State::Minor | State::AfterVersion, b'\r') => self.state = State::LineFeed,
-                (State::Minor | State::AfterVersion, b'\n') => return self.end_line(*pos - 1),
-                (State::LineFeed, b'\n') => return self.end_line(*pos - 2),
+                (State::Minor | State::AfterVersion, b'\n') => return self.end_line(out, *pos - 1),
+                (State::LineFeed, b'\n') => return self.end_line(out, *pos - 2),
                 _ => return Err(Fault::InvalidRequest),
             }
             if self.major > 1 {
@@ -427,25 +423,25 @@ impl RequestLine {
     }
 
     /// A minor version has at most three digits, the leading zeros aside.
-    fn add_minor_digit(&mut self, digit: u16) -> Result<(), Fault> {
-        let minor = self.version.0 - self.major * 1000;
+    fn add_minor_digit(&mut self, out: &mut RequestLine, digit: u16) -> Result<(), Fault> {
+        let minor = out.version.0 - self.major * 1000;
         if minor > 99 {
             return Err(Fault::InvalidRequest);
         }
-        self.version = Version(self.major * 1000 + minor * 10 + digit);
+        out.version = Version(self.major * 1000 + minor * 10 + digit);
         Ok(())
     }
 
-    fn end_line(&mut self, end: usize) -> Result<Progress, Fault> {
+    fn end_line(&mut self, out: &mut RequestLine, end: usize) -> Result<Progress, Fault> {
         if self.major == 0 {
-            self.version = Version::HTTP_09;
-            if self.method != Method::Get {
+            out.version = Version::HTTP_09;
+            if out.method != Method::Get {
                 return Err(Fault::InvalidMethodInHttp09);
             }
-        } else if self.protocol.is_empty() {
-            self.protocol = Span::new(self.mark as usize, end);
+        } else if out.protocol.is_empty() {
+            out.protocol = Span::new(self.mark as usize, end);
         }
-        self.line = Span::new(self.start as usize, end);
+        out.line = Span::new(self.start as usize, end);
         Ok(Progress::Complete)
     }
 }

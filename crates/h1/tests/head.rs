@@ -1,25 +1,25 @@
 //! Options, limits and accessors of request heads that the table of edge cases does not reach.
 
-use clearway_h1::{Fault, HeadProgress, InvalidHeaders, Options, RequestHead, Underscores};
-use clearway_message::{HeaderName, Known, Span, TargetForm};
+use clearway_h1::{Fault, HeadParser, HeadProgress, InvalidHeaders, Options, Underscores};
+use clearway_message::{HeaderName, Known, RequestHead, Span, TargetForm};
 
-fn parse(input: &[u8], options: &Options) -> RequestHead {
-    let mut head = RequestHead::new();
-    assert_eq!(head.parse(input, options), Ok(HeadProgress::Complete));
-    head
+fn parse(input: &[u8], options: &Options) -> (HeadParser, RequestHead) {
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
+    assert_eq!(parser.parse(&mut head, input, options), Ok(HeadProgress::Complete));
+    (parser, head)
 }
 
 fn names<'a>(head: &'a RequestHead, input: &'a [u8]) -> Vec<&'a [u8]> {
-    head.headers().iter(input).map(|line| line.name).collect()
+    head.headers.iter(input).map(|line| line.name).collect()
 }
 
 #[test]
 fn underscores_are_valid_where_the_option_says_so() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\n_X_y: 1\r\nX(: 2\r\n\r\n";
     let options = Options { underscores: Underscores::Valid, ..Options::default() };
-    let head = parse(input, &options);
+    let (parser, head) = parse(input, &options);
     assert_eq!(names(&head, input), [&b"Host"[..], b"_X_y"]);
-    let ignored: Vec<&[u8]> = head.ignored().iter().map(|line| line.of(input)).collect();
+    let ignored: Vec<&[u8]> = parser.ignored().iter().map(|line| line.of(input)).collect();
     assert_eq!(ignored, [b"X(: 2"]);
 }
 
@@ -27,17 +27,17 @@ fn underscores_are_valid_where_the_option_says_so() {
 fn invalid_headers_pass_where_the_option_says_so() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\nX_y: 1\r\nContent-Length(: 2\r\n\r\n";
     let options = Options { invalid_headers: InvalidHeaders::Pass, ..Options::default() };
-    let head = parse(input, &options);
+    let (parser, head) = parse(input, &options);
     assert_eq!(names(&head, input), [&b"Host"[..], b"X_y", b"Content-Length("]);
     assert!(!head.has(Known::ContentLength));
-    assert!(head.ignored().is_empty());
+    assert!(parser.ignored().is_empty());
 }
 
 #[test]
 fn headers_are_found_by_name_in_any_case() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\nx-one: 1\r\nX-Two: 2\r\nX-ONE: 3\r\nCookie: c\r\n\r\n";
-    let head = parse(input, &Options::default());
-    let values: Vec<&[u8]> = head.headers().named(input, HeaderName::new(b"X-One")).collect();
+    let (_, head) = parse(input, &Options::default());
+    let values: Vec<&[u8]> = head.headers.named(input, HeaderName::new(b"X-One")).collect();
     assert_eq!(values, [b"1", b"3"]);
     assert_eq!(head.find(input, Known::Cookie), Some(&b"c"[..]));
     assert_eq!(head.find(input, Known::Range), None);
@@ -53,7 +53,7 @@ fn continue_is_expected_from_1_1_on() {
         ("1.1", "200-ok", false),
     ] {
         let input = format!("PUT / HTTP/{version}\r\nHost: a\r\nExpect: {value}\r\n\r\n");
-        let head = parse(input.as_bytes(), &Options::default());
+        let (_, head) = parse(input.as_bytes(), &Options::default());
         assert_eq!(head.expects_continue(input.as_bytes()), expected, "{input}");
     }
 }
@@ -61,36 +61,36 @@ fn continue_is_expected_from_1_1_on() {
 #[test]
 fn an_absolute_target_has_all_parts_as_ranges() {
     let input = b"GET https://B.example:81?q#f HTTP/1.1\r\nHost: a\r\n\r\n";
-    let head = parse(input, &Options::default());
-    let parts = [head.scheme(), head.authority(), head.raw_target(), head.path(), head.args()];
+    let (_, head) = parse(input, &Options::default());
+    let parts = [head.line.scheme, head.line.authority, head.line.raw, head.line.path, head.line.args];
     let parts = parts.map(|span: Span| span.of(input));
     assert_eq!(parts, [&b"https"[..], b"B.example:81", b"?q#f", b"/", b"q"]);
-    assert_eq!(head.target_form(), TargetForm::Absolute);
-    let host = head.host().unwrap();
+    assert_eq!(head.line.form, TargetForm::Absolute);
+    let host = head.host.unwrap();
     assert_eq!((host.name.of(input), host.port, host.is_lowercase), (&b"B.example"[..], 81, false));
 }
 
 #[test]
 fn a_faulty_head_keeps_what_came_before_the_fault() {
     let input = b"HEAD /a HTTP/1.1\r\nHost: b\r\nX: y\r\n bad\r\n\r\n";
-    let mut head = RequestHead::new();
-    assert_eq!(head.parse(input, &Options::default()), Err(Fault::InvalidHeaderLine));
-    assert_eq!(head.request_line().of(input), b"HEAD /a HTTP/1.1");
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
+    assert_eq!(parser.parse(&mut head, input, &Options::default()), Err(Fault::InvalidHeaderLine));
+    assert_eq!(head.line.line.of(input), b"HEAD /a HTTP/1.1");
     assert_eq!(names(&head, input), [&b"Host"[..], b"X"]);
-    let message = head.describe(Fault::InvalidHeaderLine, input).to_string();
+    let message = parser.describe(&head, Fault::InvalidHeaderLine, input).to_string();
     assert_eq!(message, "client sent invalid header line: \"\\x20...\"");
 }
 
 /// Offers as many bytes as the head wants, as the owner of a connection does.
 fn most_bytes_held(byte: impl Fn(usize) -> u8, options: &Options) -> (usize, Fault) {
-    let mut head = RequestHead::new();
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
     let mut held = Vec::new();
     loop {
-        let wanted = head.wanted(held.len(), options);
+        let wanted = parser.wanted(held.len(), options);
         assert!(wanted > 0);
         let start = held.len();
         held.extend((start..start + wanted).map(&byte));
-        match head.parse(&held, options) {
+        match parser.parse(&mut head, &held, options) {
             Ok(progress) => assert_eq!(progress, HeadProgress::Incomplete),
             Err(fault) => return (held.len(), fault),
         }
@@ -113,10 +113,12 @@ fn a_peer_cannot_make_its_head_grow_beyond_the_buffers() {
 #[test]
 fn a_cleared_head_is_like_a_new_one() {
     let options = Options::default();
-    let mut used = RequestHead::new();
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
     let input =
         b"POST http://b/%2e?c HTTP/1.0\r\nHost: a\r\nConnection: close\r\nX_: y\r\nContent-Length: 3\r\n\r\n";
-    assert_eq!(used.parse(input, &options), Ok(HeadProgress::Complete));
-    used.clear();
-    assert_eq!(format!("{used:?}"), format!("{:?}", RequestHead::new()));
+    assert_eq!(parser.parse(&mut head, input, &options), Ok(HeadProgress::Complete));
+    parser.clear();
+    head.clear();
+    let new = (HeadParser::new(), RequestHead::new());
+    assert_eq!(format!("{parser:?} {head:?}"), format!("{:?} {:?}", new.0, new.1));
 }

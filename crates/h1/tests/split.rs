@@ -4,9 +4,9 @@
 #[expect(dead_code, reason = "each who looks on uses a part")]
 mod connection;
 
-use clearway_h1::{BodyLength, Fault, Options, RequestHead};
-use clearway_message::{Span, Version};
-use connection::{End, Event, Wish, receive};
+use clearway_h1::{Fault, HeadParser, Options};
+use clearway_message::{BodyLength, RequestHead, Span, Version};
+use connection::{End, Event, Received, Wish, receive};
 use proptest::prelude::*;
 
 /// All that can be observed of a stream of requests.
@@ -49,11 +49,11 @@ fn observe_with(input: &[u8], cuts: &[usize], options: &Options, wish: Wish) -> 
     Observed { end, ..observed }
 }
 
-fn parts(head: &RequestHead, bytes: &[u8]) -> Vec<Vec<u8>> {
-    let spans = [head.method_name(), head.raw_target(), head.path(), head.args(), head.protocol()];
-    let host = head.host().map_or_else(Span::default, |host| host.name);
-    let headers = head.headers().iter(bytes).flat_map(|line| [line.name, line.value]);
-    let ignored = head.ignored().iter().map(|span| span.of(bytes));
+fn parts(Received { head, parser }: Received<'_>, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let spans = [head.line.method_name, head.line.raw, head.line.path, head.line.args, head.line.protocol];
+    let host = head.host.map_or_else(Span::default, |host| host.name);
+    let headers = head.headers.iter(bytes).flat_map(|line| [line.name, line.value]);
+    let ignored = parser.ignored().iter().map(|span| span.of(bytes));
     let parts = spans.into_iter().chain([host]).map(|span| span.of(bytes));
     parts.chain(headers).chain(ignored).chain([&b""[..]]).map(<[u8]>::to_vec).collect()
 }
@@ -178,14 +178,14 @@ fn a_head_that_arrives_by_the_byte_is_not_scanned_again() {
         input.extend_from_slice(b"\r\n");
     }
     input.extend_from_slice(b"\r\n");
-    let mut head = RequestHead::new();
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
     let options = Options::default();
     for end in 1..=input.len() {
-        let progress = head.parse(&input[..end], &options).expect("a valid head");
+        let progress = parser.parse(&mut head, &input[..end], &options).expect("a valid head");
         assert_eq!(progress == clearway_h1::HeadProgress::Complete, end == input.len());
-        assert!(head.len() <= end);
+        assert!(parser.len() <= end);
     }
-    assert_eq!(head.headers().len(), 4);
+    assert_eq!(head.headers.len(), 4);
     assert_eq!(head.version(), Version::HTTP_11);
-    assert_eq!(head.body_length(), BodyLength::Empty);
+    assert_eq!(head.body, BodyLength::Empty);
 }

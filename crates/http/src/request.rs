@@ -321,8 +321,9 @@ impl<'c> Request<'c> {
     /// What it shares with its subrequests, and those with theirs.
     pub(crate) fn tree(&self) -> Arc<Tree<'c>> {
         self.values.tree(|| Parts {
+            parser: self.parts.parser.clone(),
             head: self.parts.head.clone(),
-            input: self.received()[..self.parts.head.len()].to_vec(),
+            input: self.received()[..self.parts.parser.len()].to_vec(),
             ..Parts::default()
         })
     }
@@ -367,7 +368,7 @@ impl<'c> Request<'c> {
     /// The method as text.
     pub fn method_name(&self) -> &[u8] {
         if self.method == self.parts.head.method() {
-            self.bytes(self.parts.head.method_name())
+            self.bytes(self.parts.head.line.method_name)
         } else {
             b"GET"
         }
@@ -376,10 +377,10 @@ impl<'c> Request<'c> {
     /// The method of what the client has asked for (`$request_method`); empty while the request line is
     /// incomplete.
     pub(crate) fn client_method_name(&self) -> &[u8] {
-        if self.parts.head.request_line().is_empty() {
+        if self.parts.head.line.line.is_empty() {
             return b"";
         }
-        if self.is_main() { self.method_name() } else { self.bytes(self.parts.head.method_name()) }
+        if self.is_main() { self.method_name() } else { self.bytes(self.parts.head.line.method_name) }
     }
 
     /// Decoded and normalized path (`$uri`).
@@ -410,13 +411,13 @@ impl<'c> Request<'c> {
 
     /// The target as sent (`$request_uri`).
     pub fn raw_target(&self) -> &[u8] {
-        self.bytes(self.parts.head.raw_target())
+        self.bytes(self.parts.head.line.raw)
     }
 
     /// The request line as received; `None` while it is incomplete. It is empty where nothing but empty lines
     /// came, and that was logged.
     pub fn request_line(&self) -> Option<&[u8]> {
-        let line = self.parts.head.request_line();
+        let line = self.parts.head.line.line;
         if !line.is_empty() {
             return Some(self.bytes(line));
         }
@@ -425,13 +426,13 @@ impl<'c> Request<'c> {
 
     /// What was received of the request line.
     fn received_line(&self) -> Option<&[u8]> {
-        let line = self.parts.head.received_line(self.received());
+        let line = self.parts.parser.received_line(self.received());
         (!line.is_empty()).then_some(line)
     }
 
     /// The protocol as received, such as `HTTP/1.1`.
     pub fn protocol(&self) -> &[u8] {
-        self.bytes(self.parts.head.protocol())
+        self.bytes(self.parts.head.line.protocol)
     }
 
     /// Host that the request is for, in lower case and without port; `None` where there was none.
@@ -450,12 +451,12 @@ impl<'c> Request<'c> {
 
     /// All header lines.
     pub fn headers(&self) -> impl Iterator<Item = HeaderLine<'_>> {
-        self.parts.head.headers().iter(self.received())
+        self.parts.head.headers.iter(self.received())
     }
 
     /// The values of all header lines with a name.
     pub fn headers_named<'a>(&'a self, name: HeaderName<'a>) -> impl Iterator<Item = &'a [u8]> + Clone {
-        self.parts.head.headers().named(self.received(), name)
+        self.parts.head.headers.named(self.received(), name)
     }
 
     /// Whether no body is to be sent.

@@ -1,6 +1,6 @@
 //! What a message of HTTP consists of, whatever carries it: spans of received bytes, header lines, methods,
-//! hosts, paths, status codes, the head of a response. Codecs fill it, requests are made of it; it knows no
-//! socket, no configuration and no version of the protocol.
+//! hosts, paths, status codes, the heads of requests and responses. Codecs fill it, requests are made of it;
+//! it knows no socket, no configuration and no version of the protocol.
 #![forbid(unsafe_code)]
 
 mod decimal;
@@ -8,6 +8,7 @@ mod header;
 mod header_lines;
 mod host;
 mod method;
+mod request_head;
 mod response_head;
 pub mod status;
 pub mod uri;
@@ -17,4 +18,5 @@ pub use header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash, offset};
 pub use header_lines::{HeaderLine, HeaderLines, HeaderName, Headers, Piece};
 pub use host::{Host, LatestHost, validate_host};
 pub use method::{Method, TargetForm, Version};
+pub use request_head::{BodyLength, RequestHead, RequestLine};
 pub use response_head::{Ranges, ResponseHead, Text, Varies};

@@ -534,7 +534,9 @@ mod tests {
     fn nothing_climbs_above_the_root() {
         let pieces: [&[u8]; 9] = [b"/", b"%2f", b".", b"%2e", b"..", b"a", b"%25", b"?", b"//"];
         let mut seen = 0;
-        for number in 0..pieces.len().pow(6) {
+        // Of all of them Miri would not come to an end.
+        let step = if cfg!(miri) { 997 } else { 1 };
+        for number in (0..pieces.len().pow(6)).step_by(step) {
             let mut target = vec![b'/'];
             let mut rest = number;
             for _ in 0..6 {
@@ -554,7 +556,7 @@ mod tests {
                 }
             }
         }
-        assert!(seen > 100_000);
+        assert!(seen > 100_000 / step);
     }
 
     #[test]

@@ -2,18 +2,26 @@
 //! body reader in the way in which the server's connections use them. Tests and the fuzz target `h1_split`
 //! look on.
 
-use clearway_h1::{BodyLength, BodyReader, Fault, HeadProgress, Options, RequestHead};
+use clearway_h1::{BodyReader, Fault, HeadParser, HeadProgress, Options};
+use clearway_message::{BodyLength, RequestHead};
+
+/// A head as far as it was received, and the parser that knows what belongs to HTTP/1 alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Received<'a> {
+    pub(crate) head: &'a RequestHead,
+    pub(crate) parser: &'a HeadParser,
+}
 
 /// What happened on the connection.
 pub(crate) enum Event<'a> {
     /// A head is complete; its spans refer to these bytes.
-    Head(&'a RequestHead, &'a [u8]),
+    Head(Received<'a>, &'a [u8]),
     /// So much of the body was received since the head: all that came of it so far.
     Body(&'a [u8]),
     /// The request is complete.
     End,
     /// The request is refused. These are the bytes that were received of its head.
-    Refused(Fault, &'a RequestHead, &'a [u8]),
+    Refused(Fault, Received<'a>, &'a [u8]),
 }
 
 /// What is to be done behind a head.
@@ -52,32 +60,38 @@ pub(crate) fn receive<'p>(
     mut observe: impl FnMut(Event<'_>) -> Wish,
 ) -> End {
     let mut pieces = pieces.into_iter();
-    let (mut head, mut input, mut start) = (RequestHead::new(), Vec::new(), 0);
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
+    let (mut input, mut start) = (Vec::new(), 0);
     loop {
+        parser.clear();
         head.clear();
         loop {
-            match head.parse(&input[start..], options) {
+            match parser.parse(&mut head, &input[start..], options) {
                 Ok(HeadProgress::Complete) => break,
                 Ok(HeadProgress::Incomplete) => {}
                 Err(fault) => {
-                    observe(Event::Refused(fault, &head, &input[start..]));
+                    observe(Event::Refused(
+                        fault,
+                        Received { head: &head, parser: &parser },
+                        &input[start..],
+                    ));
                     return End { rest: 0, place: Place::Closed };
                 }
             }
-            start += head.drop_empty_lines();
+            start += parser.drop_empty_lines();
             let Some(piece) = pieces.next() else {
                 return End { rest: input.len() - start, place: Place::Head };
             };
             input.extend_from_slice(piece);
         }
-        let wish = observe(Event::Head(&head, &input[start..]));
-        let body_start = start + head.len();
-        if head.body_length() == BodyLength::Empty && !matches!(wish, Wish::Close) {
+        let wish = observe(Event::Head(Received { head: &head, parser: &parser }, &input[start..]));
+        let body_start = start + parser.len();
+        if head.body == BodyLength::Empty && !matches!(wish, Wish::Close) {
             observe(Event::End);
             start = body_start;
             continue;
         }
-        let mut body = BodyReader::new(head.body_length(), input.split_off(body_start));
+        let mut body = BodyReader::new(head.body, input.split_off(body_start));
         let received = match wish {
             Wish::Keep(max_bytes) => keep(&mut body, max_bytes, &mut pieces, &mut observe),
             Wish::Drop => discard(&mut body, &mut pieces),
@@ -89,7 +103,7 @@ pub(crate) fn receive<'p>(
             }
             Ok(false) => return End { rest: 0, place: Place::Body },
             Err(fault) => {
-                observe(Event::Refused(fault, &head, &input[start..]));
+                observe(Event::Refused(fault, Received { head: &head, parser: &parser }, &input[start..]));
                 return End { rest: 0, place: Place::Closed };
             }
         }

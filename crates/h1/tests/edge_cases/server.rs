@@ -1,10 +1,10 @@
 //! The least server there can be around parser and body reader: what nginx does with
 //! `location / { return 200 "…"; }`, no socket involved.
 
-use clearway_h1::{Fault, Options, RequestHead};
-use clearway_message::{HeaderName, Method, Version};
+use clearway_h1::{Fault, Options};
+use clearway_message::{HeaderName, Method, RequestHead, Version};
 
-use crate::connection::{Event, Place, Wish, receive};
+use crate::connection::{Event, Place, Received, Wish, receive};
 
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
@@ -28,13 +28,14 @@ pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
             return Wish::Close;
         }
         match event {
-            Event::Head(head, bytes) => {
-                if let Some(fault) = judge_path(head, bytes) {
-                    answers.push(refuse(fault, head, bytes));
+            Event::Head(received, bytes) => {
+                if let Some(fault) = judge_path(received.head, bytes) {
+                    answers.push(refuse(fault, received, bytes));
                     goes_on = false;
                     return Wish::Close;
                 }
-                waiting = Some((accept(head, describe(head, bytes)), head.wants_keep_alive()));
+                let keeps_alive = received.parser.wants_keep_alive(received.head);
+                waiting = Some((accept(received.head, describe(received, bytes)), keeps_alive));
             }
             Event::Body(_) => {}
             Event::End => {
@@ -62,15 +63,18 @@ fn accept(head: &RequestHead, body: String) -> Answer {
     Answer { spelled: spelled.to_owned(), body }
 }
 
-fn refuse(fault: Fault, head: &RequestHead, bytes: &[u8]) -> Answer {
+fn refuse(fault: Fault, Received { head, parser }: Received<'_>, bytes: &[u8]) -> Answer {
     let prefix = if head.version() == Version::HTTP_09 { "0.9-" } else { "" };
-    Answer { spelled: format!("{prefix}{}", fault.page()), body: head.describe(fault, bytes).to_string() }
+    Answer {
+        spelled: format!("{prefix}{}", fault.page()),
+        body: parser.describe(head, fault, bytes).to_string(),
+    }
 }
 
 /// Stands in for the normalizing of paths, which is not the codec's: climbing above the root.
 fn judge_path(head: &RequestHead, bytes: &[u8]) -> Option<Fault> {
-    assert_eq!(head.path_is_plain(), is_plain(head.path().of(bytes)));
-    head.path().of(bytes).starts_with(b"/..").then_some(Fault::InvalidRequest)
+    assert_eq!(head.line.path_is_plain, is_plain(head.line.path.of(bytes)));
+    head.line.path.of(bytes).starts_with(b"/..").then_some(Fault::InvalidRequest)
 }
 
 fn is_plain(path: &[u8]) -> bool {
@@ -79,23 +83,23 @@ fn is_plain(path: &[u8]) -> bool {
 }
 
 /// The variables of `oracle::CONFIGURATION`, in its order.
-fn describe(head: &RequestHead, bytes: &[u8]) -> String {
+fn describe(Received { head, parser }: Received<'_>, bytes: &[u8]) -> String {
     let text = |span: clearway_message::Span| {
         span.of(bytes).iter().map(|&byte| char::from(byte)).collect::<String>()
     };
-    let host = head.host().map_or_else(|| "none".to_owned(), |host| text(host.name).to_lowercase());
+    let host = head.host.map_or_else(|| "none".to_owned(), |host| text(host.name).to_lowercase());
     let mut x = String::new();
-    for value in head.headers().named(bytes, HeaderName::new(b"x")) {
+    for value in head.headers.named(bytes, HeaderName::new(b"x")) {
         let value: String = value.iter().map(|&byte| char::from(byte)).collect();
         x = if x.is_empty() { value } else { format!("{x}, {value}") };
     }
     format!(
         "{}|{}|{}|{}|{}|{}|{x}",
-        text(head.method_name()),
-        text(head.raw_target()),
-        text(head.args()),
+        text(head.line.method_name),
+        text(head.line.raw),
+        text(head.line.args),
         host,
-        text(head.protocol()),
-        head.size(),
+        text(head.line.protocol),
+        parser.size(head),
     )
 }

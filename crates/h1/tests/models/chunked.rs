@@ -1,7 +1,8 @@
 //! The chunked coding by its grammar, for one who sees all of a body at once: what the decoder is compared
 //! with by tests, and by the fuzz target `h1_body`. It knows no limits on overhead and trailers.
 
-use clearway_h1::{BodyDecoder, BodyEvent, BodyLength, Fault};
+use clearway_h1::{BodyDecoder, BodyEvent, Fault};
+use clearway_message::BodyLength;
 
 /// Data, and how many bytes are left behind a complete body (`None`: it is incomplete).
 pub(crate) type Outcome = Result<(Vec<u8>, Option<usize>), Fault>;

@@ -1,8 +1,8 @@
 //! Header sections by their grammar, for one who sees all of a section at once and line by line: what the
 //! parser is compared with. Limits, and hosts with dots, ports and brackets, are beyond it.
 
-use clearway_h1::{BodyLength, Fault, InvalidHeaders, Options, Underscores};
-use clearway_message::Known;
+use clearway_h1::{Fault, InvalidHeaders, Options, Underscores};
+use clearway_message::{BodyLength, Known};
 
 /// What a section consists of.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,10 @@ mod chunked;
 mod headers;
 
 use clearway_h1::{
-    Fault, HeadProgress, InvalidHeaders, LAST_CHUNK, Options, RequestHead, Underscores, push_chunk_size,
+    Fault, HeadParser, HeadProgress, InvalidHeaders, LAST_CHUNK, Options, Underscores, push_chunk_size,
     push_last_chunk,
 };
+use clearway_message::RequestHead;
 use headers::{Release, Section};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -136,20 +137,20 @@ fn options() -> impl Strategy<Value = Options> {
 fn parse(text: &[u8], ends: &[usize], release: Release, options: &Options) -> Result<Section, Fault> {
     let line: &[u8] = if release == Release::Http10 { b"GET / HTTP/1.0\r\n" } else { b"GET / HTTP/1.1\r\n" };
     let input = [line, text].concat();
-    let mut head = RequestHead::new();
+    let (mut parser, mut head) = (HeadParser::new(), RequestHead::new());
     let mut progress = HeadProgress::Incomplete;
     for end in ends.iter().map(|end| line.len() + end).chain([input.len()]) {
         if progress == HeadProgress::Incomplete {
-            progress = head.parse(&input[..end], options)?;
+            progress = parser.parse(&mut head, &input[..end], options)?;
         }
     }
     let is_complete = progress == HeadProgress::Complete;
     let bytes = |span: clearway_message::Span| span.of(&input).to_vec();
     Ok(Section {
-        headers: head.headers().iter(&input).map(|l| (l.name.to_vec(), l.value.to_vec())).collect(),
-        ignored: head.ignored().iter().map(|&line| bytes(line)).collect(),
-        rest: is_complete.then(|| input.len() - head.len()),
-        body: is_complete.then(|| head.body_length()),
+        headers: head.headers.iter(&input).map(|l| (l.name.to_vec(), l.value.to_vec())).collect(),
+        ignored: parser.ignored().iter().map(|&line| bytes(line)).collect(),
+        rest: is_complete.then(|| input.len() - parser.len()),
+        body: is_complete.then_some(head.body),
     })
 }
 

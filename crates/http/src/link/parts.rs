@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use clearway_base::date;
-use clearway_h1::RequestHead;
+use clearway_h1::HeadParser;
+use clearway_message::RequestHead;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 
@@ -24,6 +25,7 @@ const KEPT_BUFFER_BYTES: usize = GATHER_MAX_BYTES + 1024;
 /// The buffers of a request.
 #[derive(Default)]
 pub struct Parts {
+    pub(crate) parser: HeadParser,
     pub(crate) head: RequestHead,
     /// What was received.
     pub input: Vec<u8>,
@@ -33,9 +35,15 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Forgets the head, not its memory.
+    pub(crate) fn clear_head(&mut self) {
+        self.parser.clear();
+        self.head.clear();
+    }
+
     /// Keeps what was received from `at` on, for a request of its own.
     pub fn keep_rest(&mut self, at: usize) {
-        self.head.clear();
+        self.clear_head();
         self.input.drain(..at);
     }
 }
@@ -131,7 +139,7 @@ impl Stock {
         if parts.input.capacity() > KEPT_BUFFER_BYTES || parts.output.capacity() > KEPT_BUFFER_BYTES {
             return;
         }
-        parts.head.clear();
+        parts.clear_head();
         parts.input.clear();
         parts.output.clear();
         self.shelf(loop_index).push(parts);
@@ -160,11 +168,12 @@ mod tests {
         let stock = Stock::new();
         let mut parts = stock.take(3, 1024);
         parts.input.extend_from_slice(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        parts.head.parse(&parts.input, &clearway_h1::Options::default()).unwrap();
+        let Parts { parser, head, input, .. } = &mut *parts;
+        parser.parse(head, input, &clearway_h1::Options::default()).unwrap();
         let place = parts.input.as_ptr();
         stock.put_back(3, parts);
         let again = stock.take(3, 1024);
-        assert_eq!((again.input.as_ptr(), again.input.len(), again.head.len()), (place, 0, 0));
+        assert_eq!((again.input.as_ptr(), again.input.len(), again.parser.len()), (place, 0, 0));
 
         let mut large = stock.take(3, 1024);
         large.output = Vec::with_capacity(KEPT_BUFFER_BYTES + 1);

@@ -142,11 +142,11 @@ impl<'c> Active<'c> {
         request.method = request.parts.head.method();
         request.take_target().map_err(Answer::Status)?;
         request.find_server().map_err(Answer::Status)?;
-        if !request.parts.head.ignored().is_empty() {
+        if !request.parts.parser.ignored().is_empty() {
             request.log_ignored_lines();
         }
         request.action = "";
-        if request.parts.head.wants_keep_alive() {
+        if request.parts.parser.wants_keep_alive(&request.parts.head) {
             request.keep_alive = KeepAlive::Yes;
         }
         Ok(())
@@ -448,9 +448,9 @@ impl Request<'_> {
     /// Makes of an incomplete head what can be made: its server's error pages and logs hold.
     pub(crate) fn route_refused(&mut self) {
         self.method = self.parts.head.method();
-        if !self.parts.head.request_line().is_empty()
+        if !self.parts.head.line.line.is_empty()
             && self.take_target().is_ok()
-            && self.parts.head.host().is_some()
+            && self.parts.head.host.is_some()
         {
             // Of two problems the first one is answered.
             let _ = self.find_server();
@@ -460,7 +460,7 @@ impl Request<'_> {
     /// Finds the server that the host names among those of the address.
     #[inline]
     fn find_server(&mut self) -> Result<(), u16> {
-        let Some(host) = self.parts.head.host() else { return self.find_server_of_host() };
+        let Some(host) = self.parts.head.host else { return self.find_server_of_host() };
         self.host = if host.is_lowercase {
             Host::Received(host.name)
         } else {
@@ -493,8 +493,8 @@ impl Request<'_> {
 
     #[inline]
     fn take_target(&mut self) -> Result<(), u16> {
-        if self.parts.head.path_is_plain() {
-            let (path, args) = (self.parts.head.path(), self.parts.head.args());
+        if self.parts.head.line.path_is_plain {
+            let (path, args) = (self.parts.head.line.path, self.parts.head.line.args);
             let node = self.node_mut();
             node.path = Text::Received(path);
             node.args = Text::Received(args);
@@ -516,7 +516,7 @@ impl Request<'_> {
     fn refuse_target(&mut self) {
         let start = self.start;
         let parts = self.parts.own();
-        parts.head.forget_headers(&parts.input[start..]);
+        parts.parser.forget_headers(&mut parts.head, &parts.input[start..]);
         self.action = reading_line(self.arrival);
         self.log(Level::Info, format_args!("client sent invalid request"));
     }

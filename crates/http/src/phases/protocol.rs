@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_h1::{BodyLength, Fault, HeadProgress, Options};
+use clearway_h1::{Fault, HeadProgress, Options};
+use clearway_message::BodyLength;
 use clearway_message::Known;
 
 use crate::client::Way;
@@ -87,7 +88,7 @@ impl<'c> Active<'c> {
         let request = &mut self.request;
         let parts = request.parts.own();
         let received = &parts.input[request.start..];
-        match parts.head.parse(received, &request.server.core.options) {
+        match parts.parser.parse(&mut parts.head, received, &request.server.core.options) {
             Ok(HeadProgress::Complete) => Some(Ok(())),
             Ok(HeadProgress::Incomplete) => None,
             Err(fault) => Some(Err(fault)),
@@ -98,8 +99,8 @@ impl<'c> Active<'c> {
     pub fn more_of_head(&mut self) -> &mut Vec<u8> {
         let request = &mut self.request;
         let parts = request.parts.own();
-        request.start += parts.head.drop_empty_lines();
-        if !parts.head.request_line().is_empty() {
+        request.start += parts.parser.drop_empty_lines();
+        if !parts.head.line.line.is_empty() {
             request.action = READING_HEADERS;
         }
         request.make_room(&request.setup.server_core().options);
@@ -115,7 +116,7 @@ impl<'c> Active<'c> {
     pub fn is_followed(&self) -> bool {
         // A full buffer says that there was more to read.
         let buf = &self.request.parts.input;
-        self.request.received().len() > self.request.parts.head.len() || buf.len() == buf.capacity()
+        self.request.received().len() > self.request.parts.parser.len() || buf.len() == buf.capacity()
     }
 
     /// The head is complete, and came on a stream, which has the body, if there is one.
@@ -131,10 +132,10 @@ impl<'c> Active<'c> {
     pub fn begin_body(&mut self) {
         let request = &mut self.request;
         let head = &request.parts.head;
-        if head.body_length() == BodyLength::Empty && !head.has(Known::Expect) {
+        if head.body == BodyLength::Empty && !head.has(Known::Expect) {
             return;
         }
-        let body_start = request.start + request.parts.head.len();
+        let body_start = request.start + request.parts.parser.len();
         let input = request.parts.own().input.split_off(body_start);
         self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
     }
@@ -159,10 +160,11 @@ impl Active<'_> {
         let request = &mut self.request;
         request.route_refused();
         let is_of_line = fault == Fault::InvalidHostInRequestLine;
-        if !is_of_line && !request.parts.head.request_line().is_empty() {
+        if !is_of_line && !request.parts.head.line.line.is_empty() {
             request.action = READING_HEADERS;
         }
-        let message = request.parts.head.describe(fault, request.received()).to_string();
+        let message =
+            request.parts.parser.describe(&request.parts.head, fault, request.received()).to_string();
         request.log_incomplete(level, format_args!("{message}"));
         if fault == Fault::UriTooLong {
             request.line = RequestLine::AsReceived;
@@ -287,7 +289,7 @@ impl<'c> Active<'c> {
 
     /// Whether something was received that is not of this request.
     pub fn has_rest(&self) -> bool {
-        let head_end = self.request.start + self.request.parts.head.len();
+        let head_end = self.request.start + self.request.parts.parser.len();
         self.body.has_rest() || self.request.parts.input.len() > head_end
     }
 
@@ -297,7 +299,7 @@ impl<'c> Active<'c> {
     pub fn end(&mut self) -> Option<usize> {
         let parts = self.request.parts.own();
         parts.output = self.output.take_buffer();
-        let head_end = self.request.start + parts.head.len();
+        let head_end = self.request.start + parts.parser.len();
         if self.body.has_rest() {
             debug_assert_eq!(parts.input.len(), head_end, "what follows a head with a body is the body's");
             self.body.put_rest_into(&mut parts.input);
@@ -308,7 +310,7 @@ impl<'c> Active<'c> {
     /// Forgets the head, so that the buffers can be used for the next request.
     #[inline]
     pub fn clear_head(&mut self) {
-        self.request.parts.own().head.clear();
+        self.request.parts.own().clear_head();
     }
 }
 
@@ -320,7 +322,7 @@ impl Request<'_> {
             parts.input.drain(..self.start);
             self.start = 0;
         }
-        let wanted = parts.head.wanted(parts.input.len(), options).max(1);
+        let wanted = parts.parser.wanted(parts.input.len(), options).max(1);
         parts.input.reserve_exact(wanted);
     }
 }

@@ -15,7 +15,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_h1::{BodyLength, Fault};
+use clearway_h1::Fault;
+use clearway_message::BodyLength;
 use clearway_offload::Error as PoolError;
 
 use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly};

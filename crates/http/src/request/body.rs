@@ -4,7 +4,8 @@
 
 use std::task::{Context, Poll};
 
-use clearway_h1::{BodyLength, BodyReader, Fault, RequestHead};
+use clearway_h1::{BodyReader, Fault};
+use clearway_message::{BodyLength, RequestHead};
 
 use crate::link::Link;
 use crate::request::Chunks;
@@ -59,7 +60,7 @@ impl Body<'_> {
 impl BodyState {
     /// The body behind a head; takes what was already received of it, and of requests behind it.
     pub(crate) fn begin(head: &RequestHead, received: &[u8], input: Vec<u8>) -> Self {
-        let length = head.body_length();
+        let length = head.body;
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
         Self(Some(Box::new(Receiving {
             source: BodySource::Http1(BodyReader::new(length, input)),
@@ -72,7 +73,7 @@ impl BodyState {
     /// The body that follows a head on a stream.
     pub(crate) fn begin_stream(head: &RequestHead, received: &[u8]) -> Self {
         // Where its length is unknown, it ends with the stream: what is true of chunks is true of that.
-        let (length, announced) = match head.body_length() {
+        let (length, announced) = match head.body {
             BodyLength::Length(bytes) => (BodyLength::Length(bytes), Some(bytes)),
             BodyLength::Empty | BodyLength::Chunked => (BodyLength::Chunked, None),
         };

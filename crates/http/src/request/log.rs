@@ -50,7 +50,7 @@ impl Request<'_> {
     #[cold]
     pub(crate) fn log_ignored_lines(&mut self) {
         self.action = "reading client request headers";
-        for &line in self.parts.head.ignored() {
+        for &line in self.parts.parser.ignored() {
             let line = Verbatim(self.bytes(line));
             self.log(Level::Info, format_args!("client sent invalid header line: \"{line}\""));
         }

@@ -34,7 +34,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         put_unless_empty(view.request.path(), out)
     }),
     variable!("request_uri", "The target of the request as the client sent it.", |view, _, out| {
-        let is_known = !view.request.parts.head.request_line().is_empty();
+        let is_known = !view.request.parts.head.line.line.is_empty();
         put_unless_empty(if is_known { view.request.raw_target() } else { b"" }, out)
     }),
     VariableSpec {
@@ -226,8 +226,11 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         |view, _, out| {
             let request = view.request;
             // A subrequest was not sent.
-            let bytes =
-                if request.is_main() { request.parts.head.size() as u64 + request.body_bytes } else { 0 };
+            let bytes = if request.is_main() {
+                request.parts.parser.size(&request.parts.head) as u64 + request.body_bytes
+            } else {
+                0
+            };
             put_number(Some(bytes), out)
         }
     ),
@@ -379,7 +382,7 @@ pub struct Cookie<'a> {
 impl Request<'_> {
     /// The first cookie of a name, in any case, that has a `=`.
     pub fn cookie(&self, name: &[u8]) -> Option<Cookie<'_>> {
-        let mut lines = self.parts.head.headers().known(self.received(), Known::Cookie);
+        let mut lines = self.parts.head.headers.known(self.received(), Known::Cookie);
         lines.find_map(|line| find_cookie(line, name).map(|value| Cookie { value, line }))
     }
 
@@ -467,7 +470,7 @@ fn is_named(header: &[u8], name: &[u8]) -> bool {
 impl Request<'_> {
     /// The port in the target of the request or in `Host`.
     fn asked_port(&self) -> Option<u16> {
-        self.parts.head.host().map(|host| host.port).filter(|&port| port > 0)
+        self.parts.head.host.map(|host| host.port).filter(|&port| port > 0)
     }
 
     /// The first argument of a name, in any case, that has a `=`; as it was sent.
@@ -498,7 +501,7 @@ impl View<'_, '_> {
             return Presence::NotFound;
         }
         let request = self.request;
-        let values = request.parts.head.headers().known(request.received(), known);
+        let values = request.parts.head.headers.known(request.received(), known);
         append_values(values, if known == Known::Cookie { b"; " } else { b", " }, out)
     }
 }
@@ -511,7 +514,7 @@ fn header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
         return put_lines(request.headers(), name, out);
     }
     let name: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
-    let values = request.parts.head.headers().named(request.received(), HeaderName::new(&name));
+    let values = request.parts.head.headers.named(request.received(), HeaderName::new(&name));
     append_values(values, b", ", out)
 }
 
