@@ -104,7 +104,7 @@ fn processors_that_are_to_spare_help() {
     for me in 0..HUNGRY {
         let (is_polled, left) = (Arc::clone(&is_polled), Arc::clone(&left));
         runtime.at(0).spawn(Tag::NONE, async move {
-            for _ in 0..200 {
+            for _ in 0..60 {
                 assert!(!is_polled[me].swap(true, Ordering::Relaxed), "it is polled twice at once");
                 burn();
                 is_polled[me].store(false, Ordering::Relaxed);
