@@ -7,7 +7,6 @@
 mod connection;
 
 use clearway_h1::{Fault, Options};
-use clearway_message::RequestHead;
 use connection::{End, Event, Received, Wish, receive};
 use libfuzzer_sys::fuzz_target;
 
