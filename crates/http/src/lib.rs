@@ -60,7 +60,7 @@ pub use request::contexts::{ContextKey, Lasts};
 pub use request::errand::Errand;
 pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
-pub use request::subrequest::{Asking, Delivery, Finished, NotMade, Outcome, Subrequest};
+pub use request::subrequest::{Asking, Delivery, Entry, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};

@@ -666,6 +666,11 @@ impl<'c> Request<'c> {
         self.contexts.leave();
     }
 
+    /// Whether the server itself has made it: there is no client, whose addresses mean nothing then.
+    pub fn is_internal(&self) -> bool {
+        matches!(self.link, Link::Stream(stream) if stream.is_internal())
+    }
+
     /// The status that is sent, where an error page is answered with another than its own.
     pub(crate) fn amend(&self, head: &mut ResponseHead<'_>) {
         if let Some(status) = self.error_status {

@@ -5,8 +5,10 @@
 mod conn;
 mod connection;
 mod http1;
+mod internal;
 mod proxy_header;
 mod stream;
 
 pub use connection::serve;
+pub use internal::{InternalAnswer, Unanswered, answer_internal};
 pub use stream::serve_stream;

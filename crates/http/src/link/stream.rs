@@ -67,9 +67,18 @@ pub enum StreamOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowExceeded;
 
+/// Who makes the request of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    Client,
+    /// The server itself: there is no client.
+    Server,
+}
+
 /// One request, and its response, among others of a connection.
 pub struct Stream {
     home: LoopRef,
+    maker: Maker,
     local: Option<SocketAddr>,
     pub(super) timer: Timer,
     pub(super) deeds: Deeds,
@@ -83,8 +92,20 @@ pub struct Stream {
 impl Stream {
     /// Of a connection whose loop is `home`, and that was made to the address `local`.
     pub fn new(home: LoopRef, local: Option<SocketAddr>) -> Self {
+        Self::made_by(Maker::Client, home, local)
+    }
+
+    /// Of no connection: its request is made by the server itself, and has no body.
+    pub fn internal(home: LoopRef) -> Self {
+        let stream = Self::made_by(Maker::Server, home, None);
+        stream.end_body();
+        stream
+    }
+
+    fn made_by(maker: Maker, home: LoopRef, local: Option<SocketAddr>) -> Self {
         Self {
             home,
+            maker,
             local,
             timer: Timer::new(home),
             deeds: Deeds::default(),
@@ -165,6 +186,11 @@ impl Stream {
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.local
+    }
+
+    /// Whether the server itself makes the request.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.maker == Maker::Server
     }
 
     /// Whether the body had ended when its request began: there is none.

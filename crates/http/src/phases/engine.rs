@@ -32,10 +32,12 @@ pub struct Active<'c> {
 }
 
 /// Where phases begin.
-#[derive(Clone, Copy)]
-enum Start {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
     Server,
     Location,
+    /// At the handlers that answer, in the location where the request is.
+    Content,
 }
 
 /// Where a request is in its phases: which handlers of its location are still to be asked.
@@ -60,6 +62,14 @@ impl<'c> Walk<'c> {
         Self { location, part, left: location.phases.part(part) }
     }
 
+    /// Leaves out what comes before the content phase.
+    fn skip_to_content(&mut self) {
+        let phases = &self.location.phases;
+        let is_content = |&index: &usize| phases.entry(index).phase == Phase::Content;
+        let first = self.left.clone().find(is_content);
+        self.left.start = first.unwrap_or(self.left.end);
+    }
+
     /// Takes what a handler has said into account that did not end the phases: one that has moved the
     /// request to another location is followed by those that come behind it there.
     #[inline]
@@ -74,7 +84,8 @@ impl<'c> Walk<'c> {
 impl<'c> Active<'c> {
     /// Answers a subrequest.
     pub(crate) fn run_subrequest(&mut self) -> impl Future<Output = Onward> + Send {
-        self.pursue(Ok(Start::Server))
+        let start = self.request.subrequest_start();
+        self.pursue(Ok(start))
     }
 
     /// Answers a request whose head is complete. The response may still have to be
@@ -184,8 +195,12 @@ impl<'c> Active<'c> {
                 match start {
                     Start::Server => Part::Server,
                     Start::Location => Part::Rewrite,
+                    Start::Content => Part::Answer,
                 },
             );
+            if start == Start::Content {
+                walk.skip_to_content();
+            }
             loop {
                 let entry = match self.next_turn(&mut walk) {
                     Turn::Handler(entry) => entry,
@@ -245,9 +260,11 @@ impl<'c> Active<'c> {
         }
     }
 
-    /// Whether anybody asks who may. Of subrequests nobody does.
+    /// Whether the access phase has handlers; subrequests and internal requests skip it.
     fn is_guarded(&self) -> bool {
-        !self.request.location().phases.part(Part::Access).is_empty() && self.request.is_main()
+        !self.request.location().phases.part(Part::Access).is_empty()
+            && self.request.is_main()
+            && !self.request.is_internal()
     }
 
     /// Asks a handler that is not known to block.

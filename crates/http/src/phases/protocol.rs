@@ -24,7 +24,7 @@ use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::body_source::BodyError;
 use crate::request::strands::Strands;
-use crate::request::{Request, RequestLine};
+use crate::request::{Origin, Request, RequestLine};
 
 /// What the error log says of a client that sent nothing for too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
@@ -121,6 +121,9 @@ impl<'c> Active<'c> {
 
     /// The head is complete, and came on a stream, which has the body, if there is one.
     pub fn begin_stream_body(&mut self, stream: &Stream) {
+        if stream.is_internal() {
+            self.request.node_mut().origin = Origin::Internal;
+        }
         if !stream.is_bodiless() {
             let request = &self.request;
             self.body = BodyState::begin_stream(&request.parts.head, request.received());

@@ -90,7 +90,10 @@ impl fmt::Display for Circumstances<'_, '_> {
         if !self.action.is_empty() {
             write!(f, " while {}", self.action)?;
         }
-        write!(f, ", client: {}, server: {}", request.peer(), Verbatim(request.server.name()))?;
+        if !request.is_internal() {
+            write!(f, ", client: {}", request.peer())?;
+        }
+        write!(f, ", server: {}", Verbatim(request.server.name()))?;
         let line = request.request_line().or_else(|| request.received_line());
         if let Some(line) = line.filter(|line| !line.is_empty()) {
             write!(f, ", request: \"{}\"", Verbatim(line))?;

@@ -19,7 +19,7 @@ use crate::link::departure::Departure;
 use crate::output::OutputState;
 use crate::output::view::View;
 use crate::phases::Exchange;
-use crate::phases::engine::Active;
+use crate::phases::engine::{Active, Start};
 use crate::phases::redirect::Onward;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
@@ -88,6 +88,15 @@ pub enum Asking {
     LikeParent,
 }
 
+/// Where a subrequest begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// With the phases of the server: its location is looked for.
+    Server,
+    /// With the content phase, in the location of the request that it belongs to.
+    Content,
+}
+
 /// What is asked for.
 #[derive(Debug)]
 pub struct Subrequest {
@@ -95,6 +104,8 @@ pub struct Subrequest {
     pub path: Vec<u8>,
     /// The arguments, as they would be sent.
     pub args: Vec<u8>,
+    /// Where it begins.
+    pub entry: Entry,
     /// The method.
     pub asking: Asking,
     /// What becomes of the response.
@@ -107,7 +118,23 @@ impl Subrequest {
     /// What stands in the body of the parent, asked for with `GET`.
     #[must_use]
     pub fn in_order(path: Vec<u8>, args: Vec<u8>) -> Self {
-        Self { path, args, asking: Asking::Get, delivery: Delivery::InOrder, stub: None }
+        Self {
+            path,
+            args,
+            entry: Entry::Server,
+            asking: Asking::Get,
+            delivery: Delivery::InOrder,
+            stub: None,
+        }
+    }
+
+    /// The same once more as a request asks for, from its content phase on: for a further part of it, or to
+    /// have what is cached of it renewed.
+    #[must_use]
+    pub fn clone_of(request: &Request<'_>, delivery: Delivery) -> Self {
+        let (path, args) = (request.path().to_vec(), request.args().to_vec());
+        let (entry, asking) = (Entry::Content, Asking::LikeParent);
+        Self { path, args, entry, asking, delivery, stub: None }
     }
 
     /// What has a status and no body, asked for with `GET`.
@@ -190,6 +217,7 @@ pub(crate) struct SubPart<'c> {
     /// From 1; tells it from others of the request.
     number: u32,
     nested_left: u8,
+    entry: Entry,
     asking: Asking,
     delivery: Delivery,
     audience: Audience,
@@ -266,6 +294,14 @@ impl<'c> Request<'c> {
         self.parts.sub().map_or(Audience::Client, |sub| sub.audience)
     }
 
+    /// Where a subrequest begins.
+    pub(crate) fn subrequest_start(&self) -> Start {
+        match self.parts.sub().map(|sub| sub.entry) {
+            Some(Entry::Content) => Start::Content,
+            Some(Entry::Server) | None => Start::Server,
+        }
+    }
+
     fn nested_left(&self) -> u8 {
         self.parts.sub().map_or(NESTED_MAX, |sub| sub.nested_left)
     }
@@ -333,18 +369,23 @@ impl<'c> Active<'c> {
         wanted: Subrequest,
         sink: Sink<'c>,
     ) -> Box<Self> {
-        let Subrequest { path, args, asking, delivery, stub } = wanted;
+        let Subrequest { path, args, entry, asking, delivery, stub } = wanted;
         let tree = parent.tree();
         let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
         let strands = parent.strands();
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let sub = SubPart { tree, strands, strand, number, nested_left, asking, delivery, audience, stub };
+        let sub =
+            SubPart { tree, strands, strand, number, nested_left, entry, asking, delivery, audience, stub };
+        let (location, alias_tail) = match entry {
+            Entry::Server => (parent.snapshot.location(parent.server.base), AliasTail::Nothing),
+            Entry::Content => (parent.location(), parent.alias_tail()),
+        };
         let node = Node {
-            location: parent.snapshot.location(parent.server.base),
+            location,
             path: Text::Made(path.into()),
             args: Text::args((!args.is_empty()).then_some(args)),
             origin: Origin::Internal,
-            alias_tail: AliasTail::Nothing,
+            alias_tail,
             rewriting: Rewriting::NONE,
         };
         Box::new(Self {

@@ -299,7 +299,8 @@ impl NamedLogs {
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let conf = exchange.request.conf(&LOG_CONF);
-    if !exchange.request.is_main() && !*conf.subrequests {
+    let is_of_client = exchange.request.is_main() && !exchange.request.is_internal();
+    if !is_of_client && !*conf.subrequests {
         return Step::Declined;
     }
     let view = exchange.view();

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use clearway_http::{Chunk, Cost, Exchange, Mark, Module, POSTPONE, Phase, PhaseHandler, Step, Subrequest};
+use clearway_http::{
+    Chunk, Cost, Delivery, Exchange, Mark, Module, POSTPONE, Phase, PhaseHandler, Step, Subrequest,
+};
 use clearway_modules::filters::ssi::SSI;
 
 use crate::support::Site;
@@ -14,7 +16,15 @@ use crate::support::Site;
 /// Handlers that wait for each other.
 static MEETING: Module = Module {
     name: "test_meeting",
-    phases: &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler }],
+    phases: &[
+        PhaseHandler {
+            phase: Phase::PreContent,
+            cost: Cost::Cheap,
+            enabled: |_| true,
+            handler: refuse_clones,
+        },
+        PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled: |_| true, handler },
+    ],
     ..Module::EMPTY
 };
 
@@ -65,9 +75,17 @@ async fn nap(name: &[u8]) {
     wait_for(name).await;
 }
 
+/// Those that enter before the content phase.
+fn refuse_clones<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    let is_clone = exchange.request.path() == b"/cloned" && !exchange.request.is_main();
+    if is_clone { Step::status(500) } else { Step::Declined }
+}
+
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     match exchange.request.path() {
         b"/background" => Step::Wait(Box::pin(begin_background(exchange))),
+        b"/cloned" if exchange.request.is_main() => Step::Wait(Box::pin(clone_itself(exchange))),
+        b"/cloned" => Step::status(if exchange.request.args() == b"x=1" { 204 } else { 500 }),
         b"/in-order" => Step::Wait(Box::pin(push_includes(exchange))),
         path if path.starts_with(b"/part/") => Step::Wait(Box::pin(answer_part(exchange))),
         _ => Step::Declined,
@@ -80,6 +98,15 @@ async fn begin_background(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     exchange.start_background(wanted).unwrap();
     wait_for(b"/part/background").await;
     Step::status(403)
+}
+
+/// Asks for the same once more.
+async fn clone_itself(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    let wanted = Subrequest::clone_of(exchange.request, Delivery::HeadOnly);
+    match exchange.subrequest(wanted).await {
+        Ok(finished) => Step::status(if finished.status() == 204 { 402 } else { 500 }),
+        Err(answer) => Step::Respond(answer),
+    }
 }
 
 /// Waits for what its response includes before it goes on with it, and flushes nothing meanwhile.
@@ -117,4 +144,11 @@ fn what_a_response_includes_goes_on_while_its_handler_waits() {
     let parts: Vec<&str> = ["a", "/part/1", "b", "/part/2", "c", "d"].to_vec();
     let places: Vec<usize> = parts.iter().map(|part| answer.rfind(&format!("{part}\r\n")).unwrap()).collect();
     assert!(places.is_sorted(), "{answer}");
+}
+
+#[test]
+fn a_clone_enters_at_the_content_phase_of_the_same_location() {
+    let site = Site::start_with("server { listen 127.0.0.1:PORT; root ROOT; }", MODULES);
+    assert!(site.get("/cloned?x=1").starts_with("HTTP/1.1 402 "));
+    assert!(site.get("/cloned?x=2").starts_with("HTTP/1.1 500 "));
 }

@@ -2,6 +2,7 @@
 //! a protocol of the tests on a transport in memory.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod internal;
 mod site;
 mod support;
 
