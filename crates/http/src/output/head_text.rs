@@ -12,6 +12,7 @@ use crate::response::with_charset;
 const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
 
 /// Writes status line and headers. HTTP/0.9 has none: its caller writes nothing.
+#[inline]
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     head: &ResponseHead<'_>,
@@ -73,6 +74,7 @@ pub(crate) fn write_head(
 }
 
 /// The same head for a stream: its lines, without what only concerns a connection of HTTP/1.
+#[cold]
 pub(crate) fn list_head(head: &ResponseHead<'_>, request: &Request<'_>, framing: Framing) -> StreamHead {
     let mut text = Vec::new();
     write_head(&mut text, head, request, framing, ConnectionHeader::Close);

@@ -90,6 +90,7 @@ impl<'c> Active<'c> {
 
     /// Answers a request whose head is complete. The response may still have to be
     /// [sent](Self::send_rest), unless the connection, or the stream, is to be closed.
+    #[inline]
     pub fn run(&mut self) -> impl Future<Output = Onward> + Send {
         let start = self.route().map(|()| Start::Server);
         self.pursue(start)

@@ -108,6 +108,7 @@ impl<'c> Active<'c> {
     }
 
     /// When the first byte came, on the clock of the loop.
+    #[inline]
     pub fn started_ms(&self) -> u64 {
         self.request.started_ms
     }
@@ -185,6 +186,7 @@ impl Active<'_> {
     ///
     /// # Errors
     /// It cannot be sent; that is logged.
+    #[inline]
     pub async fn send_rest(&mut self) -> Result<(), Cut> {
         self.output.finish(&self.request);
         while self.output.flush(&self.request).await.is_err() {
@@ -218,17 +220,20 @@ impl Active<'_> {
     }
 
     /// The status of the response, 0 while there is none.
+    #[inline]
     pub fn status(&self) -> u16 {
         self.output.status()
     }
 
     /// Whether the response leaves the connection open for another request.
+    #[inline]
     pub fn is_persistent(&self) -> bool {
         self.output.is_persistent()
     }
 
     /// Whether the kernel is to keep nothing of the connection: it timed out, or is closed without an answer,
     /// and the location wants that (`reset_timedout_connection`).
+    #[inline]
     pub fn is_to_be_reset(&self) -> bool {
         let is_unanswered = !self.output.head_sent() && matches!(self.output.status(), 408 | 444);
         let is_timed_out = is_unanswered || matches!(self.output.failure(), Some(SendFailure::TimedOut));
@@ -239,16 +244,19 @@ impl Active<'_> {
 /// What is left of the request behind its response.
 impl<'c> Active<'c> {
     /// The request.
+    #[inline]
     pub fn request(&self) -> &Request<'c> {
         &self.request
     }
 
     /// Whether all of the body was read, or dropped.
+    #[inline]
     pub fn is_body_done(&self) -> bool {
         self.body.is_done()
     }
 
     /// Whether there is a body that somebody has read, or may read still.
+    #[inline]
     pub fn is_body_wanted(&self) -> bool {
         self.body.is_wanted()
     }
@@ -291,6 +299,7 @@ impl<'c> Active<'c> {
     }
 
     /// Whether something was received that is not of this request.
+    #[inline]
     pub fn has_rest(&self) -> bool {
         let head_end = self.request.start + self.request.parts.parser.len();
         self.body.has_rest() || self.request.parts.input.len() > head_end
