@@ -215,7 +215,7 @@ impl<'c> Active<'c> {
                     // Boxed, as nobody else should have to have room for it.
                     Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                     None => match self.call(entry) {
-                        Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                        Called::Said(flow) => flow,
                         Called::Waits(ref mut settle) => settle.await,
                     },
                 };
@@ -287,7 +287,7 @@ impl<'c> Active<'c> {
                 // Boxed, as nobody else should have to have room for it.
                 Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                 None => match self.call(entry) {
-                    Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                    Called::Said(flow) => flow,
                     Called::Waits(ref mut settle) => settle.await,
                 },
             };
@@ -300,7 +300,7 @@ impl<'c> Active<'c> {
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
             match self.call(entry) {
-                Called::Said(ref mut flow) => std::mem::replace(flow, Flow::Done),
+                Called::Said(flow) => flow,
                 Called::Waits(ref mut settle) => settle.await,
             }
         })

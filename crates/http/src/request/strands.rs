@@ -47,7 +47,11 @@ impl StrandId {
 
 /// The strands of a request. They may refer to this, so it has to be emptied (`clear`) and drops nothing.
 #[derive(Default)]
-pub struct Strands<'c>(TaskCell<ManuallyDrop<Option<Box<State<'c>>>>>);
+pub struct Strands<'c> {
+    state: TaskCell<ManuallyDrop<Option<Box<State<'c>>>>>,
+    /// Whether there is a state, known without entering: most requests have none.
+    has_state: AtomicBool,
+}
 
 /// Once there was a strand.
 #[derive(Default)]
@@ -264,7 +268,7 @@ impl<'c> State<'c> {
 
 impl<'c> Strands<'c> {
     fn state(&self) -> Entered<'_, ManuallyDrop<Option<Box<State<'c>>>>> {
-        self.0.enter()
+        self.state.enter()
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut State<'c>) -> R) -> Option<R> {
@@ -274,6 +278,7 @@ impl<'c> Strands<'c> {
     /// Begins a strand, which is told its number; it is polled for the first time soon.
     pub(crate) fn begin(&self, make: impl FnOnce(StrandId) -> Strand<'c>) -> StrandId {
         let at = {
+            self.has_state.store(true, Ordering::Relaxed);
             let mut state = self.state();
             let state = state.get_or_insert_default();
             let at = state.vacancy();
@@ -305,7 +310,15 @@ impl<'c> Strands<'c> {
     }
 
     /// Drops all of them.
+    #[inline]
     pub(crate) fn clear(&self) {
+        if self.has_state.load(Ordering::Relaxed) {
+            self.drop_state();
+        }
+    }
+
+    #[cold]
+    fn drop_state(&self) {
         let state = self.state().take();
         drop(state);
     }
@@ -317,7 +330,12 @@ impl<'c> Strands<'c> {
     }
 
     /// Whether there are none.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
+        !self.has_state.load(Ordering::Relaxed) || self.is_state_empty()
+    }
+
+    fn is_state_empty(&self) -> bool {
         self.state().as_ref().is_none_or(|state| state.live == 0)
     }
 
