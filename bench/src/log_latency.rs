@@ -1,30 +1,31 @@
 //! `log-latency`: how long after a response its line is in the log, on an idle server and beside a load that
-//! logs a hundred thousand lines a second. The client looks at the size of the file from the moment it has
-//! the response, so what it reports is at most a look too long.
+//! logs so many lines a second. The client looks at the size of the file from the moment it has the response,
+//! so what it reports is at most a look too long.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clearway_testkit::{Binary, Server};
 
 use crate::args::Args;
-use crate::closed::{self, End, Load, Next};
+use crate::closed::Next;
+use crate::open_loop::{self, Requests, Schedule};
 use crate::servers::{self, User};
 use crate::stats::Latencies;
 
 /// Logs that each request of the load writes a line to.
-const LOGS: usize = 10;
+const LOGS: u32 = 10;
 /// Later than this a line counts as lost.
 const LINE_LIMIT: Duration = Duration::from_secs(2);
 
-/// `log-latency --requests 2000 --pause 2 --connections 16`.
+/// `log-latency --requests 2000 --pause 2 --connections 16 --lines 100000`: ms, and lines per second.
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let requests: usize = args.take("requests", 2000)?;
     let pause = Duration::from_millis(args.take("pause", 2)?);
     let connections: usize = args.take("connections", 16)?;
+    let lines: u32 = args.take("lines", 100_000)?;
     args.finish()?;
     let logs: String = (0..LOGS).map(|number| format!("access_log logs/load{number}.log;\n")).collect();
     let locations = format!(
@@ -33,21 +34,23 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     );
     let server = servers::start(&Binary::under_test(), &servers::config(2, "", &locations), User::Same, None);
     tell("idle", &probe(&server, requests, pause).map_err(|e| e.to_string())?, requests);
-    let stop = AtomicBool::new(false);
-    let load = Load {
+    let schedule = Schedule {
         to: servers::socket_address(&server),
-        request: b"GET /load HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        requests: Requests::Same(b"GET /load HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
         connections,
+        requests_per_second: f64::from(lines) / f64::from(LOGS),
+        // What a probe takes beside its pause, roughly.
+        duration: (pause + Duration::from_millis(1)) * u32::try_from(requests).unwrap_or(u32::MAX),
+        grace: open_loop::GRACE,
         next: Next::SameConnection,
-        end: End::Dropped,
     };
     std::thread::scope(|scope| {
-        let loading = scope.spawn(|| closed::run(&load, &stop));
-        let latencies = probe(&server, requests, pause);
-        stop.store(true, Ordering::Relaxed);
-        let tally = loading.join().expect("no panic").map_err(|e| e.to_string())?;
-        println!("load: {:.0} lines/s", tally.per_second() * LOGS as f64);
-        tell("beside the load", &latencies.map_err(|e| e.to_string())?, requests);
+        let loading = scope.spawn(|| open_loop::run(&schedule, |_| ()));
+        let latencies = probe(&server, requests, pause).map_err(|e| e.to_string())?;
+        let load = loading.join().expect("no panic").map_err(|e| e.to_string())?;
+        let per_second = load.answered.len() as f64 / schedule.duration.as_secs_f64();
+        println!("load: {:.0} lines/s, {} requests failed", per_second * f64::from(LOGS), load.failed.len());
+        tell("beside the load", &latencies, requests);
         Ok(())
     })
 }
