@@ -80,6 +80,9 @@ pub(crate) fn receive<'p>(
             }
             start += parser.drop_empty_lines();
             let Some(piece) = pieces.next() else {
+                // Those that came together with the beginning of a request are still there.
+                let is_empty_line = |byte: &&u8| matches!(**byte, b'\r' | b'\n');
+                start += input[start..].iter().take_while(is_empty_line).count();
                 return End { rest: input.len() - start, place: Place::Head };
             };
             input.extend_from_slice(piece);
