@@ -94,7 +94,7 @@ struct Line {
     place: Place,
 }
 
-/// Header lines whose received bytes are kept by their owner, who hands them in: the bytes that the spans of
+/// Header lines whose received bytes are kept by an owner that hands them in: the bytes that the spans of
 /// [`receive`](Self::receive) refer to, or nothing where there are no received lines.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderLines {

@@ -129,7 +129,7 @@ impl<T> Ring<T> {
         self.len() == 0
     }
 
-    /// Where the next entry will stand; those of whoever has come back from a push are before it.
+    /// Where the next entry will stand; those of pushes that have come back are before it.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.tail.0.load(Ordering::SeqCst))

@@ -91,13 +91,13 @@ pub struct Host {
 pub(crate) struct Shared {
     inbox: SegQueue<Arc<Waiter>>,
     known: Arc<KnownNames>,
-    /// Wakes the task. Who puts something into the inbox looks for it behind a fence; the task looks into the
+    /// Wakes the task. An asker that filled the inbox looks for it behind a fence; the task looks into the
     /// inbox behind one when it has set it.
     task: OnceLock<Waker>,
     is_closed: AtomicBool,
 }
 
-/// Asks name servers. Dropping it ends its task; who waits then does so until its time is over.
+/// Asks name servers. Dropping it ends its task; what waits then does so until its time is over.
 pub struct Resolver {
     shared: Arc<Shared>,
 }

@@ -120,7 +120,7 @@ impl Future for Service {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if this.shared.task.get().is_none() {
-            // Who asked before this was there is found in the queue.
+            // What was asked before this was there is found in the queue.
             let _ = this.shared.task.set(cx.waker().clone());
             fence(Ordering::SeqCst);
         }

@@ -107,7 +107,7 @@ struct Half {
     answer: Option<Vec<IpAddr>>,
 }
 
-/// One who waits, and what of the way was gone.
+/// A waiter, and what of the way was gone.
 struct Follower {
     waiter: Arc<Waiter>,
     hops: u8,

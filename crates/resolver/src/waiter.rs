@@ -1,9 +1,9 @@
-//! One who waits for an answer: a future on some loop, and the resolver's own task, which finds the answer.
+//! A waiter for an answer: a future on some loop, and the resolver's own task, which finds the answer.
 //!
 //! 1. The task alone writes `answer`, once, then takes the waker out and wakes it.
 //! 2. The future puts its waker in, then looks for the answer again. With a fence between the two steps on
 //!    either side one of them sees what the other has done.
-//! 3. A future that is dropped sets `is_gone`: nothing is asked any more for those who have all gone.
+//! 3. A future that is dropped sets `is_gone`: nothing is asked any more for waiters that have all gone.
 
 use std::future::Future;
 use std::net::IpAddr;

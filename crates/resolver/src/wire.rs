@@ -160,7 +160,7 @@ impl<'a> Response<'a> {
             return Err(Fault::Invalid { ident, flags, via });
         }
         let code = (flags & 0xf) as u8;
-        // Who has not understood a query need not repeat it.
+        // A server that has not understood a query need not repeat it.
         if code == 1 || code > 5 {
             return Err(Fault::Error { ident, code });
         }
@@ -225,7 +225,7 @@ impl<'a> Response<'a> {
     }
 }
 
-/// DNAME (RFC 6672), beside which there is a CNAME for those who do not know it.
+/// DNAME (RFC 6672), beside which there is a CNAME for resolvers that do not know it.
 const DNAME: u16 = 39;
 
 /// The name of the question, and where it ends.

@@ -215,7 +215,7 @@ fn a_silent_server_is_followed_by_the_next() {
     assert_eq!(*resolve(&resolver, runtime.at(0), "a.example").unwrap().addresses, [local(9)]);
     assert!(begun.elapsed() >= Duration::from_millis(4900), "{:?}", begun.elapsed());
     assert_eq!((silent.asked(), server.asked()), (1, 1));
-    // Who waits less long is told so.
+    // A task that waits less long is told so.
     let resolver = Resolver::start(&only_v4(&[&silent]), runtime.at(0), Arc::new(Discard));
     let (home, limit) = (runtime.at(0), Duration::from_millis(50));
     assert_eq!(run(home, resolver.resolve(home, b"a.example", limit)), Err(Failure::TimedOut));

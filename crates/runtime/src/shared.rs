@@ -475,7 +475,7 @@ impl Shared {
         }
         let cpu_ns = clock::thread_cpu_ns().saturating_sub(carrier.detached_cpu_ns.load(Ordering::Relaxed));
         match self.suspects.check(tag, now / 1_000_000) {
-            // At the priority of those who burn CPU any poll may take long: that says nothing of this one.
+            // At the priority of polls that burn CPU any poll may take long: that says nothing of this one.
             Some(Manner::Burns) if !is_long(cpu_ns) => {}
             Some(manner) => self.suspects.blame(tag, manner, now / 1_000_000),
             None => {}

@@ -76,7 +76,7 @@ pub struct Root {
 }
 
 impl Default for Root {
-    /// All of `http` has a directory, which it gets from who loads it.
+    /// All of `http` has a directory, which it gets from its loader.
     fn default() -> Self {
         Self { kind: RootKind::Root, path: Value::literal(Bytes::new()) }
     }

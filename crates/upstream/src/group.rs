@@ -259,7 +259,7 @@ mod tests {
         Group::new(GroupConfig { primary, method, ..GroupConfig::default() }, 1)
     }
 
-    /// Who has answered a request with each of these keys; the one at 8109 fails.
+    /// Which servers have answered a request with each of these keys; the one at 8109 fails.
     fn answered<'a>(group: &Group, keys: impl IntoIterator<Item = Key<'a>>) -> String {
         let names = keys.into_iter().map(|key| {
             let mut choice = group.begin(&key);

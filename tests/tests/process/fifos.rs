@@ -119,7 +119,7 @@ fn a_log_that_lost_its_reader_is_kept_and_reopening_says_so() {
     assert_eq!(server.stop().code(), Some(0));
 }
 
-/// Fills the pipe, so that whoever writes to it has to wait for its reader.
+/// Fills the pipe, so that a writer has to wait for its reader.
 fn fill(prefix: &Path) {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());

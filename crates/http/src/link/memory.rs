@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use clearway_runtime::LoopRef;
 
-/// What is on its way in one direction before who writes has to wait, bytes.
+/// What is on its way in one direction before the writer has to wait, bytes.
 const CAPACITY_BYTES: usize = 64 * 1024;
 
 /// One end.

@@ -4,10 +4,10 @@
 //! it is doing.
 //!
 //! 1. A direction has one task that fills it and one that empties it.
-//! 2. Who fills pushes a piece, or stores the end behind the last one, and then takes the waker that waits.
-//! 3. Who waits stores its waker and then looks again. Both are exchanges of one word, so either the filler
+//! 2. The filler pushes a piece, or stores the end behind the last one, and then takes the waker that waits.
+//! 3. A waiter stores its waker and then looks again. Both are exchanges of one word, so either the filler
 //!    finds the waker, or the second look finds what it has pushed.
-//! 4. Who empties reads the end before it looks for a piece: an end that was seen has nothing behind it.
+//! 4. The emptier reads the end before it looks for a piece: an end that was seen has nothing behind it.
 //! 5. What is on its way is bounded by bytes, counted before they are pushed and after they are taken.
 
 use std::io::{self, IoSlice};
@@ -67,7 +67,7 @@ pub enum StreamOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowExceeded;
 
-/// Who makes the request of a stream.
+/// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     Client,

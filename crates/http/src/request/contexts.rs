@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-/// How long a module's state is kept, and who knows it.
+/// How long a module's state is kept, and what knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasts {
     /// Until an internal redirect; known to this request alone.

@@ -33,7 +33,7 @@ const LIVE_MAX: u32 = 64;
 pub(crate) struct Sink<'c> {
     /// To the parent.
     pipe: Option<Arc<Pipe<'c>>>,
-    /// Who takes it from there.
+    /// What takes it from there.
     taker: StrandId,
     outcome: Outcome,
     takes_files: bool,

@@ -2,7 +2,7 @@
 //! their loops, while there are processors to spare. Loops ask for them, any carrier that is a spare can be
 //! one. Which polls those are is rule 13 of word.rs.
 //!
-//! 1. `count` is raised by who asks, before a spare is woken, and lowered by the helper at its end.
+//! 1. `count` is raised by the asker, before a spare is woken, and lowered by the helper at its end.
 //! 2. There is one less than there are processors at most, and one less for each suspect that burns CPU.
 //! 3. A helper ends when nobody is left behind, when suspects wait for a carrier or a turn, or when it had no
 //!    processor for most of a while: others need them, so nobody asks for the next one soon.

@@ -8,7 +8,7 @@
 //! 4. `least` is the lowest `count` since the starter asked last, about: so many spares nobody needed. A
 //!    wrong one costs a thread that is started again, or ends later.
 //! 5. A spare whose thread is to end, or to give memory back, is popped first: nobody lends to it meanwhile.
-//! 6. A stop is said, then all spares are ended; who returns a spare then looks whether it was said, and ends
+//! 6. A stop is said, then all spares are ended; one that returns then looks whether it was said, and ends
 //!    all spares if so. Each has a SeqCst fence in between, so that one of them finds the spare.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -94,7 +94,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// For one who has returned a spare, and is to end all spares if so.
+    /// For a carrier that has returned, and is to end all spares if so.
     pub(crate) fn is_said_meanwhile(&self) -> bool {
         fence(Ordering::SeqCst);
         self.is_said()

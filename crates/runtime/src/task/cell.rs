@@ -65,7 +65,7 @@ mod tests {
         assert!(std::panic::catch_unwind(|| drop(cell.enter())).is_err());
         assert_eq!(*entered, 2);
         drop(entered);
-        // Who was not let in has changed nothing.
+        // A poll that was not let in has changed nothing.
         assert_eq!(*cell.enter(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! A shelf with 64 places, which any thread fills and empties without waiting: the idle connections of one
 //! loop to one server, which other loops may take.
 //!
-//! 1. Whoever takes a bit out of `free` or out of `full` owns the place of that number, and no other does.
+//! 1. A thread that takes a bit out of `free` or `full` owns the place of that number, and no other does.
 //! 2. To put: take the lowest bit of `free`, fill the place, set the bit in `full`.
 //! 3. To take: take the lowest bit of `full`, empty the place, set the bit in `free`.
 //! 4. A bit is set with Release and taken with Acquire: what was done with the place is seen by the next
@@ -217,7 +217,7 @@ mod models {
         });
     }
 
-    /// One who looks through the shelf meets one who takes and one who puts.
+    /// A thread that looks through the shelf meets one that takes and one that puts.
     #[test]
     fn who_looks_through_disturbs_nobody() {
         loom::model(|| {
