@@ -1,5 +1,5 @@
 //! Header sections by their grammar, for one who sees all of a section at once and line by line: what the
-//! parser is compared with. Limits, and hosts with dots, ports and brackets, are beyond it.
+//! parser is compared with. Limits, and hosts with dots and brackets, are beyond it.
 
 use clearway_h1::{Fault, InvalidHeaders, Options, Underscores};
 use clearway_message::{BodyLength, Known};
@@ -96,9 +96,19 @@ fn take(headers: &mut Vec<(Vec<u8>, Vec<u8>)>, name: &[u8], value: &[u8]) -> Res
         return Err(if is_same(b"host") { Fault::DuplicateHost } else { Fault::DuplicateHeader });
     }
     headers.push((name.to_vec(), value.to_vec()));
-    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+,".contains(byte);
-    let is_wrong = is_same(b"host") && (value.is_empty() || !value.iter().all(is_host));
-    if is_wrong { Err(Fault::InvalidHost) } else { Ok(()) }
+    if is_same(b"host") && !is_host(value) { Err(Fault::InvalidHost) } else { Ok(()) }
+}
+
+/// A name of unreserved characters and sub-delims (RFC 3986 §3.2.2), and a port if any. Lines without an end
+/// run into the next one, so that anything of one may stand in a value.
+fn is_host(value: &[u8]) -> bool {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_~!$&'()*+,;=".contains(byte);
+    let mut parts = value.splitn(2, |&byte| byte == b':');
+    let name = parts.next().unwrap_or_default();
+    let port = parts.next().unwrap_or_default();
+    let number = port.iter().fold(0_u64, |number, digit| (number * 10 + u64::from(digit & 15)).min(65536));
+    let is_port = port.iter().all(u8::is_ascii_digit) && number < 65536;
+    !name.is_empty() && name.iter().all(is_of_name) && is_port
 }
 
 fn framing(headers: &[(Vec<u8>, Vec<u8>)], release: Release) -> Result<BodyLength, Fault> {
