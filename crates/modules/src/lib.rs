@@ -13,5 +13,4 @@ pub mod rewrite;
 pub mod ssl;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod upstreams;
 pub mod variables;

@@ -14,7 +14,8 @@ use clearway_modules::filters::{
     addition, charset, gunzip, headers, not_modified, range_filter, slice, ssi, sub_filter,
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
-use clearway_modules::{access_log, mirror, rewrite, ssl, upstreams};
+use clearway_modules::{access_log, mirror, rewrite, ssl};
+use clearway_proxy::upstreams::resolver;
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -26,7 +27,7 @@ pub(crate) const MODULES: &[&Module] = &[
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
     &ssl::SSL,
-    &upstreams::UPSTREAMS,
+    &resolver::RESOLVER,
     // Before all that asks who the client is.
     &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clearway_log::{Disk, Writer};
-use clearway_modules::upstreams::UPSTREAMS;
+use clearway_proxy::upstreams::resolver::RESOLVER;
 
 use crate::support::{Lines, load};
 
@@ -19,7 +19,7 @@ fn early_hints_are_checked_as_by_nginx() {
         ("early_hints $http_x; early_hints $uri;", "none"),
     ] {
         let (writer, lines) = (Arc::new(Writer::new(Box::new(Disk))), Arc::new(Lines::default()));
-        let said = match load(http, &std::env::temp_dir(), &writer, &lines, &[&UPSTREAMS]) {
+        let said = match load(http, &std::env::temp_dir(), &writer, &lines, &[&RESOLVER]) {
             Ok(_) => String::from("none"),
             Err(error) => String::from_utf8_lossy(error.message()).into_owned(),
         };

@@ -9,17 +9,17 @@ use clearway_net::listen::{AddrError, Resolve, parse_listen};
 use std::time::Duration;
 
 /// The module.
-pub static UPSTREAMS: Module =
-    Module { name: "upstreams", directives: DIRECTIVES, confs: &[&UPSTREAMS_CONF], ..Module::EMPTY };
+pub static RESOLVER: Module =
+    Module { name: "resolver", directives: DIRECTIVES, confs: &[&RESOLVER_CONF], ..Module::EMPTY };
 
 /// Where a name server listens that has no port.
 const DNS_PORT: &str = ":53";
 
-static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Location);
+static RESOLVER_CONF: ConfKey<ResolverConf> = ConfKey::new(Level::Location);
 
 settings! {
     /// What was given, so that it is not given twice.
-    struct UpstreamsConf {
+    struct ResolverConf {
         resolver: Setting<()>,
         resolver_timeout: Setting<Duration>,
         early_hints: Setting<Vec<Value>>,
@@ -41,7 +41,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         see: &["resolver_timeout", "listen"],
         handler: |scope, directive| {
             let system = scope.conf.resolver();
-            let resolver = &mut scope.conf.location(&UPSTREAMS_CONF).resolver;
+            let resolver = &mut scope.conf.location(&RESOLVER_CONF).resolver;
             set(directive, resolver, |directive| check_resolver(directive, &system))
         },
     },
@@ -57,7 +57,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
             resolver_timeout 5s;",
         see: &["resolver", "listen"],
         handler: |scope, directive| {
-            set(directive, &mut scope.conf.location(&UPSTREAMS_CONF).resolver_timeout, |d| d.msec(0))
+            set(directive, &mut scope.conf.location(&RESOLVER_CONF).resolver_timeout, |d| d.msec(0))
         },
     },
     Spec {
@@ -77,7 +77,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
 fn read_early_hints(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     for argument in &directive.args {
         let value = scope.conf.variables.compile(argument, &directive.pos)?;
-        scope.conf.location(&UPSTREAMS_CONF).early_hints.here().push(value);
+        scope.conf.location(&RESOLVER_CONF).early_hints.here().push(value);
     }
     Ok(())
 }
