@@ -16,9 +16,9 @@ use crate::connection::{browser_request, request};
 use crate::servers::{self, Named, User, config, socket_address, total};
 use crate::stats::median;
 
-const CONNECTIONS: usize = 64;
-const SERVER_CORES: &str = "0";
-const CLIENT_CORE: usize = 1;
+pub(crate) const CONNECTIONS: usize = 64;
+pub(crate) const SERVER_CORES: &str = "0";
+pub(crate) const CLIENT_CORE: usize = 1;
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
@@ -78,16 +78,25 @@ fn side_by_side(
             end: End::Dropped,
         })
         .collect();
-    play(&loads, WARM_UP)?;
+    measure(&running, &loads, length)
+}
+
+/// The same of servers that run.
+pub(crate) fn measure(
+    running: &[Server],
+    loads: &[Load],
+    length: Duration,
+) -> Result<Vec<(f64, Tally)>, String> {
+    play(loads, WARM_UP)?;
     let before: Vec<Duration> = running.iter().map(|server| total(server, cpu_time_of_threads)).collect();
-    let tallies = play(&loads, length)?;
+    let tallies = play(loads, length)?;
     let after = running.iter().map(|server| total(server, cpu_time_of_threads));
     let used = after.zip(before).map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6);
     Ok(used.zip(tallies).map(|(us, tally)| (us / tally.answered.max(1) as f64, tally)).collect())
 }
 
 /// All loads at once, each on a thread of its own, for so long.
-fn play(loads: &[Load], length: Duration) -> Result<Vec<Tally>, String> {
+pub(crate) fn play(loads: &[Load], length: Duration) -> Result<Vec<Tally>, String> {
     let stop = AtomicBool::new(false);
     let run = |load: &Load| {
         let mut cores = CpuSet::new();
@@ -105,7 +114,7 @@ fn play(loads: &[Load], length: Duration) -> Result<Vec<Tally>, String> {
     })
 }
 
-fn row(name: &str, servers: &[Named], measured: &[(f64, Tally)]) -> String {
+pub(crate) fn row(name: &str, servers: &[Named], measured: &[(f64, Tally)]) -> String {
     let cells: Vec<String> = servers
         .iter()
         .zip(measured)
@@ -122,7 +131,7 @@ fn row(name: &str, servers: &[Named], measured: &[(f64, Tally)]) -> String {
     format!("{name:>3}: {}", cells.join("  "))
 }
 
-fn range(all: &[f64]) -> String {
+pub(crate) fn range(all: &[f64]) -> String {
     let least = all.iter().copied().fold(f64::INFINITY, f64::min);
     let most = all.iter().copied().fold(0.0, f64::max);
     format!("{least:.3} to {most:.3}")

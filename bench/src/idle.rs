@@ -66,7 +66,7 @@ fn answered(to: SocketAddr, count: usize) -> io::Result<Vec<Connection>> {
 }
 
 /// To the hard limit; the server inherits it.
-fn raise_descriptor_limit() -> io::Result<()> {
+pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
 }

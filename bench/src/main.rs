@@ -18,8 +18,10 @@ mod idle;
 mod large;
 mod log_latency;
 mod open_loop;
+mod origin;
 mod poller;
 mod processes;
+mod proxy;
 mod servers;
 mod soak;
 mod stats;
@@ -47,6 +49,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             [NAME=PATH …]  --connections 10000
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
             [NAME=PATH …]  --count 10000  --requests 20000
+  proxy     requests that are passed on: CPU side by side, kept connections, origins that fail, memory
+            [NAME=PATH …]  --only cpu,reuse,faults,slow,tunnels  --reps 3  --secs 3  --connections 1000
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
             MINUTES  --loops 2  --blockers 12
   reload    reloads under load: failures, idle connections, lines, memory
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         "hungry" => hungry::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),
+        "proxy" => proxy::command(args),
         "soak" => soak::command(args),
         "reload" => processes::reload(args),
         "crash" => processes::crash(args),
