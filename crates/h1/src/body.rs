@@ -1,4 +1,4 @@
-//! Request bodies: counted bytes and the chunked coding (RFC 9112 §7.1), strict: CRLF and nothing else
+//! Bodies: counted bytes and the chunked coding (RFC 9112 §7.1), strict: CRLF and nothing else
 //! ends a line here. Owned by a connection; whoever polls its task runs it.
 //!
 //! Invariants: no byte is looked at twice; nothing is buffered; what a peer can send besides data is
@@ -41,6 +41,15 @@ pub struct Decoded {
     pub event: BodyEvent,
 }
 
+/// What becomes of the trailer section behind the last chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrailerSection {
+    /// It is read and dropped.
+    Dropped,
+    /// It is left to the owner: the body ends before it.
+    Left,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Counted data, of the body or of a chunk.
@@ -59,7 +68,7 @@ enum State {
     Done,
 }
 
-/// Decoder of one request body.
+/// Decoder of one body.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
@@ -75,6 +84,7 @@ pub struct BodyDecoder {
     overhead: u64,
     /// Digits of the current chunk size, or bytes of the trailer section.
     count: u64,
+    trailers: TrailerSection,
 }
 
 impl BodyDecoder {
@@ -85,7 +95,13 @@ impl BodyDecoder {
             BodyLength::Length(bytes) => (State::Length, bytes),
             BodyLength::Chunked => (State::SizeStart, 0),
         };
-        BodyDecoder { state, remaining, received: 0, max: u64::MAX, size: 0, overhead: 0, count: 0 }
+        let trailers = TrailerSection::Dropped;
+        BodyDecoder { state, remaining, received: 0, max: u64::MAX, size: 0, overhead: 0, count: 0, trailers }
+    }
+
+    /// A decoder of chunks that ends with the line of the last one: the trailer section is its owner's.
+    pub(crate) fn before_trailers() -> BodyDecoder {
+        BodyDecoder { trailers: TrailerSection::Left, ..BodyDecoder::new(BodyLength::Chunked) }
     }
 
     /// Limits the body to `max` bytes from here on (`client_max_body_size`, whose 0 means no limit: then this
@@ -212,7 +228,10 @@ impl BodyDecoder {
         self.count = 0;
         self.remaining = self.size;
         if self.size == 0 {
-            self.state = State::TrailerStart;
+            self.state = match self.trailers {
+                TrailerSection::Dropped => State::TrailerStart,
+                TrailerSection::Left => State::Done,
+            };
             return Ok(());
         }
         self.state = State::ChunkData;

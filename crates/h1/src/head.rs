@@ -13,7 +13,7 @@ use clearway_message::{
 use smallvec::SmallVec;
 
 use crate::fault::Fault;
-use crate::header_line::{HeaderLine, Line};
+use crate::header_line::{HeaderLine, Line, Sender};
 use crate::options::{InvalidHeaders, Options};
 use crate::request_line::{LineParser, Progress};
 use crate::scan;
@@ -156,7 +156,7 @@ impl HeadParser {
         }
         while self.phase == Phase::Headers {
             let usual = self.line.take_usual(buf, &mut self.pos);
-            let parse = || self.line.parse(buf, &mut self.pos, options.underscores);
+            let parse = || self.line.parse(buf, &mut self.pos, Sender::Client(options.underscores));
             match usual.map_or_else(parse, Ok)? {
                 Line::Incomplete => return Ok(HeadProgress::Incomplete),
                 Line::Header => self.take_header(head, buf, options)?,
@@ -410,12 +410,12 @@ impl fmt::Display for Description<'_> {
     }
 }
 
-fn contains_ignoring_case(text: &[u8], word: &[u8]) -> bool {
+pub(crate) fn contains_ignoring_case(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }
 
 /// A decimal number below 2^63, digits only.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -10,10 +10,21 @@ use crate::fault::Fault;
 use crate::options::Underscores;
 use crate::scan::{self, NAME, name};
 
+/// Whose lines they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A client's; the value says what its names may have.
+    Client(Underscores),
+    /// A server's, of which a second status line between the others is skipped: IIS may send one.
+    Server,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Start,
+    /// Inside a line that is skipped.
+    Skipped,
     Name,
     BeforeValue,
     Value,
@@ -97,14 +108,26 @@ impl HeaderLine {
         Some(Line::Header)
     }
 
-    /// Advances `pos` over `buf`, at most past the end of one line.
+    /// Advances `pos` over `buf`, at most past the end of one line that is not skipped.
     #[inline(never)]
-    pub(crate) fn parse(
-        &mut self,
-        buf: &[u8],
-        pos: &mut usize,
-        underscores: Underscores,
-    ) -> Result<Line, Fault> {
+    pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize, sender: Sender) -> Result<Line, Fault> {
+        loop {
+            if self.state == State::Skipped {
+                *pos = scan::skip_while(buf, *pos, |byte| byte != b'\n');
+                if *pos == buf.len() {
+                    return Ok(Line::Incomplete);
+                }
+                *pos += 1;
+                self.state = State::Start;
+            }
+            let line = self.parse_line(buf, pos, sender)?;
+            if self.state != State::Skipped {
+                return Ok(line);
+            }
+        }
+    }
+
+    fn parse_line(&mut self, buf: &[u8], pos: &mut usize, sender: Sender) -> Result<Line, Fault> {
         if self.state == State::Start {
             match buf.get(*pos) {
                 None => return Ok(Line::Incomplete),
@@ -115,8 +138,11 @@ impl HeaderLine {
                 }
             }
         }
-        if self.state == State::Name && self.parse_name(buf, pos, underscores)? == Line::Header {
+        if self.state == State::Name && self.parse_name(buf, pos, sender)? == Line::Header {
             return Ok(Line::Header);
+        }
+        if self.state == State::Skipped {
+            return Ok(Line::Incomplete);
         }
         if self.state == State::BeforeValue {
             *pos = scan::skip_while(buf, *pos, |byte| byte == b' ');
@@ -152,7 +178,7 @@ impl HeaderLine {
     }
 
     #[inline]
-    fn parse_name(&mut self, buf: &[u8], pos: &mut usize, underscores: Underscores) -> Result<Line, Fault> {
+    fn parse_name(&mut self, buf: &[u8], pos: &mut usize, sender: Sender) -> Result<Line, Fault> {
         loop {
             *pos += scan::name_len(&buf[*pos..]);
             let Some(&byte) = buf.get(*pos) else {
@@ -171,7 +197,11 @@ impl HeaderLine {
                     self.state = if class == name::CR { State::LineFeed } else { State::Start };
                     return Ok(if class == name::CR { Line::Incomplete } else { Line::Header });
                 }
-                name::UNDERSCORE if underscores == Underscores::Valid => {}
+                name::UNDERSCORE if sender != Sender::Client(Underscores::Invalid) => {}
+                name::INVALID if sender == Sender::Server && &buf[self.start as usize..*pos] == b"HTTP/" => {
+                    self.state = State::Skipped;
+                    return Ok(Line::Incomplete);
+                }
                 name::UNDERSCORE | name::INVALID => self.is_valid = false,
                 _ => {
                     self.value_end = at;

@@ -1,9 +1,10 @@
-//! Sans-I/O codec for the server side of HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) and what is left of
+//! Sans-I/O codec for both sides of HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) and what is left of
 //! HTTP/0.9. It sees bytes: no socket, no clock, no thread, no allocation for a typical request.
 //!
 //! [`HeadParser`] parses heads and [`BodyReader`] decodes bodies as they come; [`HeadWriter`], [`Framing`]
-//! and the chunk functions make responses. What is accepted and how the rest is refused follows nginx;
-//! where nginx is silent, the stricter reading of RFC 9112 §6, §11.
+//! and the chunk functions make responses. Towards upstream servers [`begin_request`] makes requests;
+//! [`ResponseParser`] and [`ResponseBody`] read the answers. What is accepted and how the rest is refused
+//! follows nginx; where nginx is silent, the stricter reading of RFC 9112 §6, §11.
 //!
 //! Invariants: the same bytes give the same events however they were split; no byte is scanned twice;
 //! everything a peer can make their owner hold is bounded by [`Options`] or a named constant.
@@ -19,6 +20,8 @@ mod head;
 mod header_line;
 mod options;
 mod request_line;
+mod request_writer;
+mod response;
 mod scan;
 
 pub use body::{BodyDecoder, BodyEvent, CHUNK_OVERHEAD_MAX_BYTES, Decoded, TRAILERS_MAX_BYTES};
@@ -30,3 +33,8 @@ pub use encode::{
 pub use fault::Fault;
 pub use head::{ConnectionOption, HeadParser, HeadProgress};
 pub use options::{InvalidHeaders, Options, Underscores};
+pub use request_writer::begin_request;
+pub use response::{
+    Asked, Eof, INTERIM_HEADS_MAX, ResponseBody, ResponseFault, ResponseFraming, ResponseParser,
+    ResponseProgress, Trailers,
+};

@@ -117,7 +117,7 @@ pub const fn name_hash(name: &[u8]) -> u32 {
 
 macro_rules! known {
     ($($(#[$doc:meta])* $id:ident = $name:literal,)*) => {
-        /// The request headers that the server itself acts on or has variables for.
+        /// The headers of requests and responses that the server itself acts on or has variables for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Known {
@@ -145,8 +145,12 @@ known! {
     Accept = "Accept",
     AcceptEncoding = "Accept-Encoding",
     AcceptLanguage = "Accept-Language",
+    AcceptRanges = "Accept-Ranges",
     Authorization = "Authorization",
+    CacheControl = "Cache-Control",
     Connection = "Connection",
+    ContentDisposition = "Content-Disposition",
+    ContentEncoding = "Content-Encoding",
     ContentLength = "Content-Length",
     ContentRange = "Content-Range",
     ContentType = "Content-Type",
@@ -154,7 +158,9 @@ known! {
     Date = "Date",
     Depth = "Depth",
     Destination = "Destination",
+    ETag = "ETag",
     Expect = "Expect",
+    Expires = "Expires",
     Host = "Host",
     IfMatch = "If-Match",
     IfModifiedSince = "If-Modified-Since",
@@ -162,15 +168,29 @@ known! {
     IfRange = "If-Range",
     IfUnmodifiedSince = "If-Unmodified-Since",
     KeepAlive = "Keep-Alive",
+    LastModified = "Last-Modified",
+    Link = "Link",
+    Location = "Location",
     Overwrite = "Overwrite",
     ProxyAuthorization = "Proxy-Authorization",
     Range = "Range",
     Referer = "Referer",
+    Refresh = "Refresh",
+    Server = "Server",
+    SetCookie = "Set-Cookie",
+    Status = "Status",
     Te = "TE",
     TransferEncoding = "Transfer-Encoding",
     Upgrade = "Upgrade",
     UserAgent = "User-Agent",
+    Vary = "Vary",
     Via = "Via",
+    WwwAuthenticate = "WWW-Authenticate",
+    XAccelBuffering = "X-Accel-Buffering",
+    XAccelCharset = "X-Accel-Charset",
+    XAccelExpires = "X-Accel-Expires",
+    XAccelLimitRate = "X-Accel-Limit-Rate",
+    XAccelRedirect = "X-Accel-Redirect",
     XForwardedFor = "X-Forwarded-For",
     XRealIp = "X-Real-IP",
 }
