@@ -46,10 +46,12 @@ pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, Wi
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use output::view::{Assign, Computed, Eval, Presence, View};
-pub use output::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, Trailers, Unsent};
+pub use output::{
+    BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, TIMED_OUT, Trailers, Unsent,
+};
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;
-pub use phases::protocol::{Cut, Lingering, LingeringClose, TIMED_OUT};
+pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::{Onward, Rewritten};
 pub use phases::{Exchange, Handler, Step, Wait};

@@ -7,6 +7,7 @@
 //! beyond the announced length, is dropped. So is what it pushes after a header filter has refused the
 //! response: the engine then answers with a status instead.
 
+mod duplex;
 mod ending;
 mod file_bytes;
 mod filters;
@@ -18,6 +19,7 @@ pub(crate) mod view;
 
 use clearway_h1::Framing;
 use clearway_message::{HeaderLine, Headers, ResponseHead};
+use clearway_runtime::Timer;
 
 use crate::link::Link;
 use crate::link::pace::Pace;
@@ -31,7 +33,7 @@ use crate::request::relay::Relay;
 use crate::request::strands::Lookout;
 use crate::response::chunk::{Chunk, Mark, Pushed};
 
-pub(crate) use ending::log_file_failure;
+pub use ending::TIMED_OUT;
 use filters::Filters;
 pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Trailers};
 
@@ -56,6 +58,8 @@ pub(crate) struct OutputState<'c> {
     head_bytes: u32,
     unusual: Option<Box<Unusual<'c>>>,
     urgency: Urgency,
+    /// For how long the socket is waited for; there while it is.
+    wait: Option<Timer>,
     trailers: Option<Box<TrailerState>>,
     source: Source,
     /// Once there was a subrequest, or if it is of one.
@@ -73,9 +77,10 @@ enum Source {
 }
 
 /// What follows the body.
+#[derive(Default)]
 struct TrailerState {
-    trailers: Trailers,
-    /// What they have come to, once the body has been made.
+    trailers: Option<Trailers>,
+    /// What they have come to, once the body has been made; behind the lines that were passed on.
     lines: Headers,
 }
 
@@ -192,6 +197,7 @@ impl<'c> OutputState<'c> {
             head_bytes: 0,
             unusual: None,
             urgency: Urgency::Postponed,
+            wait: None,
             trailers: None,
             source: Source::Open,
             relay: None,
@@ -319,9 +325,11 @@ impl<'c> OutputState<'c> {
             self.end_source(request);
         }
         self.push(request, 0, chunk, mark);
-        let is_full =
-            self.wire.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full());
-        if is_full { Pushed::Full } else { Pushed::Sent }
+        if self.is_full() { Pushed::Full } else { Pushed::Sent }
+    }
+
+    fn is_full(&self) -> bool {
+        self.wire.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full())
     }
 
     /// Marks the response as complete if its handler has not.
@@ -345,13 +353,13 @@ impl<'c> OutputState<'c> {
     /// Works trailers out, unless that has been done.
     #[inline]
     fn make_trailers(&mut self, request: &Request<'c>) {
-        let Some(trailers) = self.trailers.as_ref().map(|state| state.trailers) else { return };
+        let Some(trailers) = self.trailers.as_ref().and_then(|state| state.trailers) else { return };
         if self.progress != Progress::Body || self.is_bodiless() {
             return;
         }
         let lines = trailers(&View::new(request, self));
         if let Some(state) = &mut self.trailers {
-            state.lines = lines;
+            lines.iter().for_each(|line| state.lines.add(line.name, line.value));
         }
     }
 

@@ -55,8 +55,10 @@ pub enum Step<'a> {
     Done,
     /// The engine answers so.
     Respond(Answer),
-    /// It will say later.
+    /// It will say later. If the client leaves before, what waits is dropped.
     Wait(Wait<'a>),
+    /// It will say later, and sees itself to a client that leaves ([`Request::poll_closed`]).
+    WaitRegardless(Wait<'a>),
 }
 
 impl Step<'_> {

@@ -565,6 +565,12 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// Has its response sent no faster than so many bytes per second, 0 without limit, in place of what
+    /// `limit_rate` says; before something of it is sent.
+    pub fn set_limit_rate(&mut self, bytes_per_s: u64) {
+        self.set_context(&LIMIT_RATE, bytes_per_s);
+    }
+
     /// Whether it is in the log phase, or behind it.
     pub(crate) fn is_logged(&self) -> bool {
         self.stage == Stage::Logged

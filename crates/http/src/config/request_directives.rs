@@ -261,6 +261,12 @@ impl<'c> Request<'c> {
         self.location().conf(&PAGES).error_pages.iter().find(|page| page.code == code)
     }
 
+    /// Whether there is one, so that an answer from elsewhere with this status is to give way to it
+    /// (`proxy_intercept_errors`).
+    pub fn has_error_page(&self, code: u16) -> bool {
+        self.error_page(code).is_some()
+    }
+
     /// Whether a page is made longer for the browser's sake.
     pub(crate) fn wants_padding(&self) -> bool {
         *self.conf(&PAGES).msie_padding

@@ -83,6 +83,8 @@ pub enum SendFailure {
     File(FileFailure, Arc<OpenFile>),
     /// A subrequest, or what could not go on without one, has ended the whole request.
     Terminated,
+    /// The handler has found that nobody reads it; it has said so itself.
+    Abandoned,
 }
 
 impl SendFailure {
@@ -114,6 +116,12 @@ impl<'c> SendQueue<'c> {
         let mut front = std::mem::take(&mut self.front);
         front.clear();
         *self = Self::new(front);
+    }
+
+    /// Drops what was not sent.
+    pub(crate) fn drop_rest(&mut self) {
+        self.front.clear();
+        (self.offset, self.behind) = (0, Behind::Nothing);
     }
 
     /// The buffer that it was given, once there is no more to send.

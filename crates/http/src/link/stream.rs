@@ -29,8 +29,11 @@ pub const STREAM_WINDOW_BYTES: usize = 64 * 1024;
 const PIECE_MAX_BYTES: usize = 16 * 1024;
 /// Pieces on their way; a filler that makes smaller ones than that takes waits for the pieces.
 const PIECES_MAX: usize = 64;
-/// Heads that the client has not been given: of the response, and `100 Continue` before it.
-const HEADS_MAX: usize = 2;
+/// Heads that the client has not been given: of the response, `100 Continue` before it, and other interim
+/// ones, which are left out where there is no room for them.
+const HEADS_MAX: usize = 8;
+/// Of these, `100 Continue` and the head of the response.
+const RESERVED_HEADS: usize = 2;
 
 /// Linux's number, as logs show it.
 const ECONNRESET: i32 = 104;
@@ -53,7 +56,7 @@ pub struct StreamHead {
 /// What a connection is to send of a stream.
 #[derive(Debug)]
 pub enum StreamOutput {
-    /// The head of the response, or `100 Continue`.
+    /// The head of the response, or an interim one (`100 Continue`, 103).
     Head(StreamHead),
     /// A part of the body.
     Data(Bytes),
@@ -226,10 +229,17 @@ impl Stream {
     /// Sends a head, before everything that is written behind it.
     pub(crate) fn push_head(&self, head: StreamHead) {
         debug_assert!(self.output.pieces.is_empty(), "a head would overtake what is on its way");
-        // A third head does not come: `100 Continue` is said once, a response has one.
+        // `100 Continue` is said once, a response has one, and others have left room for them.
         let pushed = self.heads.push(head);
         debug_assert!(pushed.is_ok(), "a response has one head");
         self.output.taker.wake();
+    }
+
+    /// Sends an interim head, unless many of them wait already.
+    pub(crate) fn push_interim(&self, head: StreamHead) {
+        if self.heads.len() + RESERVED_HEADS < HEADS_MAX {
+            self.push_head(head);
+        }
     }
 
     /// Sends some of the first of these that are not empty; how many bytes it was.

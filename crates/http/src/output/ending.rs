@@ -14,6 +14,9 @@ use crate::response::file_sender::FileFailure;
 use clearway_base::log::Verbatim;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
+/// What the error log says of a client that sent nothing, or took nothing, for too long.
+pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
+
 impl<'c> OutputState<'c> {
     pub(super) fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
         self.fail_with(failure);
@@ -40,6 +43,19 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    /// Says why the rest cannot be sent.
+    pub(crate) fn log_failure(&self, request: &Request<'_>) {
+        match self.failure() {
+            Some(SendFailure::TimedOut) => request.log(Level::Info, format_args!("{TIMED_OUT}")),
+            Some(SendFailure::Broken(error)) => {
+                request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
+            }
+            Some(SendFailure::Left(left)) => request.log_left(left),
+            Some(SendFailure::File(failure, file)) => log_file_failure(failure, request, file),
+            Some(SendFailure::Terminated | SendFailure::Abandoned) | None => {}
+        }
+    }
+
     /// As in nginx the log has 499 unless the client was sent something.
     #[cold]
     pub(crate) fn note_left(&mut self) {
@@ -50,7 +66,7 @@ impl<'c> OutputState<'c> {
 }
 
 /// Says in nginx's words what is wrong with a file.
-pub(crate) fn log_file_failure(failure: &FileFailure, request: &Request<'_>, file: &OpenFile) {
+fn log_file_failure(failure: &FileFailure, request: &Request<'_>, file: &OpenFile) {
     let path = Verbatim(file.path());
     match failure {
         FileFailure::Sendfile(error) => {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use clearway_message::{Headers, ResponseHead};
 
-use super::{OutputState, Progress, Sequel, TrailerState};
+use super::{OutputState, Progress, Sequel};
 use crate::output::view::View;
 use crate::request::Request;
 use crate::request::answer::Answer;
@@ -96,7 +96,7 @@ impl<'c> Filtering<'_, 'c> {
     /// Has trailers sent behind the body, which is sent in chunks for that where the client understands
     /// them.
     pub fn expect_trailers(&mut self, trailers: Trailers) {
-        self.output.trailers = Some(Box::new(TrailerState { trailers, lines: Headers::default() }));
+        self.output.trailers.get_or_insert_default().trailers = Some(trailers);
     }
 
     /// Has the engine answer with a status instead of this response; no other filter sees it.

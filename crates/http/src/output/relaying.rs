@@ -4,7 +4,6 @@
 use std::task::{Context, Poll};
 
 use clearway_h1::Framing;
-use clearway_runtime::Timer;
 
 use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
 use crate::link::send_queue::SendFailure;
@@ -151,7 +150,6 @@ impl<'c> OutputState<'c> {
     pub(super) fn poll_relayed(
         &mut self,
         request: &Request<'c>,
-        timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
         let mut resumes_left = RESUMES_MAX;
@@ -180,7 +178,7 @@ impl<'c> OutputState<'c> {
             let is_relayed = self.is_relayed();
             let is_end = is_relayed && self.source == Source::Ended;
             let makes_room = !self.wire.is_empty() && (is_end || self.is_due(request));
-            if makes_room && self.poll_empty(request, timer, cx)?.is_pending() {
+            if makes_room && self.poll_empty(request, cx)?.is_pending() {
                 return Poll::Pending;
             }
             if is_relayed {

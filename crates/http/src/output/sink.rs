@@ -93,19 +93,31 @@ impl<'c> OutputState<'c> {
 
     /// Completes once the socket has taken everything.
     pub(crate) fn flush(&mut self, request: &Request<'c>) -> impl Future<Output = Result<(), Unsent>> {
-        let mut timer = None;
+        self.wait = None;
+        self.begin_flush(request);
+        poll_fn(move |cx| self.poll_flushed(request, cx))
+    }
+
+    #[inline]
+    pub(super) fn begin_flush(&mut self, request: &Request<'c>) {
         if request.is_main() {
             request.link.begin_response(&request.location().core);
             self.set_pace(request);
         }
-        poll_fn(move |cx| {
-            let flushed = self.poll_flush(request, &mut timer, cx);
-            request.account(account::SENDING_RESPONSE);
-            if flushed.is_ready() {
-                self.urgency = Urgency::Postponed;
-            }
-            flushed
-        })
+    }
+
+    #[inline]
+    pub(super) fn poll_flushed(
+        &mut self,
+        request: &Request<'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        let flushed = self.poll_flush(request, cx);
+        request.account(account::SENDING_RESPONSE);
+        if flushed.is_ready() {
+            self.urgency = Urgency::Postponed;
+        }
+        flushed
     }
 
     /// Finds out once how fast this response may be sent.
@@ -127,18 +139,13 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    fn poll_flush(
-        &mut self,
-        request: &Request<'c>,
-        timer: &mut Option<Timer>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Unsent>> {
+    fn poll_flush(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
         if self.is_plain() {
             match self.wire.is_empty() {
                 true => return Poll::Ready(Ok(())),
                 false => match self.wire.poll_send_plain(request.link, cx) {
                     Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
-                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(timer, request.link)),
+                    Poll::Ready(Err(failure)) => return self.fail(failure.behind(&self.wait, request.link)),
                     // Some of it, or nothing: who waits is timed.
                     _ => {}
                 },
@@ -148,13 +155,13 @@ impl<'c> OutputState<'c> {
             return Poll::Ready(Err(Unsent));
         }
         if self.relay.is_some() {
-            return self.poll_relayed(request, timer, cx);
+            return self.poll_relayed(request, cx);
         }
         let mut turns_left = 1;
         loop {
             let is_busy = self.is_busy();
             if !is_busy || self.urgency == Urgency::Flushed || self.wire.len() >= BUSY_SEND_BYTES {
-                ready!(self.poll_empty(request, timer, cx))?;
+                ready!(self.poll_empty(request, cx))?;
             }
             if !is_busy {
                 self.wire.uncork(request.link);
@@ -170,7 +177,7 @@ impl<'c> OutputState<'c> {
             }
             if self.relay.is_some() {
                 // What it has made led to a subrequest.
-                return self.poll_relayed(request, timer, cx);
+                return self.poll_relayed(request, cx);
             }
         }
     }
@@ -178,14 +185,17 @@ impl<'c> OutputState<'c> {
     /// Whether there is nothing but one buffer to send, and nobody who has a say in that.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.wire.is_plain() && self.filters.is_none() && self.unusual.is_none() && self.relay.is_none()
+        self.wire.is_plain()
+            && self.filters.is_none()
+            && self.unusual.is_none()
+            && self.relay.is_none()
+            && self.wait.is_none()
     }
 
     /// Completes once the socket has taken what there is now.
     pub(super) fn poll_empty(
         &mut self,
         request: &Request<'c>,
-        timer: &mut Option<Timer>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
         let sending = &request.location().core.sending;
@@ -198,27 +208,27 @@ impl<'c> OutputState<'c> {
             self.wire.cork_large_file(request.link, sending);
             match self.poll_step(request.link, sending, cx) {
                 Step::Sent => {}
-                Step::Failed(failure) => return self.fail(failure.behind(timer, request.link)),
+                Step::Failed(failure) => return self.fail(failure.behind(&self.wait, request.link)),
                 Step::Resting => {
-                    *timer = None;
+                    self.wait = None;
                     return Poll::Pending;
                 }
                 Step::Reading => {
-                    *timer = None;
+                    self.wait = None;
                     return self.poll_left(request, cx);
                 }
                 Step::Blocked => {
-                    if timer.is_none() || self.wire.sent_bytes() > start {
-                        let timer = timer.get_or_insert_with(|| Timer::new(request.client.home));
+                    if self.wait.is_none() || self.wire.sent_bytes() > start {
+                        let timer = self.wait.get_or_insert_with(|| Timer::new(request.client.home));
                         timer.arm(request.client.home.now_ms() + *sending.send_timeout_ms);
                     }
-                    let timer = timer.as_ref().expect("armed at the first wait");
+                    let timer = self.wait.as_ref().expect("armed at the first wait");
                     ready!(timer.poll_expired(cx));
                     return self.fail(SendFailure::TimedOut);
                 }
             }
         }
-        *timer = None;
+        self.wait = None;
         Poll::Ready(Ok(()))
     }
 

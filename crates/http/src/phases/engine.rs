@@ -275,6 +275,9 @@ impl<'c> Active<'c> {
         let lookout = self.request.lookout();
         match (entry.handler)(self.exchange()) {
             Step::Wait(wait) => Called::Waits(Settle { wait, lookout, way, entry, location }),
+            Step::WaitRegardless(wait) => {
+                Called::Waits(Settle { wait, lookout: Lookout::Nobody, way, entry, location })
+            }
             step => Called::Said(Flow::of(step)),
         }
     }
@@ -313,7 +316,8 @@ impl<'c> Active<'c> {
         for index in self.request.location().phases.part(Part::Log) {
             let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
             let step = handler(self.exchange());
-            debug_assert!(!matches!(step, Step::Wait(_)), "the log phase does not wait");
+            let waits = matches!(step, Step::Wait(_) | Step::WaitRegardless(_));
+            debug_assert!(!waits, "the log phase does not wait");
         }
         self.request.account(Phase::Log.step());
     }
@@ -378,7 +382,7 @@ impl Flow {
             Step::Allowed => Self::Allowed,
             Step::Done => Self::Done,
             Step::Respond(answer) => Self::Answer(answer),
-            Step::Wait(_) => unreachable!("who calls a handler waits for it"),
+            Step::Wait(_) | Step::WaitRegardless(_) => unreachable!("a handler that waits is waited for"),
         }
     }
 }
@@ -400,6 +404,9 @@ impl Future for Settle<'_, '_> {
         loop {
             match self.wait.as_mut().poll(cx) {
                 Poll::Ready(Step::Wait(next)) => self.wait = next,
+                Poll::Ready(Step::WaitRegardless(next)) => {
+                    (self.wait, self.lookout) = (next, Lookout::Nobody);
+                }
                 Poll::Ready(step) => return Poll::Ready(Flow::of(step)),
                 Poll::Pending => {
                     let step = self.entry.phase.step();

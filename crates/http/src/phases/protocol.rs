@@ -17,7 +17,7 @@ pub use crate::config::body_directives::LingeringClose;
 use crate::link::parts::Parts;
 use crate::link::send_queue::SendFailure;
 use crate::link::stream::Stream;
-use crate::output::{OutputState, log_file_failure};
+use crate::output::OutputState;
 use crate::phases::engine::Active;
 use crate::phases::redirect::Onward;
 use crate::request::answer::Answer;
@@ -25,9 +25,6 @@ use crate::request::body::BodyState;
 use crate::request::body_source::BodyError;
 use crate::request::strands::Strands;
 use crate::request::{Origin, Request, RequestLine};
-
-/// What the error log says of a client that sent nothing for too long.
-pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 /// What is being done with a head of which the first line is complete.
 const READING_HEADERS: &str = "reading client request headers";
@@ -203,15 +200,7 @@ impl Active<'_> {
     }
 
     pub(crate) fn log_send_failure(&mut self) {
-        match self.output.failure() {
-            Some(SendFailure::TimedOut) => self.request.log(Level::Info, format_args!("{TIMED_OUT}")),
-            Some(SendFailure::Broken(error)) => {
-                self.request.log(Level::Info, format_args!("writev() failed {}", Errno(error)));
-            }
-            Some(SendFailure::Left(left)) => self.request.log_left(left),
-            Some(SendFailure::File(failure, file)) => log_file_failure(failure, &self.request, file),
-            Some(SendFailure::Terminated) | None => {}
-        }
+        self.output.log_failure(&self.request);
     }
 
     /// Whether the response was written to its end.

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clearway_base::Errno;
@@ -84,6 +84,62 @@ impl Exchange<'_, '_> {
         self.request.note_body(self.body.state);
         self.request.set_context(&KEPT, stored.clone());
         Ok(stored)
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// Appends to `data`, which has room, a piece of the body: first what has come with the head, however
+    /// much that is, and else what there is room for. Where nothing is appended, the body is over. From the
+    /// first piece on nobody else can have the body.
+    ///
+    /// A client that waits for `100 Continue` is told to go on, by [`Output::poll_ready`], as other things
+    /// are. Pending, it has the context woken when there is more, or when time is up
+    /// (`client_body_timeout`).
+    ///
+    /// [`Output::poll_ready`]: crate::output::Output::poll_ready
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub fn poll_body(&mut self, data: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<Result<(), Answer>> {
+        self.output.state.invite(self.request.link, self.body.state);
+        let timeout_ms = *self.request.conf(&BODY_CONF).timeout_ms;
+        let Some(receiving) = self.body.state.receiving() else { return Poll::Ready(Ok(())) };
+        debug_assert!(data.len() < data.capacity(), "a piece of nothing is the end");
+        let read = receiving.poll_piece(self.request.link, data, timeout_ms, cx);
+        let read = read.map_err(|error| refuse(self.request, receiving, error));
+        if read.is_ready() {
+            self.request.note_body(self.body.state);
+        }
+        read
+    }
+}
+
+/// Logs why a body cannot be read, and says what to answer.
+fn refuse(request: &Request<'_>, receiving: &Receiving, error: BodyError) -> Answer {
+    match error {
+        BodyError::Refused(fault) => {
+            if fault == Fault::ChunkedBodyTooLarge {
+                let (received, chunk) = receiving.sizes();
+                request.log(Level::Error, format_args!("{fault}: {received}+{chunk} bytes"));
+            } else {
+                request.log(Level::Error, format_args!("{fault}"));
+            }
+            Answer::Status(fault.page())
+        }
+        BodyError::BeyondLength => {
+            let message = "client intended to send body data larger than declared";
+            request.log(Level::Info, format_args!("{message}"));
+            Answer::Status(400)
+        }
+        BodyError::TimedOut => Answer::Abandon(408),
+        BodyError::Closed => {
+            request.log(Level::Info, format_args!("client prematurely closed connection"));
+            Answer::Abandon(400)
+        }
+        BodyError::Broken(error) => {
+            request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+            Answer::Abandon(400)
+        }
     }
 }
 
@@ -261,29 +317,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
     fn refuse(&self, failure: Failure) -> Answer {
         let request = self.request;
         match failure {
-            Failure::Unread(BodyError::Refused(fault)) => {
-                if fault == Fault::ChunkedBodyTooLarge {
-                    let (received, chunk) = self.receiving.sizes();
-                    request.log(Level::Error, format_args!("{fault}: {received}+{chunk} bytes"));
-                } else {
-                    request.log(Level::Error, format_args!("{fault}"));
-                }
-                Answer::Status(fault.page())
-            }
-            Failure::Unread(BodyError::BeyondLength) => {
-                let message = "client intended to send body data larger than declared";
-                request.log(Level::Info, format_args!("{message}"));
-                Answer::Status(400)
-            }
-            Failure::Unread(BodyError::TimedOut) => Answer::Abandon(408),
-            Failure::Unread(BodyError::Closed) => {
-                request.log(Level::Info, format_args!("client prematurely closed connection"));
-                Answer::Abandon(400)
-            }
-            Failure::Unread(BodyError::Broken(error)) => {
-                request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
-                Answer::Abandon(400)
-            }
+            Failure::Unread(error) => refuse(request, self.receiving, error),
             Failure::Unwritten(Unwritten::Failed(failure)) => {
                 request.log(Level::Crit, format_args!("{failure}"));
                 Answer::Status(500)

@@ -17,9 +17,10 @@ pub(crate) const FINDING_LOCATION: &str = "finding the location";
 pub(crate) const SENDING_RESPONSE: &str = "sending the response";
 
 impl Request<'_> {
-    /// To be called behind `step`.
+    /// Tells what the request did (`sending a request to upstream`), if somebody asks since it held its
+    /// thread. To be called behind `step`, within the same poll.
     #[inline]
-    pub(crate) fn account(&self, step: &'static str) {
+    pub fn account(&self, step: &'static str) {
         self.client.home.account(|| self.describe(step));
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Receiving {
     pub(crate) length: BodyLength,
     fate: Fate,
     expect: Expect,
+    /// Until when more of it is waited for; there while a handler that reads pieces waits.
+    deadline_ms: Option<u64>,
 }
 
 /// What becomes of a body.
@@ -35,6 +37,8 @@ pub(crate) struct Receiving {
 enum Fate {
     /// Kept for a handler that stores it.
     Wanted,
+    /// A handler reads it piece by piece, so that no other one can have all of it.
+    Pieces,
     /// It is dropped as it comes, whatever its size.
     Dropped,
 }
@@ -51,9 +55,24 @@ impl Body<'_> {
         !matches!(length, None | Some(BodyLength::Empty | BodyLength::Length(0)))
     }
 
-    /// Whether somebody has begun to drop it, so that nobody can have it any more.
+    /// Its length in bytes, as announced; `None` where it is not known before the end.
+    pub fn announced(&self) -> Option<u64> {
+        match self.state.0.as_ref()?.length {
+            BodyLength::Length(bytes) => Some(bytes),
+            BodyLength::Empty => Some(0),
+            BodyLength::Chunked => None,
+        }
+    }
+
+    /// Whether its length is not known before its end.
+    pub fn is_chunked(&self) -> bool {
+        self.state.0.as_ref().is_some_and(|body| body.length == BodyLength::Chunked)
+    }
+
+    /// Whether a handler has begun to drop it, or to read it in pieces, so that no other one can have it any
+    /// more.
     pub fn is_dropped(&self) -> bool {
-        self.state.0.as_ref().is_some_and(|body| body.fate == Fate::Dropped)
+        self.state.0.as_ref().is_some_and(|body| body.fate != Fate::Wanted)
     }
 }
 
@@ -67,6 +86,7 @@ impl BodyState {
             length,
             fate: Fate::Wanted,
             expect,
+            deadline_ms: None,
         })))
     }
 
@@ -79,7 +99,7 @@ impl BodyState {
         };
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
         let source = BodySource::Stream(StreamReader::new(announced));
-        Self(Some(Box::new(Receiving { source, length, fate: Fate::Wanted, expect })))
+        Self(Some(Box::new(Receiving { source, length, fate: Fate::Wanted, expect, deadline_ms: None })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -88,7 +108,7 @@ impl BodyState {
 
     /// Whether there is one that somebody has read, or may read still.
     pub(crate) fn is_wanted(&self) -> bool {
-        let is_wanted = |body: &Receiving| body.length != BodyLength::Empty && body.fate == Fate::Wanted;
+        let is_wanted = |body: &Receiving| body.length != BodyLength::Empty && body.fate != Fate::Dropped;
         self.0.as_deref().is_some_and(is_wanted)
     }
 
@@ -201,5 +221,39 @@ impl Receiving {
 
     fn poll_input(&mut self, link: Link<'_>, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.source.poll_input(link, cx)
+    }
+
+    /// Appends a piece of it to `data`, and what has come with the head first. Waits no longer than
+    /// `timeout_ms`; nothing else may wait with the link's timer meanwhile.
+    pub(crate) fn poll_piece(
+        &mut self,
+        link: Link<'_>,
+        data: &mut Vec<u8>,
+        timeout_ms: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), BodyError>> {
+        let from = data.len();
+        if self.fate == Fate::Wanted {
+            self.fate = Fate::Pieces;
+            self.source.take_received(data).map_err(BodyError::Refused)?;
+        }
+        while data.len() == from && !self.is_done() {
+            match self.poll_read_into(link, data, cx) {
+                Poll::Ready(read) => {
+                    self.deadline_ms = None;
+                    read?;
+                }
+                Poll::Pending if data.len() > from => break,
+                Poll::Pending => {
+                    if self.deadline_ms.is_none() {
+                        let deadline_ms = link.home().now_ms() + timeout_ms;
+                        self.deadline_ms = Some(deadline_ms);
+                        link.timer().arm(deadline_ms);
+                    }
+                    return link.timer().poll_expired(cx).map(|()| Err(BodyError::TimedOut));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

@@ -13,6 +13,7 @@ use clearway_offload::{Error, TIMEOUTS, Task};
 use clearway_runtime::Timer;
 
 use crate::request::Request;
+use crate::request::strands::StrandId;
 
 /// What a job is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,16 @@ impl Request<'_> {
                 self.log(Level::Error, format_args!("thread pool timed out (110: Connection timed out)"));
                 Err(503)
             }
+        }
+    }
+
+    /// Ready when the client has ended its direction, which may mean that it has left, or with an error when
+    /// the connection broke; never where nothing of the request is for a client.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.strand() {
+            _ if !self.is_for_client() => Poll::Pending,
+            StrandId::ROOT => self.link.poll_closed(cx),
+            _ => self.strands().poll_closed(self.link),
         }
     }
 

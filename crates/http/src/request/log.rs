@@ -6,11 +6,20 @@ use std::fmt;
 use clearway_base::log::{Level, Record};
 use clearway_message::Known;
 
+use super::contexts::{ContextKey, Lasts};
 use super::{Request, RequestLine};
 use clearway_base::log::Verbatim;
 
+/// Which server of an upstream group is asked.
+static UPSTREAM: ContextKey<Box<[u8]>> = ContextKey::new(Lasts::ToTheEnd);
+
 /// Clocks and logs.
 impl Request<'_> {
+    /// Names the server that is asked, as the error log shows it: `http://192.0.2.1:8080/path`.
+    pub fn set_upstream(&mut self, url: &[u8]) {
+        self.set_context(&UPSTREAM, url.into());
+    }
+
     /// Seconds since the epoch, as of this turn of the loop.
     pub fn now_unix_s(&self) -> i64 {
         (self.client.home.unix_ms() / 1000) as i64
@@ -100,6 +109,9 @@ impl fmt::Display for Circumstances<'_, '_> {
         }
         if !request.is_main() {
             write!(f, ", subrequest: \"{}\"", Verbatim(request.path()))?;
+        }
+        if let Some(upstream) = request.context(&UPSTREAM) {
+            write!(f, ", upstream: \"{}\"", Verbatim(upstream))?;
         }
         if let Some(host) = request.header(Known::Host) {
             write!(f, ", host: \"{}\"", Verbatim(host))?;

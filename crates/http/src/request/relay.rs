@@ -233,6 +233,12 @@ impl<'c> Relay<'c> {
         self.sink.as_ref().and_then(|(sink, _)| sink.pipe.as_ref()).is_some_and(|pipe| pipe.is_full())
     }
 
+    /// What waits for its turn, and what of a subrequest its parent has not taken, bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let pipe = self.sink.as_ref().and_then(|(sink, _)| sink.pipe.as_ref());
+        self.queued_bytes + pipe.map_or(0, |pipe| pipe.state().bytes)
+    }
+
     pub(crate) fn has_passed_bytes(&self) -> bool {
         self.passed == Passed::Bytes
     }

@@ -1,0 +1,108 @@
+//! What a handler asks of a response that it makes of something it receives at the same time: nothing in here
+//! waits by itself, so that one poll can send to a slow client and read from elsewhere. Owned by the
+//! request's task.
+
+use std::task::{Context, Poll};
+
+use clearway_h1::HeadWriter;
+use clearway_message::{Headers, Piece, Version};
+
+use super::{Output, OutputState, Source, Unsent};
+use crate::link::Link;
+use crate::link::send_queue::SendFailure;
+use crate::link::stream::StreamHead;
+use crate::request::Request;
+
+impl<'c> Output<'_, 'c> {
+    /// Does what [`ready`](Self::ready) does in one step: sends what the client takes now. Ready once
+    /// everything so far has left for the socket, or may wait for more. Pending, it has the context woken
+    /// when it can go on; for how long the client is waited for (`send_timeout`) it knows from one call to
+    /// the next.
+    ///
+    /// # Errors
+    /// The rest cannot be sent.
+    pub fn poll_ready(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
+        if self.is_abandoned() || self.state.may_wait(request) {
+            return Poll::Ready(Ok(()));
+        }
+        if request.is_main() {
+            request.link.send_at_once(&request.location().core);
+        }
+        self.state.begin_flush(request);
+        self.state.poll_flushed(request, cx)
+    }
+
+    /// What of the response is in memory and waits for the client, or for its turn among the bodies of
+    /// subrequests, bytes. What filters hold back is not known.
+    pub fn queued_bytes(&self) -> usize {
+        let relayed = self.state.relay.as_ref().map_or(0, |relay| relay.held_bytes());
+        self.state.wire.len() + relayed
+    }
+
+    /// Whether the handler is to wait before it pushes more: what the last [`write`](Self::write) said, as
+    /// of now.
+    pub fn is_full(&self) -> bool {
+        self.state.is_full()
+    }
+
+    /// The client has left, and the handler goes on for other reasons: everything that is still held is
+    /// dropped, and so is what is pushed from now on. The connection is closed when the handler is done. The
+    /// log has 499, or the status of which something was sent.
+    pub fn abandon(&mut self, request: &Request<'c>) {
+        if !self.is_abandoned() {
+            self.state.abandon(request);
+        }
+    }
+
+    /// Whether nothing of the response goes anywhere any more.
+    pub fn is_abandoned(&self) -> bool {
+        matches!(self.state.failure(), Some(SendFailure::Abandoned))
+    }
+
+    /// Sends an interim response (RFC 9110 §15.2), such as 103, to a client that understands it and has not
+    /// been sent a head. One without lines is not sent, as it would say nothing.
+    pub fn interim(&mut self, request: &Request<'c>, status: u16, lines: &Headers) {
+        debug_assert!((102..200).contains(&status), "`100 Continue` is said by what reads the body");
+        let is_understood = request.is_main() && request.version() >= Version::HTTP_11;
+        if is_understood && !lines.is_empty() && !self.head_sent() && !self.is_abandoned() {
+            self.state.put_interim(request.link, status, lines);
+        }
+    }
+
+    /// Has lines sent behind the body, if that is sent in chunks; before the end of the body is pushed. Those
+    /// of the configuration (`add_trailer`) follow them.
+    pub fn pass_trailers(&mut self, lines: &Headers) {
+        let own = &mut self.state.trailers.get_or_insert_default().lines;
+        lines.iter().for_each(|line| own.add(line.name, line.value));
+    }
+}
+
+impl<'c> OutputState<'c> {
+    fn abandon(&mut self, request: &Request<'c>) {
+        self.log_failure(request);
+        self.note_left();
+        self.wire.drop_rest();
+        self.filters = None;
+        self.relay = self.take_sink();
+        self.wait = None;
+        self.source = Source::Ended;
+        self.fail_with(SendFailure::Abandoned);
+    }
+
+    fn put_interim(&mut self, link: Link<'_>, status: u16, lines: &Headers) {
+        match link {
+            Link::Http1(_) => {
+                let reason = if status == 103 { "Early Hints" } else { "" };
+                let mut writer = HeadWriter::new(self.wire.front(), status, reason);
+                for piece in lines.pieces() {
+                    writer = match piece {
+                        Piece::Lines(lines) => writer.lines(lines),
+                        Piece::Line(name, value) => writer.header(name, value),
+                    };
+                }
+                writer.finish();
+            }
+            Link::Stream(stream) => stream.push_interim(StreamHead { status, lines: lines.clone() }),
+        }
+    }
+}
