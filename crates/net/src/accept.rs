@@ -40,9 +40,6 @@ pub const RECLAIM_MAX: usize = 32;
 /// How long a connection waits for them to be closed, in milliseconds.
 pub const RECLAIM_WAIT_MS: u64 = 100;
 
-/// How long nothing more is said about it, in milliseconds.
-const RECLAIM_SAY_MS: u64 = 1000;
-
 /// How long the handshakes that have begun have to be completed before a socket is let go of, in
 /// milliseconds. Meanwhile nobody else can listen on its address.
 pub const DRAIN_MS: u64 = 100;
@@ -275,7 +272,7 @@ impl<S: Source> Acceptor<S> {
         let policy = self.policy.least_loaded(|at| self.source.backlog(at));
         let (free, limit) = policy.room();
         if free <= limit / RESERVE_SHARE {
-            self.make_room(policy, limit).await;
+            self.make_room(policy).await;
         }
         match policy.take_slot() {
             Some(slot) => serve(Accepted { socket, peer, slot }),
@@ -288,19 +285,14 @@ impl<S: Source> Acceptor<S> {
     }
 
     /// Closes some connections that wait for a request, and waits for that if there is no room at all.
-    async fn make_room(&self, policy: &AcceptPolicy, limit: u32) {
+    async fn make_room(&self, policy: &AcceptPolicy) {
         let reclaimed = self.source.reclaim(policy.index());
         if reclaimed == 0 {
             return;
         }
         metrics::RECLAIMED.add(reclaimed as u64);
         let now_ms = self.source.now_ms();
-        let said_ms = &policy.reclaim_said_ms;
-        if now_ms.saturating_sub(said_ms.load(Ordering::Relaxed)) >= RECLAIM_SAY_MS {
-            said_ms.store(now_ms, Ordering::Relaxed);
-            let message = format_args!("{limit} worker_connections are not enough, reusing connections");
-            self.log(Level::Warn, message);
-        }
+        policy.say_reclaimed(now_ms, &*self.log);
         let mut turns = 0..;
         while policy.room().0 == 0 && self.source.now_ms() < now_ms + RECLAIM_WAIT_MS {
             // As a rule they are closed in this turn of the loop or the next.

@@ -2,11 +2,12 @@
 //!
 //! Addresses are read and sockets bound at boot ([`listen`], [`bind`]). Connections are accepted on
 //! loops ([`accept`]) by a task that knows its loop through a small trait; [`on_loop`] implements it for
-//! the loops of the runtime.
+//! the loops of the runtime. [`connect`] makes connections to upstream servers, which count as others do.
 #![forbid(unsafe_code)]
 
 pub mod accept;
 pub mod bind;
+pub mod connect;
 pub mod listen;
 pub mod metrics;
 pub mod on_loop;

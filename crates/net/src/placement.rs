@@ -7,6 +7,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use clearway_base::log::{Level, Sink};
+
 /// Most connections that are accepted in one turn of a loop with `multi_accept on`, or when a socket is
 /// let go of.
 pub const BATCH_MAX: u32 = 64;
@@ -23,6 +25,9 @@ const SLACK_SHARE: u32 = 16;
 
 /// ...no more than so many.
 const SLACK_MAX: u32 = 16;
+
+/// How long nothing more is said of connections that are closed for others, in milliseconds.
+const RECLAIM_SAY_MS: u64 = 1000;
 
 /// Added to the load of a loop that has no room for another connection.
 const FULL: u32 = 1 << 30;
@@ -63,7 +68,7 @@ pub struct AcceptPolicy {
     /// On the clock of the loop; 0 when nothing is paused.
     pub(crate) paused_until_ms: AtomicU64,
     /// When it was last said that connections are closed for others, likewise.
-    pub(crate) reclaim_said_ms: AtomicU64,
+    reclaim_said_ms: AtomicU64,
 }
 
 impl AcceptPolicy {
@@ -123,6 +128,16 @@ impl AcceptPolicy {
         (connections_max.saturating_sub(self.connections()), connections_max)
     }
 
+    /// Says that connections are closed for others, once a second. On the loop, whose clock shows `now_ms`.
+    pub(crate) fn say_reclaimed(&self, now_ms: u64, log: &dyn Sink) {
+        if now_ms.saturating_sub(self.reclaim_said_ms.load(Ordering::Relaxed)) >= RECLAIM_SAY_MS {
+            self.reclaim_said_ms.store(now_ms, Ordering::Relaxed);
+            let (_, limit) = self.room();
+            let message = format_args!("{limit} worker_connections are not enough, reusing connections");
+            log.log(Level::Warn, message);
+        }
+    }
+
     /// Takes the slot of a connection; `None` when all `worker_connections` are in use. Connections to
     /// upstream servers take one as well.
     pub fn take_slot(&'static self) -> Option<ConnectionSlot> {
@@ -164,6 +179,15 @@ impl ConnectionSlot {
     #[must_use]
     pub fn loop_index(&self) -> usize {
         self.policy.index
+    }
+
+    /// Gives it back for one on another loop, where its connection moves to; it stays where it is if that one
+    /// has none.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn exchange(self, policy: &'static AcceptPolicy) -> Result<Self, Self> {
+        if policy.index == self.policy.index { Ok(self) } else { policy.take_slot().ok_or(self) }
     }
 
     /// A slot on another loop, for a connection that is better off there; see
