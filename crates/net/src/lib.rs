@@ -17,5 +17,6 @@ pub mod proxy_protocol;
 pub mod reuse;
 mod sys;
 pub mod tune;
+pub mod url;
 
 pub use peer::PeerAddr;

@@ -236,6 +236,12 @@ fn check_ports(first: u64, last: u64) -> Result<Ports, AddrError> {
     }
 }
 
+/// One port.
+pub(crate) fn check_port(text: &[u8]) -> Result<u16, AddrError> {
+    let port = number(text).and_then(|number| u16::try_from(number).ok());
+    port.filter(|&port| port > 0).ok_or(AddrError::InvalidPort)
+}
+
 /// Digits only, as nginx's ngx_atoi.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -245,7 +251,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Four numbers up to 255. As in nginx one may have zeros in front or be missing, which is 0.
-fn parse_ipv4(host: &[u8]) -> Option<Ipv4Addr> {
+pub(crate) fn parse_ipv4(host: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0_u8; 4];
     let mut parts = host.split(|&byte| byte == b'.');
     for octet in &mut octets {
@@ -257,7 +263,7 @@ fn parse_ipv4(host: &[u8]) -> Option<Ipv4Addr> {
     parts.next().is_none().then(|| octets.into())
 }
 
-fn position(text: &[u8], byte: u8) -> Option<usize> {
+pub(crate) fn position(text: &[u8], byte: u8) -> Option<usize> {
     text.iter().position(|&other| other == byte)
 }
 

@@ -1,3 +1,21 @@
-//! Directives about other servers: which there are, and how their names are found.
+//! Directives about other servers: which there are, how one is chosen, how their names are found; and the
+//! groups that are made of them, which handlers ask for servers.
 
+pub mod balancers;
+mod block;
+pub mod choice;
+pub mod draft;
+pub mod group;
+pub mod keepalive;
 pub mod resolver;
+mod said;
+mod server;
+mod session;
+pub mod sticky;
+
+pub use block::UPSTREAM;
+pub use choice::Choice;
+pub use draft::{GroupRef, find, reference};
+pub use group::UpstreamGroup;
+pub use said::{Keepalive, RESOLVER_CONF, ResolverConf, ResolverSpec, Reuse};
+pub use session::LearnWhen;

@@ -15,7 +15,7 @@ use clearway_modules::filters::{
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite, ssl};
-use clearway_proxy::upstreams::resolver;
+use clearway_proxy::upstreams::{UPSTREAM, balancers, keepalive, resolver, sticky};
 
 /// All modules that this server is built with.
 pub(crate) const MODULES: &[&Module] = &[
@@ -28,6 +28,10 @@ pub(crate) const MODULES: &[&Module] = &[
     &not_modified::NOT_MODIFIED,
     &ssl::SSL,
     &resolver::RESOLVER,
+    &UPSTREAM,
+    &balancers::BALANCERS,
+    &keepalive::KEEPALIVE,
+    &sticky::STICKY,
     // Before all that asks who the client is.
     &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.

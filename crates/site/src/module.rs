@@ -86,6 +86,8 @@ pub mod context {
     pub const LOCATION_IF: Contexts = Contexts::bit(12);
     /// In `limit_except`.
     pub const LIMIT_EXCEPT: Contexts = Contexts::bit(13);
+    /// In `upstream`.
+    pub const UPSTREAM: Contexts = Contexts::bit(14);
     /// Anywhere in `http`, but not in `if`.
     pub const ALL: Contexts = HTTP.or(SERVER).or(LOCATION);
 }

@@ -1,15 +1,17 @@
 //! By what rule the next server is chosen. The rules are nginx's, so that a key falls on the server on which
 //! it fell there.
 
+pub(crate) mod consistent;
 pub(crate) mod hash;
 pub(crate) mod least_conn;
+pub(crate) mod least_time;
 pub(crate) mod random;
-pub(crate) mod ring;
 
 use std::net::IpAddr;
 
 use crate::peer::Peer;
 use crate::peers::{Peers, Tried};
+use crate::times::TimeRule;
 
 /// After so many servers that could not be used the rule is given up: they are taken in turn.
 pub(crate) const TRIES_MAX: u32 = 20;
@@ -28,6 +30,8 @@ pub enum Method {
     Hash,
     /// By a text, so that few texts move when servers come and go (`hash … consistent`).
     Consistent,
+    /// The one that will be done first (`least_time`).
+    LeastTime(TimeRule),
     /// By chance (`random`).
     Random,
     /// Of two that chance gives, the one with fewer requests (`random two`).
@@ -41,6 +45,8 @@ pub struct Key<'a> {
     pub client: Option<IpAddr>,
     /// The text of `hash`.
     pub text: &'a [u8],
+    /// The server that a session is with (`sticky`); empty is none.
+    pub sid: &'a [u8],
 }
 
 /// Where a request is in the order that its rule gives.
@@ -57,6 +63,7 @@ pub(crate) struct Look<'a> {
     pub(crate) tried: &'a Tried,
     pub(crate) at_loop: usize,
     pub(crate) now_s: u64,
+    pub(crate) now_ms: u64,
 }
 
 impl Look<'_> {
@@ -67,6 +74,16 @@ impl Look<'_> {
     /// The next of those that may be used.
     pub(crate) fn in_turn(&self) -> Option<usize> {
         self.peers.next_in_turn(self.at_loop, |at, peer| self.may(at, peer))
+    }
+
+    /// The server that the request's session is with, if it may be used.
+    pub(crate) fn of_session(&self, sid: &[u8]) -> Option<usize> {
+        if sid.is_empty() {
+            return None;
+        }
+        let at = self.peers.list.iter().position(|peer| *peer.config().sid == *sid)?;
+        let may = !self.tried.has(at) && self.peers.list[at].is_usable_in_session(self.now_s);
+        may.then_some(at)
     }
 
     fn is_usable(&self, at: usize) -> bool {
@@ -84,13 +101,22 @@ impl Method {
         Progress { hash, rehash: 0, tries: 0 }
     }
 
+    /// What of the times of answers counts.
+    pub(crate) fn time_rule(self) -> TimeRule {
+        match self {
+            Self::LeastTime(rule) => rule,
+            _ => TimeRule::None,
+        }
+    }
+
     pub(crate) fn choose(self, look: &Look<'_>, key: &Key<'_>, progress: &mut Progress) -> Option<usize> {
         let by_rule = match self {
             Self::RoundRobin => None,
             Self::LeastConn => return least_conn::choose(look),
+            Self::LeastTime(rule) => return least_time::choose(look, rule),
             Self::IpHash => hash::by_address(look, key.client, progress),
             Self::Hash => hash::by_text(look, key.text, progress),
-            Self::Consistent => ring::choose(look, key.text, progress),
+            Self::Consistent => consistent::choose(look, key.text, progress),
             Self::Random => random::one(look, progress),
             Self::RandomTwo => random::two(look, progress),
         };

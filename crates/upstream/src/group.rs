@@ -28,6 +28,15 @@ pub struct Group {
     backup: Option<Peers>,
 }
 
+/// Where and when a server is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The number of the loop.
+    pub at_loop: usize,
+    /// The loop's clock.
+    pub now_ms: u64,
+}
+
 /// The choices of one request.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -80,34 +89,27 @@ impl Group {
         Choice { tried: Tried::default(), progress, stage: Stage::Primary }
     }
 
-    /// The next server for it, which it has not tried; on this loop, now. `None`: there is none
-    /// ("no live upstreams").
-    pub fn next(&self, choice: &mut Choice, key: &Key<'_>, at_loop: usize, now_s: u64) -> Option<Lease> {
+    /// The next server for it, which it has not tried. `None`: there is none ("no live upstreams").
+    pub fn next(&self, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {
         if choice.stage == Stage::Primary {
-            let found = self.try_these(&self.primary, choice, key, (at_loop, now_s));
+            let found = self.try_these(&self.primary, choice, key, moment);
             if found.is_some() {
                 return found;
             }
             choice.stage = Stage::Backup;
             choice.tried.clear();
         }
-        self.try_these(self.backup.as_ref()?, choice, key, (at_loop, now_s))
+        self.try_these(self.backup.as_ref()?, choice, key, moment)
     }
 
-    fn try_these(
-        &self,
-        peers: &Peers,
-        choice: &mut Choice,
-        key: &Key<'_>,
-        (at_loop, now_s): (usize, u64),
-    ) -> Option<Lease> {
+    fn try_these(&self, peers: &Peers, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {
         loop {
-            let at = self.choose(peers, choice, key, (at_loop, now_s))?;
+            let at = self.choose(peers, choice, key, moment)?;
             // The only one is tried again and again.
             if peers.company == Company::Others {
                 choice.tried.add(at);
             }
-            match peers.list[at].lease(peers.company, now_s) {
+            match peers.list[at].lease(peers.company, self.method.time_rule(), moment.now_ms) {
                 None if peers.company == Company::Others => {}
                 lease => return lease,
             }
@@ -119,15 +121,24 @@ impl Group {
         peers: &Peers,
         choice: &mut Choice,
         key: &Key<'_>,
-        (at_loop, now_s): (usize, u64),
+        Moment { at_loop, now_ms }: Moment,
     ) -> Option<usize> {
+        let look = Look { peers, tried: &choice.tried, at_loop, now_s: now_ms / 1000, now_ms };
+        let of_session = look.of_session(key.sid);
         if peers.company == Company::Alone {
-            return peers.list.iter().position(|peer| peer.is_up() && peer.has_room());
+            let only = || peers.list.iter().position(|peer| peer.is_up() && peer.has_room());
+            return of_session.or_else(only);
         }
-        let look = Look { peers, tried: &choice.tried, at_loop, now_s };
+        if let Some(at) = of_session {
+            if self.method == Method::RoundRobin || choice.stage == Stage::Backup {
+                peers.take_out_of_turn(at, at_loop, |at, peer| look.may(at, peer));
+            }
+            return Some(at);
+        }
         // Backup servers take turns, unless they are chosen by their load.
         match (choice.stage, self.method) {
-            (Stage::Primary, method) | (Stage::Backup, method @ Method::LeastConn) => {
+            (Stage::Primary, method)
+            | (Stage::Backup, method @ (Method::LeastConn | Method::LeastTime(_))) => {
                 method.choose(&look, key, &mut choice.progress)
             }
             (Stage::Backup, _) => look.in_turn(),
@@ -139,7 +150,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::peer::tests::config;
-    use crate::peer::{FailRule, Outcome, PeerConfig, State};
+    use crate::peer::{Attempt, FailRule, Outcome, PeerConfig, State};
 
     /// Servers at the ports 1, 2, … with these weights.
     fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
@@ -151,6 +162,10 @@ mod tests {
         Group::new(GroupConfig { primary: peers(weights), method, ..GroupConfig::default() }, 1)
     }
 
+    fn at_s(now_s: u64) -> Moment {
+        Moment { at_loop: 0, now_ms: now_s * 1000 }
+    }
+
     fn number(lease: &Lease) -> u16 {
         let name = &lease.peer().config().name;
         name.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
@@ -159,9 +174,9 @@ mod tests {
     /// Which servers answer so many requests with a key.
     fn served(group: &Group, key: &Key<'_>, requests: usize) -> String {
         let numbers = (0..requests).map(|_| {
-            let lease = group.next(&mut group.begin(key), key, 0, 100).expect("one is there");
+            let lease = group.next(&mut group.begin(key), key, at_s(100)).expect("one is there");
             let number = number(&lease);
-            lease.finish(Outcome::Answered, 100);
+            lease.finish(Attempt::of(Outcome::Answered), 100_000);
             char::from(b'a' + number as u8 - 1)
         });
         numbers.collect()
@@ -171,9 +186,9 @@ mod tests {
     fn tried(group: &Group, key: &Key<'_>, outcome: Outcome) -> String {
         let mut choice = group.begin(key);
         let leases = std::iter::from_fn(|| {
-            let lease = group.next(&mut choice, key, 0, 100)?;
+            let lease = group.next(&mut choice, key, at_s(100))?;
             let number = number(&lease);
-            lease.finish(outcome, 100);
+            lease.finish(Attempt::of(outcome), 100_000);
             Some(char::from(b'a' + number as u8 - 1))
         });
         leases.take(20).collect()
@@ -198,7 +213,7 @@ mod tests {
         assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "abcd");
         assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "", "all have failed");
         // They are tried again after a while.
-        let lease = group.next(&mut group.begin(&Key::default()), &Key::default(), 0, 111);
+        let lease = group.next(&mut group.begin(&Key::default()), &Key::default(), at_s(111));
         assert!(lease.is_some());
     }
 
@@ -216,7 +231,7 @@ mod tests {
         let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
         assert_eq!(group.tries(), 2);
         let key = Key::default();
-        let held = group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there");
+        let held = group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there");
         assert_eq!(number(&held), 2);
         assert_eq!(served(&group, &key, 3), "ccc");
         drop(held);
@@ -227,8 +242,9 @@ mod tests {
     fn the_least_busy_for_its_weight_is_taken() {
         let group = group(&[1, 2, 1], Method::LeastConn);
         let key = Key::default();
-        let leases: Vec<Lease> =
-            (0..8).map(|_| group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there")).collect();
+        let leases: Vec<Lease> = (0..8)
+            .map(|_| group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there"))
+            .collect();
         let mut counts = [0; 3];
         leases.iter().for_each(|lease| counts[usize::from(number(lease)) - 1] += 1);
         assert_eq!(counts, [2, 4, 2]);
@@ -264,9 +280,9 @@ mod tests {
         let names = keys.into_iter().map(|key| {
             let mut choice = group.begin(&key);
             loop {
-                let lease = group.next(&mut choice, &key, 0, 100).expect("one is there");
+                let lease = group.next(&mut choice, &key, at_s(100)).expect("one is there");
                 match number(&lease) {
-                    8109 => lease.finish(Outcome::Failed, 100),
+                    8109 => lease.finish(Attempt::of(Outcome::Failed), 100_000),
                     port => break char::from(b'a' + (port - 8101) as u8),
                 };
             }
@@ -280,7 +296,7 @@ mod tests {
     fn keys_fall_where_they_fall_in_nginx() {
         let texts: Vec<String> = (0..32).map(|number| format!("key{number}")).collect();
         let by_text = |method, second| {
-            let keys = texts.iter().map(|text| Key { client: None, text: text.as_bytes() });
+            let keys = texts.iter().map(|text| Key { client: None, text: text.as_bytes(), sid: b"" });
             answered(&recorded(method, second), keys)
         };
         assert_eq!(by_text(Method::Hash, 8102), "ccbcbccbabcbccbababcbaccccabbbbc");
@@ -289,7 +305,7 @@ mod tests {
         assert_eq!(by_text(Method::Consistent, 8109), "acacccaacacaaccccaacccaccaaaacca");
         let by_client = |second, client: &dyn Fn(u32) -> String| {
             let clients = (0..32).map(|number| client(number).parse().expect("an address"));
-            let keys = clients.map(|client| Key { client: Some(client), text: b"" });
+            let keys = clients.map(|client| Key { client: Some(client), text: b"", sid: b"" });
             answered(&recorded(Method::IpHash, second), keys)
         };
         let v4 = |number| format!("10.{}.{}.9", number * 7, number * 3);
@@ -306,18 +322,18 @@ mod tests {
         let primary = (1..=2).map(|port| Peer::new(PeerConfig { fails, ..config(port, 1) })).collect();
         let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
         let key = Key::default();
-        let lease = group.next(&mut group.begin(&key), &key, 0, 100).expect("one is there");
-        lease.finish(Outcome::Failed, 100);
+        let lease = group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there");
+        lease.finish(Attempt::of(Outcome::Failed), 100_000);
         assert_eq!(served(&group, &key, 3), "bbb");
         let leases =
-            [(); 4].map(|()| group.next(&mut group.begin(&key), &key, 0, 106).expect("one is there"));
+            [(); 4].map(|()| group.next(&mut group.begin(&key), &key, at_s(106)).expect("one is there"));
         let numbers = leases.each_ref().map(number);
         assert_eq!(
             numbers.iter().filter(|&&number| number == 1).count(),
             1,
             "by one request only: {numbers:?}"
         );
-        leases.into_iter().for_each(|lease| _ = lease.finish(Outcome::Answered, 107));
+        leases.into_iter().for_each(|lease| _ = lease.finish(Attempt::of(Outcome::Answered), 107_000));
         assert!(served(&group, &key, 4).contains('a'));
     }
 }

@@ -11,9 +11,12 @@ mod group;
 mod idle;
 mod peer;
 mod peers;
+mod ring;
 mod sync;
+mod times;
 
 pub use crate::balance::{Key, Method};
-pub use crate::group::{Choice, Group, GroupConfig};
+pub use crate::group::{Choice, Group, GroupConfig, Moment};
 pub use crate::idle::shelf::{PLACES, Shelf};
-pub use crate::peer::{FailRule, Lease, Outcome, Peer, PeerConfig, State};
+pub use crate::peer::{Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, State, Verdict};
+pub use crate::times::{PeerTimes, TimeRule, Waiting};

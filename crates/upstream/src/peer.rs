@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use clearway_os::outgoing::Remote;
 
+use crate::times::{Inflight, PeerTimes, TimeRule};
+
 /// What `server` says of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
@@ -24,8 +26,10 @@ pub struct PeerConfig {
     pub max_conns: u32,
     /// `max_fails=` and `fail_timeout=`.
     pub fails: FailRule,
-    /// `down`.
+    /// `down` or `drain`.
     pub state: State,
+    /// By what sticky sessions know it: `route=`, else a hash of the address.
+    pub sid: Arc<[u8]>,
 }
 
 /// When a server counts as one that is not there.
@@ -50,6 +54,8 @@ pub enum State {
     /// It does.
     #[default]
     Up,
+    /// It gets requests of sessions that it has, and no others (`drain`).
+    Draining,
     /// It is marked as `down`.
     Down,
 }
@@ -68,6 +74,7 @@ pub struct Peer {
     failed_s: AtomicU64,
     /// By how much its weight is less than it should be, as it has failed.
     lowered: AtomicU32,
+    times: PeerTimes,
 }
 
 /// How an attempt ended.
@@ -75,6 +82,8 @@ pub struct Peer {
 pub enum Outcome {
     /// It has answered.
     Answered,
+    /// It has answered what another server is asked for as well, and is not to blame (`http_404`).
+    Passed,
     /// What `proxy_next_upstream` counts as a failure.
     Failed,
 }
@@ -107,6 +116,7 @@ impl Peer {
             checked_s: AtomicU64::new(0),
             failed_s: AtomicU64::new(0),
             lowered: AtomicU32::new(0),
+            times: PeerTimes::default(),
         })
     }
 
@@ -138,6 +148,24 @@ impl Peer {
         self.is_up() && !self.is_disabled(now_s) && self.has_room()
     }
 
+    /// The same for a request of a session that it has.
+    pub(crate) fn is_usable_in_session(&self, now_s: u64) -> bool {
+        self.config.state != State::Down && !self.is_disabled(now_s) && self.has_room()
+    }
+
+    /// How fast it answers.
+    #[must_use]
+    pub fn times(&self) -> &PeerTimes {
+        &self.times
+    }
+
+    /// For how many whole seconds more than `fail_timeout` nobody has tried it, in units of `fail_timeout`.
+    pub(crate) fn rests(&self, now_s: u64) -> u64 {
+        let age_s = now_s.saturating_sub(self.checked_s.load(Ordering::Relaxed));
+        let timeout_s = self.config.fails.timeout_s;
+        if age_s > timeout_s { age_s / (timeout_s + 1) } else { 0 }
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.config.state == State::Up
     }
@@ -162,7 +190,8 @@ impl Peer {
     }
 
     /// Takes it for an attempt; `None` if others were faster than `max_conns` allows.
-    pub(crate) fn lease(self: &Arc<Self>, company: Company, now_s: u64) -> Option<Lease> {
+    pub(crate) fn lease(self: &Arc<Self>, company: Company, rule: TimeRule, now_ms: u64) -> Option<Lease> {
+        let now_s = now_ms / 1000;
         let max_conns = self.config.max_conns;
         let before = self.conns.fetch_add(1, Ordering::Relaxed);
         if max_conns > 0 && before >= max_conns {
@@ -175,7 +204,10 @@ impl Peer {
                 self.checked_s.store(now_s, Ordering::Relaxed);
             }
         }
-        Some(Lease { peer: Arc::clone(self), company })
+        if rule.counts_inflight() {
+            self.times.begin(now_ms);
+        }
+        Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight() })
     }
 
     fn fail(&self, now_s: u64) -> Verdict {
@@ -205,6 +237,27 @@ impl Peer {
 pub struct Lease {
     peer: Arc<Peer>,
     company: Company,
+    rule: TimeRule,
+    inflight: Inflight,
+}
+
+/// How an attempt went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long the head of the response took, if there was one.
+    pub header_ms: Option<u64>,
+    /// How long all of it took.
+    pub response_ms: u64,
+}
+
+impl Attempt {
+    /// One of which the times are not known.
+    #[must_use]
+    pub fn of(outcome: Outcome) -> Self {
+        Self { outcome, header_ms: None, response_ms: 0 }
+    }
 }
 
 impl Lease {
@@ -214,19 +267,45 @@ impl Lease {
         &self.peer
     }
 
+    /// The head of a response has come, after so long.
+    pub fn head_came(&mut self, header_ms: u64, now_ms: u64) {
+        if self.rule.ends_with_head() && self.inflight == Inflight::Counted {
+            self.peer.times.add_header(header_ms);
+            self.end_inflight(header_ms, now_ms);
+        }
+    }
+
     /// Ends the attempt. The only server of a group is never disabled.
-    pub fn finish(self, outcome: Outcome, now_s: u64) -> Verdict {
-        match (self.company, outcome) {
+    pub fn finish(mut self, attempt: Attempt, now_ms: u64) -> Verdict {
+        self.end_inflight(attempt.response_ms, now_ms);
+        if let (true, Outcome::Answered, Some(header_ms)) =
+            (self.rule != TimeRule::None, attempt.outcome, attempt.header_ms)
+        {
+            self.peer.times.add_response(attempt.response_ms);
+            if !self.rule.ends_with_head() {
+                self.peer.times.add_header(header_ms);
+            }
+        }
+        match (self.company, attempt.outcome) {
             (Company::Alone, _) => self.peer.fails.store(0, Ordering::Relaxed),
-            (Company::Others, Outcome::Answered) => self.peer.succeed(),
-            (Company::Others, Outcome::Failed) => return self.peer.fail(now_s),
+            (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(),
+            (Company::Others, Outcome::Failed) => return self.peer.fail(now_ms / 1000),
         }
         Verdict::Stays
+    }
+
+    fn end_inflight(&mut self, took_ms: u64, now_ms: u64) {
+        if std::mem::replace(&mut self.inflight, Inflight::Over) == Inflight::Counted {
+            self.peer.times.end(took_ms, now_ms);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.inflight == Inflight::Counted {
+            self.peer.times.forget();
+        }
         self.peer.conns.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -246,11 +325,16 @@ pub(crate) mod tests {
             max_conns: 0,
             fails: FailRule::default(),
             state: State::Up,
+            sid: format!("s{port}").into_bytes().into(),
         }
     }
 
+    fn lease(peer: &Arc<Peer>, now_s: u64) -> Option<Lease> {
+        peer.lease(Company::Others, TimeRule::None, now_s * 1000)
+    }
+
     fn attempt(peer: &Arc<Peer>, outcome: Outcome, now_s: u64) -> Verdict {
-        peer.lease(Company::Others, now_s).expect("there is room").finish(outcome, now_s)
+        lease(peer, now_s).expect("there is room").finish(Attempt::of(outcome), now_s * 1000)
     }
 
     #[test]
@@ -262,9 +346,9 @@ pub(crate) mod tests {
         assert_eq!(attempt(&peer, Outcome::Failed, 101), Verdict::Disabled);
         assert!(!peer.is_usable(111) && peer.is_usable(112));
         // It is tried again, and only once in the meantime.
-        let lease = peer.lease(Company::Others, 112).expect("there is room");
+        let again = lease(&peer, 112).expect("there is room");
         assert!(!peer.is_usable(112));
-        lease.finish(Outcome::Answered, 112);
+        again.finish(Attempt::of(Outcome::Answered), 112_000);
         assert!(peer.is_usable(112) && peer.fails() == 0);
         // Its weight comes back by and by.
         let weights: Vec<i64> = (0..6).map(|_| peer.effective_weight()).collect();
@@ -274,18 +358,18 @@ pub(crate) mod tests {
     #[test]
     fn a_success_of_before_the_failure_says_nothing() {
         let peer = Peer::new(config(1, 1));
-        let early = peer.lease(Company::Others, 100).expect("there is room");
+        let early = lease(&peer, 100).expect("there is room");
         attempt(&peer, Outcome::Failed, 101);
-        early.finish(Outcome::Answered, 101);
+        early.finish(Attempt::of(Outcome::Answered), 101_000);
         assert!(!peer.is_usable(102));
     }
 
     #[test]
     fn leases_are_counted_whatever_becomes_of_them() {
         let peer = Peer::new(PeerConfig { max_conns: 2, ..config(1, 1) });
-        let held = [peer.lease(Company::Others, 1), peer.lease(Company::Others, 1)];
+        let held = [lease(&peer, 1), lease(&peer, 1)];
         assert!(held.iter().all(Option::is_some) && !peer.is_usable(1));
-        assert!(peer.lease(Company::Others, 1).is_none() && peer.conns() == 2);
+        assert!(lease(&peer, 1).is_none() && peer.conns() == 2);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _held = held;
             panic!("planned");
@@ -296,8 +380,8 @@ pub(crate) mod tests {
     #[test]
     fn the_only_one_and_those_without_a_limit_are_never_disabled() {
         let peer = Peer::new(config(1, 1));
-        let lease = peer.lease(Company::Alone, 1).expect("there is room");
-        assert_eq!(lease.finish(Outcome::Failed, 1), Verdict::Stays);
+        let lease = peer.lease(Company::Alone, TimeRule::None, 1).expect("there is room");
+        assert_eq!(lease.finish(Attempt::of(Outcome::Failed), 1_000), Verdict::Stays);
         let peer = Peer::new(PeerConfig { fails: FailRule { max: 0, timeout_s: 10 }, ..config(1, 1) });
         for _ in 0..10 {
             assert_eq!(attempt(&peer, Outcome::Failed, 1), Verdict::Stays);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::balance::ring::Ring;
 use crate::peer::{Company, Peer};
+use crate::ring::Ring;
 
 /// See the file's head.
 #[derive(Debug)]
@@ -59,6 +59,24 @@ impl Peers {
         let (at, most) = best?;
         current[at].store(most - total, Ordering::Relaxed);
         Some(at)
+    }
+
+    /// The server that a session is with comes before its turn: it pays for that, but with no more than one
+    /// round, so that others get theirs.
+    pub(crate) fn take_out_of_turn(&self, at: usize, at_loop: usize, may: impl Fn(usize, &Peer) -> bool) {
+        let current = &self.current[at_loop % self.current.len()];
+        let weight = i64::from(self.list[at].config().weight);
+        let floor = weight - i64::try_from(self.total_weight).unwrap_or(i64::MAX);
+        if current[at].load(Ordering::Relaxed) <= floor {
+            return;
+        }
+        let mut total = 0;
+        for (at, peer) in self.list.iter().enumerate().filter(|(at, peer)| may(*at, peer)) {
+            let weight = peer.effective_weight();
+            total += weight;
+            current[at].fetch_add(weight, Ordering::Relaxed);
+        }
+        current[at].fetch_sub(total, Ordering::Relaxed);
     }
 
     /// The one on which a number falls, if each takes as many as its weight is.

@@ -1,30 +1,22 @@
-//! What the directives of nginx's core say about other servers. Nothing asks one yet, so nothing has a name
-//! to look up, or early hints to pass on: they are checked at load as nginx checks them, and that is all.
+//! `resolver` and what belongs to it: name servers that are asked while requests are served.
 
 use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{ConfKey, Level, Load, Module, Setting, Value, context, set, settings};
-use clearway_net::listen::{AddrError, Resolve, parse_listen};
-use std::time::Duration;
+use clearway_http::{Load, Module, context, set};
+use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
+use clearway_os::outgoing::Remote;
+use clearway_resolver::{Config, Families};
+
+use crate::upstreams::draft::block;
+use crate::upstreams::said::{RESOLVER_CONF, ResolverSpec};
 
 /// The module.
 pub static RESOLVER: Module =
     Module { name: "resolver", directives: DIRECTIVES, confs: &[&RESOLVER_CONF], ..Module::EMPTY };
 
 /// Where a name server listens that has no port.
-const DNS_PORT: &str = ":53";
-
-static RESOLVER_CONF: ConfKey<ResolverConf> = ConfKey::new(Level::Location);
-
-settings! {
-    /// What was given, so that it is not given twice.
-    struct ResolverConf {
-        resolver: Setting<()>,
-        resolver_timeout: Setting<Duration>,
-        early_hints: Setting<Vec<Value>>,
-    }
-}
+const DNS_PORT: u16 = 53;
 
 static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -40,10 +32,53 @@ static DIRECTIVES: &[Spec<Load>] = &[
             resolver_timeout 5s;",
         see: &["resolver_timeout", "listen"],
         handler: |scope, directive| {
-            let system = scope.conf.resolver();
-            let resolver = &mut scope.conf.location(&RESOLVER_CONF).resolver;
-            set(directive, resolver, |directive| check_resolver(directive, &system))
+            if scope.conf.location(&RESOLVER_CONF).resolver.is_here() {
+                return Err(directive.reject("is duplicate"));
+            }
+            let spec = read_resolver(directive, scope.conf)?;
+            scope.conf.location(&RESOLVER_CONF).resolver.set(Some(spec));
+            Ok(())
         },
+    },
+    Spec {
+        name: "resolver",
+        contexts: context::UPSTREAM,
+        args: Args::ONE_MORE,
+        syntax: "resolver ADDRESS … [valid=TIME] [ipv4=on | off] [ipv6=on | off]",
+        default: "",
+        doc: "Name servers for servers of the group that have `resolve`, instead of those of `http`.",
+        example: "
+            upstream backend {
+                zone backend 64k;
+                resolver 192.0.2.53 valid=10s;
+                server backend.example.com resolve;
+            }",
+        see: &["server", "resolver_timeout"],
+        handler: |scope, directive| {
+            if block(scope.conf).resolver.is_some() {
+                return Err(directive.reject("is duplicate"));
+            }
+            let spec = read_resolver(directive, scope.conf)?;
+            block(scope.conf).resolver = Some(spec);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "resolver_timeout",
+        contexts: context::UPSTREAM,
+        args: Args::TAKE1,
+        syntax: "resolver_timeout TIME",
+        default: "resolver_timeout 30s;",
+        doc: "How long a name server may take to answer for a server of the group.",
+        example: "
+            upstream backend {
+                zone backend 64k;
+                resolver 192.0.2.53;
+                resolver_timeout 5s;
+                server backend.example.com resolve;
+            }",
+        see: &["resolver"],
+        handler: |scope, directive| directive.set(&mut block(scope.conf).resolver_timeout, |d| d.msec(0)),
     },
     Spec {
         name: "resolver_timeout",
@@ -82,31 +117,42 @@ fn read_early_hints(scope: &mut Scope<'_, Load>, directive: &Directive) -> Resul
     Ok(())
 }
 
-fn check_resolver(directive: &Directive, system: &dyn Resolve) -> Result<(), Error> {
-    let (mut servers, mut ipv4, mut ipv6) = (0, true, true);
+fn read_resolver(directive: &Directive, load: &Load) -> Result<ResolverSpec, Error> {
+    let (mut servers, mut ipv4, mut ipv6, mut valid) = (Vec::new(), true, true, None);
+    let system = load.resolver();
     for argument in &directive.args {
         let invalid = || directive.error(message(&[&"invalid parameter: ", &printed(argument)]));
         if let Some(time) = argument.strip_prefix(b"valid=") {
-            units::parse_sec(time).ok_or_else(invalid)?;
+            valid = Some(units::parse_sec(time).ok_or_else(invalid)?);
         } else if let Some(flag) = argument.strip_prefix(b"ipv4=") {
             ipv4 = parse_flag(flag).ok_or_else(invalid)?;
         } else if let Some(flag) = argument.strip_prefix(b"ipv6=") {
             ipv6 = parse_flag(flag).ok_or_else(invalid)?;
         } else {
-            check_server(argument, system).map_err(|error| {
+            let names = Names::Resolved(&system);
+            let rules = UrlRules { default_port: DNS_PORT, path: UrlPath::Refused, names };
+            let url = parse_url(argument, rules).map_err(|error| {
                 let text = error.to_string();
                 directive.error(message(&[&text, &" in resolver \"", &printed(argument), &"\""]))
             })?;
-            servers += 1;
+            servers.extend(url.addresses);
         }
     }
-    if !ipv4 && !ipv6 {
-        return Err(directive.error("\"ipv4\" and \"ipv6\" cannot both be \"off\""));
-    }
-    if servers == 0 {
+    let families = match (ipv4, ipv6) {
+        (true, true) => Families::Both,
+        (true, false) => Families::V4,
+        (false, true) => Families::V6,
+        (false, false) => return Err(directive.error("\"ipv4\" and \"ipv6\" cannot both be \"off\"")),
+    };
+    if servers.is_empty() {
         return Err(directive.error("no name servers defined"));
     }
-    Ok(())
+    // A unix socket is accepted as nginx accepts it; no name server answers there.
+    let reachable = servers.into_iter().filter_map(|server| match server {
+        Remote::Inet(address) => Some(address),
+        Remote::Unix(_) => None,
+    });
+    Ok(ResolverSpec(Config { valid, families, ..Config::new(reachable.collect()) }))
 }
 
 fn parse_flag(text: &[u8]) -> Option<bool> {
@@ -114,72 +160,5 @@ fn parse_flag(text: &[u8]) -> Option<bool> {
         b"on" => Some(true),
         b"off" => Some(false),
         _ => None,
-    }
-}
-
-/// The address of a name server: as that of a `listen`, but one, and of somebody.
-fn check_server(text: &[u8], system: &dyn Resolve) -> Result<(), AddrError> {
-    let is_unix = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"unix:"));
-    if is_unix || text.starts_with(b"[") {
-        let port = text.iter().rposition(|&byte| byte == b']').map(|end| &text[end..]);
-        if !is_unix && port.is_some_and(|port| port.contains(&b'-') && !port.contains(&b'/')) {
-            return Err(AddrError::InvalidPort);
-        }
-        return parse_listen(text, system).map(drop);
-    }
-    if text.iter().any(|byte| matches!(byte, b'/' | b'?')) {
-        return Err(AddrError::InvalidHost);
-    }
-    let (host, port) = match text.iter().position(|&byte| byte == b':') {
-        Some(colon) => text.split_at(colon),
-        None => (text, DNS_PORT.as_bytes()),
-    };
-    if port.contains(&b'-') {
-        return Err(AddrError::InvalidPort);
-    }
-    let whole = [host, port].concat();
-    match host {
-        // To `listen` it would be any address; here its port is looked at before the name.
-        b"*" => parse_listen(&whole, system).and(Err(AddrError::HostNotFound)),
-        _ => parse_listen(&whole, system).map(drop),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use super::*;
-
-    /// Knows one name.
-    struct Fixed;
-
-    impl Resolve for Fixed {
-        fn resolve(&self, host: &str) -> Vec<SocketAddr> {
-            if host == "known" { vec![([127, 0, 0, 1], 0).into()] } else { Vec::new() }
-        }
-    }
-
-    #[test]
-    fn name_servers() {
-        for good in ["127.0.0.1", "127.0.0.1:5353", "[::1]", "[::1]:53", "known", "known:1", "unix:/x"] {
-            assert_eq!(check_server(good.as_bytes(), &Fixed), Ok(()), "{good}");
-        }
-        for (bad, error) in [
-            ("", AddrError::NoHost),
-            (":53", AddrError::NoHost),
-            ("*", AddrError::HostNotFound),
-            ("*:x", AddrError::InvalidPort),
-            ("unknown", AddrError::HostNotFound),
-            ("unknown:0", AddrError::InvalidPort),
-            ("known:1-2", AddrError::InvalidPort),
-            ("[::1]:1-2", AddrError::InvalidPort),
-            ("[::1", AddrError::InvalidHost),
-            ("[::x]", AddrError::InvalidIpv6),
-            ("known/x", AddrError::InvalidHost),
-            ("unix:", AddrError::NoPath),
-        ] {
-            assert_eq!(check_server(bad.as_bytes(), &Fixed), Err(error), "{bad}");
-        }
     }
 }

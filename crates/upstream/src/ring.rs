@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::balance::{Look, Progress, TRIES_MAX};
 use crate::peer::Peer;
 
 /// Points for each unit of weight.
@@ -51,7 +50,7 @@ impl Ring {
         at as u32
     }
 
-    fn server_at(&self, number: u32) -> Option<&Arc<str>> {
+    pub(crate) fn server_at(&self, number: u32) -> Option<&Arc<str>> {
         let len = self.points.len().max(1);
         self.points.get(number as usize % len).map(|point| &point.server)
     }
@@ -67,24 +66,6 @@ fn host_and_port(server: &str) -> (&[u8], &[u8]) {
         Some(at) if bytes[at] == b':' => (&bytes[..at], &bytes[at + 1..]),
         _ => (bytes, b""),
     }
-}
-
-/// The server of the point, or of those behind it; the addresses of one server take turns.
-pub(crate) fn choose(look: &Look<'_>, text: &[u8], progress: &mut Progress) -> Option<usize> {
-    use crate::peer::Company;
-    if look.peers.company == Company::Alone || text.is_empty() {
-        return None;
-    }
-    while progress.tries <= TRIES_MAX {
-        let server = look.peers.ring().server_at(progress.hash)?;
-        let is_it = |at: usize, peer: &Peer| peer.config().server == *server && look.may(at, peer);
-        if let Some(at) = look.peers.next_in_turn(look.at_loop, is_it) {
-            return Some(at);
-        }
-        progress.hash = progress.hash.wrapping_add(1);
-        progress.tries += 1;
-    }
-    None
 }
 
 #[cfg(all(test, not(loom)))]

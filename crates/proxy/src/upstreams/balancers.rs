@@ -1,0 +1,163 @@
+//! By what rule a server of a group is chosen: the directives that say so in an `upstream` block.
+
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_http::{Load, Module, context};
+use clearway_upstream::{Method, TimeRule, Waiting};
+
+use crate::upstreams::draft::block;
+
+/// The module.
+pub static BALANCERS: Module = Module { name: "upstream_balancers", directives: DIRECTIVES, ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = &[
+    Spec {
+        name: "hash",
+        contexts: context::UPSTREAM,
+        args: Args::TAKE12,
+        syntax: "hash KEY [consistent]",
+        default: "",
+        doc: "Requests with the same key, a text with variables, get the same server. With `consistent` few \
+              keys move to another one when a server comes or goes (ketama); without it most do. Keys fall \
+              on the servers on which they fall in nginx.",
+        example: "
+            upstream caches {
+                hash $request_uri consistent;
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+            }",
+        see: &["ip_hash", "upstream"],
+        handler: read_hash,
+    },
+    Spec {
+        name: "ip_hash",
+        contexts: context::UPSTREAM,
+        args: Args::NOARGS,
+        syntax: "ip_hash",
+        default: "",
+        doc: "Clients whose addresses begin alike (three bytes of IPv4, all of IPv6) get the same server as \
+              long as it is there.",
+        example: "
+            upstream backend {
+                ip_hash;
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+            }",
+        see: &["hash", "sticky"],
+        handler: |scope, directive| {
+            choose(scope, directive, Method::IpHash);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "least_conn",
+        contexts: context::UPSTREAM,
+        args: Args::NOARGS,
+        syntax: "least_conn",
+        default: "",
+        doc: "The server with the fewest requests for its weight is next.",
+        example: "
+            upstream backend {
+                least_conn;
+                server 127.0.0.1:8081 weight=2;
+                server 127.0.0.1:8082;
+            }",
+        see: &["least_time", "random"],
+        handler: |scope, directive| {
+            choose(scope, directive, Method::LeastConn);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "least_time",
+        contexts: context::UPSTREAM,
+        args: Args::TAKE12,
+        syntax: "least_time header | last_byte [inflight]",
+        default: "",
+        doc: "The server is next that is estimated to be done first, for its weight: by how long it took on \
+              average until the head of a response was there, or until its end, and by how many requests it \
+              has. With `inflight` requests count that wait for it.",
+        example: "
+            upstream backend {
+                least_time last_byte inflight;
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+            }",
+        see: &["least_conn"],
+        handler: read_least_time,
+    },
+    Spec {
+        name: "random",
+        contexts: context::UPSTREAM,
+        args: Args::NOARGS.or(Args::TAKE12),
+        syntax: "random [two [least_conn]]",
+        default: "",
+        doc: "A server by chance, as likely as its weight says. With `two`: of two such the one with fewer \
+              requests.",
+        example: "
+            upstream backend {
+                random two least_conn;
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+                server 127.0.0.1:8083;
+            }",
+        see: &["least_conn"],
+        handler: read_random,
+    },
+];
+
+/// The method of a block; one that was chosen before, and a session's, is forgotten.
+fn choose(scope: &mut Scope<'_, Load>, directive: &Directive, method: Method) {
+    let block = block(scope.conf);
+    let before = block.method.method.replace(method).is_some();
+    let session = block.sticky.as_mut().is_some_and(|sticky| std::mem::replace(&mut sticky.is_on, false));
+    if before || session {
+        scope.warn(directive.error("load balancing method redefined"));
+    }
+}
+
+fn read_hash(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let key = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
+    block(scope.conf).method.key = Some(key);
+    let method = match directive.args.get(1).map(|argument| &argument[..]) {
+        None => Method::Hash,
+        Some(b"consistent") => Method::Consistent,
+        Some(_) => {
+            choose(scope, directive, Method::Hash);
+            return Err(invalid(directive, 1));
+        }
+    };
+    choose(scope, directive, method);
+    Ok(())
+}
+
+fn read_least_time(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    choose(scope, directive, Method::LeastTime(TimeRule::None));
+    let waiting = match directive.args.get(1).map(|argument| &argument[..]) {
+        None => Waiting::Ignored,
+        Some(b"inflight") => Waiting::Counted,
+        Some(_) => return Err(invalid(directive, 1)),
+    };
+    let method = &mut block(scope.conf).method;
+    if std::mem::replace(&mut method.least_time, true) {
+        return Err(directive.reject("is duplicate"));
+    }
+    let rules = [("header", TimeRule::Header(waiting)), ("last_byte", TimeRule::LastByte(waiting))];
+    method.method = Some(Method::LeastTime(directive.choice(0, &rules)?));
+    Ok(())
+}
+
+fn read_random(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let arguments: Vec<&[u8]> = directive.args.iter().map(|argument| &argument[..]).collect();
+    let method = if arguments.is_empty() { Method::Random } else { Method::RandomTwo };
+    choose(scope, directive, method);
+    match arguments[..] {
+        [] | [b"two"] | [b"two", b"least_conn"] => Ok(()),
+        [b"two", _] => Err(invalid(directive, 1)),
+        _ => Err(invalid(directive, 0)),
+    }
+}
+
+fn invalid(directive: &Directive, index: usize) -> Error {
+    directive.error(message(&[&"invalid parameter \"", &printed(&directive.args[index]), &"\""]))
+}

@@ -1,0 +1,115 @@
+//! A request and the servers that it tries. The choice owns what it needs of the request, so the request may
+//! be used while it is there; it borrows from the configuration.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use clearway_http::{Text, View};
+use clearway_upstream::{Group, Key, Lease, Moment};
+
+use crate::upstreams::group::{Members, UpstreamGroup};
+use crate::upstreams::session::LearnWhen;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Choice<'c> {
+    upstream: Option<&'c UpstreamGroup>,
+    group: Held<'c>,
+    choice: clearway_upstream::Choice,
+    client: Option<IpAddr>,
+    key: Text<'c>,
+    /// What the request says about its session.
+    session: Text<'c>,
+    /// The server that its session is with.
+    sid: Text<'c>,
+}
+
+/// The servers that a request chooses from; they stay the same for it.
+#[derive(Debug)]
+enum Held<'c> {
+    Configured(&'c Group),
+    Shared(Arc<Group>),
+}
+
+impl Held<'_> {
+    fn group(&self) -> &Group {
+        match self {
+            Self::Configured(group) => group,
+            Self::Shared(group) => group,
+        }
+    }
+}
+
+impl UpstreamGroup {
+    /// A request begins: what decides about its servers is evaluated now.
+    #[must_use]
+    pub fn begin<'c>(&'c self, view: &View<'_, 'c>) -> Choice<'c> {
+        let group = match self.members() {
+            Members::Fixed(group) => Held::Configured(group),
+            Members::Changing(group) => Held::Shared(group.load_full()),
+        };
+        let key = self.key.as_ref().map(|key| key.eval(view)).unwrap_or_default();
+        let session = self.sticky.as_ref().map(|sticky| sticky.session(view)).unwrap_or_default();
+        let sid = self.sticky.as_ref().map(|sticky| sticky.sid(&session, group.group())).unwrap_or_default();
+        let client = view.request.peer().ip();
+        let choice = group.group().begin(&Key { client, text: &key, sid: &sid });
+        Choice { upstream: Some(self), group, choice, client, key, session, sid }
+    }
+}
+
+impl<'c> Choice<'c> {
+    /// Among servers that were found for this request alone.
+    #[must_use]
+    pub fn among(group: Arc<Group>) -> Self {
+        let choice = group.begin(&Key::default());
+        let none = Text::default;
+        Self {
+            upstream: None,
+            group: Held::Shared(group),
+            choice,
+            client: None,
+            key: none(),
+            session: none(),
+            sid: none(),
+        }
+    }
+
+    /// How many servers may be tried at most.
+    #[must_use]
+    pub fn tries(&self) -> usize {
+        self.group.group().tries()
+    }
+
+    /// The group as messages call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.group.group().name()
+    }
+
+    /// The group of the configuration, unless the servers were found for this request.
+    #[must_use]
+    pub fn upstream(&self) -> Option<&'c UpstreamGroup> {
+        self.upstream
+    }
+
+    /// The next server; `None` where none can be used ("no live upstreams").
+    pub fn next(&mut self, moment: Moment) -> Option<Lease> {
+        let key = Key { client: self.client, text: &self.key, sid: &self.sid };
+        self.group.group().next(&mut self.choice, &key, moment)
+    }
+
+    /// The value of the `Set-Cookie` line that goes with an answer of this server (`sticky cookie`). A
+    /// further attempt has another one in its place.
+    #[must_use]
+    pub fn cookie(&self, view: &View<'_, '_>, lease: &Lease) -> Option<Vec<u8>> {
+        self.upstream?.sticky.as_ref()?.cookie(view, lease.peer())
+    }
+
+    /// Tells of a response that is not passed over: that its head has come, or, before the attempt is
+    /// finished as answered, that it is complete (`sticky learn`).
+    pub fn learn(&self, view: &View<'_, '_>, lease: &Lease, when: LearnWhen) {
+        if let Some(sticky) = self.upstream.and_then(|upstream| upstream.sticky.as_ref()) {
+            sticky.learn(view, &self.session, (self.group.group(), lease.peer()), when);
+        }
+    }
+}

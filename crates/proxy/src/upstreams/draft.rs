@@ -1,0 +1,198 @@
+//! The groups of a configuration while it is read: those of `upstream` blocks, and those that a directive
+//! means that names a host (`ngx_http_upstream_add`). A group may be named before its block stands. When all
+//! is read each becomes an [`UpstreamGroup`]. Boot and reload only.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Directive, Error, Pos};
+use clearway_http::{ConfKey, Level, Load, Own, Request, settings};
+use clearway_net::url::{Names, Url, UrlKind, UrlPath, UrlRules, parse_url};
+use clearway_os::outgoing::Remote;
+
+use crate::upstreams::group::{self, UpstreamGroup};
+use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec};
+
+pub(crate) static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Main);
+
+settings! {
+    /// All groups, in the order in which they were mentioned first.
+    pub(crate) struct UpstreamsConf {
+        pub(crate) drafts: Own<Vec<GroupDraft>>,
+        /// The number of the group whose block is being read.
+        pub(crate) open: Own<usize>,
+        /// What has become of them, by the same numbers.
+        pub(crate) groups: Own<Vec<GroupEntry>>,
+    }
+}
+
+/// A group that a directive has named: there when all is read.
+#[derive(Clone, Debug, Default)]
+pub struct GroupRef(Arc<OnceLock<UpstreamGroup>>);
+
+impl GroupRef {
+    /// The group.
+    ///
+    /// # Panics
+    /// While the configuration is being read.
+    #[must_use]
+    pub fn group(&self) -> &UpstreamGroup {
+        self.0.get().expect("groups are made when all is read")
+    }
+}
+
+/// A group, as requests look for it that name a host.
+pub(crate) struct GroupEntry {
+    host: Bytes,
+    /// 0 is that of a block.
+    port: u16,
+    group: GroupRef,
+}
+
+/// See the file's head.
+pub(crate) struct GroupDraft {
+    pub(crate) host: Bytes,
+    /// The port that goes with it, 0 if there is none.
+    pub(crate) port: u16,
+    port_origin: PortOrigin,
+    /// Where it was mentioned first.
+    pub(crate) pos: Pos,
+    /// What its block says.
+    pub(crate) block: Option<Box<BlockDraft>>,
+    /// Where it is, if its host is an address.
+    pub(crate) literal: Option<Remote>,
+    cell: GroupRef,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortOrigin {
+    /// It was written.
+    Written,
+    /// It is the default one.
+    Default,
+}
+
+/// The group that an address of a directive means, such as that of `proxy_pass`: that of the `upstream` block
+/// of this name, wherever it stands, or one that consists of this host. `address` has no scheme and no path.
+///
+/// # Errors
+/// In nginx's words.
+pub fn reference(
+    load: &mut Load,
+    directive: &Directive,
+    address: &Bytes,
+    default_port: u16,
+) -> Result<(GroupRef, Url), Error> {
+    let rules = UrlRules { default_port, path: UrlPath::Allowed, names: Names::Kept };
+    let url = parse_url(address, rules).map_err(|error| {
+        directive.error(message(&[&error.to_string(), &" in upstream \"", &printed(address), &"\""]))
+    })?;
+    let origin = match (url.kind, &url.port_text) {
+        (UrlKind::Unix, _) | (_, Some(_)) => PortOrigin::Written,
+        _ => PortOrigin::Default,
+    };
+    let host = address.slice(url.host.clone());
+    let drafts = &mut load.main(&UPSTREAMS_CONF).drafts;
+    for draft in drafts.iter().filter(|draft| draft.host.eq_ignore_ascii_case(&host)) {
+        if draft.block.is_some() && origin == PortOrigin::Written {
+            return Err(directive.error(no_port_allowed(&host, url.port)));
+        }
+        if draft.port == 0 || url.port == 0 || draft.port == url.port {
+            return Ok((draft.cell.clone(), url));
+        }
+    }
+    let is_whole = url.kind == UrlKind::Unix || url.port != 0;
+    let draft = GroupDraft {
+        host,
+        port: url.port,
+        port_origin: origin,
+        pos: directive.pos.clone(),
+        block: None,
+        literal: url.addresses.first().filter(|_| is_whole).cloned(),
+        cell: GroupRef::default(),
+    };
+    let cell = draft.cell.clone();
+    drafts.push(draft);
+    Ok((cell, url))
+}
+
+/// The group that the value of a variable means, if it is one of those that the configuration names.
+#[must_use]
+pub fn find<'c>(request: &Request<'c>, host: &[u8], url: &Url) -> Option<&'c UpstreamGroup> {
+    let groups = &request.main_conf(&UPSTREAMS_CONF).groups;
+    let is_it = |entry: &&GroupEntry| {
+        let is_port = entry.port == url.port || entry.port == 0 && url.port_text.is_none();
+        is_port && entry.host.eq_ignore_ascii_case(host)
+    };
+    groups.iter().find(is_it).map(|entry| entry.group.group())
+}
+
+/// A block of this name begins: its number.
+pub(crate) fn begin_block(load: &mut Load, directive: &Directive) -> Result<usize, Error> {
+    let host = directive.args[0].clone();
+    let pos = directive.pos.clone();
+    let drafts = &mut load.main(&UPSTREAMS_CONF).drafts;
+    let known = drafts.iter_mut().enumerate().find(|(_, draft)| draft.host.eq_ignore_ascii_case(&host));
+    if let Some((number, draft)) = known {
+        if draft.block.is_some() {
+            return Err(directive.error(message(&[&"duplicate upstream \"", &host, &"\""])));
+        }
+        if draft.port_origin == PortOrigin::Written {
+            let text = no_port_allowed(&host, draft.port);
+            return Err(Error::unplaced(message(&[&text, &" in ", &draft.pos.to_string()])));
+        }
+        draft.port = 0;
+        draft.block = Some(Box::default());
+        return Ok(number);
+    }
+    drafts.push(GroupDraft {
+        host,
+        port: 0,
+        port_origin: PortOrigin::Default,
+        pos,
+        block: Some(Box::default()),
+        literal: None,
+        cell: GroupRef::default(),
+    });
+    Ok(drafts.len() - 1)
+}
+
+/// The block that is being read.
+pub(crate) fn block(load: &mut Load) -> &mut BlockDraft {
+    let conf = load.main(&UPSTREAMS_CONF);
+    let open = *conf.open;
+    conf.drafts[open].block.as_deref_mut().expect("its directives stand in a block")
+}
+
+fn no_port_allowed(host: &[u8], port: u16) -> Vec<u8> {
+    message(&[&"upstream \"", &host, &"\" may not have port ", &port.to_string()])
+}
+
+/// Makes the groups, when all is read.
+pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
+    let http = HttpResolver::of(load);
+    let drafts = std::mem::take(&mut *load.main(&UPSTREAMS_CONF).drafts);
+    let mut groups = Vec::with_capacity(drafts.len());
+    for draft in drafts {
+        let entry = GroupEntry { host: draft.host.clone(), port: draft.port, group: draft.cell.clone() };
+        let cell = draft.cell.clone();
+        let made = cell.0.set(group::make(load, draft, &http)?);
+        debug_assert!(made.is_ok(), "each group is made once");
+        groups.push(entry);
+    }
+    *load.main(&UPSTREAMS_CONF).groups = groups;
+    Ok(())
+}
+
+/// How names are found where a block does not say it: what stands in `http`.
+pub(crate) struct HttpResolver {
+    pub(crate) resolver: Option<ResolverSpec>,
+}
+
+impl HttpResolver {
+    /// Of `http`, which is no location being read by now.
+    fn of(load: &mut Load) -> Self {
+        Self { resolver: (*load.location(&RESOLVER_CONF).resolver).clone() }
+    }
+}

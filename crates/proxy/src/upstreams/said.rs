@@ -1,0 +1,144 @@
+//! What directives in an `upstream` block, and those about name servers, have said. Plain data, made when a
+//! configuration is read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clearway_http::{ConfKey, Level, Setting, Value, settings};
+use clearway_os::outgoing::Remote;
+use clearway_resolver::Config;
+use clearway_upstream::{Method, State};
+
+use crate::upstreams::session::Sticky;
+
+/// Idle connections of a group without `keepalive`, for each loop.
+const IDLE_DEFAULT: u32 = 32;
+
+/// What an `upstream` block says.
+#[derive(Default)]
+pub(crate) struct BlockDraft {
+    pub(crate) servers: Vec<ServerDraft>,
+    pub(crate) method: MethodDraft,
+    pub(crate) sticky: Option<Sticky>,
+    pub(crate) keepalive: KeepaliveDraft,
+    pub(crate) is_in_zone: bool,
+    pub(crate) resolver: Option<ResolverSpec>,
+    pub(crate) resolver_timeout: Option<Duration>,
+}
+
+/// What a `server` in it says.
+pub(crate) struct ServerDraft {
+    /// As it is written.
+    pub(crate) name: Bytes,
+    pub(crate) addresses: Vec<Remote>,
+    /// Whether it is resolved while serving, and how.
+    pub(crate) lookup: Option<Lookup>,
+    pub(crate) weight: u32,
+    pub(crate) max_conns: u32,
+    pub(crate) max_fails: u32,
+    pub(crate) fail_timeout_s: u64,
+    pub(crate) rank: Rank,
+    pub(crate) state: State,
+    pub(crate) route: Option<Bytes>,
+}
+
+/// A name that is resolved while serving.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lookup {
+    pub(crate) host: Bytes,
+    pub(crate) port: u16,
+    /// Whose service of that name it is.
+    pub(crate) service: Option<Bytes>,
+}
+
+/// Which servers are tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    Primary,
+    Backup,
+}
+
+/// What a block says about its balancer so far.
+#[derive(Default)]
+pub(crate) struct MethodDraft {
+    /// Which one, if any directive has said it.
+    pub(crate) method: Option<Method>,
+    /// The text of `hash`.
+    pub(crate) key: Option<Value>,
+    /// Whether `least_time` stands there.
+    pub(crate) least_time: bool,
+}
+
+impl MethodDraft {
+    /// Whether servers may be `backup` from here on.
+    pub(crate) fn allows_backup(&self) -> bool {
+        let method = self.method.unwrap_or_default();
+        matches!(method, Method::RoundRobin | Method::LeastConn | Method::LeastTime(_))
+    }
+}
+
+/// What a group keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How many idle connections there are at most, for each loop.
+    pub idle: u32,
+    /// Who may use one again.
+    pub reuse: Reuse,
+    /// How old it becomes at most.
+    pub time: Duration,
+    /// How long it waits at most.
+    pub timeout: Duration,
+    /// How many requests it has at most.
+    pub requests: u32,
+}
+
+/// Who may use a connection again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// All requests to the group.
+    All,
+    /// Those of the same location (`local`).
+    Location,
+}
+
+/// What a block says about idle connections so far.
+#[derive(Default)]
+pub(crate) struct KeepaliveDraft {
+    pub(crate) idle: Option<(u32, Reuse)>,
+    pub(crate) time: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) requests: Option<u32>,
+}
+
+impl KeepaliveDraft {
+    /// `None`: connections are closed behind their requests.
+    pub(crate) fn complete(&self) -> Option<Keepalive> {
+        let (idle, reuse) = self.idle.unwrap_or((IDLE_DEFAULT, Reuse::Location));
+        (idle > 0).then(|| Keepalive {
+            idle,
+            reuse,
+            time: self.time.unwrap_or(Duration::from_secs(3600)),
+            timeout: self.timeout.unwrap_or(Duration::from_secs(60)),
+            requests: self.requests.unwrap_or(1000),
+        })
+    }
+}
+
+/// What locations are told about it.
+pub static RESOLVER_CONF: ConfKey<ResolverConf> = ConfKey::new(Level::Location);
+
+settings! {
+    /// Name servers of a location, and what becomes of early hints.
+    pub struct ResolverConf {
+        /// Which are asked.
+        pub resolver: Setting<Option<ResolverSpec>>,
+        /// How long they may take.
+        pub resolver_timeout: Setting<Duration> = Duration::from_secs(30),
+        /// When early hints are passed on: where one of these is neither empty nor `0`.
+        pub early_hints: Setting<Vec<Value>>,
+    }
+}
+
+/// What `resolver` says. Those that say the same share a resolver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolverSpec(pub Config);

@@ -1,0 +1,255 @@
+//! Requests of a session go to the server that had its first one (`sticky`). The session's server is in a
+//! cookie that is set here, in a variable (`route`), or in a zone that learns which server has which session
+//! (`learn`). Runs on loops.
+//!
+//! What a zone holds for a session is one number: when it was used last, in quarters of a second, above a
+//! code of its server (`SidCodes`). A session that was not used for longer than `timeout` is none, and its
+//! place is free.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use clearway_base::date;
+use clearway_http::{Text, Value, VariableId, View};
+use clearway_upstream::{Group, Peer};
+use clearway_zone::Zone;
+
+/// What `sticky` says.
+pub(crate) struct Sticky {
+    /// Where a request says what session it has: the first that is not empty.
+    pub(crate) lookup: Vec<VariableId>,
+    pub(crate) kind: Kind,
+    /// False when a balancer that stands behind it has taken its place.
+    pub(crate) is_on: bool,
+}
+
+pub(crate) enum Kind {
+    Cookie(Box<CookieConf>),
+    Route,
+    Learn(Learn),
+}
+
+#[derive(Default)]
+pub(crate) struct CookieConf {
+    pub(crate) name: Bytes,
+    pub(crate) domain: Option<Value>,
+    pub(crate) path: Option<Bytes>,
+    pub(crate) expires: Option<Expires>,
+    pub(crate) http_only: bool,
+    pub(crate) secure: bool,
+    pub(crate) same_site: Option<Value>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Expires {
+    Max,
+    AfterSeconds(u64),
+}
+
+/// What `expires=max` comes to.
+const EXPIRES_MAX: &str = "; expires=Thu, 31-Dec-37 23:55:55 GMT; max-age=315360000";
+
+/// What `samesite` may be.
+const SAME_SITES: [&str; 3] = ["strict", "lax", "none"];
+
+pub(crate) struct Learn {
+    pub(crate) create: Vec<VariableId>,
+    pub(crate) zone: Arc<Zone>,
+    pub(crate) timeout_quarters: u64,
+    pub(crate) when: LearnWhen,
+}
+
+/// When a session is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearnWhen {
+    /// When the head of a response has come (`header`).
+    AtHead,
+    /// When a response is complete.
+    AtEnd,
+}
+
+/// Codes take this many bits of what a zone holds.
+const CODE_BITS: u32 = 24;
+
+/// 2024 began then; the numbers for it last until 2041.
+const EPOCH_S: u64 = 1_704_067_200;
+
+impl Sticky {
+    /// What the request says about its session: empty if nothing.
+    pub(crate) fn session<'c>(&self, view: &View<'_, 'c>) -> Text<'c> {
+        first_of(&self.lookup, view)
+    }
+
+    /// The server that a session is with, by what servers are called; empty if none is known.
+    pub(crate) fn sid<'c>(&self, session: &Text<'c>, group: &Group) -> Text<'c> {
+        match &self.kind {
+            Kind::Cookie(_) | Kind::Route => session.clone(),
+            Kind::Learn(learn) => {
+                learn.find(session, group).map(|sid| sid.to_vec()).unwrap_or_default().into()
+            }
+        }
+    }
+
+    /// The value of `Set-Cookie` for a request that a server gets, if there is to be one.
+    pub(crate) fn cookie(&self, view: &View<'_, '_>, peer: &Peer) -> Option<Vec<u8>> {
+        match &self.kind {
+            Kind::Cookie(cookie) => Some(cookie.text(view, &peer.config().sid)),
+            _ => None,
+        }
+    }
+
+    /// A response has come so far: learns what session it makes.
+    pub(crate) fn learn(
+        &self,
+        view: &View<'_, '_>,
+        session: &[u8],
+        (group, peer): (&Group, &Peer),
+        when: LearnWhen,
+    ) {
+        let Kind::Learn(learn) = &self.kind else { return };
+        if learn.when != when {
+            return;
+        }
+        let made = first_of(&learn.create, view);
+        match (&made[..], session) {
+            (b"", b"") => {}
+            (b"", session) => learn.note(session, (group, peer), Note::Known),
+            (made, _) => learn.note(made, (group, peer), Note::Any),
+        }
+    }
+}
+
+fn first_of<'c>(variables: &[VariableId], view: &View<'_, 'c>) -> Text<'c> {
+    let mut values = variables.iter().filter_map(|&id| view.variable(id));
+    values.find(|value| !value.is_empty()).unwrap_or_default()
+}
+
+impl CookieConf {
+    fn text(&self, view: &View<'_, '_>, sid: &[u8]) -> Vec<u8> {
+        let mut text = [&self.name, &b"="[..], sid].concat();
+        let mut add = |attribute: &str, value: &[u8]| {
+            text.extend_from_slice(attribute.as_bytes());
+            text.extend_from_slice(value);
+        };
+        match self.expires {
+            Some(Expires::Max) => add(EXPIRES_MAX, b""),
+            Some(Expires::AfterSeconds(seconds)) => {
+                let until = i64::try_from(unix_ms() / 1000 + seconds).unwrap_or(i64::MAX);
+                add("; expires=", date::cookie_date(until).as_bytes());
+                add("; max-age=", seconds.to_string().as_bytes());
+            }
+            None => {}
+        }
+        let evaluated = |value: &Value| {
+            let mut text = Vec::new();
+            value.append(view, &mut text);
+            text
+        };
+        let domain = self.domain.as_ref().map(evaluated).unwrap_or_default();
+        if !domain.is_empty() {
+            add("; domain=", &domain);
+        }
+        if self.http_only {
+            add("; httponly", b"");
+        }
+        if self.secure {
+            add("; secure", b"");
+        }
+        if let Some(same_site) = &self.same_site {
+            match &evaluated(same_site)[..] {
+                b"" => {}
+                value if is_same_site(value) => add("; samesite=", value),
+                _ => add("; samesite=", b"strict"),
+            }
+        }
+        if let Some(path) = &self.path {
+            add("; path=", path);
+        }
+        text
+    }
+}
+
+pub(crate) fn is_same_site(value: &[u8]) -> bool {
+    SAME_SITES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(value))
+}
+
+/// Which sessions are noted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Note {
+    /// Those that the zone knows.
+    Known,
+    /// All.
+    Any,
+}
+
+impl Learn {
+    fn find<'g>(&self, session: &[u8], group: &'g Group) -> Option<&'g [u8]> {
+        if session.is_empty() {
+            return None;
+        }
+        let held = self.zone.table().get(self.zone.hash(session))?;
+        if held >> CODE_BITS < self.oldest() {
+            return None;
+        }
+        let code = held & ((1 << CODE_BITS) - 1);
+        let codes = SidCodes::of(group);
+        let peer = group.peers().find(|peer| codes.code(&peer.config().sid) == code)?;
+        Some(&peer.config().sid)
+    }
+
+    fn note(&self, session: &[u8], (group, peer): (&Group, &Peer), which: Note) {
+        let code = SidCodes::of(group).code(&peer.config().sid);
+        let oldest = self.oldest() << CODE_BITS;
+        let held = now_quarters() << CODE_BITS | code;
+        // Where others were faster a thousand times the session is noted with its next response.
+        let _ = self.zone.table().update(self.zone.hash(session), oldest, |before| match which {
+            Note::Known if before.is_none_or(|before| before < oldest) => None,
+            _ => Some(held),
+        });
+    }
+
+    fn oldest(&self) -> u64 {
+        now_quarters().saturating_sub(self.timeout_quarters)
+    }
+}
+
+/// Numbers for what the servers of a group are called, of which no two are the same.
+struct SidCodes {
+    salt: u8,
+}
+
+impl SidCodes {
+    fn of(group: &Group) -> Self {
+        let is_distinct = |salt: &u8| {
+            let codes = Self { salt: *salt };
+            let mut all: Vec<u64> = group.peers().map(|peer| codes.code(&peer.config().sid)).collect();
+            all.sort_unstable();
+            let mut names: Vec<&[u8]> = group.peers().map(|peer| &*peer.config().sid).collect();
+            names.sort_unstable();
+            names.dedup();
+            all.dedup();
+            all.len() == names.len()
+        };
+        // With 1,000 servers the first one will do 97 times in 100.
+        Self { salt: (0..u8::MAX).find(is_distinct).unwrap_or_default() }
+    }
+
+    /// FNV-1a, folded.
+    fn code(&self, sid: &[u8]) -> u64 {
+        let start = 0xcbf2_9ce4_8422_2325_u64 ^ u64::from(self.salt);
+        let hash = sid
+            .iter()
+            .fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        (hash ^ hash >> CODE_BITS ^ hash >> (2 * CODE_BITS)) & ((1 << CODE_BITS) - 1)
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn now_quarters() -> u64 {
+    unix_ms().saturating_sub(EPOCH_S * 1000) / 250
+}

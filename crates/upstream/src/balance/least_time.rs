@@ -1,0 +1,54 @@
+//! `least_time`: the server that is estimated to be done first, for its weight; several of which this is true
+//! take turns (`ngx_http_upstream_least_time_module.c`).
+
+use crate::balance::Look;
+use crate::peer::Peer;
+use crate::times::TimeRule;
+
+/// Servers that take longer are equally slow, and their load decides.
+const TIME_MAX_MS: u64 = 5000;
+
+/// Times that differ by less are the same.
+const CLUSTER_MS: u64 = 20;
+
+pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
+    let usable = || look.peers.list.iter().enumerate().filter(|(at, peer)| look.may(*at, peer));
+    let cost = |peer: &Peer, waits: Option<u64>| (estimate(look, peer, rule, waits), peer.config().weight);
+    let mut best = None::<(usize, (u64, u32))>;
+    let mut many = false;
+    let mut waits = Vec::new();
+    for (at, peer) in usable() {
+        let waiting = peer.times().look(look.now_ms);
+        waits.push((at, waiting));
+        let (eta, weight) = cost(peer, waiting);
+        let order = best.map(|(_, (least, of))| (eta * u64::from(of)).cmp(&(least * u64::from(weight))));
+        match order {
+            None | Some(std::cmp::Ordering::Less) => (best, many) = (Some((at, (eta, weight))), false),
+            Some(std::cmp::Ordering::Equal) => many = true,
+            Some(std::cmp::Ordering::Greater) => {}
+        }
+    }
+    let (first, (least, of)) = best?;
+    if !many {
+        return Some(first);
+    }
+    let is_least = |at: usize, peer: &Peer| {
+        let waiting = waits.iter().find(|(other, _)| *other == at).and_then(|(_, waiting)| *waiting);
+        let (eta, weight) = cost(peer, waiting);
+        at >= first && eta * u64::from(of) == least * u64::from(weight) && look.may(at, peer)
+    };
+    look.peers.next_in_turn(look.at_loop, is_least).or(Some(first))
+}
+
+/// How long it will take for what it has to do and one request more.
+fn estimate(look: &Look<'_>, peer: &Peer, rule: TimeRule, waiting_ms: Option<u64>) -> u64 {
+    let known_ms = match rule {
+        TimeRule::Header(_) => peer.times().header_ms(),
+        TimeRule::LastByte(_) | TimeRule::None => peer.times().response_ms(),
+    };
+    // What nobody has tried for long gets another chance: half of its time for each `fail_timeout`.
+    let halvings = u32::try_from(peer.rests(look.now_s)).unwrap_or(u32::MAX);
+    let ms = known_ms.checked_shr(halvings).unwrap_or(0).max(waiting_ms.unwrap_or(0));
+    let ms = if ms > TIME_MAX_MS { TIME_MAX_MS } else { ms + CLUSTER_MS - ms % CLUSTER_MS };
+    ms * (1 + u64::from(peer.conns()))
+}
