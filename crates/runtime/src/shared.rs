@@ -343,7 +343,7 @@ impl Shared {
         self.stand_back(tid);
     }
 
-    /// The same for a carrier that helps loops.
+    /// The same for a spare that is about to help a loop.
     pub(crate) fn stand_back(&self, tid: u32) {
         self.restore.lower(tid);
         self.pins.free(tid);
@@ -432,7 +432,10 @@ impl Shared {
             self.call_starter();
             return self.helpers.leave(End::Busy, now_ms);
         };
-        self.carriers[spare].help(index);
+        let helper = &self.carriers[spare];
+        // Rule 4 of helpers.rs.
+        self.stand_back(helper.tid.load(Ordering::Relaxed));
+        helper.help(index);
         if self.spares.count() < SPARES_AHEAD {
             self.call_starter();
         }

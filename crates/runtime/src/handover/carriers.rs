@@ -131,7 +131,6 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
                 }
             }
             Work::Help(index) => {
-                shared.stand_back(tid);
                 let end = shared.loops()[index].serve_beside(me);
                 shared.raise(tid);
                 shared.helpers.leave(end, clock::monotonic_ms());
