@@ -3,9 +3,9 @@
 #[cfg(not(loom))]
 pub(crate) mod crowd;
 pub(crate) mod fair;
+#[cfg(not(loom))]
+pub(crate) mod loops;
 pub(crate) mod ready;
-pub(crate) mod remote;
-pub(crate) mod stack;
 pub(crate) mod tidying;
 #[cfg(not(loom))]
 mod turn;

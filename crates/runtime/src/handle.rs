@@ -8,16 +8,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::event_loop::Loop;
-use crate::handover::carriers;
-use crate::handover::observer::{self, Account, Observer};
+use crate::event_loop::loops::Loops;
+use crate::handover::observer::{Account, Observer};
 use crate::handover::suspects::Tag;
-use crate::handover::watchdog;
 use crate::handover::word::{CARRIERS_MAX, Lease, PollId};
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
 use crate::shared::{Config, Shared};
+use crate::task::timer::Handle;
 use crate::task::{self, Binding};
-use crate::timer::Handle;
+use crate::threads::{carriers, stuck, watchdog};
 
 /// How long the loops have for the tasks of one page that were woken together.
 const WAKE_PAUSE: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ pub const TASK_OVERHEAD: usize = task::HEADER_SIZE;
 /// A set of loops and the threads that run them. It lives until the process ends: dropping the
 /// handle changes nothing, [`Runtime::stop`] ends the threads.
 #[derive(Clone, Copy)]
-pub struct Runtime(&'static Shared);
+pub struct Runtime(&'static Loops);
 
 impl Runtime {
     /// Starts the loops. Their carriers inherit the priority of the calling thread.
@@ -41,23 +41,23 @@ impl Runtime {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(config, carriers::probe_restore())));
+        let all: &'static Loops = Box::leak(Box::new(Loops::new(shared)));
         let mut leases = Vec::new();
         let mut loops: Vec<&'static Loop> = Vec::new();
         for index in 0..config.loops {
-            let (new, lease) = Loop::new(index, shared)?;
+            let (new, lease) = Loop::new(index, all)?;
             loops.push(Box::leak(Box::new(new)));
             leases.push(lease);
         }
-        let set = shared.loops.set(loops.into());
-        debug_assert!(set.is_ok(), "a fresh runtime");
-        carriers::start(shared, leases)?;
-        Ok(Self(shared))
+        all.set(loops.into());
+        carriers::start(all, leases)?;
+        Ok(Self(all))
     }
 
     /// How many loops there are.
     #[must_use]
     pub fn len(self) -> usize {
-        self.0.loops().len()
+        self.0.all().len()
     }
 
     /// Never: a runtime has at least one loop.
@@ -72,12 +72,12 @@ impl Runtime {
     /// If there are not that many.
     #[must_use]
     pub fn at(self, index: usize) -> LoopRef {
-        LoopRef(self.0.loops()[index])
+        LoopRef(self.0.all()[index])
     }
 
     /// All loops.
     pub fn loops(self) -> impl Iterator<Item = LoopRef> {
-        self.0.loops().iter().map(|l| LoopRef(l))
+        self.0.all().iter().map(|l| LoopRef(l))
     }
 
     /// Starts a set of identity threads, one per loop; a configuration that is run has one. Waits
@@ -94,8 +94,8 @@ impl Runtime {
     /// # Errors
     /// Where loops are not handed over the watchdog starts here: when its thread is refused.
     pub fn observe(self, observer: Arc<dyn Observer>) -> io::Result<()> {
-        let is_first = self.0.observer.set(observer).is_ok();
-        if is_first && self.0.handover_after.is_none() {
+        let is_first = self.0.shared.observer.set(observer).is_ok();
+        if is_first && self.0.shared.handover_after.is_none() {
             return carriers::start_watchdog(self.0, watchdog::PERIOD_WITHOUT_HANDOVER);
         }
         Ok(())
@@ -109,9 +109,9 @@ impl Runtime {
     #[expect(clippy::disallowed_methods, reason = "called on threads that run no loop")]
     pub fn wake_all(self) {
         fence(Ordering::SeqCst);
-        let pages = self.0.loops().iter().map(|l| l.slots.pages()).max().unwrap_or(0);
+        let pages = self.0.all().iter().map(|l| l.slots.pages()).max().unwrap_or(0);
         for page in 0..pages {
-            let woken: usize = self.0.loops().iter().map(|l| l.slots.wake_page(page)).sum();
+            let woken: usize = self.0.all().iter().map(|l| l.slots.wake_page(page)).sum();
             if woken > 0 && page + 1 < pages {
                 std::thread::sleep(WAKE_PAUSE);
             }
@@ -120,7 +120,7 @@ impl Runtime {
 
     /// Ends every loop after its present turn. Tasks are not dropped.
     pub fn stop(self) {
-        self.0.stop();
+        self.0.shared.stop();
     }
 }
 
@@ -147,14 +147,14 @@ impl LoopRef {
     pub fn account(self, describe: impl FnOnce() -> Account) {
         let shared = self.0.remote.shared;
         if shared.asked.load(Ordering::Relaxed) != 0 {
-            observer::give_account(shared, describe);
+            stuck::give_account(shared, describe);
         }
     }
 
     /// Milliseconds of the monotonic clock, read once per turn of the loop.
     #[must_use]
     pub fn now_ms(self) -> u64 {
-        self.0.now_ms()
+        self.0.remote.now_ms()
     }
 
     /// Milliseconds since the epoch, read once per turn of the loop.
@@ -199,7 +199,7 @@ impl LoopRef {
     /// If there are not that many.
     #[must_use]
     pub fn sibling(self, index: usize) -> Self {
-        Self(self.0.remote.shared.loops()[index])
+        Self(self.0.all.all()[index])
     }
 
     /// What the loop has counted of itself. Any thread.

@@ -1,25 +1,20 @@
-//! The hand-over: the word by which a loop is lent (its rules are at the head of word.rs), who lends it, the
-//! threads that take it over, and what becomes of who has held it.
+//! The hand-over: the word by which a loop is lent (its rules are at the head of word.rs), and the protocols
+//! between lenders, spare carriers, suspects and observers. Nothing here knows a task or a loop.
 
 #[cfg(not(loom))]
-pub(crate) mod carriers;
+pub(crate) mod away;
 pub(crate) mod demotion;
 #[cfg(not(loom))]
-pub(crate) mod detach;
+pub(crate) mod held_turn;
 pub(crate) mod helpers;
 pub(crate) mod lenders;
 pub(crate) mod line;
-#[cfg(test)]
-mod models;
 #[cfg(not(loom))]
 pub(crate) mod observer;
-pub(crate) mod place;
 pub(crate) mod rest;
 pub(crate) mod spares;
 #[cfg(not(loom))]
 pub(crate) mod suspects;
 pub(crate) mod turns;
 pub(crate) mod waiting;
-#[cfg(not(loom))]
-pub(crate) mod watchdog;
 pub(crate) mod word;

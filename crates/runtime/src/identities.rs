@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use clearway_os::{futex, thread};
 
-use crate::handover::carriers;
+use crate::threads::carriers;
 
 /// Its word for "still needed".
 const NEEDED: u32 = 0;

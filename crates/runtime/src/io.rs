@@ -11,6 +11,5 @@ pub(crate) mod listener;
 pub(crate) mod slots;
 #[cfg(not(loom))]
 pub(crate) mod socket;
-pub(crate) mod waker_cell;
 #[cfg(not(loom))]
 pub(crate) mod watched;

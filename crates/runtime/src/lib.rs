@@ -11,7 +11,6 @@ mod handover;
 mod io;
 mod sync;
 mod task;
-mod timer;
 
 pub mod metrics;
 
@@ -23,6 +22,8 @@ mod hooks;
 mod identities;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
+mod threads;
 
 #[cfg(not(loom))]
 pub use crate::{

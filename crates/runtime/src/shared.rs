@@ -11,14 +11,13 @@ use clearway_base::memory;
 use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
 
-use crate::event_loop::Loop;
 use crate::event_loop::crowd::Crowd;
-use crate::event_loop::remote::Remote;
+use crate::handover::away::{Away, Sight};
 use crate::handover::demotion::Demotion;
-use crate::handover::detach::{HeldTurn, Waiter};
+use crate::handover::held_turn::HeldTurn;
 use crate::handover::helpers::{End, Helpers};
 use crate::handover::lenders::Lender;
-use crate::handover::observer::{Away, Observer, Sight};
+use crate::handover::observer::Observer;
 use crate::handover::rest::Rest;
 use crate::handover::spares::{Spares, Stop};
 use crate::handover::suspects::{Manner, Suspects, Tag};
@@ -26,6 +25,8 @@ use crate::handover::turns::Turns;
 use crate::handover::waiting::Waiting;
 use crate::handover::word::Lease;
 use crate::metrics;
+use crate::task::place::Waiter;
+use crate::task::remote::Remote;
 
 /// Fewer spares than this and more are started ahead.
 pub(crate) const SPARES_AHEAD: usize = 8;
@@ -82,7 +83,7 @@ pub(crate) struct Carrier {
     pub(crate) detached_ns: AtomicU64,
     detached_cpu_ns: AtomicU64,
     detached_tag: AtomicU32,
-    /// The turn that it holds (detach.rs).
+    /// The turn that it holds (held_turn.rs).
     pub(crate) turn: HeldTurn,
     /// The loop that it runs, or ran last.
     pub(crate) running: AtomicU32,
@@ -109,7 +110,8 @@ pub(crate) struct Shared {
     pub(crate) carriers: Box<[Carrier]>,
     pub(crate) spares: Spares,
     pub(crate) suspects: Suspects,
-    pub(crate) loops: OnceLock<Box<[&'static Loop]>>,
+    /// Of each loop what any thread may touch.
+    remotes: OnceLock<Box<[&'static Remote]>>,
     pub(crate) handover_after: Option<Duration>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
@@ -314,7 +316,7 @@ impl Shared {
             carriers: (0..carriers).map(|_| Carrier::new()).collect(),
             spares: Spares::new(carriers),
             suspects: Suspects::new(),
-            loops: OnceLock::new(),
+            remotes: OnceLock::new(),
             // What ends a poll without a look cannot be lent.
             handover_after: config.handover_after.filter(|_| !cfg!(clearway_no_lease)),
             sink: Arc::clone(&config.sink),
@@ -359,8 +361,14 @@ impl Shared {
         self.pins.bind(index, tid);
     }
 
-    pub(crate) fn loops(&self) -> &[&'static Loop] {
-        self.loops.get().map_or(&[], |loops| loops)
+    /// All loops, before the first of them runs.
+    pub(crate) fn set_remotes(&self, remotes: Box<[&'static Remote]>) {
+        let set = self.remotes.set(remotes);
+        debug_assert!(set.is_ok(), "a fresh runtime");
+    }
+
+    pub(crate) fn remotes(&self) -> &[&'static Remote] {
+        self.remotes.get().map_or(&[], |remotes| remotes)
     }
 
     /// Rule 4 of word.rs: gives the loop, seen in POLL, to a spare if more than `keep` are there.
@@ -494,7 +502,7 @@ impl Shared {
             return;
         }
         if self.last_alert_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let limit = self.carriers.len() - self.loops().len();
+            let limit = self.carriers.len() - self.remotes().len();
             self.sink.log(Level::Alert, format_args!("{limit} handover_carriers are not enough"));
         }
     }
@@ -533,8 +541,8 @@ impl Shared {
     /// not dropped: what they hold lives until the process ends.
     pub(crate) fn stop(&self) {
         self.stop.say();
-        for l in self.loops() {
-            l.remote.signal.signal();
+        for remote in self.remotes() {
+            remote.signal.signal();
         }
         self.end_spares();
         self.starter.store(0, Ordering::Release);

@@ -15,10 +15,20 @@
 //!    of a queue. A task that binds itself while another loop polls it goes home before it does anything.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
+pub(crate) mod appetite;
 pub(crate) mod cell;
 #[cfg(not(loom))]
 pub(crate) mod coop;
+#[cfg(not(loom))]
+pub(crate) mod detach;
+#[cfg(test)]
+mod models;
+pub(crate) mod place;
+pub(crate) mod remote;
+pub(crate) mod stack;
+pub(crate) mod timer;
 pub(crate) mod token;
+pub(crate) mod waker_cell;
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -27,12 +37,12 @@ use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use crate::event_loop::fair::Appetite;
-use crate::event_loop::remote::Remote;
-use crate::event_loop::stack::Linked;
-#[cfg(not(loom))]
-use crate::handover::detach::Pass;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::task::appetite::Appetite;
+#[cfg(not(loom))]
+use crate::task::place::Pass;
+use crate::task::remote::Remote;
+use crate::task::stack::Linked;
 
 const NOTIFIED: u64 = 1;
 const RUNNING: u64 = 2;
@@ -58,7 +68,7 @@ pub(crate) struct Header {
     pub(crate) tag: AtomicU32,
     /// Whether other loops may take it for a poll (rule 5).
     binding: AtomicU8,
-    /// What it was granted while it waited to be polled (detach.rs).
+    /// What it was granted while it waited to be polled (place.rs).
     pass: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,

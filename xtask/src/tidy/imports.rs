@@ -97,29 +97,37 @@ fn read(text: &str, module: &Segments, known: &BTreeMap<&Segments, usize>) -> So
     source
 }
 
-/// The tokens without comments, and without what follows `#[cfg(test)]`.
+/// The tokens without comments, and without what follows `#[cfg(test)]` or `#[cfg(all(test, …))]`.
 pub(crate) fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Token<'a>> {
-    const TEST: [Kind<'_>; 7] = [
-        Kind::Punct('#'),
-        Kind::Punct('['),
-        Kind::Word("cfg"),
-        Kind::Punct('('),
-        Kind::Word("test"),
-        Kind::Punct(')'),
-        Kind::Punct(']'),
-    ];
     let code: Vec<Token<'a>> =
         all.iter().filter(|token| !matches!(token.kind, Kind::Comment(_))).copied().collect();
     let (mut out, mut at) = (Vec::with_capacity(code.len()), 0);
     while at < code.len() {
-        if code[at..].iter().map(|token| token.kind).take(TEST.len()).eq(TEST) {
-            at = item_end(&code, at + TEST.len());
+        if let Some(length) = test_attribute(&code[at..]) {
+            at = item_end(&code, at + length);
         } else {
             out.push(code[at]);
             at += 1;
         }
     }
     out
+}
+
+/// How many tokens the attribute has that `code` begins with, if it is one of tests.
+fn test_attribute(code: &[Token<'_>]) -> Option<usize> {
+    const CFG: [Kind<'_>; 4] = [Kind::Punct('#'), Kind::Punct('['), Kind::Word("cfg"), Kind::Punct('(')];
+    const ALL: [Kind<'_>; 2] = [Kind::Word("all"), Kind::Punct('(')];
+    let begins = |at: usize, with: &[Kind<'_>]| {
+        code.iter().skip(at).map(|token| token.kind).take(with.len()).eq(with.iter().copied())
+    };
+    if !begins(0, &CFG) {
+        return None;
+    }
+    let at = if begins(CFG.len(), &ALL) { CFG.len() + ALL.len() } else { CFG.len() };
+    if !begins(at, &[Kind::Word("test")]) {
+        return None;
+    }
+    code.iter().position(|token| token.kind == Kind::Punct(']')).map(|end| end + 1)
 }
 
 /// Where the item that begins at `at` ends: behind its block, or its semicolon.
@@ -306,7 +314,8 @@ mod tests {
             ("tests.rs", "use crate::a;"),
             (
                 "a.rs",
-                "fn f() {} #[cfg(test)] mod tests { use crate::b; fn g() {} } #[cfg(test)] use crate::b;",
+                "fn f() {} #[cfg(test)] mod tests { use crate::b; fn g() {} } #[cfg(test)] use crate::b; \
+                 #[cfg(all(test, not(loom)))] mod more { use crate::b; }",
             ),
             ("b.rs", "// crate::a::x\nconst A: &str = \"crate::a::x\"; use crate::a;"),
         ];

@@ -3,13 +3,9 @@
 //!
 //! A hint that is wrong costs a look at a ring, or leaves tasks to their home, which polls them in any case.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::event_loop::Loop;
-use crate::handover::word::Phase;
 use crate::metrics;
-use crate::task::Header;
 
 /// A loop with so many tasks ready at the beginning of a turn asks for help. With fewer, waking another one
 /// takes about as long as polling them does.
@@ -35,20 +31,16 @@ impl Crowd {
         Self { crowded: AtomicU64::new(0), next: AtomicU32::new(0) }
     }
 
-    /// Loop number `me` has become crowded: one that sleeps is woken, if there is one among those looked at.
-    pub(crate) fn ask(&self, loops: &[&'static Loop], me: usize) {
-        if loops.len() < 2 {
+    /// Loop number `me` of so many has become crowded: some of the others are offered to `wake`, until it
+    /// says that it has woken one.
+    pub(crate) fn ask(&self, loops: usize, me: usize, wake: impl Fn(usize) -> bool) {
+        if loops < 2 {
             return;
         }
         self.crowded.fetch_or(1 << (me % PLACES), Ordering::Relaxed);
         let first = self.next.fetch_add(1, Ordering::Relaxed) as usize;
-        let others = (first..first + ASKED_MAX.min(loops.len())).map(|at| at % loops.len());
-        for l in others.filter(|&at| at != me).map(|at| loops[at]) {
-            if l.remote.word.load().phase() == Phase::Wait {
-                l.remote.signal.signal();
-                return;
-            }
-        }
+        let mut others = (first..first + ASKED_MAX.min(loops)).map(|at| at % loops);
+        let _ = others.any(|at| at != me && wake(at));
     }
 
     /// It is no longer crowded.
@@ -56,14 +48,15 @@ impl Crowd {
         self.crowded.fetch_and(!(1 << (me % PLACES)), Ordering::Relaxed);
     }
 
-    /// Takes a ready task of a crowded loop for `me`, to be polled once. Bound ones are left to their loop.
-    pub(crate) fn steal(&self, loops: &[&'static Loop], me: usize) -> Option<NonNull<Header>> {
+    /// Has a crowded loop of so many give a ready task to `me`, to be polled once. `give` takes it from the
+    /// loop of that number.
+    pub(crate) fn steal<T>(&self, loops: usize, me: usize, give: impl Fn(usize) -> Option<T>) -> Option<T> {
         let mut crowded = self.crowded.load(Ordering::Relaxed);
         while crowded != 0 {
             let place = crowded.trailing_zeros() as usize;
             crowded &= crowded - 1;
-            for at in (place..loops.len()).step_by(PLACES).filter(|&at| at != me) {
-                if let Some(task) = loops[at].give_away() {
+            for at in (place..loops).step_by(PLACES).filter(|&at| at != me) {
+                if let Some(task) = give(at) {
                     metrics::STEALS.increment();
                     return Some(task);
                 }

@@ -34,22 +34,13 @@
 // No model: both rings are those of ready.rs, whose model has their consumers, and all else here is owned by
 // one thread at a time (rule 5 of word.rs), or is the appetite, of which any value is right.
 
-use crate::sync::{AtomicU16, Ordering};
+use crate::task::appetite::Appetite;
 
 /// How long what is in front is polled before a turn goes on to what is behind.
 const BUDGET_NS: u64 = 2_000_000;
 
 /// How long what is behind is polled before a turn looks for events.
 const SLICE_NS: u64 = 500_000;
-
-/// A task whose measured polls take so much on average is hungry.
-const HUNGRY_US: u16 = 64;
-
-/// The weight of one poll in the appetite, as a power of two.
-const WEIGHT_SHIFT: u32 = 2;
-
-/// A longer poll counts as one of this length (rule 3).
-const LONGEST_US: u16 = 3 * HUNGRY_US;
 
 /// Polls of a relaxed loop from one reading of the clock to the next.
 const CHECK_EVERY: u32 = 16;
@@ -65,29 +56,6 @@ const SHARED_PRESSED_NS: u64 = 200_000;
 
 /// So many short polls in a row, and the loop is relaxed again.
 const CALM_POLLS: u32 = 64;
-
-const NS_PER_US: u64 = 1000;
-
-/// How much CPU a task takes each time it is polled, in microseconds (rule 3).
-#[derive(Debug)]
-pub(crate) struct Appetite(AtomicU16);
-
-impl Appetite {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU16::new(0))
-    }
-
-    pub(crate) fn is_hungry(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= HUNGRY_US
-    }
-
-    /// Counts one poll. The polling thread only.
-    fn note(&self, cpu_ns: u64) {
-        let us = u16::try_from(cpu_ns / NS_PER_US).unwrap_or(LONGEST_US).min(LONGEST_US);
-        let before = self.0.load(Ordering::Relaxed);
-        self.0.store(before - (before >> WEIGHT_SHIFT) + (us >> WEIGHT_SHIFT), Ordering::Relaxed);
-    }
-}
 
 /// From which ring a task was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

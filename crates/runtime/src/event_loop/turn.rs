@@ -14,22 +14,24 @@ use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 
 use crate::event_loop::crowd::CROWDED;
 use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks, Watch};
+use crate::event_loop::loops::Loops;
 use crate::event_loop::ready::Ring;
-use crate::event_loop::remote::Remote;
-use crate::event_loop::stack::Stack;
 use crate::event_loop::tidying::{Tidy, Tidying};
-use crate::handover::detach::{Admission, Pass, Waiter};
+use crate::handover::away::Sight;
 use crate::handover::helpers::{End, Share};
 use crate::handover::lenders::Lender;
-use crate::handover::observer::Sight;
 use crate::handover::suspects::Tag;
 use crate::handover::word::{Lease, Phase, Word};
 use crate::io::first_reads::FirstReads;
 use crate::io::slots::{self, Slots, Token};
 use crate::metrics::{self, LoopCounters};
-use crate::shared::{Lent, Shared};
+use crate::shared::Lent;
+use crate::task::detach::Admission;
+use crate::task::place::{Pass, Waiter};
+use crate::task::remote::Remote;
+use crate::task::stack::Stack;
+use crate::task::timer::Timers;
 use crate::task::{self, Binding, Header, Outcome, Queued};
-use crate::timer::Timers;
 
 /// Events that one epoll_wait can bring.
 const EVENTS_MAX: usize = 512;
@@ -76,13 +78,14 @@ const fn parse_flag(text: Option<&str>) -> u64 {
 /// A loop. It is never freed.
 pub(crate) struct Loop {
     pub(crate) remote: Remote,
+    /// All loops, this one among them.
+    pub(crate) all: &'static Loops,
     pub(crate) epoll: Epoll,
     pub(crate) slots: Slots,
     pub(crate) first_reads: FirstReads,
     /// What is ready in front, and the hungry tasks behind it (fair.rs).
     ready: Ring<Header>,
     behind: Ring<Header>,
-    now_ms: AtomicU64,
     unix_ms: AtomicU64,
     /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
     lag: AtomicU32,
@@ -134,7 +137,7 @@ pub(crate) enum Exit {
 
 impl Loop {
     /// A loop that carrier `index` will run, and the lease to start it with.
-    pub(crate) fn new(index: usize, shared: &'static Shared) -> io::Result<(Self, Lease)> {
+    pub(crate) fn new(index: usize, all: &'static Loops) -> io::Result<(Self, Lease)> {
         let (word, lease) = Word::new(index);
         let (epoll, signal) = (Epoll::new()?, EventFd::new()?);
         epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
@@ -149,15 +152,23 @@ impl Loop {
             meter: Meter::new(),
             tidying: Tidying::default(),
         };
-        let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal, index, shared };
+        let remote = Remote {
+            word,
+            inject: Stack::new(),
+            timers: Stack::new(),
+            signal,
+            now_ms: AtomicU64::new(now),
+            index,
+            shared: all.shared,
+        };
         let new = Self {
             remote,
+            all,
             epoll,
             slots: Slots::new(),
             first_reads: FirstReads::new(),
             ready: Ring::new(),
             behind: Ring::new(),
-            now_ms: AtomicU64::new(now),
             unix_ms: AtomicU64::new(clock::unix_ms()),
             lag: AtomicU32::new(0),
             counters: LoopCounters::default(),
@@ -166,20 +177,7 @@ impl Loop {
         Ok((new, lease))
     }
 
-    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps. It does not go
-    /// back, whichever thread asks: what is read while the loop sleeps holds for its next turn as well, and a
-    /// turn says what time it is before it says that it runs.
-    pub(crate) fn now_ms(&self) -> u64 {
-        match self.remote.word.load().phase() {
-            Phase::Wait => {
-                let now = clock::monotonic_ms();
-                self.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
-            }
-            _ => self.now_ms.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Milliseconds since the epoch, likewise.
+    /// Milliseconds since the epoch: as of this turn, or read now if the loop sleeps.
     pub(crate) fn unix_ms(&self) -> u64 {
         match self.remote.word.load().phase() {
             Phase::Wait => clock::unix_ms(),
@@ -251,7 +249,7 @@ impl Loop {
             }
         }
         if self.behind.len() > 0 {
-            self.remote.shared.ask_for_helper(self.remote.index, self.now_ms.load(Ordering::Relaxed));
+            self.remote.shared.ask_for_helper(self.remote.index, self.remote.now_ms.load(Ordering::Relaxed));
         }
         true
     }
@@ -315,7 +313,8 @@ impl Loop {
             if self.ready_len() > 0 {
                 break;
             }
-            let Some(task) = crowd.steal(self.remote.shared.loops(), index) else { break };
+            let loops = self.all.all();
+            let Some(task) = crowd.steal(loops.len(), index, |at| loops[at].give_away()) else { break };
             if next == Next::Wait {
                 // SAFETY: as above.
                 unsafe { &mut *self.owned.get() }.meter.begin_slice(&SystemClocks);
@@ -359,7 +358,7 @@ impl Loop {
         let turn_ms = match self.remote.word.load().phase() {
             Phase::Wait => 0,
             // Turns and who asks may stand on either side of a tick.
-            _ => now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed) + 1),
+            _ => now_ms.saturating_sub(self.remote.now_ms.load(Ordering::Relaxed) + 1),
         };
         let lag_ms = self.lag_ms().max(u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS));
         let ready = u32::try_from(self.ready_len()).unwrap_or(0);
@@ -368,19 +367,19 @@ impl Loop {
 
     /// See `LoopRef::turn_ms`.
     pub(crate) fn turn_ms(&self) -> u64 {
-        clock::monotonic_ms().saturating_sub(self.now_ms.load(Ordering::Relaxed))
+        clock::monotonic_ms().saturating_sub(self.remote.now_ms.load(Ordering::Relaxed))
     }
 
     /// Notes what time it is; the turn's time in milliseconds. The owner, in WAIT.
     fn note_time(&self, now_ns: u64) -> u64 {
-        let (now, before) = (now_ns / NS_PER_MS, self.now_ms.load(Ordering::Relaxed));
+        let (now, before) = (now_ns / NS_PER_MS, self.remote.now_ms.load(Ordering::Relaxed));
         // Turns are shorter than a millisecond while there is much to do, and what is kept is no finer.
         if now == before {
             return now;
         }
         self.unix_ms.store(clock::unix_ms(), Ordering::Relaxed);
         // A thread that asked while the loop slept may have been told a later time than this one.
-        self.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
+        self.remote.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
     /// Notes how long a turn has taken. What was long once is soon forgotten.
@@ -458,7 +457,8 @@ impl Loop {
         let owned = unsafe { &mut *self.owned.get() };
         let weight = self.ready.len() + self.behind.len() * HUNGRY_WEIGHT;
         if weight >= CROWDED && !std::mem::replace(&mut owned.is_crowded, true) {
-            self.remote.shared.crowd.ask(self.remote.shared.loops(), self.remote.index);
+            let remotes = self.remote.shared.remotes();
+            self.remote.shared.crowd.ask(remotes.len(), self.remote.index, |at| remotes[at].end_sleep());
         }
     }
 
@@ -514,7 +514,7 @@ impl Loop {
         shared.carriers[me].tag.store(tag.0, Ordering::Relaxed);
         let admission = match tag {
             Tag::NONE => Admission::Ordinary,
-            _ => shared.admit(tag, self.now_ms.load(Ordering::Relaxed), header.take_pass()),
+            _ => shared.admit(tag, self.remote.now_ms.load(Ordering::Relaxed), header.take_pass()),
         };
         if admission == Admission::NeedsTurn {
             // SAFETY: it was taken from a queue, and is not polled.

@@ -7,8 +7,8 @@
 //! 3. A helper ends when nobody is left behind, when suspects wait for a carrier or a turn, or when it had no
 //!    processor for most of a while: others need them, so nobody asks for the next one soon.
 //! 4. The asker lowers the priority of the spare before it wakes it, and the helper raises it at its end: a
-//!    spare that woke with the priority of a loop would be let in on the asker's processor first, in RUN, where
-//!    nobody can take the loop over.
+//!    spare that woke with the priority of a loop would be let in before the asker on its processor, in RUN,
+//!    where nobody can take the loop over.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

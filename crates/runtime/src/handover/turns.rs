@@ -1,7 +1,7 @@
 //! Turns of suspects that burn CPU: as many of them are polled away from their loops at a time as there
 //! are processors or loops, the others stand in a line. More of them would only take turns on the same
 //! processors, end later, and not in the order in which they came. Who sleeps needs no turn, and no turn
-//! lasts for ever (detach.rs).
+//! lasts for ever (task/detach.rs).
 //!
 //! 1. `taken` counts the turns that a carrier holds, or that were granted to a task in the line.
 //! 2. A task that finds no turn joins the line, then looks again: a turn may have become free meanwhile.

@@ -21,8 +21,8 @@ use std::task::Waker;
 
 use clearway_os::epoll::EventFlags;
 
-use crate::io::waker_cell::WakerCell;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::task::waker_cell::WakerCell;
 
 /// Slots of a page, and pages at most; models have few.
 const PAGE: usize = if cfg!(loom) { 2 } else { 256 };

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
-use crate::event_loop::Loop;
-use crate::handover::detach::{Admission, Pass, Waiter};
-use crate::handover::place::{Departure, Place};
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
 use crate::shared::{Carrier, Lent, Shared};
+use crate::task::detach::Admission;
+use crate::task::place::{Departure, Pass, Place, Waiter};
+use crate::task::remote::Remote;
 use crate::task::{self, Binding, Header};
 
 /// Pending, and woken at once, when the poll has used up its budget. Tasks of other executors have
@@ -131,8 +131,8 @@ impl<'a> Polling<'a> {
     }
 
     /// The loop that polls, or polled until it was lent.
-    fn host(&self) -> &'static Loop {
-        self.header.home.shared.loops()[self.carrier.running.load(Ordering::Relaxed) as usize]
+    fn host(&self) -> &'static Remote {
+        self.header.home.shared.remotes()[self.carrier.running.load(Ordering::Relaxed) as usize]
     }
 }
 
@@ -190,7 +190,7 @@ impl Gate {
         if manner.is_none() && self.0.is_none() {
             return Poll::Ready(());
         }
-        let is_away = host.remote.word.load() != poll.lease;
+        let is_away = host.word.load() != poll.lease;
         if let Some(standing) = &self.0
             && !is_away
             && standing.suits(manner)
@@ -207,7 +207,7 @@ impl Gate {
             Admission::Ordinary => return Poll::Ready(()),
             Admission::NeedsTurn => (Pass::TURN, Pass::NONE),
             Admission::Suspect(manner, pass) => {
-                if shared.detach(&host.remote, poll.lease, tag, (manner, pass)) != Lent::NoSpare {
+                if shared.detach(host, poll.lease, tag, (manner, pass)) != Lent::NoSpare {
                     return Poll::Ready(());
                 }
                 (Pass::SPARE, pass.without(Pass::SPARE))

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::handover::line::Line;
-use crate::handover::place::{Departure, Place};
 use crate::handover::word::PollId;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 use crate::task;
+use crate::task::place::{Departure, Place};
 
 /// The holder in tasks of other executors: no value of a word in POLL.
 const ELSEWHERE: u64 = 1;

@@ -4,7 +4,7 @@
 #[cfg(all(test, not(loom)))]
 mod line {
     use crate::handover::line::{Line, SWEPT_MIN};
-    use crate::handover::place::{Departure, Place};
+    use crate::task::place::{Departure, Place};
     use std::sync::Arc;
 
     #[test]
@@ -31,8 +31,8 @@ mod line {
 
 #[cfg(all(test, not(loom)))]
 mod turns {
-    use crate::handover::place::{Departure, Place};
     use crate::handover::turns::Turns;
+    use crate::task::place::{Departure, Place};
     use std::sync::Arc;
 
     fn join(turns: &Turns<Arc<Place>>) -> Arc<Place> {
@@ -66,8 +66,8 @@ mod turns {
 
 #[cfg(all(test, loom))]
 mod turns {
-    use crate::handover::place::{Departure, Place};
     use crate::handover::turns::Turns;
+    use crate::task::place::{Departure, Place};
     use loom::sync::Arc;
     use loom::thread;
 
@@ -142,9 +142,9 @@ mod turns {
 
 #[cfg(all(test, loom))]
 mod waiting {
-    use crate::handover::place::{Departure, Place};
     use crate::handover::spares::Spares;
     use crate::handover::waiting::Waiting;
+    use crate::task::place::{Departure, Place};
     use loom::sync::Arc;
     use loom::thread;
 

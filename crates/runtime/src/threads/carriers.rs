@@ -11,10 +11,11 @@ use clearway_base::log::Level;
 use clearway_os::{clock, futex, sampling, signal, thread};
 
 use crate::event_loop::Exit;
-use crate::handover::watchdog;
+use crate::event_loop::loops::Loops;
 use crate::handover::word::Lease;
 use crate::metrics;
 use crate::shared::{CARRIER_STACK, Restore, SPARES_AHEAD, Shared, Work};
+use crate::threads::watchdog;
 
 /// After a failure to start a thread, how long until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -31,28 +32,29 @@ pub(crate) const SMALL_STACK: usize = 64 << 10;
 ///
 /// # Errors
 /// What the first failing start of a thread said.
-pub(crate) fn start(shared: &'static Shared, leases: Vec<Lease>) -> io::Result<()> {
+pub(crate) fn start(loops: &'static Loops, leases: Vec<Lease>) -> io::Result<()> {
+    let shared = loops.shared;
     for (index, lease) in leases.into_iter().enumerate() {
         shared.carriers[index].assign(index, lease);
-        start_carrier(shared, index, Birth::OfLoop)?;
+        start_carrier(loops, index, Birth::OfLoop)?;
     }
-    let ahead = SPARES_AHEAD.min(shared.carriers.len() - shared.loops().len());
-    for me in shared.loops().len()..shared.loops().len() + ahead {
-        start_carrier(shared, me, Birth::Spare)?;
+    let ahead = SPARES_AHEAD.min(shared.carriers.len() - loops.all().len());
+    for me in loops.all().len()..loops.all().len() + ahead {
+        start_carrier(loops, me, Birth::Spare)?;
     }
-    spawn("starter", SMALL_STACK, move || keep_spares_ahead(shared))?;
+    spawn("starter", SMALL_STACK, move || keep_spares_ahead(loops))?;
     if let Some(period) = shared.handover_after {
-        start_watchdog(shared, period)?;
+        start_watchdog(loops, period)?;
     }
     Ok(())
 }
 
 /// # Errors
 /// When the thread is refused.
-pub(crate) fn start_watchdog(shared: &'static Shared, period: Duration) -> io::Result<()> {
+pub(crate) fn start_watchdog(loops: &'static Loops, period: Duration) -> io::Result<()> {
     spawn("watchdog", SMALL_STACK, move || {
-        shared.raise(thread::current());
-        watchdog::run(shared, period);
+        loops.shared.raise(thread::current());
+        watchdog::run(loops, period);
     })
 }
 
@@ -84,10 +86,11 @@ enum Birth {
 }
 
 /// Starts the thread of carrier `me`, whose place nobody has. Boot, then the starter.
-fn start_carrier(shared: &'static Shared, me: usize, birth: Birth) -> io::Result<()> {
+fn start_carrier(loops: &'static Loops, me: usize, birth: Birth) -> io::Result<()> {
+    let shared = loops.shared;
     spawn(&format!("carrier {me}"), CARRIER_STACK, move || {
         let needed = Needed { shared, carrier: me };
-        carry(shared, me, birth);
+        carry(loops, me, birth);
         let _ = ManuallyDrop::new(needed);
         shared.carriers[me].vacate();
     })?;
@@ -111,7 +114,8 @@ impl Drop for Needed {
 }
 
 /// A carrier's life: run a loop until it is lost, then be a spare.
-fn carry(shared: &'static Shared, me: usize, birth: Birth) {
+fn carry(loops: &'static Loops, me: usize, birth: Birth) {
+    let shared = loops.shared;
     let carrier = &shared.carriers[me];
     let tid = thread::current();
     // The address of a local: what lies beyond it on the stack is the start of a thread.
@@ -126,12 +130,12 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
         match work {
             Work::Run(index, lease) => {
                 shared.pin(index, tid);
-                if shared.loops()[index].run(me, lease) == Exit::Stopped {
+                if loops.all()[index].run(me, lease) == Exit::Stopped {
                     return;
                 }
             }
             Work::Help(index) => {
-                let end = shared.loops()[index].serve_beside(me);
+                let end = loops.all()[index].serve_beside(me);
                 shared.raise(tid);
                 shared.helpers.leave(end, clock::monotonic_ms());
             }
@@ -142,11 +146,12 @@ fn carry(shared: &'static Shared, me: usize, birth: Birth) {
 
 /// The starter: sleeps until spares run low (rule: a lender sets `starter` to 0 and wakes it), or until it is
 /// time to see whether there are more than anybody needs.
-fn keep_spares_ahead(shared: &'static Shared) {
+fn keep_spares_ahead(loops: &'static Loops) {
+    let shared = loops.shared;
     let mut surplus = Surplus { vacant: Vec::new(), next_ms: clock::monotonic_ms() };
     while !shared.stopping() {
         if is_low(shared) {
-            start_spare(shared, &mut surplus.vacant);
+            start_spare(loops, &mut surplus.vacant);
             continue;
         }
         let patience = surplus.dismiss(shared);
@@ -162,7 +167,8 @@ fn is_low(shared: &Shared) -> bool {
     shared.alive() < shared.carriers.len() && shared.spares.count() < SPARES_AHEAD
 }
 
-fn start_spare(shared: &'static Shared, vacant: &mut Vec<usize>) {
+fn start_spare(loops: &'static Loops, vacant: &mut Vec<usize>) {
+    let shared = loops.shared;
     let is_free = |&me: &usize| shared.carriers[me].tid.load(Ordering::Acquire) == 0;
     let started = shared.started.load(Ordering::Relaxed) as usize;
     let place = match vacant.iter().position(is_free) {
@@ -171,7 +177,7 @@ fn start_spare(shared: &'static Shared, vacant: &mut Vec<usize>) {
         // A thread that was dismissed is about to end.
         None => return std::thread::yield_now(),
     };
-    if let Err(error) = start_carrier(shared, place, Birth::Spare) {
+    if let Err(error) = start_carrier(loops, place, Birth::Spare) {
         if place < started {
             vacant.push(place);
         }
@@ -197,7 +203,7 @@ impl Surplus {
     /// Ends the threads of spares that nobody has needed since the last look, but for some. How long until
     /// the next look; `None`: there are no more than at first.
     fn dismiss(&mut self, shared: &Shared) -> Option<Duration> {
-        if shared.alive() <= shared.loops().len() + SPARES_AHEAD {
+        if shared.alive() <= shared.remotes().len() + SPARES_AHEAD {
             return None;
         }
         let now_ms = clock::monotonic_ms();

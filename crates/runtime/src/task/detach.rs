@@ -2,20 +2,16 @@
 //! as soon as there is a carrier, those that burn CPU one after the other (turns.rs). Carriers, and the
 //! watchdog where it says so.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use clearway_os::clock;
-use clearway_os::thread::{self, StateFile};
 
-use crate::event_loop::remote::Remote;
-use crate::handover::line::Waits;
-use crate::handover::place::Place;
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
 use crate::metrics;
 use crate::shared::{Lent, Shared};
-use crate::task::Queued;
+use crate::task::place::{Pass, Waiter};
+use crate::task::remote::Remote;
 
 /// How long a turn lasts at most, in nanoseconds. Who burns CPU for longer goes on beside who is next, so
 /// that a few that never end do not keep all others from their turns.
@@ -30,101 +26,6 @@ pub(crate) enum Admission {
     Suspect(Manner, Pass),
     /// Not now: it is to join the line of those that burn CPU.
     NeedsTurn,
-}
-
-/// What a task was granted that has waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pass(u8);
-
-impl Pass {
-    pub(crate) const NONE: Self = Self(0);
-    /// A turn, which is to be used or given back (turns.rs).
-    pub(crate) const TURN: Self = Self(1);
-    /// The first attempt at the next spare, which is to succeed or to be passed on (waiting.rs).
-    pub(crate) const SPARE: Self = Self(2);
-
-    pub(crate) fn from_bits(bits: u8) -> Self {
-        Self(bits)
-    }
-
-    pub(crate) fn bits(self) -> u8 {
-        self.0
-    }
-
-    pub(crate) fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    pub(crate) fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-}
-
-/// What stands in the two lines.
-pub(crate) enum Waiter {
-    /// A task that is about to do something suspect inside a poll: it is polled for all else that it waits
-    /// for, and may give up (coop.rs).
-    Inside(Arc<Place>),
-    /// One that is suspect from the beginning of its next poll, and what it is granted. It stays notified, in
-    /// no queue: nothing else is known of it that could be done, so it is not polled before.
-    Before(Queued, Pass),
-}
-
-impl Waits for Waiter {
-    fn grant(self) -> bool {
-        match self {
-            Self::Inside(place) => place.grant(),
-            Self::Before(task, pass) => {
-                task.header().add_pass(pass);
-                task.requeue();
-                true
-            }
-        }
-    }
-
-    fn has_left(&self) -> bool {
-        match self {
-            Self::Inside(place) => place.has_left(),
-            Self::Before(..) => false,
-        }
-    }
-}
-
-/// The turn of a carrier that polls a burner. The carrier takes it; it or the watchdog ends it.
-pub(crate) struct HeldTurn {
-    is_held: AtomicBool,
-    /// The carrier's CPU clock when it was last seen asleep; the watchdog only. 0: it was not.
-    asleep_at_ns: AtomicU64,
-}
-
-impl HeldTurn {
-    pub(crate) fn new() -> Self {
-        Self { is_held: AtomicBool::new(false), asleep_at_ns: AtomicU64::new(0) }
-    }
-
-    /// The carrier has it from now on.
-    pub(crate) fn hold(&self) {
-        self.is_held.store(true, Ordering::Release);
-    }
-
-    /// Ends it, if it is held. To be followed by [`Shared::pass_turn`].
-    #[must_use]
-    pub(crate) fn end(&self) -> bool {
-        self.is_held.swap(false, Ordering::AcqRel)
-    }
-
-    /// Whether thread `tid`, which holds it, sleeps and slept when it was asked last, and has not run in
-    /// between.
-    fn is_slept_over(&self, tid: u32) -> bool {
-        let cpu_ns = thread::cpu_ns(tid).unwrap_or(0).max(1);
-        let is_runnable = StateFile::open(tid).is_ok_and(|file| file.letter() == Some(b'R'));
-        let asleep_at_ns = if is_runnable { 0 } else { cpu_ns };
-        self.asleep_at_ns.swap(asleep_at_ns, Ordering::Relaxed) == cpu_ns && !is_runnable
-    }
 }
 
 impl Shared {
@@ -193,7 +94,7 @@ impl Shared {
     /// for a while, and needs no turn. So too those that have lasted too long. The watchdog, while carriers
     /// are away from their loops.
     pub(crate) fn pass_overdue_turns(&self, started: usize) {
-        for carrier in self.carriers[..started].iter().filter(|c| c.turn.is_held.load(Ordering::Acquire)) {
+        for carrier in self.carriers[..started].iter().filter(|c| c.turn.is_held()) {
             let since_ns = carrier.detached_ns.load(Ordering::Relaxed);
             if since_ns != 0 && clock::monotonic_ns().saturating_sub(since_ns) > TURN_MAX_NS {
                 if carrier.turn.end() {

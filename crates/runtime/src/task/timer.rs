@@ -20,11 +20,11 @@ mod wheel;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::event_loop::remote::Remote;
-use crate::event_loop::stack::Linked;
-use crate::io::waker_cell::{Registered, WakerCell};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use crate::timer::wheel::{Key, Wheel};
+use crate::task::remote::Remote;
+use crate::task::stack::Linked;
+use crate::task::timer::wheel::{Key, Wheel};
+use crate::task::waker_cell::{Registered, WakerCell};
 
 #[cfg(loom)]
 use loom::sync::Arc;
@@ -207,8 +207,6 @@ impl Timers {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::event_loop::remote::Signal;
-    use crate::event_loop::stack::Stack;
     use crate::handover::word::Word;
     use crate::task::{self, Outcome};
     use loom::thread;
@@ -345,11 +343,6 @@ mod loom_tests {
 
     fn remote() -> &'static Remote {
         let (word, _lease) = Word::new(0);
-        Box::leak(Box::new(Remote {
-            word,
-            inject: Stack::new(),
-            timers: Stack::new(),
-            signal: Signal::new(),
-        }))
+        Box::leak(Box::new(Remote::modelled(word)))
     }
 }

@@ -1,4 +1,5 @@
-//! The place of a task in a line (line.rs): it waits there inside a poll, and may give up. Any thread.
+//! The place of a task in a line (line.rs): it waits there inside a poll, and may give up. Beside it what a
+//! task is granted, and what stands in the lines of suspects. Any thread.
 //!
 //! 1. A place is WAITING until one swap makes it GRANTED, by the thread that is to let somebody go on, or
 //!    LEFT, by its task, which has given up or is dropped. A task that leaves a place that was GRANTED passes
@@ -11,8 +12,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::handover::line::Waits;
-use crate::io::waker_cell::WakerCell;
 use crate::sync::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use crate::task::Queued;
+use crate::task::waker_cell::WakerCell;
 
 const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
@@ -75,5 +78,71 @@ impl Waits for Arc<Place> {
 
     fn has_left(&self) -> bool {
         self.state.load(Ordering::Acquire) == LEFT
+    }
+}
+
+/// What a task was granted that has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg(not(loom))]
+pub(crate) struct Pass(u8);
+
+#[cfg(not(loom))]
+impl Pass {
+    pub(crate) const NONE: Self = Self(0);
+    /// A turn, which is to be used or given back (turns.rs).
+    pub(crate) const TURN: Self = Self(1);
+    /// The first attempt at the next spare, which is to succeed or to be passed on (waiting.rs).
+    pub(crate) const SPARE: Self = Self(2);
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// What stands in the two lines.
+#[cfg(not(loom))]
+pub(crate) enum Waiter {
+    /// A task that is about to do something suspect inside a poll: it is polled for all else that it waits
+    /// for, and may give up (coop.rs).
+    Inside(Arc<Place>),
+    /// One that is suspect from the beginning of its next poll, and what it is granted. It stays notified, in
+    /// no queue: nothing else is known of it that could be done, so it is not polled before.
+    Before(Queued, Pass),
+}
+
+#[cfg(not(loom))]
+impl Waits for Waiter {
+    fn grant(self) -> bool {
+        match self {
+            Self::Inside(place) => place.grant(),
+            Self::Before(task, pass) => {
+                task.header().add_pass(pass);
+                task.requeue();
+                true
+            }
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        match self {
+            Self::Inside(place) => place.has_left(),
+            Self::Before(..) => false,
+        }
     }
 }

@@ -9,12 +9,14 @@ use clearway_os::thread::StateFile;
 use clearway_os::{clock, thread};
 
 use crate::event_loop::Loop;
+use crate::event_loop::loops::Loops;
+use crate::handover::away::Sight;
 use crate::handover::lenders::Lender;
-use crate::handover::observer::{self, Sight};
 use crate::handover::rest::Rest;
 use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::{Lease, Phase};
 use crate::shared::{Carrier, Lent, Shared};
+use crate::threads::stuck;
 
 /// Periods that every loop must have waited before the watchdog goes to sleep.
 const QUIET_PERIODS: u32 = 20;
@@ -65,11 +67,11 @@ impl Seen {
 }
 
 /// Runs until the runtime stops. `period` is at least a microsecond.
-pub(crate) fn run(shared: &'static Shared, period: Duration) {
+pub(crate) fn run(loops: &'static Loops, period: Duration) {
+    let shared = loops.shared;
     thread::sleep_exactly();
     let barrier = if thread::register_barrier() { Barrier::Kernels } else { Barrier::None };
-    let mut watched: Vec<Watched> =
-        shared.loops().iter().map(|_| Watched { seen: None, state: None }).collect();
+    let mut watched: Vec<Watched> = loops.all().iter().map(|_| Watched { seen: None, state: None }).collect();
     let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
     let mut look_ns = clock::monotonic_ns();
     while !shared.stopping() {
@@ -79,14 +81,14 @@ pub(crate) fn run(shared: &'static Shared, period: Duration) {
         shared.rest.wait_awake(period * periods);
         let (mut busy, mut handed_over) = (false, false);
         let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
-        for (l, watched) in shared.loops().iter().zip(&mut watched) {
+        for (l, watched) in loops.all().iter().zip(&mut watched) {
             let word = l.remote.word.load();
             busy |= word.phase() != Phase::Wait;
             let handovers = l.counters.handovers();
             watched.seen = examine(shared, l, word, watched, (period, last_ns));
             handed_over |= l.counters.handovers() != handovers;
         }
-        observer::show(
+        stuck::show(
             shared,
             watched.iter().enumerate().filter_map(|(index, watched)| {
                 watched.seen.filter(|seen| seen.is_old).map(|seen| (index, seen.word, seen.sight))
@@ -179,7 +181,7 @@ fn examine(
     };
     let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
         // It began in this turn of its loop, and was not there at the last look.
-        let since_ns = last_ns.max(l.now_ms() * 1_000_000);
+        let since_ns = last_ns.max(l.remote.now_ms() * 1_000_000);
         let sight = Sight { since_ns, seen_ns: clock::monotonic_ns(), cpu_ns };
         return Some(Seen { word, sight, is_old: false, waiting_cpu_ns: 0 });
     };
@@ -274,7 +276,7 @@ fn sleep(shared: &Shared, barrier: Barrier) {
         return shared.rest.wait_awake(QUIET_SLEEP);
     }
     let may_sleep = || {
-        let waiting = shared.loops().iter().all(|l| l.remote.word.load().phase() == Phase::Wait);
+        let waiting = shared.remotes().iter().all(|home| home.word.load().phase() == Phase::Wait);
         waiting && shared.detached.load(Ordering::Relaxed) == 0 && !shared.stopping()
     };
     shared.rest.sleep(thread::barrier, may_sleep, Rest::wait_asleep);

@@ -4,10 +4,15 @@
 
 use std::ptr::NonNull;
 
-use crate::event_loop::stack::Stack;
+#[cfg(not(loom))]
+use crate::handover::word::Phase;
 use crate::handover::word::{Lease, Word};
+use crate::sync::AtomicU64;
+#[cfg(not(loom))]
+use crate::sync::Ordering;
 use crate::task::Header;
-use crate::timer::Node;
+use crate::task::stack::Stack;
+use crate::task::timer::Node;
 
 #[cfg(not(loom))]
 pub(crate) use clearway_os::epoll::EventFd as Signal;
@@ -22,6 +27,8 @@ pub(crate) struct Remote {
     /// Timer nodes that the wheel must look at.
     pub(crate) timers: Stack<Node>,
     pub(crate) signal: Signal,
+    /// What time it is, in milliseconds, as of this turn: see [`Remote::now_ms`].
+    pub(crate) now_ms: AtomicU64,
     /// Which loop this is.
     #[cfg(not(loom))]
     pub(crate) index: usize,
@@ -30,6 +37,18 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// What models have of a loop.
+    #[cfg(loom)]
+    pub(crate) fn modelled(word: Word) -> Self {
+        Self {
+            word,
+            inject: Stack::new(),
+            timers: Stack::new(),
+            signal: Signal::new(),
+            now_ms: AtomicU64::new(0),
+        }
+    }
+
     /// Puts a task that was made NOTIFIED (task.rs) into the inject queue.
     pub(crate) fn inject(&self, task: NonNull<Header>) {
         // SAFETY: NOTIFIED keeps the task alive until the owner of the loop polls it, and makes sure that
@@ -38,11 +57,35 @@ impl Remote {
         self.notify();
     }
 
+    /// Milliseconds of the monotonic clock: as of this turn, or read now if the loop sleeps. It does not go
+    /// back, whichever thread asks: what is read while the loop sleeps holds for its next turn as well, and a
+    /// turn says what time it is before it says that it runs.
+    #[cfg(not(loom))]
+    pub(crate) fn now_ms(&self) -> u64 {
+        match self.word.load().phase() {
+            Phase::Wait => {
+                let now = clearway_os::clock::monotonic_ms();
+                self.now_ms.fetch_max(now, Ordering::Relaxed).max(now)
+            }
+            _ => self.now_ms.load(Ordering::Relaxed),
+        }
+    }
+
     /// Rule 6, after a push.
     pub(crate) fn notify(&self) {
         if self.word.may_sleep() {
             self.signal.signal();
         }
+    }
+
+    /// Ends the loop's sleep, if it sleeps; whether it did.
+    #[cfg(not(loom))]
+    pub(crate) fn end_sleep(&self) -> bool {
+        let sleeps = self.word.load().phase() == Phase::Wait;
+        if sleeps {
+            self.signal.signal();
+        }
+        sleeps
     }
 
     /// Rule 6, the other side: announces sleep; `true` if there is something to do first.
@@ -78,7 +121,7 @@ mod loom_signal {
 mod loom_tests {
     use super::*;
     use crate::event_loop::ready::Ring;
-    use crate::io::waker_cell::WakerCell;
+    use crate::task::waker_cell::WakerCell;
     use crate::task::{self, Outcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -88,8 +131,7 @@ mod loom_tests {
 
     fn remote() -> (&'static Remote, Lease) {
         let (word, lease) = Word::new(0);
-        let remote = Remote { word, inject: Stack::new(), timers: Stack::new(), signal: Signal::new() };
-        (Box::leak(Box::new(remote)), lease)
+        (Box::leak(Box::new(Remote::modelled(word))), lease)
     }
 
     /// What a task waits for.
