@@ -135,6 +135,15 @@ impl<'a> HeadWriter<'a> {
         HeadWriter { out }
     }
 
+    /// Writes a status line that was received, from the status on.
+    pub fn received_status(out: &'a mut Vec<u8>, line: &[u8]) -> HeadWriter<'a> {
+        out.reserve(HEAD_BYTES);
+        out.extend_from_slice(b"HTTP/1.1 ");
+        push_text(out, line);
+        out.extend_from_slice(b"\r\n");
+        HeadWriter { out }
+    }
+
     /// Goes on behind a status line, and perhaps further lines, that were made before and are well formed.
     #[inline]
     pub fn with_lines(out: &'a mut Vec<u8>, lines: &[u8]) -> HeadWriter<'a> {

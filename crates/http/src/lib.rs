@@ -54,6 +54,7 @@ pub use phases::engine::Active;
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::{Onward, Rewritten};
+pub use phases::tunnel::Tunnel;
 pub use phases::{Exchange, Handler, Step, Wait};
 pub use request::answer::{Answer, Redirect};
 pub use request::body::Body;

@@ -13,6 +13,8 @@ mod file_bytes;
 mod filters;
 mod head;
 mod head_text;
+mod passed;
+mod passing;
 mod relaying;
 mod sink;
 pub(crate) mod view;
@@ -36,6 +38,7 @@ use crate::response::chunk::{Chunk, Mark, Pushed};
 pub use ending::TIMED_OUT;
 use filters::Filters;
 pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Trailers};
+use passed::Passed;
 
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub(crate) struct OutputState<'c> {
     wait: Option<Timer>,
     trailers: Option<Box<TrailerState>>,
     source: Source,
+    /// If its head comes from another server.
+    passed: Option<Box<Passed>>,
     /// Once there was a subrequest, or if it is of one.
     relay: Option<Box<Relay<'c>>>,
     /// The stage before which bodies of subrequests come in.
@@ -200,6 +205,7 @@ impl<'c> OutputState<'c> {
             wait: None,
             trailers: None,
             source: Source::Open,
+            passed: None,
             relay: None,
             postpone_stage: 0,
         }
@@ -286,6 +292,7 @@ impl<'c> OutputState<'c> {
     #[inline]
     pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
         let refusal = self.unusual.as_mut()?.refusal.take()?;
+        self.drop_passed();
         self.head.clear_entity();
         Some(refusal)
     }

@@ -8,6 +8,7 @@
 //! Invariants: the order of the list is the order on the wire; an added line has no CR, LF or NUL in its
 //! name and value, whatever it was made of, so that nothing made of a request can split a message.
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash};
@@ -297,6 +298,12 @@ impl HeaderLines {
         true
     }
 
+    /// Removes what was received.
+    fn drop_received(&mut self) {
+        self.lines.retain(|line| line.place == Place::Added);
+        self.seen = self.lines.iter().fold(0, |seen, line| seen | line.known.bit());
+    }
+
     /// Writes a line into the buffer, and nowhere into the list.
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
         let bytes = name.len() + SEPARATOR.len() + value.len() + END.len();
@@ -349,19 +356,34 @@ pub struct Headers(Option<Box<Kept>>);
 #[derive(Clone, Debug, Default)]
 struct Kept {
     /// The head that is passed on; empty as a rule.
-    received: Vec<u8>,
+    received: Bytes,
     lines: HeaderLines,
 }
 
 impl Headers {
     /// Takes the lines of a head that is passed on, which are spans of `received`, in place of all others.
-    pub fn pass(&mut self, received: Vec<u8>, lines: impl IntoIterator<Item = Header>) {
+    pub fn pass(&mut self, received: impl Into<Bytes>, lines: impl IntoIterator<Item = Header>) {
         let kept = self.0.get_or_insert_default();
         kept.lines.clear();
-        kept.received = received;
+        kept.received = received.into();
         for line in lines {
             kept.lines.receive_to_pass(&kept.received, line);
         }
+    }
+
+    /// Removes the lines of a head that was to be passed on, and keeps those that were added.
+    pub fn drop_passed(&mut self) {
+        if let Some(kept) = &mut self.0 {
+            kept.lines.drop_received();
+            kept.received = Bytes::new();
+        }
+    }
+
+    /// The value of the first line with a known header.
+    #[must_use]
+    pub fn first_known(&self, known: Known) -> Option<&[u8]> {
+        let kept = self.0.as_ref()?;
+        kept.lines.first_known(&kept.received, known)
     }
 
     /// Whether there is no line.
@@ -483,6 +505,21 @@ mod tests {
         let pieces: Vec<_> = headers.pieces().collect();
         let runs = [&b"Server: u\r\nSet-Cookie: a=1\r\n"[..], b"Set-Cookie: b=2\r\n", b"Via: 1.1 c\r\n"];
         assert_eq!(pieces, runs.map(Piece::Lines));
+    }
+
+    #[test]
+    fn what_was_to_be_passed_can_be_dropped() {
+        let head = b"Server: u\r\nETag: \"a\"\r\n";
+        let mut headers = Headers::default();
+        headers.pass(head.to_vec(), received(head));
+        headers.add(b"Via", b"1.1 c");
+        assert_eq!(headers.first_known(Known::ETag), Some(&b"\"a\""[..]));
+        headers.drop_passed();
+        assert_eq!(sent(&headers), "Via: 1.1 c\r\n");
+        assert_eq!(
+            (headers.first_known(Known::ETag), headers.first_known(Known::Via)),
+            (None, Some(&b"1.1 c"[..]))
+        );
     }
 
     #[test]

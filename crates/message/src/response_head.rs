@@ -20,6 +20,8 @@ pub enum Ranges {
     OnePart,
     /// Yes, and the client is told so (`Accept-Ranges`).
     Announced,
+    /// What the passed head says of it is true.
+    Passed,
 }
 
 /// What a response depends on.

@@ -134,6 +134,12 @@ impl<'c> SendQueue<'c> {
         self.sent_bytes
     }
 
+    /// The link took so much past the queue, which is empty.
+    pub(crate) fn count_sent(&mut self, count: usize) {
+        debug_assert!(self.is_empty(), "it would have overtaken the queue");
+        self.sent_bytes += count as u64;
+    }
+
     /// What waits in memory for the socket, bytes.
     pub(crate) fn len(&self) -> usize {
         self.front.len() + self.queued_bytes() - self.offset

@@ -279,6 +279,11 @@ impl Stream {
         self.input.filler.wake();
     }
 
+    /// The response is complete, and the body may go on.
+    pub(crate) fn end_output(&self) {
+        self.output.end(ENDED);
+    }
+
     /// The response cannot be completed.
     pub fn abort(&self) {
         self.output.end(BROKEN);

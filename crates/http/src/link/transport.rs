@@ -50,6 +50,14 @@ impl Transport {
         }
     }
 
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_readable(cx),
+        }
+    }
+
     #[inline]
     pub fn poll_readable_or_reclaimed(&self, cx: &mut Context<'_>, from_ms: u64) -> Poll<Woken> {
         match self {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use clearway_h1::HeadWriter;
 use clearway_message::{Headers, Piece, Version};
 
-use super::{Output, OutputState, Source, Unsent};
+use super::{Connection, Output, OutputState, Progress, Source, Unsent};
 use crate::link::Link;
 use crate::link::send_queue::SendFailure;
 use crate::link::stream::StreamHead;
@@ -87,6 +87,22 @@ impl<'c> OutputState<'c> {
         self.wait = None;
         self.source = Source::Ended;
         self.fail_with(SendFailure::Abandoned);
+    }
+
+    /// What follows the head is not pushed, but written past the framing.
+    pub(crate) fn end_in_tunnel(&mut self) {
+        self.source = Source::Ended;
+        (self.progress, self.connection) = (Progress::Complete, Connection::Close);
+    }
+
+    /// Whether the socket has taken everything.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.wire.is_empty()
+    }
+
+    /// The link took so many bytes of a tunnel.
+    pub(crate) fn note_tunnelled(&mut self, count: usize) {
+        self.wire.count_sent(count);
     }
 
     fn put_interim(&mut self, link: Link<'_>, status: u16, lines: &Headers) {

@@ -2,13 +2,17 @@
 //! the queue of the connection. Owned by the request's task.
 
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
-use clearway_message::Version;
+use clearway_message::{Method, Version};
 
 use super::head_text::{list_head, write_head};
+use super::passed::Places;
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
 use crate::link::Link;
 use crate::link::stream::Stream;
 use crate::request::Request;
+
+/// The status behind which a connection speaks another protocol.
+const SWITCHING_PROTOCOLS: u16 = 101;
 
 impl<'c> OutputState<'c> {
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {
@@ -33,6 +37,7 @@ impl<'c> OutputState<'c> {
         if self.head.status == 204 {
             self.head.clear_entity();
         }
+        self.settle_passed();
         if request.is_main() {
             self.write_head(request);
         } else {
@@ -69,7 +74,8 @@ impl<'c> OutputState<'c> {
         let version = Version::HTTP_10;
         self.framing = Framing::choose(request.method(), version, status, length, ChunkedEncoding::Off);
         self.connection = Connection::KeepAlive;
-        stream.push_head(list_head(&self.head, request, self.framing));
+        let places = Places::of(self.passed.as_deref(), &self.head);
+        stream.push_head(list_head((&self.head, places), request, self.framing));
     }
 
     fn write_http1_head(&mut self, request: &Request<'c>) {
@@ -78,6 +84,8 @@ impl<'c> OutputState<'c> {
         if self.trailers.is_some() && is_chunkable && !request.is_head() {
             self.head.content_length = None;
         }
+        // What follows the head of a tunnel is no body (RFC 9110 §9.3.6).
+        let encoding = if request.method() == Method::Connect { ChunkedEncoding::Off } else { encoding };
         self.framing = Framing::choose(
             request.method(),
             request.version(),
@@ -85,18 +93,20 @@ impl<'c> OutputState<'c> {
             self.head.content_length,
             encoding,
         );
-        if request.is_persistent() && self.framing.is_delimited() {
+        if request.is_persistent() && self.framing.is_delimited() && self.head.status != SWITCHING_PROTOCOLS {
             self.connection = Connection::KeepAlive;
         }
         let before = self.wire.len();
         if request.version().has_response_head() {
             let connection = match self.connection {
+                Connection::Close if self.head.status == SWITCHING_PROTOCOLS => ConnectionHeader::Upgrade,
                 Connection::Close => ConnectionHeader::Close,
                 Connection::KeepAlive => {
                     ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s())
                 }
             };
-            write_head(self.wire.front(), &self.head, request, self.framing, connection);
+            let places = Places::of(self.passed.as_deref(), &self.head);
+            write_head(self.wire.front(), (&self.head, places), request, self.framing, connection);
         }
         self.head_bytes = (self.wire.len() - before) as u32;
     }

@@ -441,7 +441,8 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
             Some(location) if view.output.head_sent() => {
                 Presence::put(Some(request.absolute_url(location).as_deref().unwrap_or(location)), out)
             }
-            location => Presence::put(location, out),
+            Some(location) => Presence::put(Some(location), out),
+            None => put_lines(head.headers.iter(), name, out),
         },
         b"etag" => Presence::put(head.etag.as_deref(), out),
         b"content_encoding" if head.content_encoding.is_some() => {
@@ -452,7 +453,9 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
             Some(seconds) if is_persistent => put_text(&format!("timeout={seconds}"), out),
             _ => Presence::NotFound,
         },
-        b"accept_ranges" => Presence::put((head.ranges == Ranges::Announced).then_some(b"bytes"), out),
+        b"accept_ranges" if head.ranges != Ranges::Passed => {
+            Presence::put((head.ranges == Ranges::Announced).then_some(b"bytes"), out)
+        }
         b"transfer_encoding" => Presence::put(view.output.is_chunked().then_some(b"chunked"), out),
         _ => put_lines(head.headers.iter(), name, out),
     }

@@ -31,6 +31,9 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     let request = filtering.request;
     let takes_files = filtering.takes_files();
     let head = filtering.head();
+    if head.ranges == Ranges::Passed {
+        return None;
+    }
     let ranges = std::mem::take(&mut head.ranges);
     let is_allowed = head.status == 200 && matches!(ranges, Ranges::Allowed | Ranges::OnePart);
     let length = head.content_length.filter(|_| is_allowed)?;

@@ -7,6 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use clearway_http::{Answer, Chunk, Exchange, HeaderName, Headers, Mark, Pushed, Step, Unsent};
 
+use clearway_message::{Header, Known, Span, name_hash};
+
 use crate::site::Act;
 
 pub(crate) fn named(name: &str) -> Act {
@@ -17,6 +19,8 @@ pub(crate) fn named(name: &str) -> Act {
         "trailers" => trail,
         "pieces" => |exchange| Step::Wait(Box::pin(pieces(exchange))),
         "page" => page,
+        "echo" => |exchange| Step::WaitRegardless(Box::pin(echo(exchange))),
+        "passed" => pass,
         _ => panic!("no handler {name}"),
     }
 }
@@ -179,5 +183,67 @@ fn page<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     exchange.request.set_action("reading response header from upstream");
     exchange.request.log(clearway_base::log::Level::Error, format_args!("no"));
     answer(&mut exchange, b"page");
+    Step::Done
+}
+
+/// Sends back what it is sent, from behind the head on, until the client ends its direction.
+async fn echo(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    exchange.output.head().status = 101;
+    exchange.output.head().headers.add(b"Upgrade", b"echo");
+    exchange.output.send_head(exchange.request);
+    let mut tunnel = exchange.into_tunnel().unwrap();
+    if tunnel.begin().await.is_err() {
+        return tunnel.close();
+    }
+    let mut held = Vec::new();
+    let (mut ended, mut first) = (false, true);
+    let carried: std::io::Result<()> = poll_fn(|cx| {
+        loop {
+            while !held.is_empty() {
+                let count = std::task::ready!(tunnel.poll_write(cx, &held))?;
+                held.drain(..count);
+            }
+            if ended {
+                return Poll::Ready(Ok(()));
+            }
+            if !std::mem::take(&mut first) {
+                std::task::ready!(tunnel.poll_readable(cx));
+            }
+            held.reserve(4096);
+            ended = std::task::ready!(tunnel.poll_read(cx, &mut held))? == 0;
+        }
+    })
+    .await;
+    if carried.is_ok() {
+        tunnel.end_writing().unwrap();
+    }
+    tunnel.close()
+}
+
+/// Passes on the head that stands in the arguments, in which `|` ends lines.
+fn pass<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    let args = String::from_utf8(exchange.request.args().to_vec()).unwrap();
+    let head = args.replace('+', " ").replace('|', "\r\n") + "\r\n";
+    let (status, lines) = head.split_once("\r\n").unwrap();
+    let mut at = 0;
+    let spans: Vec<Header> = lines
+        .split_inclusive('\n')
+        .map(|line| {
+            let colon = line.find(':').unwrap();
+            let value = line[colon + 1..].trim();
+            let start = at + colon + 1 + line[colon + 1..].find(|c: char| c != ' ').unwrap();
+            let header = Header {
+                name: Span::new(at, at + colon),
+                value: Span::new(start, start + value.len()),
+                hash: name_hash(&line.as_bytes()[..colon]),
+                known: Known::find(&line.as_bytes()[..colon]),
+            };
+            at += line.len();
+            header
+        })
+        .collect();
+    exchange.output.pass_head(status.as_bytes(), lines.as_bytes().to_vec(), spans);
+    exchange.output.head().content_length = Some(300);
+    let _ = exchange.output.write(exchange.request, Chunk::Owned(vec![b'x'; 300]), Mark::Last);
     Step::Done
 }

@@ -135,3 +135,100 @@ fn a_handler_knows_pages_and_names_servers_in_the_log() {
     assert!(line.ends_with(rest), "{line}");
     assert!(line.starts_with("[error] no while reading response header from upstream, client: 127.0.0.1, "));
 }
+
+#[test]
+fn a_connection_that_was_handed_over_carries_bytes_both_ways() {
+    let site = Site::start("server { listen 127.0.0.1:PORT; location / { act echo; } }");
+    let mut client = site.send("GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\n\r\nearly");
+    let head = read_to(&mut client, "early");
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("Connection: upgrade\r\nUpgrade: echo\r\n"));
+    for text in ["GET / HTTP/1.1\r\n\r\n", "x"] {
+        client.write_all(text.as_bytes()).unwrap();
+        assert_eq!(read_to(&mut client, text), text);
+    }
+    let large = vec![b'L'; 300_000];
+    client.write_all(&large).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert!(rest == large);
+    assert_eq!(wait_logged("/echo"), format!("101 {}", 5 + 18 + 1 + 300_000));
+
+    // The end of a shutdown ends it, too.
+    let mut client = site.send("GET /closed HTTP/1.1\r\nHost: a\r\n\r\nearly");
+    read_to(&mut client, "early");
+    site.close();
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0);
+    assert_eq!(wait_logged("/closed"), "101 5");
+}
+
+/// The head of a server's answer, without what does not matter; the path has what is passed.
+fn passed_by(site: &Site, server: &str, head: &str, request: &str) -> String {
+    let head = head.replace(' ', "+");
+    let mut all = Vec::new();
+    let text = format!("GET /p?{head} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n{request}\r\n");
+    site.send(&text).read_to_end(&mut all).unwrap();
+    let all = String::from_utf8_lossy(&all);
+    let head = all.split("\r\n\r\n").next().unwrap();
+    let is_usual = |line: &str| {
+        line.starts_with("Server: clearway")
+            || line == "Connection: close"
+            || (line.starts_with("Date: ") && line.ends_with(" GMT"))
+    };
+    head.split("\r\n").filter(|line| !is_usual(line)).collect::<Vec<_>>().join("|")
+}
+
+fn passed(site: &Site, head: &str, request: &str) -> String {
+    passed_by(site, "a", head, request)
+}
+
+const HEAD: &str = "200 OK|Content-Type: text/html; charset=utf-8|ETag: \"a\"|X-A: 1|\
+    Last-Modified: Mon, 28 Sep 1970 06:00:00 GMT|Accept-Ranges: bytes|X-B: 2|Content-Length: 7";
+
+#[test]
+fn a_head_from_elsewhere_is_passed_as_it_stands_and_filters_see_what_they_need() {
+    let site = Site::start(
+        "server { listen 127.0.0.1:PORT; location / { act passed; } }
+         server { listen 127.0.0.1:PORT; server_name zip; location / {
+             act passed; gzip on; gzip_proxied any; } }
+         server { listen 127.0.0.1:PORT; server_name sub; location / {
+             act passed; sub_filter yy z; charset koi8-r; override_charset on;
+             add_header X-Tag $sent_http_etag; } }",
+    );
+    let date = "Last-Modified: Mon, 28 Sep 1970 06:00:00 GMT";
+    let kind = "Content-Type: text/html; charset=utf-8";
+    let usual = format!("{kind}|Content-Length: 300|ETag: \"a\"|X-A: 1|{date}|Accept-Ranges: bytes|X-B: 2");
+    assert_eq!(passed(&site, HEAD, ""), format!("HTTP/1.1 200 OK|{usual}"));
+    // As it was received, where it is not written as it would be here.
+    let odd = HEAD.replace("200 OK", "200 Fine").replace("; charset=utf-8", ";charset=\"utf-8\"");
+    let expected = usual.replace("; charset=utf-8", ";charset=\"utf-8\"");
+    assert_eq!(passed(&site, &odd, ""), format!("HTTP/1.1 200 Fine|{expected}"));
+    let own = "200 OK|Server: u|Date: x";
+    assert_eq!(passed(&site, own, ""), "HTTP/1.1 200 OK|Content-Length: 300|Server: u|Date: x");
+
+    let not_modified = format!("HTTP/1.1 304 Not Modified|ETag: \"a\"|X-A: 1|{date}|X-B: 2");
+    assert_eq!(passed(&site, &odd, "If-None-Match: \"a\"\r\n"), not_modified);
+    let stale = passed(&site, HEAD, "If-None-Match: \"b\"\r\nIf-Range: \"a\"\r\nRange: bytes=0-1\r\n");
+    assert_eq!(stale, format!("HTTP/1.1 200 OK|{usual}"), "ranges are the other server's to give");
+    let failed = passed(&site, HEAD, "If-Match: \"b\"\r\n");
+    assert!(failed.starts_with("HTTP/1.1 412 ") && !failed.contains("X-A"), "{failed}");
+
+    // What filters change stands where it stood.
+    let zipped = passed_by(&site, "zip", HEAD, "Accept-Encoding: gzip\r\n");
+    let weak = usual.replace("\"a\"", "W/\"a\"").replace("|Accept-Ranges: bytes", "");
+    let weak = weak.replace("Content-Length: 300", "Transfer-Encoding: chunked");
+    let weak = weak.replace("|ETag", "|Content-Encoding: gzip|ETag");
+    assert_eq!(zipped, format!("HTTP/1.1 200 OK|{weak}"));
+    let packed = HEAD.replace("X-A: 1", "Content-Encoding: br");
+    let as_it_is = usual.replace("X-A: 1", "Content-Encoding: br");
+    assert_eq!(
+        passed_by(&site, "zip", &packed, "Accept-Encoding: gzip\r\n"),
+        format!("HTTP/1.1 200 OK|{as_it_is}"),
+        "once is enough"
+    );
+
+    let changed = passed_by(&site, "sub", &odd.replace(";charset=\"utf-8\"", ""), "");
+    let kept = "Content-Type: text/html; charset=koi8-r|Transfer-Encoding: chunked|X-A: 1|\
+        Accept-Ranges: bytes|X-B: 2|X-Tag: \"a\"";
+    assert_eq!(changed, format!("HTTP/1.1 200 Fine|{kept}"), "tag and date are of what was replaced");
+}

@@ -10,10 +10,16 @@ use bytes::Bytes;
 use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
-    ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Module, Own, Phase,
-    PhaseHandler, Services, Snapshot, Step, context, settings,
+    ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Module, Own,
+    POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, context, settings,
 };
 use clearway_log::{Progress, UtcOffset};
+use clearway_modules::filters::charset::CHARSET;
+use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
+use clearway_modules::filters::headers::HEADERS;
+use clearway_modules::filters::not_modified::NOT_MODIFIED;
+use clearway_modules::filters::range_filter::RANGE_FILTER;
+use clearway_modules::filters::sub_filter::SUB_FILTER;
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::LoopSource;
 use clearway_runtime::{Config, Runtime, Tag};
@@ -161,6 +167,12 @@ impl Site {
         site
     }
 
+    /// Ends all connections, as `worker_shutdown_timeout` does.
+    pub(crate) fn close(&self) {
+        self.listener.close_all();
+        runtime().wake_all();
+    }
+
     /// The first line of the error log with this text.
     pub(crate) fn wait_line(&self, text: &str) -> String {
         let find = || self.lines.0.lock().unwrap().iter().find(|line| line.contains(text)).cloned();
@@ -205,7 +217,17 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
         default_port: 8000,
         services: Services::default(),
     };
-    let modules = [&ACT];
+    let modules = [
+        &ACT,
+        &NOT_MODIFIED,
+        &HEADERS,
+        &CHARSET,
+        &SUB_FILTER,
+        &POSTPONE,
+        &GZIP_ACCEPTANCE,
+        &GZIP,
+        &RANGE_FILTER,
+    ];
     let loaded =
         clearway_http::loader(&modules).load(block.directives[0].clone(), environment, &mut Vec::new());
     loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))

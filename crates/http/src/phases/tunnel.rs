@@ -1,0 +1,151 @@
+//! Connections that are handed over: behind a head that says so (101, or the answer to CONNECT) their bytes
+//! are no requests any more, and a handler carries them both ways. The request lives as long, and with it
+//! the generation that it began in; so it is logged when the tunnel ends. Polled by the request's task.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use crate::link::Link;
+use crate::output::{Output, Unsent};
+use crate::phases::{Exchange, Step};
+use crate::request::Request;
+use crate::request::answer::Answer;
+use crate::request::body::Body;
+use crate::request::body_source::BodyError;
+
+/// A client's connection in the hands of a handler.
+pub struct Tunnel<'a, 'c> {
+    request: &'a mut Request<'c>,
+    body: Body<'a>,
+    output: Output<'a, 'c>,
+    /// What has come behind the head, and was not read.
+    received: Vec<u8>,
+}
+
+impl<'a, 'c> Exchange<'a, 'c> {
+    /// Hands the client's connection over, whose head was pushed, and leaves soon. `None` for a subrequest,
+    /// which has no client.
+    pub fn into_tunnel(self) -> Option<Tunnel<'a, 'c>> {
+        debug_assert!(self.output.head_sent(), "the client has to be told");
+        if !self.request.is_main() {
+            return None;
+        }
+        self.output.state.end_in_tunnel();
+        let mut received = Vec::new();
+        if let Link::Http1(link) = self.request.link {
+            link.send_at_once(&self.request.location().core);
+            let head_end = self.request.start + self.request.parts.parser.len();
+            received = self.request.parts.own().input.split_off(head_end);
+            self.body.state.put_rest_into(&mut received);
+        }
+        Some(Tunnel { request: self.request, body: self.body, output: self.output, received })
+    }
+}
+
+impl<'c> Tunnel<'_, 'c> {
+    /// The request that has led to it.
+    pub fn request(&mut self) -> &mut Request<'c> {
+        self.request
+    }
+
+    /// What was sent to the client so far, bytes.
+    pub fn sent_bytes(&self) -> u64 {
+        self.output.state.sent_bytes()
+    }
+
+    /// Ready when the head, and what was pushed behind it, has left.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
+        self.output.poll_ready(self.request, cx)
+    }
+
+    /// Writes to the client, once the head has left; how much it was.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.output.state.is_sent() && ready!(self.poll_begun(cx)).is_err() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let written = ready!(self.request.link.poll_write(cx, bytes));
+        if let Ok(count) = written {
+            self.output.state.note_tunnelled(count);
+        }
+        Poll::Ready(written)
+    }
+
+    /// Reads from the client into the spare room of `data`, which there is; 0 when it has ended its
+    /// direction.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, data: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        debug_assert!(data.len() < data.capacity(), "no room would look like the end");
+        if !self.received.is_empty() {
+            let count = self.received.len().min(data.capacity() - data.len());
+            data.extend(self.received.drain(..count));
+            if self.received.is_empty() {
+                self.received = Vec::new();
+            }
+            return Poll::Ready(Ok(count));
+        }
+        match self.request.link {
+            Link::Http1(link) => link.transport.poll_read_vec(cx, data),
+            Link::Stream(_) => {
+                let Some(receiving) = self.body.state.receiving() else { return Poll::Ready(Ok(0)) };
+                let from = data.len();
+                let read = receiving.poll_read_into(self.request.link, data, cx);
+                read.map(|read| read.map(|_| data.len() - from).map_err(broken))
+            }
+        }
+    }
+
+    /// Ready when a read may find something: for a tunnel that has no buffer while nothing comes.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.request.link {
+            Link::Http1(link) if self.received.is_empty() => link.transport.poll_readable(cx),
+            // A stream's buffers are its own.
+            Link::Http1(_) | Link::Stream(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Tells the client that nothing more is sent, and leaves the other direction open.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn end_writing(&mut self) -> io::Result<()> {
+        match self.request.link {
+            Link::Http1(link) => link.transport.shutdown_write(),
+            Link::Stream(stream) => {
+                stream.end_output();
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the head has left.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub async fn begin(&mut self) -> Result<(), Unsent> {
+        poll_fn(|cx| self.poll_begun(cx)).await
+    }
+
+    /// The tunnel is over: the connection is closed, and nothing is waited for.
+    pub fn close(self) -> Step<'static> {
+        Step::Respond(Answer::Close)
+    }
+}
+
+fn broken(error: BodyError) -> io::Error {
+    match error {
+        BodyError::Broken(error) => error,
+        BodyError::Closed => io::ErrorKind::UnexpectedEof.into(),
+        BodyError::Refused(_) | BodyError::BeyondLength | BodyError::TimedOut => {
+            io::ErrorKind::InvalidData.into()
+        }
+    }
+}
