@@ -1,3 +1,10 @@
-//! Connections that wait for the next request.
+//! Connections that wait for the next request: in a [`Pool`](pool::Pool) of shelves, one set for each loop.
 
+#[cfg(not(loom))]
+pub(crate) mod connection;
+pub(crate) mod duty;
+#[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
+pub(crate) mod pool;
 pub(crate) mod shelf;

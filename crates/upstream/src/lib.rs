@@ -1,5 +1,5 @@
 //! Groups of servers that requests are passed to (`upstream`): which one is next, which are there, and idle
-//! connections to them. It knows neither HTTP nor sockets.
+//! connections to them. It knows no HTTP; of sockets it knows whether an idle one is still quiet.
 //!
 //! A [`Group`] is shared by all loops. Each attempt of a request holds a [`Lease`] of a [`Peer`], so that
 //! what a peer has to do is known whatever becomes of the attempt.
@@ -17,6 +17,9 @@ mod times;
 
 pub use crate::balance::{Key, Method};
 pub use crate::group::{Choice, Group, GroupConfig, Moment};
-pub use crate::idle::shelf::{PLACES, Shelf};
+#[cfg(not(loom))]
+pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
+#[cfg(not(loom))]
+pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
 pub use crate::peer::{Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, State, Verdict};
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

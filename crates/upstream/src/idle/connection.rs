@@ -1,0 +1,108 @@
+//! A connection to a server that may be used for several requests, and which requests those are.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use clearway_net::accept::ConnectionSlot;
+use clearway_net::connect::{Local, Outbound};
+use clearway_os::outgoing::Remote;
+use clearway_runtime::{Probe, Socket};
+
+/// Idle for so long a connection is looked at before a request goes out on it that cannot be repeated, in
+/// milliseconds.
+pub const LOOK_AFTER_MS: u64 = 1000;
+
+/// Which connections one request may use instead of another's: those to the same address, from the same one,
+/// of the same scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity<'a> {
+    /// The server.
+    pub remote: &'a Remote,
+    /// Where the connection comes from.
+    pub local: Option<Local>,
+    /// Stands for the location where connections are not shared by locations (`keepalive … local`).
+    pub scope: u64,
+}
+
+impl Identity<'_> {
+    /// By this it is found among others, some of which may have the same.
+    pub(crate) fn tag(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Whether a request that was sent may be sent again to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// It may.
+    Possible,
+    /// It must not, so the connection had better be there.
+    Impossible,
+}
+
+/// A connection in use, or idle. In a box from the first request on, so that no later one allocates for it.
+pub struct Connection {
+    /// Its socket.
+    pub socket: Socket,
+    pub(crate) slot: Option<ConnectionSlot>,
+    remote: Remote,
+    local: Option<Local>,
+    scope: u64,
+    pub(crate) tag: u64,
+    /// Requests that were sent on it, the present one included.
+    pub(crate) requests: u32,
+    pub(crate) born_ms: u64,
+    pub(crate) idle_since_ms: u64,
+}
+
+impl Connection {
+    /// One that was made for a request, now.
+    #[must_use]
+    pub fn new(made: Outbound, identity: Identity<'_>, now_ms: u64) -> Box<Self> {
+        Box::new(Self {
+            socket: made.socket,
+            slot: Some(made.slot),
+            remote: identity.remote.clone(),
+            local: identity.local,
+            scope: identity.scope,
+            tag: identity.tag(),
+            requests: 1,
+            born_ms: now_ms,
+            idle_since_ms: now_ms,
+        })
+    }
+
+    /// Which requests may use it.
+    #[must_use]
+    pub fn identity(&self) -> Identity<'_> {
+        Identity { remote: &self.remote, local: self.local, scope: self.scope }
+    }
+
+    /// Whether it was used before.
+    #[must_use]
+    pub fn is_reused(&self) -> bool {
+        self.requests > 1
+    }
+
+    /// Whether nothing has come on it since the last response, as far as the loop has learned.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.socket.has_ended() && !self.socket.has_unread()
+    }
+
+    /// The same for a request, for which the kernel is asked where it matters.
+    pub(crate) fn is_fit(&self, repeat: Repeat, now_ms: u64) -> bool {
+        let idle_ms = now_ms.saturating_sub(self.idle_since_ms);
+        let trusted = repeat == Repeat::Possible || idle_ms < LOOK_AFTER_MS;
+        self.is_quiet() && (trusted || self.socket.probe() == Probe::Quiet)
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("remote", &self.remote)
+            .field("requests", &self.requests)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,300 @@
+//! The idle connections of a group: shelves for each loop, which other loops take from where their own have
+//! nothing. Any loop, without locks.
+//!
+//! Invariants: a connection is on one shelf or with one request; one that is on the shelves of a loop is
+//! watched by that loop. `count` is the number of those on shelves, or more while one is on its way there.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use clearway_net::connect::Connector;
+use clearway_runtime::LoopRef;
+
+use super::connection::{Connection, Identity, Repeat};
+use super::duty::Duty;
+use super::keeper::{self, Keeper};
+use super::shelf::{PLACES, Shelf};
+
+/// What `keepalive` and its kin say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// `keepalive` for all loops together: as nginx counts for each worker, its number times the loops.
+    pub connections_max: u32,
+    /// `keepalive_requests`: how many requests one connection has.
+    pub requests_max: u32,
+    /// `keepalive_time`: how old one may be when a response ends, in milliseconds.
+    pub time_ms: u64,
+    /// `keepalive_timeout`: how long one may be idle, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// What became of requests and connections. Numbers of all loops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Idle connections.
+    pub idle: u64,
+    /// Requests that found one.
+    pub reused: u64,
+    /// Of those, how many on another loop.
+    pub moved: u64,
+    /// Requests that found none.
+    pub missed: u64,
+    /// Connections that the server closed, or spoke on, while they were idle.
+    pub gone: u64,
+    /// Connections that were closed for others, as `keepalive` allows no more.
+    pub displaced: u64,
+}
+
+/// See the file's head.
+pub struct Pool {
+    connector: Connector,
+    connections_max: AtomicU32,
+    requests_max: AtomicU32,
+    time_ms: AtomicU64,
+    timeout_ms: AtomicU64,
+    count: AtomicU32,
+    loops: Box<[OnceLock<PerLoop>]>,
+    /// For keepers.
+    own: Weak<Self>,
+}
+
+/// The part of one loop, made when it has its first connection.
+#[repr(align(128))]
+pub(crate) struct PerLoop {
+    shelves: Box<[Shelf<Connection>]>,
+    pub(crate) keeper: Keeper,
+    reused: AtomicU64,
+    moved: AtomicU64,
+    missed: AtomicU64,
+    gone: AtomicU64,
+    displaced: AtomicU64,
+}
+
+impl PerLoop {
+    fn new(connections_max: u32) -> Self {
+        // Any loop may have all of them.
+        let shelves = (connections_max as usize).div_ceil(PLACES).max(1);
+        Self {
+            shelves: (0..shelves).map(|_| Shelf::default()).collect(),
+            keeper: Keeper { duty: Duty::new(), waker: OnceLock::new() },
+            reused: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            displaced: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shelves.iter().all(Shelf::is_empty)
+    }
+
+    fn take(&self, tag: u64) -> Option<Box<Connection>> {
+        self.shelves.iter().find_map(|shelf| shelf.take(tag))
+    }
+
+    fn take_coldest(&self) -> Option<Box<Connection>> {
+        self.shelves.iter().rev().find_map(Shelf::take_coldest)
+    }
+
+    fn put(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        let tag = connection.tag;
+        self.shelves
+            .iter()
+            .try_fold(connection, |connection, shelf| {
+                // `Err` ends the search: it is there.
+                shelf.put(connection, tag).err().ok_or(())
+            })
+            .map_or(Ok(()), Err)
+    }
+}
+
+impl Pool {
+    /// An empty one for so many loops; `connector` knows their places for connections.
+    #[must_use]
+    pub fn new(config: PoolConfig, loops: usize, connector: Connector) -> Arc<Self> {
+        let pool = Arc::new_cyclic(|own| Self {
+            connector,
+            connections_max: AtomicU32::new(0),
+            requests_max: AtomicU32::new(0),
+            time_ms: AtomicU64::new(0),
+            timeout_ms: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            loops: (0..loops.max(1)).map(|_| OnceLock::new()).collect(),
+            own: own.clone(),
+        });
+        pool.adapt(config);
+        pool
+    }
+
+    /// From here on these settings count. Connections that are idle stay.
+    pub fn adapt(&self, config: PoolConfig) {
+        self.connections_max.store(config.connections_max, Ordering::Relaxed);
+        self.requests_max.store(config.requests_max, Ordering::Relaxed);
+        self.time_ms.store(config.time_ms, Ordering::Relaxed);
+        self.timeout_ms.store(config.timeout_ms, Ordering::Relaxed);
+    }
+
+    /// An idle connection for a request on `home`, which it belongs to from here on: of the same loop, else
+    /// of another one.
+    pub fn take(&self, home: LoopRef, identity: Identity<'_>, repeat: Repeat) -> Option<Box<Connection>> {
+        let (loops, now_ms) = (self.loops.len(), home.now_ms());
+        let found = match self.count.load(Ordering::Relaxed) {
+            0 => None,
+            _ => {
+                let tag = identity.tag();
+                let mut places = (0..loops).map(|distance| (home.index() + distance) % loops);
+                places.find_map(|at| self.take_at(at, home, (identity, tag), (repeat, now_ms)))
+            }
+        };
+        if let Some(own) = self.loops[home.index() % loops].get() {
+            let counter = if found.is_some() { &own.reused } else { &own.missed };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn take_at(
+        &self,
+        at: usize,
+        home: LoopRef,
+        (identity, tag): (Identity<'_>, u64),
+        (repeat, now_ms): (Repeat, u64),
+    ) -> Option<Box<Connection>> {
+        let per_loop = self.loops[at].get()?;
+        while let Some(mut connection) = per_loop.take(tag) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
+            if idle_ms > self.timeout_ms.load(Ordering::Relaxed) || connection.identity() != identity {
+                continue;
+            }
+            if !connection.is_fit(repeat, now_ms) {
+                per_loop.gone.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            if at != home.index() {
+                if connection.socket.move_to(home).is_err() {
+                    continue;
+                }
+                let policy = self.connector.policy(home);
+                let slot = connection.slot.take();
+                // Without a place here it counts where it was.
+                connection.slot = slot.map(|slot| slot.exchange(policy).unwrap_or_else(|slot| slot));
+                per_loop.moved.fetch_add(1, Ordering::Relaxed);
+            }
+            connection.requests = connection.requests.saturating_add(1);
+            return Some(connection);
+        }
+        None
+    }
+
+    /// Keeps a connection of `home` whose response is complete, unless a limit or the server is against it.
+    pub fn put(&self, home: LoopRef, mut connection: Box<Connection>) {
+        let now_ms = home.now_ms();
+        let connections_max = self.connections_max.load(Ordering::Relaxed);
+        let is_spent = connection.requests >= self.requests_max.load(Ordering::Relaxed)
+            || now_ms.saturating_sub(connection.born_ms) > self.time_ms.load(Ordering::Relaxed);
+        if is_spent || connections_max == 0 || !connection.is_quiet() {
+            return;
+        }
+        let at = home.index() % self.loops.len();
+        let per_loop = self.loops[at].get_or_init(|| PerLoop::new(connections_max));
+        let watched = match per_loop.keeper.waker.get() {
+            Some(waker) => connection.socket.watch_idle(waker),
+            None => connection.socket.watch(),
+        };
+        if watched.is_err() {
+            return;
+        }
+        connection.idle_since_ms = now_ms;
+        if self.count.fetch_add(1, Ordering::Relaxed) >= connections_max {
+            self.displace(at);
+        }
+        if let Err(connection) = per_loop.put(connection) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            drop(connection);
+            return;
+        }
+        if per_loop.keeper.duty.call() {
+            match per_loop.keeper.waker.get() {
+                Some(waker) => waker.wake_by_ref(),
+                None => keeper::spawn(self.own.clone(), home),
+            }
+        }
+    }
+
+    /// Closes the one that was idle for longest, mostly: of this loop, if it has any.
+    #[cold]
+    fn displace(&self, at: usize) {
+        let loops = self.loops.len();
+        let mut places = (0..loops).filter_map(|distance| self.loops[(at + distance) % loops].get());
+        let displaced = places.find_map(|per_loop| per_loop.take_coldest().map(|taken| (per_loop, taken)));
+        if let Some((per_loop, _closed)) = displaced {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            per_loop.displaced.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn per_loop(&self, at: usize) -> Option<&PerLoop> {
+        self.loops[at % self.loops.len()].get()
+    }
+
+    /// Closes those of a loop that the server has closed or that were idle for too long.
+    pub(crate) fn sweep(&self, per_loop: &PerLoop, now_ms: u64) {
+        let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
+        for shelf in per_loop.shelves.iter().filter(|shelf| !shelf.is_empty()) {
+            let closed = shelf.take_if(|connection| {
+                let is_gone = !connection.is_quiet();
+                per_loop.gone.fetch_add(is_gone.into(), Ordering::Relaxed);
+                is_gone || now_ms.saturating_sub(connection.idle_since_ms) >= timeout_ms
+            });
+            self.count.fetch_sub(closed.len() as u32, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn timeout_ms(&self) -> u64 {
+        self.timeout_ms.load(Ordering::Relaxed)
+    }
+
+    /// Closes all idle connections; how many. Where descriptors or places for connections are short.
+    pub fn clear(&self) -> usize {
+        let shelves = self.loops.iter().filter_map(OnceLock::get).flat_map(|per_loop| &per_loop.shelves);
+        let closed = shelves.map(|shelf| shelf.take_if(|_| true).len()).sum::<usize>();
+        self.count.fetch_sub(closed as u32, Ordering::Relaxed);
+        closed
+    }
+
+    /// How it fared.
+    #[must_use]
+    pub fn counts(&self) -> PoolCounts {
+        let start = PoolCounts { idle: self.count.load(Ordering::Relaxed).into(), ..PoolCounts::default() };
+        self.loops.iter().filter_map(OnceLock::get).fold(start, |sum, per_loop| {
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            PoolCounts {
+                reused: sum.reused + count(&per_loop.reused),
+                moved: sum.moved + count(&per_loop.moved),
+                missed: sum.missed + count(&per_loop.missed),
+                gone: sum.gone + count(&per_loop.gone),
+                displaced: sum.displaced + count(&per_loop.displaced),
+                ..sum
+            }
+        })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Keepers find nothing to look after, and end.
+        for per_loop in self.loops.iter().filter_map(OnceLock::get) {
+            if let Some(waker) = per_loop.keeper.waker.get() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
