@@ -194,6 +194,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the interpreter has texts of its own")]
     fn failures_name_the_errno() {
         let error = io::Error::from_raw_os_error(2);
         assert_eq!(failed("open()", b"/x", &error), b"open() \"/x\" failed (2: No such file or directory)");
