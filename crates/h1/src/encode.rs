@@ -233,15 +233,24 @@ impl<'a> HeadWriter<'a> {
     }
 }
 
-/// Begins a chunk of `len` bytes; the data and [`CHUNK_END`] follow. `len` is not 0: an empty chunk would
-/// be the last one.
-pub fn push_chunk_size(out: &mut Vec<u8>, len: u64) {
+/// The most that says how long a chunk is, bytes.
+pub const CHUNK_SIZE_MAX_BYTES: usize = 18;
+
+/// Writes what begins a chunk of `len` bytes to the end of `out`; the data and [`CHUNK_END`] follow. `len` is
+/// not 0: an empty chunk would be the last one.
+pub fn chunk_size(out: &mut [u8; CHUNK_SIZE_MAX_BYTES], len: u64) -> &[u8] {
     assert!(len > 0, "an empty chunk ends the body");
-    let digits = (u64::BITS - len.leading_zeros()).div_ceil(4);
-    for place in (0..digits).rev() {
-        out.push(b"0123456789abcdef"[(len >> (place * 4) & 0xf) as usize]);
+    *out = *b"0000000000000000\r\n";
+    let digits = (u64::BITS - len.leading_zeros()).div_ceil(4) as usize;
+    for place in 0..digits {
+        out[15 - place] = b"0123456789abcdef"[(len >> (place * 4) & 0xf) as usize];
     }
-    out.extend_from_slice(b"\r\n");
+    &out[16 - digits..]
+}
+
+/// Appends the same.
+pub fn push_chunk_size(out: &mut Vec<u8>, len: u64) {
+    out.extend_from_slice(chunk_size(&mut [0; CHUNK_SIZE_MAX_BYTES], len));
 }
 
 /// Ends a chunked body with these trailers.

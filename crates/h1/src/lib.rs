@@ -27,8 +27,8 @@ mod scan;
 pub use body::{BodyDecoder, BodyEvent, CHUNK_OVERHEAD_MAX_BYTES, Decoded, TRAILERS_MAX_BYTES};
 pub use body_reader::BodyReader;
 pub use encode::{
-    CHUNK_END, CONTINUE, ChunkedEncoding, ConnectionHeader, Framing, HeadWriter, LAST_CHUNK,
-    closes_connection, push_chunk_size, push_last_chunk,
+    CHUNK_END, CHUNK_SIZE_MAX_BYTES, CONTINUE, ChunkedEncoding, ConnectionHeader, Framing, HeadWriter,
+    LAST_CHUNK, chunk_size, closes_connection, push_chunk_size, push_last_chunk,
 };
 pub use fault::Fault;
 pub use head::{ConnectionOption, HeadParser, HeadProgress};

@@ -65,6 +65,7 @@ pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
 pub use request::subrequest::{Asking, Delivery, Entry, Finished, NotMade, Outcome, Subrequest};
 pub use request::{GivenUp, Origin, Request};
+pub use response::buffer::{Buf, BufferSize};
 pub use response::chunk::{Chunk, Mark, Pushed};
 pub use response::file_part::{FileAccess, FilePart, OpenFile};
 pub use response::file_sender::FileFailure;

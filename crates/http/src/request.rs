@@ -37,6 +37,7 @@ use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
 use crate::request::tree::{PartsRef, Tree};
 use crate::request::values::Values;
+use crate::response::buffer::{Buf, BufferSize};
 use crate::tables::{Location, Snapshot, Variables};
 use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
 use clearway_site::{
@@ -563,6 +564,11 @@ impl<'c> Request<'c> {
         if body.chunks() == Chunks::Dropped {
             self.chunks = Chunks::Dropped;
         }
+    }
+
+    /// An empty buffer that comes back to the loop of the request.
+    pub fn take_buffer(&self, size: BufferSize) -> Buf {
+        Buf::take(self.client.home.index(), size)
     }
 
     /// Has its response sent no faster than so many bytes per second, 0 without limit, in place of what

@@ -1,5 +1,6 @@
 //! What responses are made of: pieces of bodies, parts of files and how they are read.
 
+pub(crate) mod buffer;
 pub(crate) mod chunk;
 pub(crate) mod file_part;
 pub(crate) mod file_sender;

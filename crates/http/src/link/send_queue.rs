@@ -251,6 +251,7 @@ impl<'c> SendQueue<'c> {
             Some(Chunk::Owned(last)) if last.capacity() - last.len() >= bytes.len() => {
                 last.extend_from_slice(bytes);
             }
+            Some(Chunk::Pooled(last)) if last.room() >= bytes.len() => last.vec().extend_from_slice(bytes),
             _ => rest.queue.push_back(Chunk::Owned(bytes.to_vec())),
         }
     }

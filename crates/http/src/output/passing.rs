@@ -27,13 +27,12 @@ impl Output<'_, '_> {
         lines: impl IntoIterator<Item = Header>,
     ) {
         let state = &mut *self.state;
-        let (received, mut passed) = (received.into(), Passed::default());
+        let (received, mut passed): (Bytes, _) = (received.into(), Passed::default());
         let head = &mut state.head;
-        let bytes = received.clone();
         let lines = lines.into_iter().filter(|line| match line.known {
             Known::ContentLength => false,
             Known::ContentType => {
-                passed.take_content_type(head, line.value.of(&bytes));
+                passed.take_content_type(head, line.value.of(&received));
                 false
             }
             _ => true,

@@ -63,9 +63,8 @@ impl<'c> OutputState<'c> {
 
     fn frame_chunked(&mut self, chunk: Chunk<'c>, mark: Mark) {
         if !chunk.is_empty() {
-            let mut size = Vec::with_capacity(20);
-            clearway_h1::push_chunk_size(&mut size, chunk.len());
-            self.wire.put(&size);
+            let mut size = [0; clearway_h1::CHUNK_SIZE_MAX_BYTES];
+            self.wire.put(clearway_h1::chunk_size(&mut size, chunk.len()));
             self.wire.push(chunk);
             self.wire.put(clearway_h1::CHUNK_END);
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::response::buffer::Buf;
 use crate::response::file_part::FilePart;
 
 /// A piece of a response body.
@@ -15,6 +16,8 @@ pub enum Chunk<'c> {
     Shared(Bytes),
     /// The response's own; a filter may change it in place.
     Owned(Vec<u8>),
+    /// The same in a buffer that comes back when it has left.
+    Pooled(Buf),
     /// Part of a file, whose bytes nobody has read yet. Filters get one only if they say that they do
     /// not look at bytes.
     File(FilePart),
@@ -30,7 +33,20 @@ impl<'c> Chunk<'c> {
             Self::Borrowed(bytes) => bytes,
             Self::Shared(bytes) => bytes,
             Self::Owned(bytes) => bytes,
+            Self::Pooled(buf) => buf.bytes(),
             Self::File(_) => &[],
+        }
+    }
+
+    /// The bytes, to be changed: copied unless they are the chunk's own; none of a part of a file.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Self::Borrowed(_) | Self::Shared(_) = self {
+            *self = Self::Owned(self.bytes().to_vec());
+        }
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Pooled(buf) => buf.bytes_mut(),
+            Self::Borrowed(_) | Self::Shared(_) | Self::File(_) => &mut [],
         }
     }
 
@@ -41,6 +57,7 @@ impl<'c> Chunk<'c> {
             Self::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
             Self::Shared(bytes) => bytes,
             Self::Owned(bytes) => bytes.into(),
+            Self::Pooled(buf) => Bytes::copy_from_slice(buf.bytes()),
             Self::File(_) => Bytes::new(),
         }
     }
@@ -65,14 +82,17 @@ impl<'c> Chunk<'c> {
             Self::Borrowed(bytes) => *bytes = &bytes[..in_memory.min(bytes.len())],
             Self::Shared(bytes) => bytes.truncate(in_memory),
             Self::Owned(bytes) => bytes.truncate(in_memory),
+            Self::Pooled(buf) => buf.truncate(in_memory),
             Self::File(part) => part.truncate(len),
         }
     }
 
     /// Makes sure that [`Chunk::part`] copies nothing.
     pub fn share(&mut self) {
-        if let Self::Owned(bytes) = self {
-            *self = Self::Shared(std::mem::take(bytes).into());
+        match self {
+            Self::Owned(bytes) => *self = Self::Shared(std::mem::take(bytes).into()),
+            Self::Pooled(buf) => *self = Self::Shared(Bytes::copy_from_slice(buf.bytes())),
+            Self::Borrowed(_) | Self::Shared(_) | Self::File(_) => {}
         }
     }
 
@@ -87,6 +107,7 @@ impl<'c> Chunk<'c> {
             Self::Borrowed(bytes) => Self::Borrowed(&bytes[place(range.start)..place(range.end)]),
             Self::Shared(bytes) => Self::Shared(bytes.slice(place(range.start)..place(range.end))),
             Self::Owned(bytes) => Self::Owned(bytes[place(range.start)..place(range.end)].to_vec()),
+            Self::Pooled(buf) => Self::Owned(buf.bytes()[place(range.start)..place(range.end)].to_vec()),
             Self::File(part) => Self::File(part.part(range)),
         }
     }
@@ -101,6 +122,12 @@ impl<'c> From<&'c [u8]> for Chunk<'c> {
 impl From<Bytes> for Chunk<'_> {
     fn from(bytes: Bytes) -> Self {
         Self::Shared(bytes)
+    }
+}
+
+impl From<Buf> for Chunk<'_> {
+    fn from(buf: Buf) -> Self {
+        Self::Pooled(buf)
     }
 }
 

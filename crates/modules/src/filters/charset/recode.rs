@@ -41,20 +41,12 @@ impl<'t> FromUtf8<'t> {
     }
 }
 
-fn owned(chunk: Chunk<'_>) -> Vec<u8> {
-    match chunk {
-        Chunk::Owned(bytes) => bytes,
-        chunk => chunk.bytes().to_vec(),
-    }
-}
-
 impl BodyFilter for Bytes<'_> {
-    fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
+    fn push<'c>(&mut self, mut chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
         let changes = |byte: &u8| self.0[usize::from(*byte)] != *byte;
         let Some(start) = chunk.bytes().iter().position(changes) else { return next.push(chunk, mark) };
-        let mut bytes = owned(chunk);
-        bytes[start..].iter_mut().for_each(|byte| *byte = self.0[usize::from(*byte)]);
-        next.push(Chunk::Owned(bytes), mark);
+        chunk.bytes_mut()[start..].iter_mut().for_each(|byte| *byte = self.0[usize::from(*byte)]);
+        next.push(chunk, mark);
     }
 }
 

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use clearway_http::{BodyFilter, Chunk, Compression, Mark, Next};
+use clearway_http::{BodyFilter, Buf, BufferSize, Chunk, Compression, Mark, Next};
 use flate2::{FlushCompress, Status};
 
 use super::stock::Deflater;
 
 /// What is passed on at once at most, bytes.
-const OUT_MAX_BYTES: usize = 16 * 1024;
+const OUT_MAX_BYTES: usize = BufferSize::Medium.bytes();
 /// What is made room for at first for a body whose length is not known, bytes.
 const OUT_FIRST_BYTES: usize = 4 * 1024;
 
@@ -44,7 +44,7 @@ pub(super) struct Deflate {
     waiting: VecDeque<(Bytes, Mark)>,
     /// What is gathered before the first is compressed; `None` from then on.
     postponed: Option<Vec<u8>>,
-    out: Vec<u8>,
+    out: Buf,
     /// Size of the buffers for what is made, bytes.
     out_bytes: usize,
     result: Option<Compression>,
@@ -60,7 +60,7 @@ impl Deflate {
             deflater: None,
             waiting: VecDeque::new(),
             postponed: (manner.postpone_bytes > 0).then(Vec::new),
-            out: Vec::new(),
+            out: Buf::default(),
             out_bytes: guess.min(most) as usize,
             result: None,
         }
@@ -93,11 +93,11 @@ impl Deflate {
             Mark::Last if is_all => {
                 let (taken_bytes, made_bytes) = self.deflater.take().map_or((0, 0), |done| done.totals());
                 self.result = Some(Compression { taken_bytes, made_bytes });
-                next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::Last);
+                next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::Last);
             }
-            Mark::Flush if is_all => next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::Flush),
+            Mark::Flush if is_all => next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::Flush),
             _ if self.manner.holding == Holding::PassedOn && !self.out.is_empty() => {
-                next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::More);
+                next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::More);
             }
             _ => {}
         }
@@ -107,19 +107,22 @@ impl Deflate {
     /// Compresses all of the input, passing on buffers that are full.
     fn compress(&mut self, mut input: &[u8], flush: FlushCompress, next: &mut Next<'_, '_>) {
         loop {
-            if self.out.capacity() == 0 {
-                self.out.reserve_exact(self.out_bytes);
+            if self.out.vec().capacity() == 0 {
+                self.out = match self.out_bytes {
+                    OUT_MAX_BYTES => next.request().take_buffer(BufferSize::Medium),
+                    bytes => Buf::with_room(bytes),
+                };
                 self.out_bytes = OUT_MAX_BYTES.min(self.manner.out_bytes.max(64) as usize);
             }
             let deflater = self.deflater.as_mut().expect("taken before the first call");
-            let (taken, status) = deflater.compress(input, &mut self.out, flush);
+            let (taken, status) = deflater.compress(input, self.out.vec(), flush);
             input = &input[taken..];
             // With room left there is no more to come of what was put in.
-            if status == Status::StreamEnd || self.out.len() < self.out.capacity() {
+            if status == Status::StreamEnd || self.out.room() > 0 {
                 debug_assert!(input.is_empty());
                 return;
             }
-            next.push(Chunk::Owned(std::mem::take(&mut self.out)), Mark::More);
+            next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::More);
             if input.is_empty() && matches!(flush, FlushCompress::None) {
                 return;
             }
