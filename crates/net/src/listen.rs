@@ -2,8 +2,10 @@
 //! a set of addresses needs. Boot only, where asking the resolver is allowed.
 
 use clearway_base::log::Verbatim;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::peer::V6Text;
 
@@ -125,6 +127,42 @@ impl Resolve for SystemResolver {
             addresses.retain(SocketAddr::is_ipv4);
         }
         addresses
+    }
+}
+
+/// The names of one configuration. Each is asked for once; a worker is handed what its master has found, so
+/// that both mean the same, whatever the system says a moment later.
+#[derive(Debug, Default)]
+pub struct HostNames(Mutex<BTreeMap<String, Vec<SocketAddr>>>);
+
+impl HostNames {
+    /// Those that were found before.
+    #[must_use]
+    pub fn handed(names: Vec<(String, Vec<SocketAddr>)>) -> Self {
+        Self(Mutex::new(names.into_iter().collect()))
+    }
+
+    /// All that were found.
+    #[must_use]
+    pub fn list(&self) -> Vec<(String, Vec<SocketAddr>)> {
+        self.names().iter().map(|(name, addresses)| (name.clone(), addresses.clone())).collect()
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Vec<SocketAddr>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Resolve for HostNames {
+    fn resolve(&self, host: &str) -> Vec<SocketAddr> {
+        if let Some(known) = self.names().get(host) {
+            return known.clone();
+        }
+        let found = SystemResolver.resolve(host);
+        if !found.is_empty() {
+            self.names().insert(host.to_owned(), found.clone());
+        }
+        found
     }
 }
 

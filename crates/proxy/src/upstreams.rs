@@ -7,6 +7,10 @@ pub mod choice;
 pub mod draft;
 pub mod group;
 pub mod keepalive;
+mod lasting;
+mod lookup;
+pub mod metrics;
+mod refresh;
 pub mod resolver;
 mod said;
 mod server;
@@ -17,5 +21,10 @@ pub use block::UPSTREAM;
 pub use choice::Choice;
 pub use draft::{GroupRef, find, reference};
 pub use group::UpstreamGroup;
+pub use lasting::Lasting;
+pub use lookup::{Destination, Question, destination};
 pub use said::{Keepalive, RESOLVER_CONF, ResolverConf, ResolverSpec, Reuse};
 pub use session::LearnWhen;
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,15 @@ pub struct Host {
     pub addresses: Result<Answer, Failure>,
 }
 
+/// What was found of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundService {
+    /// By priority.
+    pub hosts: Vec<Host>,
+    /// As long as the loops' clock shows no later second, all of that holds.
+    pub valid_until_s: u64,
+}
+
 /// What loops and the resolver's task share.
 pub(crate) struct Shared {
     inbox: SegQueue<Arc<Waiter>>,
@@ -186,16 +195,23 @@ impl Resolver {
         service: &[u8],
         name: &[u8],
         timeout: Duration,
-    ) -> Result<Vec<Host>, Failure> {
+    ) -> Result<FoundService, Failure> {
         let whole = match service.contains(&b'.') {
             true => [service, b".", name].concat(),
             false => [b"_", service, b"._tcp.", name].concat(),
         };
         let found = self.ask(home, Question::Service(normalized(&whole)), timeout).await?;
-        let Found::Targets { targets, .. } = found else { return Ok(Vec::new()) };
+        let (targets, valid_until_s) = match found {
+            Found::Targets { targets, valid_until_s } => (targets, valid_until_s),
+            Found::Addresses(answer) => (Arc::default(), answer.valid_until_s),
+        };
         let asked = targets.iter().map(|target| Box::pin(self.resolve(home, &target.name, timeout)));
         let answers = all(asked.collect()).await;
-        Ok(targets.iter().zip(answers).map(|(target, addresses)| host(target, addresses)).collect())
+        let hosts: Vec<Host> =
+            targets.iter().zip(answers).map(|(target, addresses)| host(target, addresses)).collect();
+        let ends = hosts.iter().filter_map(|host| Some(host.addresses.as_ref().ok()?.valid_until_s));
+        let valid_until_s = ends.fold(valid_until_s, u64::min);
+        Ok(FoundService { hosts, valid_until_s })
     }
 
     fn ask(&self, home: LoopRef, question: Question, timeout: Duration) -> Waiting {

@@ -261,7 +261,7 @@ fn services_have_hosts_with_addresses() {
         let hosts = run(home, async move {
             asking.resolve_service(home, service.as_bytes(), b"example.com", PATIENCE).await
         });
-        let hosts = hosts.unwrap();
+        let hosts = hosts.unwrap().hosts;
         assert_eq!(
             hosts.iter().map(|host| (host.priority, host.weight, host.port)).collect::<Vec<_>>(),
             [(1, 3, 80), (5, 3, 80)]

@@ -101,6 +101,8 @@ impl Unopened {
             // A server that may not write the one that holds where nothing is said runs without it.
             default_access_log: DefaultAccessLog::Off,
             lasting_log: None,
+            lasting: None,
+            names: &Arc::default(),
         };
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", Verbatim(&error.text())));

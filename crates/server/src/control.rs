@@ -6,6 +6,7 @@
 
 use std::ffi::{CString, OsString};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -67,6 +68,8 @@ pub(crate) struct Handover {
     pub(crate) sockets: Vec<HandedSocket>,
     pub(crate) logs: Vec<(PathBuf, OwnedFd)>,
     pub(crate) zones: Vec<HandedZone>,
+    /// Names of the configuration, with what the system has said of them.
+    pub(crate) names: Vec<(String, Vec<SocketAddr>)>,
 }
 
 /// What the master wants.
@@ -225,6 +228,10 @@ impl Handover {
             frame.number(zone.bytes);
             frame.fd(&zone.fd);
         });
+        frame.list(&self.names, |frame, (name, addresses)| {
+            frame.bytes(name.as_bytes());
+            frame.list(addresses, |frame, address| frame.bytes(address.to_string().as_bytes()));
+        });
     }
 
     fn read(content: &mut Content) -> Option<Self> {
@@ -258,6 +265,11 @@ impl Handover {
                     bytes: content.number()?,
                     fd: content.fd()?,
                 })
+            })?,
+            names: content.list(|content| {
+                let name = String::from_utf8(content.bytes()?).ok()?;
+                let address = |content: &mut Content| String::from_utf8(content.bytes()?).ok()?.parse().ok();
+                Some((name, content.list(address)?))
             })?,
         })
     }
@@ -483,6 +495,10 @@ mod tests {
             sockets: vec![shared, per_loop],
             logs: vec![("/l".into(), file(601))],
             zones: vec![HandedZone { name: b"z".to_vec(), module: "m".to_owned(), bytes: 8, fd: file(602) }],
+            names: vec![(
+                "a.example".to_owned(),
+                vec![([10, 0, 0, 1], 0).into(), "[::1]:0".parse().unwrap()],
+            )],
         }
     }
 
@@ -509,6 +525,7 @@ mod tests {
         let sent = handover();
         assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
         assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
+        assert_eq!(got.names, sent.names);
         let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
         assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);
         let zones: Vec<_> = got.zones.iter().map(|z| (&z.name[..], &*z.module, z.bytes)).collect();

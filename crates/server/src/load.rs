@@ -11,6 +11,8 @@ use clearway_http::temp_paths::TempPaths;
 use clearway_http::{Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
+use clearway_net::listen::HostNames;
+use clearway_proxy::upstreams::Lasting;
 use clearway_zone::Zones;
 
 use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, HttpBlock, MAIN, Reader, TABLES};
@@ -34,6 +36,10 @@ pub(crate) struct Means<'a> {
     pub(crate) default_access_log: DefaultAccessLog,
     /// Where pools report to, which outlive configurations.
     pub(crate) lasting_log: Option<Arc<dyn Sink>>,
+    /// What is known of other servers, where there was a configuration before.
+    pub(crate) lasting: Option<Arc<Lasting>>,
+    /// Resolves names of the configuration.
+    pub(crate) names: &'a Arc<HostNames>,
 }
 
 /// A configuration that can be run.
@@ -48,6 +54,8 @@ pub(crate) struct Loaded {
     pub(crate) log: Arc<ErrorLog>,
     /// Its pools; those that are new have no threads yet.
     pub(crate) pools: Pools,
+    /// What is known of other servers.
+    pub(crate) lasting: Arc<Lasting>,
     /// Directories that it wants to have.
     pub(crate) temp_paths: TempPaths,
     /// The files that were read.
@@ -121,10 +129,12 @@ fn load_with(
         Reader::Master => Pools::idle(&core, &sink),
         Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
     };
+    let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::new(core.loops()));
     let temp_paths = TempPaths::default();
     let (mut snapshot, mut checked) = (None, None);
     if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
-        let environment = environment(options, means, &pools, &temp_paths, sink);
+        let mut environment = environment(options, means, &pools, &temp_paths, sink);
+        environment.services = environment.services.with(Arc::clone(&lasting));
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
@@ -141,7 +151,7 @@ fn load_with(
     core.check_connections(sockets.unwrap_or(0))?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
-    Ok(Loaded { core, snapshot, checked, log, pools, temp_paths, files, warnings })
+    Ok(Loaded { core, snapshot, checked, log, pools, lasting, temp_paths, files, warnings })
 }
 
 /// Where something behind `http` is wrong, or it has no end: the mistake in it that nginx finds first, as it
@@ -192,6 +202,7 @@ fn environment(
             .with(pools.by_name())
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
+            .with(Arc::clone(means.names))
             .with(temp_paths.clone())
             .with(crate::metrics::source())
             .with(ConfPrefix(options.conf.parent().map(|directory| directory.join("")).unwrap_or_default()))

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use clearway_http::Module;
 use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Metric, Next, Put, Source, Value, bound_us};
 use clearway_offload::{Pool, PoolStats, files, metrics as offload};
+use clearway_proxy::upstreams::{Lasting, metrics as upstreams};
 use clearway_runtime::{LoopRef, Runtime, metrics as runtime};
 
 use crate::modules::MODULES;
@@ -123,6 +124,15 @@ pub(crate) static GROUPS: &[Group] = &[
         entries: &[
             Entry::Counters(clearway_net::metrics::ALL),
             Entry::Whole(&ACCEPTS, |running, put| running.put_accepts(put)),
+        ],
+    },
+    Group {
+        title: "Upstream servers",
+        entries: &[
+            Entry::Whole(&upstreams::ATTEMPTS, |running, put| running.lasting().put_attempts(put)),
+            Entry::Whole(&upstreams::ACTIVE, |running, put| running.lasting().put_active(put)),
+            Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
+            Entry::Counters(clearway_resolver::metrics::ALL),
         ],
     },
     Group {
@@ -242,6 +252,7 @@ pub(crate) struct Running {
     pub(crate) runtime: Option<Runtime>,
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) listeners: Vec<Arc<AcceptTally>>,
+    pub(crate) lasting: Option<Arc<Lasting>>,
     pub(crate) generation: u64,
     /// Since 1970.
     pub(crate) loaded_ms: u64,
@@ -257,6 +268,10 @@ impl Running {
                 put(&labels, Value::Number(accepts.0.load(Ordering::Relaxed)));
             }
         }
+    }
+
+    fn lasting(&self) -> Arc<Lasting> {
+        self.lasting.clone().unwrap_or_default()
     }
 
     fn loops(&self) -> usize {

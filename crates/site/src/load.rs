@@ -15,7 +15,7 @@ use clearway_base::log::{Sink, bytes_of};
 use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::{Progress, UtcOffset};
 use clearway_net::bind;
-use clearway_net::listen::SystemResolver;
+use clearway_net::listen::HostNames;
 
 use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ROOT, Root, RootKind};
 use crate::engine::Engine;
@@ -452,8 +452,8 @@ impl<E: Engine> Load<E> {
     }
 
     /// Resolves names that the configuration has for addresses.
-    pub fn resolver(&self) -> SystemResolver {
-        SystemResolver
+    pub fn resolver(&self) -> Arc<HostNames> {
+        self.environment.services.find::<Arc<HostNames>>().cloned().unwrap_or_default()
     }
 }
 

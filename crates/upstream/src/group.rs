@@ -26,6 +26,7 @@ pub struct Group {
     method: Method,
     primary: Peers,
     backup: Option<Peers>,
+    loops: usize,
 }
 
 /// Where and when a server is chosen.
@@ -61,7 +62,7 @@ impl Group {
             false => Company::Others,
         };
         let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, loops));
-        Self { name, method, primary: Peers::new(primary, company, loops), backup }
+        Self { name, method, primary: Peers::new(primary, company, loops), backup, loops }
     }
 
     /// What it is called.
@@ -74,6 +75,31 @@ impl Group {
     pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         let backup = self.backup.iter().flat_map(|peers| peers.list.iter());
         self.primary.list.iter().chain(backup)
+    }
+
+    /// The servers that are tried first.
+    #[must_use]
+    pub fn primary(&self) -> &[Arc<Peer>] {
+        &self.primary.list
+    }
+
+    /// Those that are tried when no primary one can be.
+    #[must_use]
+    pub fn backup(&self) -> &[Arc<Peer>] {
+        self.backup.as_ref().map_or(&[], |peers| &peers.list)
+    }
+
+    /// The same group with other servers.
+    #[must_use]
+    pub fn with_peers(&self, primary: Vec<Arc<Peer>>, backup: Vec<Arc<Peer>>) -> Self {
+        let config = GroupConfig { name: self.name.clone(), primary, backup, method: self.method };
+        Self::new(config, self.loops)
+    }
+
+    /// Whether its only server is tried whatever has become of it, and no other.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.primary.company == Company::Alone
     }
 
     /// How many servers one request may try: those that are not `down`.

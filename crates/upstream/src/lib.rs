@@ -21,5 +21,7 @@ pub use crate::group::{Choice, Group, GroupConfig, Moment};
 pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]
 pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
-pub use crate::peer::{Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, State, Verdict};
+pub use crate::peer::{
+    Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
+};
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

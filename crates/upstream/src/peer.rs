@@ -30,6 +30,8 @@ pub struct PeerConfig {
     pub state: State,
     /// By what sticky sessions know it: `route=`, else a hash of the address.
     pub sid: Arc<[u8]>,
+    /// Which `server` of the group it is of, counted from 0.
+    pub source: u32,
 }
 
 /// When a server counts as one that is not there.
@@ -60,13 +62,12 @@ pub enum State {
     Down,
 }
 
-/// See the file's head. Not beside another one in memory: each request writes here.
+/// See the file's head. What a reload begins anew: failures count as in nginx from then on.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Peer {
     config: PeerConfig,
-    /// Leases that are held.
-    conns: AtomicU32,
+    lasting: Arc<PeerState>,
     fails: AtomicU32,
     /// When it has failed last, or was tried again after that; seconds.
     checked_s: AtomicU64,
@@ -74,7 +75,29 @@ pub struct Peer {
     failed_s: AtomicU64,
     /// By how much its weight is less than it should be, as it has failed.
     lowered: AtomicU32,
+}
+
+/// What stays known of a server over reloads. Not beside another one in memory: each request writes here.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct PeerState {
+    /// Leases that are held.
+    conns: AtomicU32,
     times: PeerTimes,
+    answered: AtomicU64,
+    passed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How attempts with a server have ended, since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounts {
+    /// It has answered.
+    pub answered: u64,
+    /// Another one was asked, and it was not to blame.
+    pub passed: u64,
+    /// It failed.
+    pub failed: u64,
 }
 
 /// How an attempt ended.
@@ -109,14 +132,19 @@ impl Peer {
     /// One that nobody has tried yet.
     #[must_use]
     pub fn new(config: PeerConfig) -> Arc<Self> {
+        Self::with_state(config, Arc::default())
+    }
+
+    /// One that was known before, perhaps by another configuration.
+    #[must_use]
+    pub fn with_state(config: PeerConfig, lasting: Arc<PeerState>) -> Arc<Self> {
         Arc::new(Self {
             config,
-            conns: AtomicU32::new(0),
+            lasting,
             fails: AtomicU32::new(0),
             checked_s: AtomicU64::new(0),
             failed_s: AtomicU64::new(0),
             lowered: AtomicU32::new(0),
-            times: PeerTimes::default(),
         })
     }
 
@@ -129,7 +157,22 @@ impl Peer {
     /// Attempts that are under way.
     #[must_use]
     pub fn conns(&self) -> u32 {
-        self.conns.load(Ordering::Relaxed)
+        self.lasting.conns.load(Ordering::Relaxed)
+    }
+
+    /// What stays known of it.
+    #[must_use]
+    pub fn state(&self) -> &Arc<PeerState> {
+        &self.lasting
+    }
+
+    /// How attempts have ended.
+    #[must_use]
+    pub fn counts(&self) -> PeerCounts {
+        let PeerState { answered, passed, failed, .. } = &*self.lasting;
+        let [answered, passed, failed] =
+            [answered, passed, failed].map(|count| count.load(Ordering::Relaxed));
+        PeerCounts { answered, passed, failed }
     }
 
     /// Failures that count at present.
@@ -156,7 +199,7 @@ impl Peer {
     /// How fast it answers.
     #[must_use]
     pub fn times(&self) -> &PeerTimes {
-        &self.times
+        &self.lasting.times
     }
 
     /// For how many whole seconds more than `fail_timeout` nobody has tried it, in units of `fail_timeout`.
@@ -193,9 +236,9 @@ impl Peer {
     pub(crate) fn lease(self: &Arc<Self>, company: Company, rule: TimeRule, now_ms: u64) -> Option<Lease> {
         let now_s = now_ms / 1000;
         let max_conns = self.config.max_conns;
-        let before = self.conns.fetch_add(1, Ordering::Relaxed);
+        let before = self.lasting.conns.fetch_add(1, Ordering::Relaxed);
         if max_conns > 0 && before >= max_conns {
-            self.conns.fetch_sub(1, Ordering::Relaxed);
+            self.lasting.conns.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         if company == Company::Others {
@@ -205,7 +248,7 @@ impl Peer {
             }
         }
         if rule.counts_inflight() {
-            self.times.begin(now_ms);
+            self.times().begin(now_ms);
         }
         Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight() })
     }
@@ -228,6 +271,17 @@ impl Peer {
         if self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
             self.fails.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+impl PeerState {
+    fn count(&self, outcome: Outcome) {
+        let count = match outcome {
+            Outcome::Answered => &self.answered,
+            Outcome::Passed => &self.passed,
+            Outcome::Failed => &self.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -270,7 +324,7 @@ impl Lease {
     /// The head of a response has come, after so long.
     pub fn head_came(&mut self, header_ms: u64, now_ms: u64) {
         if self.rule.ends_with_head() && self.inflight == Inflight::Counted {
-            self.peer.times.add_header(header_ms);
+            self.peer.times().add_header(header_ms);
             self.end_inflight(header_ms, now_ms);
         }
     }
@@ -281,11 +335,12 @@ impl Lease {
         if let (true, Outcome::Answered, Some(header_ms)) =
             (self.rule != TimeRule::None, attempt.outcome, attempt.header_ms)
         {
-            self.peer.times.add_response(attempt.response_ms);
+            self.peer.times().add_response(attempt.response_ms);
             if !self.rule.ends_with_head() {
-                self.peer.times.add_header(header_ms);
+                self.peer.times().add_header(header_ms);
             }
         }
+        self.peer.lasting.count(attempt.outcome);
         match (self.company, attempt.outcome) {
             (Company::Alone, _) => self.peer.fails.store(0, Ordering::Relaxed),
             (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(),
@@ -296,7 +351,7 @@ impl Lease {
 
     fn end_inflight(&mut self, took_ms: u64, now_ms: u64) {
         if std::mem::replace(&mut self.inflight, Inflight::Over) == Inflight::Counted {
-            self.peer.times.end(took_ms, now_ms);
+            self.peer.times().end(took_ms, now_ms);
         }
     }
 }
@@ -304,9 +359,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.inflight == Inflight::Counted {
-            self.peer.times.forget();
+            self.peer.times().forget();
         }
-        self.peer.conns.fetch_sub(1, Ordering::Relaxed);
+        self.peer.lasting.conns.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -326,6 +381,7 @@ pub(crate) mod tests {
             fails: FailRule::default(),
             state: State::Up,
             sid: format!("s{port}").into_bytes().into(),
+            source: 0,
         }
     }
 

@@ -454,7 +454,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
 
 fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let argument = &directive.args[0];
-    let addresses = parse_listen(argument, &scope.conf.resolver())
+    let addresses = parse_listen(argument, &*scope.conf.resolver())
         .map_err(|error| directive.error(bytes_of(&error.message(argument))))?;
     let options = ListenOptions::parse(directive, |message| scope.say(message))?;
     // The path of a unix socket is in them.

@@ -2,7 +2,8 @@
 //! means that names a host (`ngx_http_upstream_add`). A group may be named before its block stands. When all
 //! is read each becomes an [`UpstreamGroup`]. Boot and reload only.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_conf::error::{message, printed};
@@ -11,7 +12,8 @@ use clearway_http::{ConfKey, Level, Load, Own, Request, settings};
 use clearway_net::url::{Names, Url, UrlKind, UrlPath, UrlRules, parse_url};
 use clearway_os::outgoing::Remote;
 
-use crate::upstreams::group::{self, UpstreamGroup};
+use crate::upstreams::group::{self, GroupCell, UpstreamGroup};
+use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec};
 
 pub(crate) static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Main);
@@ -27,9 +29,16 @@ settings! {
     }
 }
 
+impl UpstreamsConf {
+    /// All groups, for what goes on beside requests.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<GroupCell>> {
+        self.groups.iter().map(|entry| &entry.group.0)
+    }
+}
+
 /// A group that a directive has named: there when all is read.
 #[derive(Clone, Debug, Default)]
-pub struct GroupRef(Arc<OnceLock<UpstreamGroup>>);
+pub struct GroupRef(Arc<GroupCell>);
 
 impl GroupRef {
     /// The group.
@@ -48,6 +57,19 @@ pub(crate) struct GroupEntry {
     /// 0 is that of a block.
     port: u16,
     group: GroupRef,
+}
+
+impl GroupEntry {
+    /// By what it is known from one configuration to the next.
+    fn name(&self) -> Vec<u8> {
+        lasting_name(&self.host, self.port)
+    }
+}
+
+/// By what a group is known from one configuration to the next.
+pub(crate) fn lasting_name(host: &[u8], port: u16) -> Vec<u8> {
+    let host = host.to_ascii_lowercase();
+    if port == 0 { host } else { [&host, format!(":{port}").as_bytes()].concat() }
 }
 
 /// See the file's head.
@@ -173,14 +195,16 @@ fn no_port_allowed(host: &[u8], port: u16) -> Vec<u8> {
 pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
     let http = HttpResolver::of(load);
     let drafts = std::mem::take(&mut *load.main(&UPSTREAMS_CONF).drafts);
+    let lasting = Lasting::of(load);
     let mut groups = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let entry = GroupEntry { host: draft.host.clone(), port: draft.port, group: draft.cell.clone() };
         let cell = draft.cell.clone();
-        let made = cell.0.set(group::make(load, draft, &http)?);
+        let made = cell.0.set(group::make((load, &lasting), draft, &http)?);
         debug_assert!(made.is_ok(), "each group is made once");
         groups.push(entry);
     }
+    groups.iter().for_each(|entry| lasting.add_group(&entry.name(), &entry.group.0));
     *load.main(&UPSTREAMS_CONF).groups = groups;
     Ok(())
 }
@@ -188,11 +212,13 @@ pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
 /// How names are found where a block does not say it: what stands in `http`.
 pub(crate) struct HttpResolver {
     pub(crate) resolver: Option<ResolverSpec>,
+    pub(crate) timeout: Duration,
 }
 
 impl HttpResolver {
     /// Of `http`, which is no location being read by now.
     fn of(load: &mut Load) -> Self {
-        Self { resolver: (*load.location(&RESOLVER_CONF).resolver).clone() }
+        let conf = load.location(&RESOLVER_CONF);
+        Self { resolver: (*conf.resolver).clone(), timeout: *conf.resolver_timeout }
     }
 }

@@ -1,7 +1,8 @@
 //! A group of servers as requests use it. Made when a configuration is loaded; its servers, and what is known
 //! of them, outlive configurations (`registry`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -13,8 +14,10 @@ use clearway_os::outgoing::Remote;
 use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, State};
 use md5::{Digest as _, Md5};
 
-use crate::upstreams::draft::{GroupDraft, HttpResolver};
-use crate::upstreams::said::{BlockDraft, Keepalive, Rank, ServerDraft};
+use crate::upstreams::draft::{GroupDraft, HttpResolver, lasting_name};
+use crate::upstreams::lasting::{Lasting, peer};
+use crate::upstreams::refresh::Refreshing;
+use crate::upstreams::said::{BlockDraft, Keepalive, Rank, ResolverSpec, ServerDraft};
 use crate::upstreams::session::Sticky;
 
 /// See the file's head.
@@ -25,7 +28,12 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
+    /// How names of its servers are resolved while serving.
+    pub(crate) refreshing: Option<Refreshing>,
 }
+
+/// A group as configurations share it: there once its configuration is read.
+pub(crate) type GroupCell = OnceLock<UpstreamGroup>;
 
 /// Who is in it.
 pub(crate) enum Members {
@@ -56,19 +64,45 @@ impl UpstreamGroup {
         self.keepalive
     }
 
+    /// All servers that it has at present.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        match &self.members {
+            Members::Fixed(group) => group.peers().cloned().collect(),
+            Members::Changing(group) => group.load().peers().cloned().collect(),
+        }
+    }
+
+    /// The servers of one rank to which the name of a `server` leads at present.
+    fn found_for(&self, server: &ServerDraft, rank: Rank) -> Vec<Arc<Peer>> {
+        let (Members::Changing(members), Some(refreshing)) = (&self.members, &self.refreshing) else {
+            return Vec::new();
+        };
+        let same = refreshing.servers.iter().find(|(_, known)| {
+            known.name == server.name && known.lookup == server.lookup && known.rank == server.rank
+        });
+        let Some((source, _)) = same else { return Vec::new() };
+        let members = members.load();
+        let peers = if rank == Rank::Primary { members.primary() } else { members.backup() };
+        peers.iter().filter(|peer| peer.config().source == *source).cloned().collect()
+    }
+
     pub(crate) fn members(&self) -> &Members {
         &self.members
     }
 }
 
-/// How many loops there are; among the services of the environment. Without it there is one.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopCount(pub usize);
-
 /// Makes a group of what was read.
-pub(crate) fn make(load: &Load, draft: GroupDraft, http: &HttpResolver) -> Result<UpstreamGroup, Error> {
-    let loops = load.environment().services.find::<LoopCount>().map_or(1, |count| count.0.max(1));
+pub(crate) fn make(
+    (load, lasting): (&Load, &Lasting),
+    draft: GroupDraft,
+    http: &HttpResolver,
+) -> Result<UpstreamGroup, Error> {
     let GroupDraft { host, port, pos, block, literal, .. } = draft;
+    let before = lasting.group_before(&lasting_name(&host, port));
+    let before_group = before.as_ref().and_then(|cell| cell.get());
+    let before = before_group.map(UpstreamGroup::peers).unwrap_or_default();
+    let maker = Maker { host: &host, before_group, before, loops: lasting.loops() };
     let refuse = |before: &str, behind: &str| {
         let place = pos.to_string();
         Error::unplaced(message(&[&before, &" upstream \"", &host, &"\" in ", &place, &behind]))
@@ -78,47 +112,118 @@ pub(crate) fn make(load: &Load, draft: GroupDraft, http: &HttpResolver) -> Resul
             Some(address) => vec![address],
             None if port == 0 => return Err(refuse("no port in", "")),
             None => {
-                resolve(&host, port, &load.resolver()).map_err(|error| refuse(&format!("{error} in"), ""))?
+                resolve(&host, port, &*load.resolver()).map_err(|error| refuse(&format!("{error} in"), ""))?
             }
         };
-        return Ok(implicit(&host, addresses, loops));
+        return Ok(maker.implicit(addresses));
     };
-    check_lookups(&block, http, &refuse)?;
+    let resolver = check_lookups(&block, http, &refuse)?;
     if block.servers.iter().all(|server| server.rank == Rank::Backup) {
         return Err(refuse("no servers in", ""));
     }
-    Ok(explicit(&host, *block, loops))
+    let timeout = block.resolver_timeout.unwrap_or(http.timeout);
+    Ok(maker.explicit(*block, resolver.map(|resolver| (resolver, timeout))))
 }
 
-/// What servers with `resolve` need.
+/// The resolver for servers with `resolve`, if there are any.
 fn check_lookups(
     block: &BlockDraft,
     http: &HttpResolver,
     refuse: &dyn Fn(&str, &str) -> Error,
-) -> Result<(), Error> {
+) -> Result<Option<ResolverSpec>, Error> {
     if block.servers.iter().all(|server| server.lookup.is_none()) {
-        return Ok(());
+        return Ok(None);
     }
     if !block.is_in_zone {
         return Err(refuse("resolving names at run time requires", " to be in shared memory"));
     }
     let resolver = block.resolver.as_ref().or(http.resolver.as_ref());
-    match resolver {
-        None => Err(refuse("no resolver defined to resolve names at run time in", "")),
-        Some(_) => Ok(()),
-    }
+    let resolver = resolver.ok_or_else(|| refuse("no resolver defined to resolve names at run time in", ""));
+    resolver.map(|resolver| Some(resolver.clone()))
 }
 
-fn implicit(host: &Bytes, addresses: Vec<Remote>, loops: usize) -> UpstreamGroup {
-    let primary = addresses.into_iter().map(|address| Peer::new(plain(address, host))).collect();
-    let name = String::from_utf8_lossy(host).into_owned().into();
-    let config = GroupConfig { name, primary, ..GroupConfig::default() };
-    UpstreamGroup {
-        name: host[..].into(),
-        members: Members::Fixed(Group::new(config, loops)),
-        key: None,
-        sticky: None,
-        keepalive: None,
+/// What groups are made with.
+struct Maker<'a> {
+    host: &'a Bytes,
+    /// The same group in the configuration before.
+    before_group: Option<&'a UpstreamGroup>,
+    /// Its servers.
+    before: Vec<Arc<Peer>>,
+    loops: usize,
+}
+
+impl Maker<'_> {
+    fn name(&self) -> Box<str> {
+        String::from_utf8_lossy(self.host).into_owned().into()
+    }
+
+    fn implicit(&self, addresses: Vec<Remote>) -> UpstreamGroup {
+        let peers = addresses.into_iter().map(|address| peer(plain(address, self.host), &self.before));
+        let config = GroupConfig { name: self.name(), primary: peers.collect(), ..GroupConfig::default() };
+        UpstreamGroup {
+            name: self.host[..].into(),
+            members: Members::Fixed(Group::new(config, self.loops)),
+            key: None,
+            sticky: None,
+            keepalive: None,
+            refreshing: None,
+        }
+    }
+
+    /// The servers of one rank that a `server` means, as far as that is known before names are resolved.
+    fn peers_of(&self, (server, source): (&ServerDraft, u32), rank: Rank, times: u32) -> Vec<Arc<Peer>> {
+        let config = |address: &Remote| config_of((source, server), address.clone(), times);
+        if server.lookup.is_none() {
+            let addresses = server.addresses.iter().filter(|_| server.rank == rank);
+            return addresses.map(|address| peer(config(address), &self.before)).collect();
+        }
+        // What a name has led to holds until it is resolved again.
+        let known = self.before_group.map(|group| group.found_for(server, rank)).unwrap_or_default();
+        let renewed = known.into_iter().map(|known| {
+            let mut config = config(&known.config().remote);
+            if server.lookup.as_ref().is_some_and(|lookup| lookup.service.is_some()) {
+                config.server = Arc::clone(&known.config().server);
+                if server.weight == 1 {
+                    config.weight = known.config().weight;
+                }
+            }
+            Peer::with_state(config, Arc::clone(known.state()))
+        });
+        renewed.collect()
+    }
+
+    fn explicit(&self, block: BlockDraft, resolver: Option<(ResolverSpec, Duration)>) -> UpstreamGroup {
+        let BlockDraft { servers, method, sticky, keepalive, is_in_zone, .. } = block;
+        // A limit without a zone is that of each worker of nginx.
+        let times = if is_in_zone { 1 } else { u32::try_from(self.loops).unwrap_or(u32::MAX) };
+        let numbered = || servers.iter().zip(0_u32..);
+        let of_rank = |rank| numbered().flat_map(|numbered| self.peers_of(numbered, rank, times)).collect();
+        let config = GroupConfig {
+            name: self.name(),
+            primary: of_rank(Rank::Primary),
+            backup: of_rank(Rank::Backup),
+            method: method.method.unwrap_or(Method::RoundRobin),
+        };
+        let group = Group::new(config, self.loops);
+        let members = match &resolver {
+            Some(_) => Members::Changing(ArcSwap::from_pointee(group)),
+            None => Members::Fixed(group),
+        };
+        let numbered = (0_u32..).zip(servers).filter(|(_, server)| server.lookup.is_some());
+        let refreshing = resolver.map(|(ResolverSpec(resolver), timeout)| Refreshing {
+            resolver,
+            timeout,
+            servers: numbered.collect(),
+            times,
+        });
+        UpstreamGroup {
+            name: self.host[..].into(),
+            members,
+            key: method.key,
+            sticky: sticky.filter(|sticky| sticky.is_on),
+            keepalive: keepalive.complete(),
+            refreshing,
+        }
     }
 }
 
@@ -134,42 +239,12 @@ pub(crate) fn plain(address: Remote, server: &[u8]) -> PeerConfig {
         max_conns: 0,
         fails: FailRule::default(),
         state: State::Up,
-    }
-}
-
-fn explicit(host: &Bytes, block: BlockDraft, loops: usize) -> UpstreamGroup {
-    let BlockDraft { servers, method, sticky, keepalive, is_in_zone, .. } = block;
-    let has_lookups = servers.iter().any(|server| server.lookup.is_some());
-    // A limit without a zone is that of each worker of nginx.
-    let times = if is_in_zone { 1 } else { u32::try_from(loops).unwrap_or(u32::MAX) };
-    let of_rank = |rank| {
-        let servers = servers.iter().filter(move |server| server.rank == rank);
-        let peers = servers.flat_map(|server| {
-            server.addresses.iter().map(|address| Peer::new(config_of(server, address.clone(), times)))
-        });
-        peers.collect()
-    };
-    let config = GroupConfig {
-        name: String::from_utf8_lossy(host).into_owned().into(),
-        primary: of_rank(Rank::Primary),
-        backup: of_rank(Rank::Backup),
-        method: method.method.unwrap_or(Method::RoundRobin),
-    };
-    let group = Group::new(config, loops);
-    UpstreamGroup {
-        name: host[..].into(),
-        members: match has_lookups {
-            true => Members::Changing(ArcSwap::from_pointee(group)),
-            false => Members::Fixed(group),
-        },
-        key: method.key,
-        sticky: sticky.filter(|sticky| sticky.is_on),
-        keepalive: keepalive.complete(),
+        source: 0,
     }
 }
 
 /// What `server` says about one of its addresses.
-pub(crate) fn config_of(server: &ServerDraft, address: Remote, times: u32) -> PeerConfig {
+pub(crate) fn config_of((source, server): (u32, &ServerDraft), address: Remote, times: u32) -> PeerConfig {
     let plain = plain(address, &server.name);
     PeerConfig {
         weight: server.weight,
@@ -177,6 +252,7 @@ pub(crate) fn config_of(server: &ServerDraft, address: Remote, times: u32) -> Pe
         fails: FailRule { max: server.max_fails, timeout_s: server.fail_timeout_s },
         state: server.state,
         sid: server.route.as_ref().map_or(plain.sid, |route| route[..].into()),
+        source,
         ..plain
     }
 }

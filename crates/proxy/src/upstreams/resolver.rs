@@ -6,9 +6,10 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context, set};
 use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 use clearway_os::outgoing::Remote;
-use clearway_resolver::{Config, Families};
+use clearway_resolver::{Config, Families, NAMES_MAX_DEFAULT};
 
 use crate::upstreams::draft::block;
+use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::{RESOLVER_CONF, ResolverSpec};
 
 /// The module.
@@ -23,10 +24,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         name: "resolver",
         contexts: context::ALL,
         args: Args::ONE_MORE,
-        syntax: "resolver ADDRESS … [valid=TIME] [ipv4=on | off] [ipv6=on | off]",
+        syntax: "resolver ADDRESS … [valid=TIME] [ipv4=on | off] [ipv6=on | off] [names_max=NUMBER]",
         default: "",
         doc: "Name servers that are asked for the addresses of upstream servers. A name server that is given \
-              by its own name must be known when the configuration is loaded.",
+              by its own name must be known when the configuration is loaded. `valid`: how long answers \
+              hold, instead of what they say. `names_max` (65536, Clearway's own): how many names are known \
+              or asked for at most.",
         example: "
             resolver 192.0.2.53 [2001:db8::53] valid=30s ipv6=off;
             resolver_timeout 5s;",
@@ -44,7 +47,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         name: "resolver",
         contexts: context::UPSTREAM,
         args: Args::ONE_MORE,
-        syntax: "resolver ADDRESS … [valid=TIME] [ipv4=on | off] [ipv6=on | off]",
+        syntax: "resolver ADDRESS … [valid=TIME] [ipv4=on | off] [ipv6=on | off] [names_max=NUMBER]",
         default: "",
         doc: "Name servers for servers of the group that have `resolve`, instead of those of `http`.",
         example: "
@@ -118,18 +121,22 @@ fn read_early_hints(scope: &mut Scope<'_, Load>, directive: &Directive) -> Resul
 }
 
 fn read_resolver(directive: &Directive, load: &Load) -> Result<ResolverSpec, Error> {
-    let (mut servers, mut ipv4, mut ipv6, mut valid) = (Vec::new(), true, true, None);
+    let (mut servers, mut ipv4, mut ipv6) = (Vec::new(), true, true);
+    let (mut valid, mut names_max) = (None, NAMES_MAX_DEFAULT);
     let system = load.resolver();
     for argument in &directive.args {
         let invalid = || directive.error(message(&[&"invalid parameter: ", &printed(argument)]));
         if let Some(time) = argument.strip_prefix(b"valid=") {
             valid = Some(units::parse_sec(time).ok_or_else(invalid)?);
+        } else if let Some(number) = argument.strip_prefix(b"names_max=") {
+            let number = units::parse_number(number).filter(|&number| number > 0).ok_or_else(invalid)?;
+            names_max = usize::try_from(number).unwrap_or(usize::MAX);
         } else if let Some(flag) = argument.strip_prefix(b"ipv4=") {
             ipv4 = parse_flag(flag).ok_or_else(invalid)?;
         } else if let Some(flag) = argument.strip_prefix(b"ipv6=") {
             ipv6 = parse_flag(flag).ok_or_else(invalid)?;
         } else {
-            let names = Names::Resolved(&system);
+            let names = Names::Resolved(&*system);
             let rules = UrlRules { default_port: DNS_PORT, path: UrlPath::Refused, names };
             let url = parse_url(argument, rules).map_err(|error| {
                 let text = error.to_string();
@@ -152,7 +159,8 @@ fn read_resolver(directive: &Directive, load: &Load) -> Result<ResolverSpec, Err
         Remote::Inet(address) => Some(address),
         Remote::Unix(_) => None,
     });
-    Ok(ResolverSpec(Config { valid, families, ..Config::new(reachable.collect()) }))
+    let config = Config { valid, families, names_max, ..Config::new(reachable.collect()) };
+    Ok(ResolverSpec(Lasting::of(load).resolver(&config)))
 }
 
 fn parse_flag(text: &[u8]) -> Option<bool> {

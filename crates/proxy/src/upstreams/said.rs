@@ -1,14 +1,15 @@
 //! What directives in an `upstream` block, and those about name servers, have said. Plain data, made when a
 //! configuration is read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_http::{ConfKey, Level, Setting, Value, settings};
 use clearway_os::outgoing::Remote;
-use clearway_resolver::Config;
 use clearway_upstream::{Method, State};
 
+use crate::upstreams::lasting::SharedResolver;
 use crate::upstreams::session::Sticky;
 
 /// Idle connections of a group without `keepalive`, for each loop.
@@ -27,6 +28,7 @@ pub(crate) struct BlockDraft {
 }
 
 /// What a `server` in it says.
+#[derive(Debug)]
 pub(crate) struct ServerDraft {
     /// As it is written.
     pub(crate) name: Bytes,
@@ -140,5 +142,5 @@ settings! {
 }
 
 /// What `resolver` says. Those that say the same share a resolver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolverSpec(pub Config);
+#[derive(Clone, Debug)]
+pub struct ResolverSpec(pub(crate) Arc<SharedResolver>);

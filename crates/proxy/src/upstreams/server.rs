@@ -112,7 +112,7 @@ impl Parameters {
         }
         let system = load.resolver();
         let names = match resolve {
-            Resolved::AtLoad => Names::Resolved(&system),
+            Resolved::AtLoad => Names::Resolved(&*system),
             Resolved::WhileServing => Names::Kept,
         };
         let rules = UrlRules { default_port: DEFAULT_PORT, path: UrlPath::Refused, names };

@@ -59,11 +59,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
         directive: "request_pool_size",
         reason: "the memory of a request is used again for others, as it has grown",
     },
-    NoEffect { directive: "resolver", reason: "only names of upstream servers are looked up while serving" },
-    NoEffect {
-        directive: "resolver_timeout",
-        reason: "only names of upstream servers are looked up while serving",
-    },
     NoEffect { directive: "server_names_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "server_names_hash_max_size", reason: "tables have the size that they need" },
     NoEffect {

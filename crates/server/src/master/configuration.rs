@@ -14,6 +14,7 @@ use clearway_http::Remains;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::Request;
+use clearway_net::listen::HostNames;
 use clearway_os::file::{self, GiveError, OwnerRights};
 use clearway_zone::Zones;
 
@@ -40,6 +41,7 @@ pub(crate) struct Configuration {
     /// Every log, those of `http` too, of which the master itself writes only a few.
     logs: Vec<(PathBuf, OwnedFd)>,
     zones: Arc<Zones>,
+    names: Arc<HostNames>,
     default_port: u16,
     /// To be freed while the worker loads.
     remains: Option<Remains>,
@@ -59,6 +61,7 @@ impl Configuration {
         let fresh = FreshFiles::default();
         let writer = Arc::new(Writer::direct(Box::new(fresh.clone())));
         let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
+        let names = Arc::new(HostNames::default());
         let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
         let means = Means {
             reader: Reader::Master,
@@ -68,6 +71,8 @@ impl Configuration {
             default_port,
             default_access_log: DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
             lasting_log: None,
+            lasting: None,
+            names: &names,
         };
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", Verbatim(&error.text())));
@@ -95,6 +100,7 @@ impl Configuration {
             files: loaded.files,
             logs: logs.into_iter().map(|(path, file)| (path, file.into())).collect(),
             zones,
+            names,
             default_port,
         })
     }
@@ -195,6 +201,7 @@ impl Configuration {
             sockets: listening.hand()?,
             logs: self.logs()?,
             zones,
+            names: self.names.list(),
         })
     }
 

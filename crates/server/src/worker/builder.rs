@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::Level;
 use clearway_conf::Memory;
 use clearway_log::Writer;
 use clearway_modules::access_log::DefaultAccessLog;
+use clearway_net::listen::HostNames;
 use clearway_zone::{ZoneKey, Zones};
 
 use super::handed::HandedFiles;
@@ -52,7 +53,7 @@ impl Builder {
         settle: impl FnOnce(&Loaded) -> Result<(), Report>,
     ) -> Result<(Worker, Prepared), Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
-        let loaded = self.load(handover, &Pools::default(), None)?;
+        let loaded = self.load(handover, None)?;
         settle(&loaded)?;
         let started = self.writer.start();
         let started = started.and_then(|()| Worker::start(loaded, number, sockets, &self.writer));
@@ -65,7 +66,7 @@ impl Builder {
     /// What to tell the master.
     pub(crate) fn next(&mut self, mut handover: Handover, worker: &Worker) -> Result<Prepared, Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
-        let loaded = self.load(handover, worker.pools(), Some(worker.lasting_log()))?;
+        let loaded = self.load(handover, Some(worker))?;
         worker.prepare(loaded, number, sockets).map_err(|error| cannot_run(&error))
     }
 
@@ -105,12 +106,8 @@ impl Builder {
         let _ = self.writer.shutdown(FLUSH_LIMIT);
     }
 
-    fn load(
-        &mut self,
-        handover: Handover,
-        pools: &Pools,
-        lasting_log: Option<Arc<dyn Sink>>,
-    ) -> Result<Loaded, Report> {
+    fn load(&mut self, handover: Handover, before: Option<&Worker>) -> Result<Loaded, Report> {
+        let none = Pools::default();
         let source: Memory = handover.files.into_iter().collect();
         self.names = handover.logs.iter().map(|(path, _)| path.clone()).collect();
         self.files.add(handover.logs);
@@ -128,10 +125,12 @@ impl Builder {
             reader: Reader::Worker,
             writer: &self.writer,
             zones: &zones,
-            pools,
+            pools: before.map_or(&none, Worker::pools),
             default_port: handover.default_port,
             default_access_log,
-            lasting_log,
+            lasting_log: before.map(Worker::lasting_log),
+            lasting: before.map(Worker::lasting),
+            names: &Arc::new(HostNames::handed(handover.names)),
         };
         load::load(&source, &handover.options, &means)
             .map_err(|refused| Report::Failed { level: refused.error.level(), text: refused.error.text() })

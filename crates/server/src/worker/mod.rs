@@ -21,6 +21,7 @@ use clearway_net::on_loop::{LoopSource, OTHERS_MAX};
 use clearway_os::clock;
 use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
+use clearway_proxy::upstreams::Lasting;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
 use clearway_watchdog::{Place, Watchdog};
 use crossbeam_queue::SegQueue;
@@ -111,6 +112,7 @@ pub(crate) struct Worker {
     active: Vec<Active>,
     current: Option<Current>,
     pools: Pools,
+    lasting: Arc<Lasting>,
     /// Where what outlives configurations writes.
     log: Arc<CurrentLog>,
     writer: Arc<Writer>,
@@ -158,6 +160,7 @@ impl Worker {
             active: Vec::new(),
             current: None,
             pools: loaded.pools.clone(),
+            lasting: Arc::clone(&loaded.lasting),
             log,
             writer: Arc::clone(writer),
             shutdown_timeout: None,
@@ -167,6 +170,7 @@ impl Worker {
             unserved: Vec::new(),
             draining: false,
         };
+        worker.lasting.log_to(&worker.lasting_log());
         let prepared = worker.prepare(loaded, number, sockets)?;
         Ok((worker, prepared))
     }
@@ -188,6 +192,11 @@ impl Worker {
     /// The pools in use, for the next configuration to take over from.
     pub(crate) fn pools(&self) -> &Pools {
         &self.pools
+    }
+
+    /// What is known of other servers, whatever the configuration.
+    pub(crate) fn lasting(&self) -> Arc<Lasting> {
+        Arc::clone(&self.lasting)
     }
 
     /// The log of what outlives configurations.
@@ -225,6 +234,7 @@ impl Worker {
             policy.adapt(core.worker_connections(), multi_accept(&core));
         }
         let generation = snapshot.map(|snapshot| {
+            self.lasting.begin(&snapshot, self.runtime.at(0));
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);
             Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
@@ -274,6 +284,7 @@ impl Worker {
             runtime: Some(self.runtime),
             pools: self.pools.all().to_vec(),
             listeners: self.active.iter().map(|active| Arc::clone(&active.accepts)).collect(),
+            lasting: Some(self.lasting()),
             generation: number,
             loaded_ms: clock::unix_ms(),
             started_ms: self.started_ms,

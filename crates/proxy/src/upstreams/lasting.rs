@@ -1,0 +1,158 @@
+//! What outlives configurations: resolvers with what they know, and what is known of servers, by group, name
+//! and address. There is one in a worker; it is asked while a configuration is loaded, off the loops.
+//!
+//! Failures of servers do not outlive a configuration, as in nginx.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use arc_swap::ArcSwap;
+use clearway_base::log::{Discard, Sink};
+use clearway_http::{Load, Snapshot};
+use clearway_resolver::{Config, Resolver};
+use clearway_runtime::LoopRef;
+use clearway_upstream::{Peer, PeerConfig};
+
+use crate::upstreams::draft::UPSTREAMS_CONF;
+use crate::upstreams::group::GroupCell;
+use crate::upstreams::refresh;
+
+/// See the file's head. Among the services of the environment; a process that serves nothing has none.
+#[derive(Default)]
+pub struct Lasting {
+    loops: usize,
+    known: Mutex<Known>,
+    log: OnceLock<Arc<dyn Sink>>,
+    /// The groups of the configuration in use.
+    in_use: ArcSwap<Vec<Weak<GroupCell>>>,
+}
+
+#[derive(Default)]
+struct Known {
+    resolvers: Vec<Weak<SharedResolver>>,
+    /// The latest last; those of configurations that were given up are gone.
+    groups: Vec<(Box<[u8]>, Weak<GroupCell>)>,
+}
+
+/// A resolver that all directives share that say the same.
+pub(crate) struct SharedResolver {
+    config: Config,
+    running: OnceLock<Resolver>,
+    /// Which of the resolvers it is: they run on different loops.
+    number: usize,
+    lasting: Arc<Lasting>,
+}
+
+impl std::fmt::Debug for SharedResolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedResolver").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lasting").field("loops", &self.loops).finish_non_exhaustive()
+    }
+}
+
+impl Lasting {
+    /// For so many loops.
+    #[must_use]
+    pub fn new(loops: usize) -> Arc<Self> {
+        Arc::new(Self { loops: loops.max(1), ..Self::default() })
+    }
+
+    /// What a configuration is loaded with; something of its own where nothing is to be served.
+    pub(crate) fn of(load: &Load) -> Arc<Self> {
+        let found = load.environment().services.find::<Arc<Self>>();
+        found.map_or_else(|| Self::new(1), Arc::clone)
+    }
+
+    /// Where what runs by itself logs from now on; the first one holds.
+    pub fn log_to(&self, log: &Arc<dyn Sink>) {
+        let _ = self.log.set(Arc::clone(log));
+    }
+
+    /// How many loops there are.
+    pub(crate) fn loops(&self) -> usize {
+        self.loops.max(1)
+    }
+
+    pub(crate) fn log(&self) -> Arc<dyn Sink> {
+        self.log.get().map_or_else(|| Arc::new(Discard) as _, Arc::clone)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The resolver that does what this says, the same for all that say it.
+    pub(crate) fn resolver(self: &Arc<Self>, config: &Config) -> Arc<SharedResolver> {
+        let mut known = self.known();
+        known.resolvers.retain(|resolver| resolver.strong_count() > 0);
+        let live = known.resolvers.iter().filter_map(Weak::upgrade);
+        if let Some(same) = live.into_iter().find(|resolver| resolver.config == *config) {
+            return same;
+        }
+        let resolver = Arc::new(SharedResolver {
+            config: config.clone(),
+            running: OnceLock::new(),
+            number: known.resolvers.len(),
+            lasting: Arc::clone(self),
+        });
+        known.resolvers.push(Arc::downgrade(&resolver));
+        resolver
+    }
+
+    /// The group of this name in the configuration before, while that is used.
+    pub(crate) fn group_before(&self, name: &[u8]) -> Option<Arc<GroupCell>> {
+        let known = self.known();
+        let mut of_name = known.groups.iter().rev().filter(|(known, _)| **known == *name);
+        of_name.find_map(|(_, group)| group.upgrade())
+    }
+
+    /// A group that the next configuration takes over from.
+    pub(crate) fn add_group(&self, name: &[u8], group: &Arc<GroupCell>) {
+        let mut known = self.known();
+        known.groups.retain(|(_, group)| group.strong_count() > 0);
+        known.groups.push((name.into(), Arc::downgrade(group)));
+    }
+
+    pub(crate) fn in_use(&self) -> Arc<Vec<Weak<GroupCell>>> {
+        self.in_use.load_full()
+    }
+
+    /// A configuration is in use: what its groups do by themselves begins, on these loops.
+    pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
+        let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();
+        self.in_use.store(Arc::new(groups.iter().map(|cell| Arc::downgrade(cell)).collect()));
+        refresh::begin(self, &groups, home);
+    }
+}
+
+impl SharedResolver {
+    /// The resolver, which begins with the first question. `None`: none of its servers can be asked.
+    pub(crate) fn running(&self, home: LoopRef) -> Option<&Resolver> {
+        if self.config.servers.is_empty() {
+            return None;
+        }
+        if let Some(running) = self.running.get() {
+            return Some(running);
+        }
+        let at = home.sibling(self.number % self.lasting.loops());
+        // Where another loop was faster, this one ends at once.
+        let _ = self.running.set(Resolver::start(&self.config, at, self.lasting.log()));
+        self.running.get()
+    }
+}
+
+/// A server, with what another configuration knew of it.
+pub(crate) fn peer(config: PeerConfig, before: &[Arc<Peer>]) -> Arc<Peer> {
+    let is_same = |peer: &&Arc<Peer>| {
+        let known = peer.config();
+        known.server == config.server && known.remote == config.remote
+    };
+    match before.iter().find(is_same) {
+        Some(known) => Peer::with_state(config, Arc::clone(known.state())),
+        None => Peer::new(config),
+    }
+}

@@ -1,0 +1,86 @@
+//! What `status` shows of groups and their servers: those of the configuration in use. Counts of attempts
+//! outlive configurations with their servers.
+
+use clearway_metrics::{Family, Kind, Label, Put, Value};
+use clearway_upstream::Peer;
+
+use crate::upstreams::lasting::Lasting;
+
+const UPSTREAM: Label =
+    Label { name: "upstream", help: "The group: the name of its block, or the host that was named." };
+
+const SERVER: Label = Label { name: "server", help: "Address of the server, as in $upstream_addr." };
+
+/// How attempts have ended.
+pub static ATTEMPTS: Family = Family::new(
+    Kind::Counter,
+    "upstream_attempts_total",
+    "attempts",
+    "Attempts of requests to have an answer of a server, by how they ended.",
+)
+.by(&[
+    UPSTREAM,
+    SERVER,
+    Label {
+        name: "outcome",
+        help: "`answered`; `passed`: another server was asked, and this one not to blame (such as http_404); \
+               `failed`: as proxy_next_upstream says.",
+    },
+]);
+
+/// What servers have to do.
+pub static ACTIVE: Family = Family::new(
+    Kind::Gauge,
+    "upstream_active",
+    "attempts",
+    "Attempts that are under way: what max_conns limits and least_conn compares.",
+)
+.by(&[UPSTREAM, SERVER]);
+
+/// Failures that count.
+pub static FAILS: Family = Family::new(
+    Kind::Gauge,
+    "upstream_fails",
+    "failures",
+    "Failures of a server that count at present: with max_fails of them it is left alone for fail_timeout.",
+)
+.by(&[UPSTREAM, SERVER]);
+
+impl Lasting {
+    /// Shows [`ATTEMPTS`].
+    pub fn put_attempts(&self, put: &mut Put<'_>) {
+        self.visit(&mut |upstream, peer| {
+            let counts = peer.counts();
+            let outcomes =
+                [("answered", counts.answered), ("passed", counts.passed), ("failed", counts.failed)];
+            for (outcome, count) in outcomes {
+                let labels = [("upstream", upstream), ("server", &*peer.config().name), ("outcome", outcome)];
+                put(&labels, Value::Number(count));
+            }
+        });
+    }
+
+    /// Shows [`ACTIVE`].
+    pub fn put_active(&self, put: &mut Put<'_>) {
+        self.put_each(put, |peer| peer.conns().into());
+    }
+
+    /// Shows [`FAILS`].
+    pub fn put_fails(&self, put: &mut Put<'_>) {
+        self.put_each(put, |peer| peer.fails().into());
+    }
+
+    fn put_each(&self, put: &mut Put<'_>, number: impl Fn(&Peer) -> u64) {
+        self.visit(&mut |upstream, peer| {
+            put(&[("upstream", upstream), ("server", &*peer.config().name)], Value::Number(number(peer)));
+        });
+    }
+
+    fn visit(&self, visit: &mut dyn FnMut(&str, &Peer)) {
+        for cell in self.in_use().iter().filter_map(std::sync::Weak::upgrade) {
+            let Some(group) = cell.get() else { continue };
+            let name = String::from_utf8_lossy(group.name());
+            group.peers().iter().for_each(|peer| visit(&name, peer));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Servers whose names are resolved while serving (`server … resolve`): a task for each asks its resolver
+//! when the last answer ends, and changes the group. It ends with the configuration. Addresses that stay keep
+//! their servers with all that is known of them; those that go are used by the attempts that have them.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use clearway_base::log::{Level, Sink, Verbatim};
+use clearway_os::outgoing::Remote;
+use clearway_resolver::{Failure, Resolver};
+use clearway_runtime::{LoopRef, Tag, Timer};
+use clearway_upstream::{Group, Peer};
+
+use crate::upstreams::group::{GroupCell, Members, UpstreamGroup, config_of};
+use crate::upstreams::lasting::{Lasting, SharedResolver};
+use crate::upstreams::said::{Lookup, Rank, ServerDraft};
+
+/// The shortest time between two questions for a name.
+const PAUSE_MIN_MS: u64 = 1000;
+
+/// The response code of a name that does not exist (RFC 1035, 4.1.1).
+const NAME_ERROR: Failure = Failure::Code(3);
+
+/// What a group needs to have its names resolved.
+#[derive(Debug)]
+pub(crate) struct Refreshing {
+    pub(crate) resolver: Arc<SharedResolver>,
+    pub(crate) timeout: Duration,
+    /// With the number of their `server`.
+    pub(crate) servers: Vec<(u32, ServerDraft)>,
+    /// By how much `max_conns` is more than it says.
+    pub(crate) times: u32,
+}
+
+/// A server that a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) remote: Remote,
+    /// What a service says about it.
+    service: Option<(Arc<str>, u32)>,
+    rank: Rank,
+}
+
+#[cfg(test)]
+pub(crate) const FIRST: Rank = Rank::Primary;
+#[cfg(test)]
+pub(crate) const LATER: Rank = Rank::Backup;
+
+impl Found {
+    /// An address of a name.
+    pub(crate) fn address(remote: Remote) -> Self {
+        Self { remote, service: None, rank: Rank::Primary }
+    }
+
+    /// An address of a host of a service.
+    pub(crate) fn target(remote: Remote, host: &str, weight: u32, rank: Rank) -> Self {
+        Self { remote, service: Some((host.into(), weight)), rank }
+    }
+}
+
+/// What a question has come to.
+enum Reply {
+    /// These, until that second of the loop's clock.
+    Found(Vec<Found>, u64),
+    /// What was known holds.
+    Failed,
+}
+
+/// Starts the tasks of a configuration with these groups, from this loop on.
+pub(crate) fn begin(lasting: &Arc<Lasting>, groups: &[&Arc<GroupCell>], home: LoopRef) {
+    for (number, &cell) in groups.iter().enumerate() {
+        let Some(group) = cell.get() else { continue };
+        let servers = group.refreshing.as_ref().map_or(0, |refreshing| refreshing.servers.len());
+        for index in 0..servers {
+            let at = home.sibling((number + index) % lasting.loops());
+            at.spawn(Tag::NONE, refresh(Arc::downgrade(cell), index, at, lasting.log()));
+        }
+    }
+}
+
+async fn refresh(cell: Weak<GroupCell>, index: usize, home: LoopRef, log: Arc<dyn Sink>) {
+    loop {
+        let Some(pause_ms) = ask(&cell, index, home, &log).await else { return };
+        let timer = Timer::new(home);
+        timer.arm(home.now_ms() + pause_ms);
+        std::future::poll_fn(|cx| timer.poll_expired(cx)).await;
+    }
+}
+
+/// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more.
+async fn ask(cell: &Weak<GroupCell>, index: usize, home: LoopRef, log: &Arc<dyn Sink>) -> Option<u64> {
+    let (resolver, timeout, lookup) = {
+        let cell = cell.upgrade()?;
+        let refreshing = cell.get()?.refreshing.as_ref()?;
+        let (_, server) = &refreshing.servers[index];
+        (Arc::clone(&refreshing.resolver), refreshing.timeout, server.lookup.clone()?)
+    };
+    let running = resolver.running(home)?;
+    let reply = match &lookup.service {
+        None => addresses(running, home, &lookup, timeout, log).await,
+        Some(service) => of_service(running, home, (&lookup, service), timeout, log).await,
+    };
+    let cell = cell.upgrade()?;
+    let group = cell.get()?;
+    match reply {
+        Reply::Failed => Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(PAUSE_MIN_MS)),
+        Reply::Found(found, valid_until_s) => {
+            change(group, index, &found);
+            let now_s = home.now_ms() / 1000;
+            Some(1000 * (valid_until_s.saturating_sub(now_s).saturating_add(1)))
+        }
+    }
+}
+
+async fn addresses(
+    resolver: &Resolver,
+    home: LoopRef,
+    lookup: &Lookup,
+    timeout: Duration,
+    log: &Arc<dyn Sink>,
+) -> Reply {
+    match resolver.resolve(home, &lookup.host, timeout).await {
+        Ok(answer) => {
+            let remote = |&address| Remote::Inet(SocketAddr::new(address, lookup.port));
+            let found = answer.addresses.iter().map(|address| Found::address(remote(address)));
+            Reply::Found(found.collect(), answer.valid_until_s)
+        }
+        Err(failure) => {
+            let name = Verbatim(&lookup.host);
+            log.log(Level::Error, format_args!("{name} could not be resolved ({failure})"));
+            failed(failure)
+        }
+    }
+}
+
+async fn of_service(
+    resolver: &Resolver,
+    home: LoopRef,
+    (lookup, service): (&Lookup, &[u8]),
+    timeout: Duration,
+    log: &Arc<dyn Sink>,
+) -> Reply {
+    let (name, service) = (&lookup.host, service);
+    let found = match resolver.resolve_service(home, service, name, timeout).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let (service, name) = (Verbatim(service), Verbatim(name));
+            log.log(
+                Level::Error,
+                format_args!("service {service} of {name} could not be resolved ({failure})"),
+            );
+            return failed(failure);
+        }
+    };
+    let first = found.hosts.iter().filter(|host| host.addresses.is_ok()).map(|host| host.priority).min();
+    let mut servers = Vec::new();
+    for host in &found.hosts {
+        match &host.addresses {
+            Ok(answer) => {
+                let rank = if Some(host.priority) == first { Rank::Primary } else { Rank::Backup };
+                let name = String::from_utf8_lossy(&host.name);
+                servers.extend(answer.addresses.iter().map(|&address| {
+                    let remote = Remote::Inet(SocketAddr::new(address, host.port));
+                    Found::target(remote, &name, u32::from(host.weight), rank)
+                }));
+            }
+            Err(failure) => {
+                let [host, service, name] = [&*host.name, service, name].map(Verbatim);
+                let why = format_args!(
+                    "{host} could not be resolved ({failure}) while resolving service {service} of {name}"
+                );
+                log.log(Level::Error, why);
+            }
+        }
+    }
+    Reply::Found(servers, found.valid_until_s)
+}
+
+/// A name that does not exist any more has no servers.
+fn failed(failure: Failure) -> Reply {
+    if failure == NAME_ERROR { Reply::Found(Vec::new(), 0) } else { Reply::Failed }
+}
+
+/// Puts what was found into the group, in place of what was found before.
+pub(crate) fn change(group: &UpstreamGroup, index: usize, found: &[Found]) {
+    let (Members::Changing(members), Some(refreshing)) = (group.members(), group.refreshing.as_ref()) else {
+        return;
+    };
+    // Made once, so that tries that others were faster than do not make it anew.
+    let mut made: Vec<(Found, Arc<Peer>)> = Vec::new();
+    members.rcu(|members| match changed(members, refreshing, index, (found, &mut made)) {
+        Some(group) => Arc::new(group),
+        None => Arc::clone(members),
+    });
+}
+
+/// The group with what was found for one of its servers; `None` if that is what it has.
+fn changed(
+    members: &Group,
+    refreshing: &Refreshing,
+    index: usize,
+    (found, made): (&[Found], &mut Vec<(Found, Arc<Peer>)>),
+) -> Option<Group> {
+    let (source, server) = &refreshing.servers[index];
+    let mut is_changed = false;
+    let mut list = |peers: &[Arc<Peer>], rank: Rank| {
+        let mut wanted: Vec<&Found> =
+            found.iter().filter(|found| rank_of(server, found) == Some(rank)).collect();
+        let mut kept = Vec::with_capacity(peers.len() + wanted.len());
+        for peer in peers {
+            let place = wanted.iter().position(|found| is_same(peer, server, found));
+            match place {
+                _ if peer.config().source != *source => kept.push(Arc::clone(peer)),
+                Some(place) => {
+                    wanted.remove(place);
+                    kept.push(Arc::clone(peer));
+                }
+                None => is_changed = true,
+            }
+        }
+        for found in wanted {
+            is_changed = true;
+            kept.push(new_peer(found, server, *source, refreshing.times, made));
+        }
+        kept
+    };
+    let (primary, backup) = (list(members.primary(), Rank::Primary), list(members.backup(), Rank::Backup));
+    is_changed.then(|| members.with_peers(primary, backup))
+}
+
+/// Among which servers it comes: a service that is `backup` itself has no further ones behind it.
+fn rank_of(server: &ServerDraft, found: &Found) -> Option<Rank> {
+    match (server.rank, found.rank) {
+        (Rank::Primary, rank) => Some(rank),
+        (Rank::Backup, Rank::Primary) => Some(Rank::Backup),
+        (Rank::Backup, Rank::Backup) => None,
+    }
+}
+
+fn is_same(peer: &Peer, server: &ServerDraft, found: &Found) -> bool {
+    let config = peer.config();
+    let is_of_service = found.service.as_ref().is_none_or(|(name, weight)| {
+        config.server == *name && (server.weight != 1 || config.weight == *weight)
+    });
+    config.remote == found.remote && is_of_service
+}
+
+fn new_peer(
+    found: &Found,
+    server: &ServerDraft,
+    source: u32,
+    times: u32,
+    made: &mut Vec<(Found, Arc<Peer>)>,
+) -> Arc<Peer> {
+    if let Some((_, peer)) = made.iter().find(|(known, _)| known == found) {
+        return Arc::clone(peer);
+    }
+    let mut config = config_of((source, server), found.remote.clone(), times);
+    if let Some((name, weight)) = &found.service {
+        config.server = Arc::clone(name);
+        if server.weight == 1 {
+            config.weight = *weight;
+        }
+    }
+    let peer = Peer::new(config);
+    made.push((found.clone(), Arc::clone(&peer)));
+    peer
+}

@@ -1,0 +1,171 @@
+//! Groups as configurations make them, and what one hands on to the next.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clearway_base::log::{Discard, Sink};
+use clearway_conf::{Error, Loader, Memory};
+use clearway_http::{Environment, Module, Services, Snapshot};
+use clearway_log::{Disk, Writer};
+use clearway_os::outgoing::Remote;
+use clearway_upstream::{Attempt, Key, Lease, Moment, Outcome};
+use clearway_zone::Zones;
+
+use crate::upstreams::draft::UPSTREAMS_CONF;
+use crate::upstreams::group::{Members, UpstreamGroup};
+use crate::upstreams::refresh::{self, Found};
+use crate::upstreams::{Lasting, UPSTREAM, balancers, keepalive, resolver, sticky};
+
+static MODULES: [&Module; 5] =
+    [&resolver::RESOLVER, &UPSTREAM, &balancers::BALANCERS, &keepalive::KEEPALIVE, &sticky::STICKY];
+
+/// What a configuration comes to that follows others.
+fn load(lasting: &Arc<Lasting>, http: &str) -> Result<Snapshot, Error> {
+    let path = Path::new("nginx.conf");
+    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
+    let block = Loader::new(&source, path).file(path);
+    let sink: Arc<dyn Sink> = Arc::new(Discard);
+    let writer = Arc::new(Writer::direct(Box::new(Disk)));
+    let environment = Environment {
+        prefix: PathBuf::from("/p/"),
+        hostname: bytes::Bytes::from_static(b"machine"),
+        utc_offset: writer.utc_offset(),
+        log_progress: writer.progress(),
+        error_log: Arc::clone(&sink),
+        open_error_log: Box::new(move |_| Ok(Arc::clone(&sink))),
+        default_port: 8000,
+        services: Services::default().with(Arc::clone(lasting)).with(Arc::new(Zones::create(None))),
+    };
+    block.end()?;
+    clearway_http::loader(&MODULES).load(block.directives[0].clone(), environment, &mut Vec::new())
+}
+
+/// The groups of a configuration, in their order.
+fn groups(snapshot: &Snapshot) -> Vec<&UpstreamGroup> {
+    snapshot.conf(&UPSTREAMS_CONF).cells().map(|cell| cell.get().expect("all is read")).collect()
+}
+
+fn names(group: &UpstreamGroup) -> Vec<String> {
+    group.peers().iter().map(|peer| peer.config().name.to_string()).collect()
+}
+
+const NOW: Moment = Moment { at_loop: 0, now_ms: 100_000 };
+
+/// The next server of a group without variables.
+fn lease(group: &UpstreamGroup) -> Option<Lease> {
+    let key = Key::default();
+    let next = |group: &clearway_upstream::Group| group.next(&mut group.begin(&key), &key, NOW);
+    match group.members() {
+        Members::Fixed(group) => next(group),
+        Members::Changing(group) => next(&group.load()),
+    }
+}
+
+#[test]
+fn what_servers_have_to_do_outlives_a_configuration_and_failures_do_not() {
+    let lasting = Lasting::new(2);
+    let text =
+        "upstream u { server 127.0.0.1:1 max_conns=3; server 127.0.0.1:2 down; server 127.0.0.1:3 down; }";
+    let first = load(&lasting, text).unwrap();
+    let held = lease(groups(&first)[0]).unwrap();
+    assert_eq!(held.peer().config().max_conns, 6, "for each loop");
+    lease(groups(&first)[0]).unwrap().finish(Attempt::of(Outcome::Failed), NOW.now_ms);
+    assert!(lease(groups(&first)[0]).is_none(), "it has failed");
+    // One that is refused changes nothing.
+    assert!(load(&lasting, "upstream u { server 127.0.0.1:1; server unknown.invalid resolve; }").is_err());
+    let second = load(&lasting, "upstream u { server 127.0.0.1:1 weight=2; server 127.0.0.1:2; }").unwrap();
+    drop(first);
+    let peers = groups(&second)[0].peers();
+    assert_eq!((peers[0].conns(), peers[0].fails(), peers[0].counts().failed), (1, 0, 1));
+    assert_eq!((peers[0].config().weight, peers[1].conns()), (2, 0));
+    drop(held);
+    assert_eq!(peers[0].conns(), 0);
+}
+
+#[test]
+fn a_group_with_a_zone_has_one_limit_for_all_loops() {
+    let snapshot =
+        load(&Lasting::new(4), "upstream u { zone u 64k; server 127.0.0.1:1 max_conns=3; }").unwrap();
+    assert_eq!(groups(&snapshot)[0].peers()[0].config().max_conns, 3);
+}
+
+#[test]
+fn sessions_know_servers_by_their_route_or_the_hash_of_their_address() {
+    let text = "upstream u { server 127.0.0.1:8080 route=a; server unix:/x; server [::1]:80; }";
+    let snapshot = load(&Lasting::new(1), text).unwrap();
+    let peers = groups(&snapshot)[0].peers();
+    let sids: Vec<_> = peers.iter().map(|peer| String::from_utf8_lossy(&peer.config().sid)).collect();
+    // `printf unix:/x | md5sum`
+    assert_eq!(sids, ["a", "a482c54c8e3f2fa68598985e24c30f42", "c1308178d10b33ec4a853215e9af4ea2"]);
+}
+
+const RESOLVED: &str = "
+    resolver 127.0.0.1;
+    upstream u {
+        zone u 64k;
+        server a.example:81 resolve weight=3;
+        server 127.0.0.1:9;
+        server b.example service=http resolve;
+        server 127.0.0.1:8 backup;
+    }";
+
+fn found(addresses: &[&str]) -> Vec<Found> {
+    let remote = |text: &&str| Remote::Inet(text.parse().unwrap());
+    addresses.iter().map(|text| Found::address(remote(text))).collect()
+}
+
+#[test]
+fn servers_come_and_go_with_what_names_lead_to() {
+    let lasting = Lasting::new(1);
+    let snapshot = load(&lasting, RESOLVED).unwrap();
+    let group = groups(&snapshot)[0];
+    assert_eq!(names(group), ["127.0.0.1:9", "127.0.0.1:8"]);
+    refresh::change(group, 0, &found(&["10.0.0.1:81", "10.0.0.2:81"]));
+    assert_eq!(names(group), ["127.0.0.1:9", "10.0.0.1:81", "10.0.0.2:81", "127.0.0.1:8"]);
+    let known = group.peers();
+    refresh::change(group, 0, &found(&["10.0.0.3:81", "10.0.0.2:81"]));
+    assert_eq!(names(group), ["127.0.0.1:9", "10.0.0.2:81", "10.0.0.3:81", "127.0.0.1:8"]);
+    assert!(Arc::ptr_eq(&known[2], &group.peers()[1]), "who stays is the same");
+    assert_eq!(group.peers()[1].config().weight, 3);
+    // A service says weights, and who comes first.
+    let target =
+        |text: &str, weight, rank| Found::target(Remote::Inet(text.parse().unwrap()), "t", weight, rank);
+    let (first, later) = (refresh::FIRST, refresh::LATER);
+    refresh::change(group, 1, &[target("10.1.0.1:85", 7, first), target("10.1.0.2:86", 2, later)]);
+    let shown: Vec<_> =
+        group.peers().iter().map(|peer| (peer.config().name.to_string(), peer.config().weight)).collect();
+    let expected = [
+        ("127.0.0.1:9", 1),
+        ("10.0.0.2:81", 3),
+        ("10.0.0.3:81", 3),
+        ("10.1.0.1:85", 7),
+        ("127.0.0.1:8", 1),
+        ("10.1.0.2:86", 2),
+    ];
+    assert_eq!(shown, expected.map(|(name, weight)| (name.to_owned(), weight)));
+    // A reload begins with what was known of names.
+    let held = lease(group).unwrap();
+    let next = load(&lasting, RESOLVED).unwrap();
+    let expected = ["10.0.0.2:81", "10.0.0.3:81", "127.0.0.1:9", "10.1.0.1:85", "10.1.0.2:86", "127.0.0.1:8"];
+    assert_eq!(names(groups(&next)[0]), expected);
+    assert_eq!(groups(&next)[0].peers()[3].config().weight, 7);
+    assert_eq!(groups(&next)[0].peers().iter().map(|peer| peer.conns()).sum::<u32>(), 1);
+    drop(held);
+    refresh::change(group, 0, &[]);
+    assert_eq!(names(group), ["127.0.0.1:9", "10.1.0.1:85", "127.0.0.1:8", "10.1.0.2:86"]);
+}
+
+#[test]
+fn the_same_resolver_serves_all_that_say_the_same() {
+    let lasting = Lasting::new(1);
+    let spec = |snapshot: &Snapshot| {
+        let refreshing =
+            groups(snapshot)[0].refreshing.as_ref().map(|refreshing| Arc::clone(&refreshing.resolver));
+        refreshing.unwrap()
+    };
+    let first = load(&lasting, RESOLVED).unwrap();
+    let second = load(&lasting, RESOLVED).unwrap();
+    assert!(Arc::ptr_eq(&spec(&first), &spec(&second)));
+    let other = load(&lasting, &RESOLVED.replace("127.0.0.1;", "127.0.0.1 valid=3s;")).unwrap();
+    assert!(!Arc::ptr_eq(&spec(&first), &spec(&other)));
+}
