@@ -12,16 +12,18 @@ mod pause;
 pub(crate) mod protocol;
 pub(crate) mod read_body;
 pub(crate) mod redirect;
+pub(crate) mod subrequest;
 pub(crate) mod tunnel;
 
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::output::Output;
-use crate::output::view::View;
+use crate::output::view::{Assign, Computed, Eval, View};
+use crate::output::{HeaderFilter, Output};
 use crate::request::Request;
 use crate::request::answer::Answer;
 use crate::request::body::Body;
+use crate::tables::Http;
 
 /// A request in the hands of a handler: what was asked, the body still to be read, and the answer.
 pub struct Exchange<'a, 'c> {
@@ -38,6 +40,14 @@ impl<'c> Exchange<'_, 'c> {
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.output.state)
     }
+}
+
+impl clearway_site::Engine for Http {
+    type Handler = Handler;
+    type HeaderFilter = HeaderFilter;
+    type Eval = Eval;
+    type Assign = Assign;
+    type Computed = dyn Computed;
 }
 
 /// Does its part in a phase.

@@ -3,21 +3,9 @@
 
 use clearway_site as site;
 
-use crate::output::HeaderFilter;
-use crate::output::view::{Assign, Computed, Eval};
-use crate::phases::Handler;
-
-/// What runs requests here.
+/// What runs requests here. What it puts into the tables says `phases`, above all that reads them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Http;
-
-impl site::Engine for Http {
-    type Handler = Handler;
-    type HeaderFilter = HeaderFilter;
-    type Eval = Eval;
-    type Assign = Assign;
-    type Computed = dyn Computed;
-}
 
 /// A configuration while its directives are executed.
 pub type Load = site::Load<Http>;

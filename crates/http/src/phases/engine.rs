@@ -82,12 +82,6 @@ impl<'c> Walk<'c> {
 }
 
 impl<'c> Active<'c> {
-    /// Answers a subrequest.
-    pub(crate) fn run_subrequest(&mut self) -> impl Future<Output = Onward> + Send {
-        let start = self.request.subrequest_start();
-        self.pursue(Ok(start))
-    }
-
     /// Answers a request whose head is complete. The response may still have to be
     /// [sent](Self::send_rest), unless the connection, or the stream, is to be closed.
     #[inline]
@@ -103,7 +97,7 @@ impl<'c> Active<'c> {
 
     /// Runs phases, or acts on an answer, and so on until there is a response.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    fn pursue(&mut self, mut next: Result<Start, Answer>) -> impl Future<Output = Onward> + Send {
+    pub(super) fn pursue(&mut self, mut next: Result<Start, Answer>) -> impl Future<Output = Onward> + Send {
         async move {
             loop {
                 let given = match next {

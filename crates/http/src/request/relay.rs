@@ -15,11 +15,10 @@ use clearway_runtime::{Entered, TaskCell};
 
 use crate::request::Request;
 use crate::request::strands::{StrandId, Strands};
-use crate::request::subrequest::{
-    Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated, answer,
-};
+use crate::request::subrequest::{Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated};
 use crate::request::tree::{Asked, Live};
 use crate::response::chunk::{Chunk, Mark};
+use crate::tables::Http;
 
 /// What a pipe or a queue holds before who fills it has to wait, bytes.
 const FULL_BYTES: usize = 64 * 1024;
@@ -27,6 +26,12 @@ const FULL_BYTES: usize = 64 * 1024;
 const AHEAD_MAX: usize = 16;
 /// How many run at a time in a request; beyond that only those whose turn it is among their siblings.
 const LIVE_MAX: u32 = 64;
+
+/// What answers subrequests: the engine, which stands above.
+pub(crate) trait Answering {
+    /// Answers one in a strand of its own.
+    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId;
+}
 
 /// Where the body of a subrequest goes.
 #[derive(Default)]
@@ -166,7 +171,7 @@ impl<'c> Child<'c> {
             takes_files: parent.takes_files,
             content_type: wanted.stub.as_ref().and(parent.content_type).cloned(),
         };
-        self.stage = Stage::Begun(answer(parent.request, wanted, sink));
+        self.stage = Stage::Begun(Http::answer(parent.request, wanted, sink));
     }
 
     /// Takes a piece of its body; if it has waited for room, it goes on.

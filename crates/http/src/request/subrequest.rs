@@ -1,10 +1,10 @@
 //! Subrequests: what else is asked within a request, by the server itself. One is a request of its own, with
 //! its path, location, head of a response and module contexts; it shares what the client has sent, and
-//! variables, with the request it belongs to (`tree`). Those that nobody waits for in place are strands of
-//! the request (`strands`).
+//! variables, with the request it belongs to (`tree`). How one is answered is the engine's to know
+//! (`phases::subrequest`).
 //!
-//! Who asks for one says what becomes of its response: it stands in its place in the body of its parent
-//! (`relay`), it is kept in memory, or it has no body, and somebody waits for its status, or nobody.
+//! A handler that asks for one says what becomes of its response: it stands in its place in the body of its
+//! parent (`relay`), it is kept in memory, or it has no body, and somebody waits for its status, or nobody.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,22 +16,13 @@ use clearway_conf::{Args, Spec};
 use clearway_runtime::TaskCell;
 
 use crate::link::departure::Departure;
-use crate::output::OutputState;
-use crate::output::view::View;
-use crate::phases::Exchange;
-use crate::phases::engine::{Active, Start};
-use crate::phases::redirect::Onward;
-use crate::request::answer::Answer;
-use crate::request::body::BodyState;
+use crate::request::Request;
 use crate::request::contexts::ContextKey;
-use crate::request::relay::Sink;
-use crate::request::strands::{Lookout, Strand, StrandId, Strands};
+use crate::request::strands::{Lookout, StrandId, Strands};
 use crate::request::tree::{Asked, PartsRef, Tree};
-use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text};
-use crate::response::chunk::{Chunk, Mark};
 use crate::tables::{Load, Module};
 use clearway_base::log::Verbatim;
-use clearway_message::{Method, ResponseHead};
+use clearway_message::Method;
 use clearway_site::{ConfKey, Level, Setting, context, set, settings};
 
 /// How deep subrequests may be nested: nginx counts 50 besides the outermost one.
@@ -150,7 +141,7 @@ pub struct NotMade;
 
 /// Whether the client gets anything of what a subrequest is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Audience {
+pub(crate) enum Audience {
     Client,
     /// Nothing: it is in the background, or part of what is.
     Nobody,
@@ -199,7 +190,7 @@ impl Outcome {
         fits
     }
 
-    fn set_end(&self, end: Result<u16, Terminated>) {
+    pub(crate) fn set_end(&self, end: Result<u16, Terminated>) {
         let end = match end {
             Ok(status) => u32::from(status).max(1),
             Err(Terminated(status)) => TERMINATED | u32::from(status),
@@ -215,19 +206,19 @@ pub(crate) struct SubPart<'c> {
     pub(crate) strands: &'c Strands<'c>,
     pub(crate) strand: StrandId,
     /// From 1; tells it from others of the request.
-    number: u32,
-    nested_left: u8,
-    entry: Entry,
-    asking: Asking,
-    delivery: Delivery,
-    audience: Audience,
-    stub: Option<Stub>,
+    pub(crate) number: u32,
+    pub(crate) nested_left: u8,
+    pub(crate) entry: Entry,
+    pub(crate) asking: Asking,
+    pub(crate) delivery: Delivery,
+    pub(crate) audience: Audience,
+    pub(crate) stub: Option<Stub>,
 }
 
 /// A body for want of another.
-struct Stub {
-    body: Bytes,
-    content_type: Option<Vec<u8>>,
+pub(crate) struct Stub {
+    pub(crate) body: Bytes,
+    pub(crate) content_type: Option<Vec<u8>>,
 }
 
 impl SubPart<'_> {
@@ -290,19 +281,11 @@ impl<'c> Request<'c> {
         }
     }
 
-    fn audience(&self) -> Audience {
+    pub(crate) fn audience(&self) -> Audience {
         self.parts.sub().map_or(Audience::Client, |sub| sub.audience)
     }
 
-    /// Where a subrequest begins.
-    pub(crate) fn subrequest_start(&self) -> Start {
-        match self.parts.sub().map(|sub| sub.entry) {
-            Some(Entry::Content) => Start::Content,
-            Some(Entry::Server) | None => Start::Server,
-        }
-    }
-
-    fn nested_left(&self) -> u8 {
+    pub(crate) fn nested_left(&self) -> u8 {
         self.parts.sub().map_or(NESTED_MAX, |sub| sub.nested_left)
     }
 
@@ -336,148 +319,3 @@ impl<'c> Request<'c> {
 /// The whole request is to be ended, with this status for the log: a subrequest has said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terminated(pub(crate) u16);
-
-/// Answers a subrequest in a strand of its own.
-pub(crate) fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId {
-    let (audience, asker) = (parent.audience(), parent.strand());
-    parent.strands().begin(|strand| {
-        let outcome = sink.outcome().clone();
-        let mut active = Active::subrequest((audience, strand), parent, wanted, sink);
-        Box::pin(async move {
-            let end = active.answer_subrequest().await;
-            outcome.set_end(end.map(|()| active.output.status()));
-            active.request.strands().notify(asker);
-        })
-    })
-}
-
-/// Answers one in the background; one that wants the connection closed does not have its way.
-fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, asked: Asked<'c>) {
-    parent.strands().begin(|strand| -> Strand<'c> {
-        let mut active = Active::subrequest((Audience::Nobody, strand), parent, wanted, Sink::default());
-        Box::pin(async move {
-            let _asked = asked;
-            let _ = active.answer_subrequest().await;
-        })
-    });
-}
-
-impl<'c> Active<'c> {
-    fn subrequest(
-        (audience, strand): (Audience, StrandId),
-        parent: &Request<'c>,
-        wanted: Subrequest,
-        sink: Sink<'c>,
-    ) -> Box<Self> {
-        let Subrequest { path, args, entry, asking, delivery, stub } = wanted;
-        let tree = parent.tree();
-        let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
-        let strands = parent.strands();
-        let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let sub =
-            SubPart { tree, strands, strand, number, nested_left, entry, asking, delivery, audience, stub };
-        let (location, alias_tail) = match entry {
-            Entry::Server => (parent.snapshot.location(parent.server.base), AliasTail::Nothing),
-            Entry::Content => (parent.location(), parent.alias_tail()),
-        };
-        let node = Node {
-            location,
-            path: Text::Made(path.into()),
-            args: Text::args((!args.is_empty()).then_some(args)),
-            origin: Origin::Internal,
-            alias_tail,
-            rewriting: Rewriting::NONE,
-        };
-        Box::new(Self {
-            request: Request::new_subrequest(parent, node, sub),
-            body: BodyState::default(),
-            output: OutputState::of_subrequest(sink, delivery),
-        })
-    }
-
-    async fn answer_subrequest(&mut self) -> Result<(), Terminated> {
-        if self.run_subrequest().await == Onward::Close {
-            return Err(Terminated(self.output.status()));
-        }
-        if !self.output.has_passed_bytes() {
-            self.push_stub();
-        }
-        self.output.finish(&self.request);
-        while self.output.flush(&self.request).await.is_err() {
-            self.log_send_failure();
-            let Some(code) = self.output.start_over() else {
-                return Err(Terminated(self.output.status()));
-            };
-            if self.follow(Answer::Status(code)).await == Onward::Close {
-                return Err(Terminated(self.output.status()));
-            }
-            self.output.finish(&self.request);
-        }
-        self.log();
-        Ok(())
-    }
-
-    /// Answers with the stub of a subrequest, if it has one, in place of an error.
-    pub(crate) fn push_stub(&mut self) -> bool {
-        let Some(stub) = self.request.parts.sub_mut().and_then(|sub| sub.stub.take()) else { return false };
-        if !self.output.head_sent() {
-            self.output.head.content_type = stub.content_type.map(Into::into);
-            self.output.head.status = self.output.head.status.max(200);
-        }
-        self.output.reopen();
-        // It was in memory before.
-        let _ = self.output.write(&self.request, Chunk::Shared(stub.body), Mark::More);
-        true
-    }
-}
-
-/// A subrequest without a body that has ended.
-pub struct Finished<'c>(Box<Active<'c>>);
-
-impl<'c> Finished<'c> {
-    /// Its status.
-    #[must_use]
-    pub fn status(&self) -> u16 {
-        self.0.output.status()
-    }
-
-    /// What variables are evaluated on, as the subrequest sees them.
-    #[must_use]
-    pub fn view(&self) -> View<'_, 'c> {
-        View::new(&self.0.request, &self.0.output)
-    }
-
-    /// The head of its response.
-    #[must_use]
-    pub fn head(&self) -> &ResponseHead<'c> {
-        &self.0.output.head
-    }
-}
-
-impl<'c> Exchange<'_, 'c> {
-    /// Waits for a subrequest, which has no body.
-    ///
-    /// # Errors
-    /// The answer to give instead: it could not be made, or wants the connection closed.
-    pub async fn subrequest(&mut self, wanted: Subrequest) -> Result<Finished<'c>, Answer> {
-        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
-        let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
-        let place = (self.request.audience(), self.request.strand());
-        let mut active = Active::subrequest(place, self.request, wanted, Sink::default());
-        match active.answer_subrequest().await {
-            Ok(()) => Ok(Finished(active)),
-            Err(Terminated(status)) => Err(Answer::Abandon(status)),
-        }
-    }
-
-    /// Has a subrequest answered that nobody waits for, but the next request of the connection.
-    ///
-    /// # Errors
-    /// It could not be made; that is logged.
-    pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
-        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
-        let asked = self.request.ask(&wanted)?;
-        answer_in_background(self.request, wanted, asked);
-        Ok(())
-    }
-}

@@ -1,0 +1,173 @@
+//! How subrequests are answered: each is a request of its own on the engine. Those that nobody waits for in
+//! place are strands of the request that they belong to (`strands`).
+
+use crate::output::OutputState;
+use crate::output::view::View;
+use crate::phases::Exchange;
+use crate::phases::engine::{Active, Start};
+use crate::phases::redirect::Onward;
+use crate::request::answer::Answer;
+use crate::request::body::BodyState;
+use crate::request::relay::{Answering, Sink};
+use crate::request::strands::{Strand, StrandId};
+use crate::request::subrequest::{Audience, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, Terminated};
+use crate::request::tree::Asked;
+use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text};
+use crate::response::chunk::{Chunk, Mark};
+use crate::tables::Http;
+use clearway_message::ResponseHead;
+
+impl Answering for Http {
+    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId {
+        let (audience, asker) = (parent.audience(), parent.strand());
+        parent.strands().begin(|strand| {
+            let outcome = sink.outcome().clone();
+            let mut active = Active::subrequest((audience, strand), parent, wanted, sink);
+            Box::pin(async move {
+                let end = active.answer_subrequest().await;
+                outcome.set_end(end.map(|()| active.output.status()));
+                active.request.strands().notify(asker);
+            })
+        })
+    }
+}
+
+/// Answers one in the background; one that wants the connection closed does not have its way.
+fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, asked: Asked<'c>) {
+    parent.strands().begin(|strand| -> Strand<'c> {
+        let mut active = Active::subrequest((Audience::Nobody, strand), parent, wanted, Sink::default());
+        Box::pin(async move {
+            let _asked = asked;
+            let _ = active.answer_subrequest().await;
+        })
+    });
+}
+
+impl<'c> Active<'c> {
+    fn subrequest(
+        (audience, strand): (Audience, StrandId),
+        parent: &Request<'c>,
+        wanted: Subrequest,
+        sink: Sink<'c>,
+    ) -> Box<Self> {
+        let Subrequest { path, args, entry, asking, delivery, stub } = wanted;
+        let tree = parent.tree();
+        let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
+        let strands = parent.strands();
+        let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
+        let sub =
+            SubPart { tree, strands, strand, number, nested_left, entry, asking, delivery, audience, stub };
+        let (location, alias_tail) = match entry {
+            Entry::Server => (parent.snapshot.location(parent.server.base), AliasTail::Nothing),
+            Entry::Content => (parent.location(), parent.alias_tail()),
+        };
+        let node = Node {
+            location,
+            path: Text::Made(path.into()),
+            args: Text::args((!args.is_empty()).then_some(args)),
+            origin: Origin::Internal,
+            alias_tail,
+            rewriting: Rewriting::NONE,
+        };
+        Box::new(Self {
+            request: Request::new_subrequest(parent, node, sub),
+            body: BodyState::default(),
+            output: OutputState::of_subrequest(sink, delivery),
+        })
+    }
+
+    async fn answer_subrequest(&mut self) -> Result<(), Terminated> {
+        if self.run_subrequest().await == Onward::Close {
+            return Err(Terminated(self.output.status()));
+        }
+        if !self.output.has_passed_bytes() {
+            self.push_stub();
+        }
+        self.output.finish(&self.request);
+        while self.output.flush(&self.request).await.is_err() {
+            self.log_send_failure();
+            let Some(code) = self.output.start_over() else {
+                return Err(Terminated(self.output.status()));
+            };
+            if self.follow(Answer::Status(code)).await == Onward::Close {
+                return Err(Terminated(self.output.status()));
+            }
+            self.output.finish(&self.request);
+        }
+        self.log();
+        Ok(())
+    }
+
+    /// Answers a subrequest.
+    fn run_subrequest(&mut self) -> impl Future<Output = Onward> + Send {
+        let start = match self.request.parts.sub().map(|sub| sub.entry) {
+            Some(Entry::Content) => Start::Content,
+            Some(Entry::Server) | None => Start::Server,
+        };
+        self.pursue(Ok(start))
+    }
+
+    /// Answers with the stub of a subrequest, if it has one, in place of an error.
+    pub(crate) fn push_stub(&mut self) -> bool {
+        let Some(stub) = self.request.parts.sub_mut().and_then(|sub| sub.stub.take()) else { return false };
+        if !self.output.head_sent() {
+            self.output.head.content_type = stub.content_type.map(Into::into);
+            self.output.head.status = self.output.head.status.max(200);
+        }
+        self.output.reopen();
+        // It was in memory before.
+        let _ = self.output.write(&self.request, Chunk::Shared(stub.body), Mark::More);
+        true
+    }
+}
+
+/// A subrequest without a body that has ended.
+pub struct Finished<'c>(Box<Active<'c>>);
+
+impl<'c> Finished<'c> {
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.0.output.status()
+    }
+
+    /// What variables are evaluated on, as the subrequest sees them.
+    #[must_use]
+    pub fn view(&self) -> View<'_, 'c> {
+        View::new(&self.0.request, &self.0.output)
+    }
+
+    /// The head of its response.
+    #[must_use]
+    pub fn head(&self) -> &ResponseHead<'c> {
+        &self.0.output.head
+    }
+}
+
+impl<'c> Exchange<'_, 'c> {
+    /// Waits for a subrequest, which has no body.
+    ///
+    /// # Errors
+    /// The answer to give instead: it could not be made, or wants the connection closed.
+    pub async fn subrequest(&mut self, wanted: Subrequest) -> Result<Finished<'c>, Answer> {
+        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
+        let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
+        let place = (self.request.audience(), self.request.strand());
+        let mut active = Active::subrequest(place, self.request, wanted, Sink::default());
+        match active.answer_subrequest().await {
+            Ok(()) => Ok(Finished(active)),
+            Err(Terminated(status)) => Err(Answer::Abandon(status)),
+        }
+    }
+
+    /// Has a subrequest answered that nobody waits for, but the next request of the connection.
+    ///
+    /// # Errors
+    /// It could not be made; that is logged.
+    pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
+        debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
+        let asked = self.request.ask(&wanted)?;
+        answer_in_background(self.request, wanted, asked);
+        Ok(())
+    }
+}
