@@ -24,7 +24,7 @@ mod variables;
 pub use clearway_base::log::Verbatim;
 pub use clearway_h1::Fault;
 pub use clearway_message::{
-    HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
+    Conditions, HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
 pub use clearway_site::{
     Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags,

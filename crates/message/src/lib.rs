@@ -19,4 +19,4 @@ pub use header_lines::{HeaderLine, HeaderLines, HeaderName, Headers, Piece};
 pub use host::{Host, LatestHost, validate_host};
 pub use method::{Method, TargetForm, Version};
 pub use request_head::{BodyLength, RequestHead, RequestLine};
-pub use response_head::{Ranges, ResponseHead, Text, Varies};
+pub use response_head::{Conditions, Ranges, ResponseHead, Text, Varies};

@@ -34,6 +34,16 @@ pub enum Varies {
     ByEncoding,
 }
 
+/// Who judges what the request asks under a condition (`If-Modified-Since`, `If-Match` and their kin).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conditions {
+    /// This server.
+    #[default]
+    JudgedHere,
+    /// The server that the response comes from, which has judged them.
+    JudgedThere,
+}
+
 /// The head of a response until it is sent.
 #[derive(Default)]
 pub struct ResponseHead<'c> {
@@ -57,6 +67,8 @@ pub struct ResponseHead<'c> {
     pub content_encoding: Option<Text<'c>>,
     /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
     pub varies: Varies,
+    /// Who has judged the conditions of the request, or will.
+    pub conditions: Conditions,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
     /// the date above.
     pub headers: Headers,

@@ -251,6 +251,50 @@ pub fn split_args(uri: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// Takes a URI that came from elsewhere than a request line (a header of a response, a document) apart into
+/// its path, which is decoded, and its arguments.
+///
+/// # Errors
+/// It would lead out of the root, or is empty: as far as it was decoded.
+pub fn split_foreign(uri: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
+    let (path, args) = split_args(uri);
+    if path.is_empty() || climbs(path) {
+        return Err(uri.to_vec());
+    }
+    let decoded = decode_leniently(path);
+    if climbs(&decoded) { Err(decoded) } else { Ok((decoded, args)) }
+}
+
+/// Whether a path goes up, or has a NUL in it.
+fn climbs(path: &[u8]) -> bool {
+    path.contains(&0) || path.split(|&byte| byte == b'/').any(|part| part == b"..")
+}
+
+fn decode_leniently(path: &[u8]) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let (mut out, mut at) = (Vec::with_capacity(path.len()), 0);
+    while let Some(&byte) = path.get(at) {
+        at += 1;
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        match (digit(path.get(at)), digit(path.get(at + 1))) {
+            (Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 2;
+            }
+            // As nginx: what is no number is left out, as far as it was looked at.
+            (Some(_), None) => at = path.len().min(at + 2),
+            (None, _) => {
+                out.extend(path.get(at));
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
 /// Which bytes are percent-encoded. All kinds encode controls, space, DEL and above, and
 /// `" # % < > ? \ ^ ` { | }`, except as noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -583,5 +627,21 @@ mod tests {
         assert_eq!(line, b"- \\x00GET \\x22\\x5C\\x7F\\xE4 ~");
         assert_eq!(split_args(b"/a?b?c"), (&b"/a"[..], &b"b?c"[..]));
         assert_eq!(split_args(b"/a"), (&b"/a"[..], &b""[..]));
+    }
+
+    #[test]
+    fn paths_that_climb_are_refused() {
+        for path in ["", "?a", "..", "../x", "/../x", "/x/..", "/x/../y", "/\0", "/%2e%2e/x"] {
+            assert!(split_foreign(path.as_bytes()).is_err(), "{path}");
+        }
+        for (uri, path, args) in [
+            ("/", "/", ""),
+            ("/..x?..", "/..x", ".."),
+            ("/x../y", "/x../y", ""),
+            ("/a%20b%2F%41?%20", "/a b/A", "%20"),
+        ] {
+            let split = split_foreign(uri.as_bytes());
+            assert_eq!(split, Ok((path.as_bytes().to_vec(), args.as_bytes())), "{uri}");
+        }
     }
 }

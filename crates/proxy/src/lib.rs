@@ -1,5 +1,14 @@
 //! Requests that other servers answer. `upstreams` has the directives about those servers (groups, how their
-//! names are found).
+//! names are found), `settings` and `directives` what locations say of passing requests on, `engine` does it,
+//! `heads` are those of responses on their way back.
 #![forbid(unsafe_code)]
 
+mod attempts;
+pub mod directives;
+mod engine;
+mod heads;
+mod settings;
 pub mod upstreams;
+mod variables;
+
+pub use engine::start;

@@ -15,6 +15,7 @@ use clearway_modules::filters::{
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite, ssl};
+use clearway_proxy::directives::proxy::PROXY_MODULE;
 use clearway_proxy::upstreams::{UPSTREAM, balancers, keepalive, resolver, sticky};
 
 /// All modules that this server is built with.
@@ -66,6 +67,7 @@ pub(crate) const MODULES: &[&Module] = &[
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
+    &PROXY_MODULE,
     &empty_gif::EMPTY_GIF,
     &flv::FLV,
     &mp4::MP4,

@@ -228,6 +228,19 @@ settings! {
     }
 }
 
+/// How a location is written, as far as directives in it care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocationForm {
+    /// No location: `http` or `server`.
+    Outside,
+    /// A path.
+    Path,
+    /// An expression.
+    Regex,
+    /// `@name`.
+    Named,
+}
+
 /// Which requests a location is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocationAccess {

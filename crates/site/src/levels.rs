@@ -34,6 +34,8 @@ pub enum Nesting {
     Level,
     /// The block of an `if` in it.
     If,
+    /// The block of a `limit_except` in it.
+    Limited,
 }
 
 /// Names a module's configuration type at a level. Always a `static`.
@@ -93,6 +95,7 @@ impl<T: Conf> ConfSlot for ConfKey<T> {
         match nesting {
             Nesting::Level => object.merge(parent),
             Nesting::If => object.merge_if(parent),
+            Nesting::Limited => object.merge_limited(parent),
         }
     }
 }
@@ -130,7 +133,7 @@ pub(crate) struct DraftConfs {
     /// Absent until the place is complete, and in the outermost one, where everything is its own.
     base: Option<RowId>,
     /// The rows of the places in it, by their nesting.
-    inner: [Option<RowId>; 2],
+    inner: [Option<RowId>; 3],
 }
 
 impl Drafts {

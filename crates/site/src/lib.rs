@@ -28,8 +28,8 @@ mod variables;
 
 pub use crate::core::{
     CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable, KeepaliveTimeout,
-    LimitExcept, LocationAccess, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl, Root, RootKind,
-    method_bit,
+    LimitExcept, LocationAccess, LocationForm, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl,
+    Root, RootKind, method_bit,
 };
 pub use engine::Engine;
 pub use hash_sizes::{HASHES, HashConf};
@@ -37,8 +37,8 @@ pub use ids::{LocationId, ServerId};
 pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
 pub use listen::{Address, ListenOptions, LocalAddress, ProxyProtocol, Socket};
 pub use load::{
-    Checked, ConfPrefix, Environment, HttpLoader, Load, LocationForm, MATCH_LIMIT, OpenErrorLog, Remains,
-    Services, match_limit,
+    Checked, ConfPrefix, Environment, HttpLoader, Load, MATCH_LIMIT, OpenErrorLog, Remains, Services,
+    match_limit,
 };
 pub use module::{FilterSpec, Finish, Module, Role, context};
 pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};

@@ -17,7 +17,7 @@ use clearway_log::{Progress, UtcOffset};
 use clearway_net::bind;
 use clearway_net::listen::HostNames;
 
-use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ROOT, Root, RootKind};
+use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, LocationForm, ROOT, Root, RootKind};
 use crate::engine::Engine;
 use crate::hash_sizes::{self, HASHES};
 use crate::ids::{LocationId, ServerId};
@@ -233,21 +233,9 @@ struct LocationDraft {
     confs: DraftConfs,
     form: LocationForm,
     nesting: Nesting,
+    auto_redirect: AutoRedirect,
     children: locations::Builder<LocationId>,
     pos: Option<Pos>,
-}
-
-/// How a location is written, as far as directives in it care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocationForm {
-    /// No location: `http` or `server`.
-    Outside,
-    /// A path.
-    Path,
-    /// An expression.
-    Regex,
-    /// `@name`.
-    Named,
 }
 
 impl<E: Engine> Load<E> {
@@ -270,6 +258,7 @@ impl<E: Engine> Load<E> {
             confs,
             form: LocationForm::Outside,
             nesting: Nesting::Level,
+            auto_redirect: AutoRedirect::Off,
             children: locations::Builder::new(),
             pos: None,
         };
@@ -344,6 +333,20 @@ impl<E: Engine> Load<E> {
     /// How the location being read is written.
     pub fn location_form(&self) -> LocationForm {
         self.locations[self.location].form
+    }
+
+    /// Whether what is being read is the block of an `if` or a `limit_except` in a location.
+    pub fn is_unnamed(&self) -> bool {
+        self.locations[self.location].nesting != Nesting::Level
+    }
+
+    /// The location being read passes requests on: with a name that ends in a slash, the path that lacks
+    /// only that slash is redirected to it.
+    pub fn redirect_to_slash(&mut self) {
+        let location = &mut self.locations[self.location];
+        if location.name.ends_with(b"/") {
+            location.auto_redirect = AutoRedirect::On;
+        }
     }
 
     /// Name of the location being read, without modifier.
@@ -507,8 +510,9 @@ impl<E: Engine> Load<E> {
         let load = &mut *scope.conf;
         load.location = parent;
         let name = load.open.pop().expect("pushed before its block was read");
-        let nested = std::mem::take(&mut load.locations[id].children);
-        load.locations[parent].children.add(name, location_id(id), AutoRedirect::Off, nested);
+        let LocationDraft { children, auto_redirect, .. } = &mut load.locations[id];
+        let (nested, auto_redirect) = (std::mem::take(children), *auto_redirect);
+        load.locations[parent].children.add(name, location_id(id), auto_redirect, nested);
         Ok(())
     }
 }
@@ -533,7 +537,7 @@ impl<E: Engine> Load<E> {
         scope: &mut Scope<'_, Self>,
         directive: &Directive,
     ) -> Result<LocationId, Error> {
-        Self::read_unnamed(scope, directive, context::LIMIT_EXCEPT, Nesting::Level)
+        Self::read_unnamed(scope, directive, context::LIMIT_EXCEPT, Nesting::Limited)
     }
 
     fn read_unnamed(
@@ -574,6 +578,7 @@ impl<E: Engine> Load<E> {
             confs: DraftConfs::default(),
             form,
             nesting: Nesting::Level,
+            auto_redirect: AutoRedirect::Off,
             children: locations::Builder::new(),
             pos: Some(directive.pos.clone()),
         });

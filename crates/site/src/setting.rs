@@ -17,6 +17,11 @@ pub trait Merge {
     fn merge_if(&mut self, parent: &Self) {
         self.merge(parent);
     }
+
+    /// For the block of a `limit_except`, which also has where the location around it passes requests to.
+    fn merge_limited(&mut self, parent: &Self) {
+        self.merge(parent);
+    }
 }
 
 /// A directive's value at one level: its default until the directive or an enclosing level says more.
@@ -171,6 +176,10 @@ impl<M: Merge, const N: usize> Merge for [M; N] {
     fn merge_if(&mut self, parent: &Self) {
         self.iter_mut().zip(parent).for_each(|(own, parent)| own.merge_if(parent));
     }
+
+    fn merge_limited(&mut self, parent: &Self) {
+        self.iter_mut().zip(parent).for_each(|(own, parent)| own.merge_limited(parent));
+    }
 }
 
 /// Declares what a module is told at a level: a struct, its defaults and how it is merged.
@@ -237,6 +246,11 @@ macro_rules! settings {
 
             fn merge_if(&mut self, parent: &Self) {
                 $($crate::Merge::merge_if(&mut self.$field, &parent.$field);)*
+                $($then(self);)?
+            }
+
+            fn merge_limited(&mut self, parent: &Self) {
+                $($crate::Merge::merge_limited(&mut self.$field, &parent.$field);)*
                 $($then(self);)?
             }
         }

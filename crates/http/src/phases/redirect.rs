@@ -88,6 +88,18 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// Goes on as if the client had asked with `GET`, unless that was `HEAD`.
+    pub fn use_get(&mut self) {
+        if self.method != Method::Head {
+            self.method = Method::Get;
+        }
+    }
+
+    /// Whether the path was rewritten in its location, and need not begin with its name any more (`break`).
+    pub fn is_rewritten_in_place(&self) -> bool {
+        self.node().rewriting.place == Place::Lost
+    }
+
     /// Goes on in a location without a name that belongs to the present one (`if`).
     pub fn enter_nested(&mut self, id: LocationId) {
         self.enter_location(self.snapshot.location(id));
@@ -220,9 +232,7 @@ impl<'c> Request<'c> {
         let uri = page.uri.eval(&View::new(self, output));
         let onward = match uri.first() {
             Some(b'/') => {
-                if self.method != Method::Head {
-                    self.method = Method::Get;
-                }
+                self.use_get();
                 let (path, args) = uri::split_args(&uri);
                 let args = (!args.is_empty()).then(|| args.to_vec());
                 self.redirect(Redirect { path: path.to_vec(), args })

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_offload::{Error, TIMEOUTS, Task};
-use clearway_runtime::Timer;
+use clearway_runtime::{LoopRef, Timer};
 
 use crate::request::Request;
 use crate::request::strands::StrandId;
@@ -50,6 +50,11 @@ impl Request<'_> {
                 Err(503)
             }
         }
+    }
+
+    /// The loop that it is at home on.
+    pub fn home(&self) -> LoopRef {
+        self.client.home
     }
 
     /// Ready when the client has ended its direction, which may mean that it has left, or with an error when

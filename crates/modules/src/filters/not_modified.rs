@@ -7,7 +7,8 @@ pub mod fuzzing;
 
 use clearway_base::date;
 use clearway_http::{
-    BodyFilter, FilterSpec, Filtering, IfModifiedSince, Module, Ranges, Request, ResponseHead,
+    BodyFilter, Conditions as JudgedBy, FilterSpec, Filtering, IfModifiedSince, Module, Ranges, Request,
+    ResponseHead,
 };
 use clearway_message::Known;
 
@@ -29,7 +30,8 @@ pub(crate) enum Verdict {
 
 fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let request = filtering.request;
-    if filtering.head().status != 200 {
+    let head = filtering.head();
+    if head.status != 200 || head.conditions == JudgedBy::JudgedThere {
         return None;
     }
     let conditions = Conditions::of(request)?;

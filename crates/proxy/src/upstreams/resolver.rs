@@ -106,8 +106,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Passes `103 Early Hints` of upstream servers on where one of the texts, which have variables \
               in them, is neither empty nor `0`.",
-        example: "",
-        see: &[],
+        example: "
+            location /app/ {
+                proxy_pass http://127.0.0.1:8080;
+                early_hints $http_sec_fetch_mode;
+            }",
+        see: &["proxy_pass"],
         handler: read_early_hints,
     },
 ];

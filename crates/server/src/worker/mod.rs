@@ -17,6 +17,7 @@ use clearway_base::log::{Level, Record, Sink};
 use clearway_http::{Generation, GenerationParts, Listener};
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
+use clearway_net::connect::Connector;
 use clearway_net::on_loop::{LoopSource, OTHERS_MAX};
 use clearway_os::clock;
 use clearway_os::epoll::EventFd;
@@ -152,6 +153,7 @@ impl Worker {
         let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
+        clearway_proxy::start(Connector::new(policies));
         let worker = Self {
             runtime,
             started_ms: clock::unix_ms(),

@@ -1,0 +1,187 @@
+//! How arguments become values, where it takes more than a line.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Directive, Error, Scope};
+use clearway_http::regex::{Case, Regex};
+use clearway_http::temp_paths::{TempPath, TempPaths};
+use clearway_http::{ConfKey, Load, Setting, Value};
+
+use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, Store, parse_local};
+
+/// Where a setting is at the level that is read.
+pub(super) type Place<T> = fn(&mut Load) -> &mut Setting<T>;
+
+/// A value that may have variables in it.
+pub(super) fn compile(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    text: &Bytes,
+) -> Result<Value, Error> {
+    scope.conf.variables.compile(text, &directive.pos)
+}
+
+/// `invalid parameter "X"`.
+pub(super) fn invalid_parameter(directive: &Directive, text: &[u8]) -> Error {
+    directive.error(message(&[&"invalid parameter \"", &printed(text), &"\""]))
+}
+
+/// Adds a name to a list.
+pub(super) fn read_name(directive: &Directive, names: &mut Setting<Vec<Bytes>>) -> Result<(), Error> {
+    names.here().push(directive.args[0].clone());
+    Ok(())
+}
+
+/// An expression, whose named groups become variables.
+pub(super) fn read_regex(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    pattern: &[u8],
+    case: Case,
+) -> Result<Regex, Error> {
+    let mut regex = Regex::compile(pattern, case).map_err(|error| directive.error(error.to_string()))?;
+    scope.conf.bind_names(&mut regex).map_err(|text| directive.error(text))?;
+    Ok(regex)
+}
+
+/// A text with variables, once at a level.
+pub(super) fn read_value(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<Value>>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let value = compile(scope, directive, &directive.args[0])?;
+    place(scope.conf).set(Some(value));
+    Ok(())
+}
+
+/// The same of a size.
+pub(super) fn read_rate(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<Value>>,
+) -> Result<(), Error> {
+    read_value(scope, directive, place)?;
+    let has_variables = place(scope.conf).as_ref().is_some_and(|value| value.as_literal().is_none());
+    if has_variables { Ok(()) } else { directive.size(0).map(drop) }
+}
+
+/// `…_bind`
+pub(super) fn read_bind(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<Arc<Bind>>>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let text = &directive.args[0];
+    if text == "off" && directive.args.len() == 1 {
+        place(scope.conf).set(None);
+        return Ok(());
+    }
+    let value = compile(scope, directive, text)?;
+    let address = match value.as_literal() {
+        Some(literal) => BindAddress::Fixed(
+            parse_local(literal)
+                .ok_or_else(|| directive.error(message(&[&"invalid address \"", text, &"\""])))?,
+        ),
+        None => BindAddress::Evaluated(value),
+    };
+    let form = match directive.args.get(1).map(|word| &word[..]) {
+        None => BindForm::Own,
+        Some(b"transparent") => BindForm::Transparent,
+        Some(word) => return Err(invalid_parameter(directive, word)),
+    };
+    place(scope.conf).set(Some(Arc::new(Bind { address, form })));
+    Ok(())
+}
+
+/// `…_temp_path`
+pub(super) fn read_temp_path(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<Arc<TempPath>>>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let environment = scope.conf.environment();
+    let path = TempPath::read(&environment.prefix, directive)?;
+    if let Some(paths) = environment.services.find::<TempPaths>() {
+        paths.declare(path.clone())?;
+    }
+    place(scope.conf).set(Some(Arc::new(path)));
+    Ok(())
+}
+
+/// `…_store`
+pub(super) fn read_store(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Store>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let store = match &directive.args[0][..] {
+        b"off" => Store::Off,
+        b"" => return Err(directive.error("empty path")),
+        b"on" => Store::On,
+        _ => Store::At(compile(scope, directive, &directive.args[0])?),
+    };
+    place(scope.conf).set(store);
+    Ok(())
+}
+
+/// `user:rw group:r all:r`
+pub(super) fn read_access(directive: &Directive) -> Result<u32, Error> {
+    let (mut access, mut user) = (0, 0o600);
+    for (at, text) in directive.args.iter().enumerate() {
+        let invalid = || directive.invalid_value(at);
+        let colon = text.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
+        let shift = match &text[..colon] {
+            b"user" => {
+                user = 0;
+                6
+            }
+            b"group" => 3,
+            b"all" => 0,
+            _ => return Err(invalid()),
+        };
+        let rights = match &text[colon + 1..] {
+            b"rw" => 6,
+            b"r" => 4,
+            _ => return Err(invalid()),
+        };
+        access |= rights << shift;
+    }
+    Ok(access | user)
+}
+
+/// Every location has a directory for responses, if only the default one.
+pub(super) fn complete_temp_paths(
+    load: &mut Load,
+    key: &'static ConfKey<PassConf>,
+    default: &str,
+) -> Result<(), Error> {
+    let paths = load.environment().services.find::<TempPaths>().cloned();
+    let default = Arc::new(TempPath::default_at(Path::new(default)));
+    let mut is_used = false;
+    for conf in load.all_locations(key) {
+        if conf.temp_path.is_none() {
+            conf.temp_path.set(Some(Arc::clone(&default)));
+            is_used = true;
+        }
+    }
+    match paths {
+        Some(paths) if is_used => paths.declare((*default).clone()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,233 @@
+//! What a server is asked: where, with which head, with which body. Evaluated once for a request; further
+//! attempts send the same bytes.
+
+use std::sync::Arc;
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_h1::begin_request;
+use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Store, StoredBody, Text, uri};
+use clearway_message::{Known, Version, put_decimal};
+use clearway_net::url::{Names, Url, UrlPath, UrlRules, parse_url};
+
+use crate::attempts::{Attempts, BodyForm};
+use crate::engine::protocol::Wanted;
+use crate::settings::pass::PassConf;
+use crate::settings::proxy::{HttpVersion, LineValue, Origin, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
+use crate::upstreams::{self, Choice, UpstreamGroup};
+
+/// Where a request goes.
+pub(super) struct Where<'c> {
+    group: &'c UpstreamGroup,
+    origin: Origin,
+    uri: Uri<'c>,
+}
+
+/// What the path of the request becomes.
+enum Uri<'c> {
+    /// What the configuration says in place of the location's name, if that is anything.
+    Replacing(&'c [u8], usize),
+    /// What variables have given.
+    Given(Vec<u8>),
+}
+
+/// The body of a request.
+pub(super) enum AskedBody {
+    None,
+    Stored(Arc<StoredBody>),
+    /// It is passed on as it comes.
+    Stream,
+}
+
+/// A request to a server.
+pub(super) struct Asked<'c> {
+    pub(super) pass: &'c PassConf,
+    pub(super) proxy: &'c ProxyConf,
+    pub(super) choice: Choice<'c>,
+    /// The head, and what `proxy_set_body` says.
+    pub(super) head: Vec<u8>,
+    pub(super) body: AskedBody,
+    /// How a body that is passed on as it comes is framed.
+    pub(super) form: BodyForm,
+    pub(super) wanted: Wanted,
+    /// How the log calls the path.
+    pub(super) uri: Vec<u8>,
+    pub(super) scheme: Scheme,
+}
+
+/// Finds out where the request goes.
+pub(super) fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c>, Answer> {
+    let request = &exchange.request;
+    let conf: &'c ProxyConf = request.conf(&PROXY);
+    let target: &'c Target = conf.target.get().ok_or(Answer::Status(500))?;
+    match target {
+        Target::Fixed(fixed) => Ok(Where {
+            group: fixed.group.group(),
+            origin: fixed.origin.clone(),
+            uri: Uri::Replacing(&fixed.uri, fixed.location.len()),
+        }),
+        Target::Evaluated(value) => evaluate_url(request, value.eval(&exchange.view())),
+    }
+}
+
+fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c>, Answer> {
+    let Some(scheme) = Scheme::of(&url).filter(|scheme| *scheme == Scheme::Http) else {
+        request.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", Verbatim(&url)));
+        return Err(Answer::Status(500));
+    };
+    let address = bytes::Bytes::copy_from_slice(&url[scheme.text().len()..]);
+    let rules = UrlRules { default_port: scheme.port(), path: UrlPath::Allowed, names: Names::Kept };
+    let parsed = parse_url(&address, rules).map_err(|error| {
+        request.log(Level::Error, format_args!("{error} in upstream \"{}\"", Verbatim(&address)));
+        Answer::Status(500)
+    })?;
+    let uri = match &address[parsed.path.clone()] {
+        [] => Uri::Replacing(&[], 0),
+        path @ [b'?', ..] => Uri::Given([b"/", path].concat()),
+        path => Uri::Given(path.to_vec()),
+    };
+    let origin = Origin::new(scheme, &address, &parsed);
+    let group = find_group(request, &address, &parsed)?;
+    Ok(Where { group, origin, uri })
+}
+
+fn find_group<'c>(request: &Request<'c>, address: &[u8], url: &Url) -> Result<&'c UpstreamGroup, Answer> {
+    let host = &address[url.host.clone()];
+    upstreams::find(request, host, url).ok_or_else(|| {
+        request.log(Level::Error, format_args!("no resolver defined to resolve {}", Verbatim(host)));
+        Answer::Status(502)
+    })
+}
+
+/// Has the body read, unless it is passed on as it comes.
+pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>) -> Result<AskedBody, Answer> {
+    let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+    let passes = *pass.pass_request_body && proxy.body.is_none();
+    let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();
+    let is_unread = exchange.request.stored_body().is_none() && !exchange.body.is_dropped();
+    if passes && !*pass.request_buffering && may_stream && is_unread && exchange.body.is_announced() {
+        return Ok(AskedBody::Stream);
+    }
+    let stored = exchange.read_body(Store::AsConfigured).await?;
+    Ok(match stored.filter(|_| passes) {
+        Some(body) => AskedBody::Stored(body),
+        None => AskedBody::None,
+    })
+}
+
+/// Makes the request.
+pub(super) fn begin<'c>(
+    exchange: &mut Exchange<'_, 'c>,
+    target: Where<'c>,
+    body: AskedBody,
+) -> Result<Asked<'c>, Answer> {
+    let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
+        (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+    let Where { group, origin, uri } = target;
+    let text = proxy.body.as_ref().map(|text| text.eval(&exchange.view()).into_owned());
+    let form = match (&body, &text) {
+        (_, Some(text)) => BodyForm::Counted(text.len() as u64),
+        (AskedBody::Stored(stored), None) => BodyForm::Counted(stored.len()),
+        (AskedBody::Stream, None) => exchange.body.announced().map_or(BodyForm::Chunked, BodyForm::Counted),
+        (AskedBody::None, None) => BodyForm::None,
+    };
+    let scheme = origin.scheme;
+    let host_header = origin.host_header.clone();
+    Attempts::of_mut(exchange.request).begin(origin, form);
+    let uri = make_uri(exchange.request, uri);
+    if uri.is_empty() {
+        exchange.request.log(Level::Error, format_args!("zero length URI to proxy"));
+        return Err(Answer::Status(500));
+    }
+    let method = match &*proxy.method {
+        Some(method) => method.eval(&exchange.view()).into_owned(),
+        None => exchange.request.method_name().to_vec(),
+    };
+    let wanted = if method.eq_ignore_ascii_case(b"HEAD") { Wanted::Head } else { Wanted::Whole };
+    let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
+    write_head(exchange, (&method, &uri), &host_header, form, &mut head);
+    head.extend_from_slice(text.as_deref().unwrap_or_default());
+    let choice = group.begin(&exchange.view());
+    Ok(Asked { pass, proxy, choice, head, body, form, wanted, uri, scheme })
+}
+
+/// Room for most heads, bytes.
+const HEAD_FIRST_BYTES: usize = 1024;
+
+fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> Vec<u8> {
+    let (replacement, location_len) = match uri {
+        Uri::Given(uri) => return uri,
+        Uri::Replacing(replacement, location_len) => (replacement, location_len),
+    };
+    let is_untouched = request.is_main() && request.origin() == AskedBy::Client;
+    if replacement.is_empty() && is_untouched {
+        return request.raw_target().to_vec();
+    }
+    let path = request.path();
+    let is_in_location = !request.is_rewritten_in_place();
+    let replaced = if is_in_location && !replacement.is_empty() { location_len.min(path.len()) } else { 0 };
+    let mut out = if is_in_location { replacement.to_vec() } else { Vec::new() };
+    if request.has_escapes() || request.origin() == AskedBy::Internal || !request.is_main() {
+        out.extend_from_slice(&uri::escape_uri(&path[replaced..], uri::Escape::Uri));
+    } else {
+        out.extend_from_slice(&path[replaced..]);
+    }
+    if !request.args().is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(request.args());
+    }
+    out
+}
+
+fn write_head(
+    exchange: &Exchange<'_, '_>,
+    (method, uri): (&[u8], &[u8]),
+    host_header: &[u8],
+    form: BodyForm,
+    out: &mut Vec<u8>,
+) {
+    let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+    let view = exchange.view();
+    let version = match *proxy.version {
+        HttpVersion::Http10 => Version::HTTP_10,
+        HttpVersion::Http11 => Version::HTTP_11,
+    };
+    let said_host = proxy.headers.host.as_ref().map(|host| host.eval(&view));
+    let host = match &said_host {
+        Some(host) if !host.is_empty() || *proxy.version == HttpVersion::Http10 => host,
+        _ => host_header,
+    };
+    let mut writer = begin_request(out, method, uri, version);
+    if !host.is_empty() {
+        writer = writer.header(b"Host", host);
+    }
+    let mut value = Vec::new();
+    for (name, line) in &proxy.headers.lines {
+        value.clear();
+        match (line, form) {
+            (LineValue::Said(said), _) => said.append(&view, &mut value),
+            (LineValue::BodyLength, BodyForm::Counted(bytes)) => put_decimal(&mut value, bytes),
+            (LineValue::Chunked, BodyForm::Chunked) => value.extend_from_slice(b"chunked"),
+            (LineValue::BodyLength | LineValue::Chunked, _) => {}
+        }
+        if !value.is_empty() {
+            writer = writer.header(name, &value);
+        }
+    }
+    if *pass.pass_request_headers {
+        for line in exchange.request.headers() {
+            // The names of most lines are not known, and none of those is replaced as a rule.
+            if !proxy.headers.replaces(line.name) {
+                writer = writer.header(line.name, line.value);
+            }
+        }
+    }
+    writer.finish();
+}
+
+/// Whether the request says itself how its body is framed, so that nobody knows where it ends.
+pub(super) fn frames_itself(proxy: &ProxyConf) -> bool {
+    let framing = [Known::ContentLength, Known::TransferEncoding];
+    let is_said = |line: &LineValue| matches!(line, LineValue::Said(_));
+    let lines = proxy.headers.lines.iter();
+    lines.filter(|(_, value)| is_said(value)).any(|(name, _)| framing.contains(&Known::find(name)))
+}

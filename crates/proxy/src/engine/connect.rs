@@ -1,0 +1,158 @@
+//! A server is chosen, and a connection to it found or made.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use clearway_base::log::{Level, Record, Sink, Verbatim};
+use clearway_http::{Answer, Exchange, Request, Step};
+use clearway_net::connect::{AddressOwner, ConnectFault, ConnectOptions, Connector, Keepalive, Local};
+use clearway_os::outgoing::Remote;
+use clearway_upstream::Moment;
+
+use crate::attempts::{Attempt, Attempts, Connection, PeerName};
+use crate::engine::protocol::Protocol;
+use crate::engine::send::Sending;
+use crate::engine::session::{CONNECTING, Flow, Session, Stage};
+use crate::settings::masks::Failures;
+use crate::settings::pass::{BindAddress, BindForm, parse_local};
+
+/// What makes connections in this process.
+static CONNECTOR: OnceLock<Connector> = OnceLock::new();
+
+/// From here on requests can be passed on: connections count among those of the connector's loops. The first
+/// one that is given stays.
+pub fn start(connector: Connector) {
+    let _ = CONNECTOR.set(connector);
+}
+
+impl<'c, P: Protocol> Session<'c, P> {
+    pub(super) fn select(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        exchange.request.set_action(CONNECTING);
+        let now_ms = self.home.now_ms();
+        self.attempt_ms = now_ms;
+        let moment = Moment { at_loop: self.home.index(), now_ms };
+        let lease = self.asked.choice.next(moment);
+        let peer = match &lease {
+            Some(lease) => PeerName::Peer(lease.peer().clone()),
+            None => PeerName::Group(self.asked.choice.name().into()),
+        };
+        let attempt = Attempt { peer, ..Attempt::default() };
+        self.name_upstream(exchange, attempt.name().unwrap_or_default());
+        Attempts::of_mut(exchange.request).list.push(attempt);
+        let Some(lease) = lease else {
+            exchange.request.log(Level::Error, format_args!("no live upstreams"));
+            self.attempt(exchange).status = 502;
+            return Flow::End(Step::Respond(Answer::Status(502)));
+        };
+        let remote = lease.peer().config().remote.clone();
+        self.lease = Some(lease);
+        self.begin_attempt();
+        self.connect(exchange, &remote)
+    }
+
+    /// As the log shows it.
+    fn name_upstream(&self, exchange: &mut Exchange<'_, 'c>, name: &str) {
+        let separator: &[u8] = match self.asked.uri.first() {
+            _ if name.starts_with("unix:") => b":",
+            Some(b'/') => b"",
+            _ => b"/",
+        };
+        let parts = [self.asked.scheme.text().as_bytes(), name.as_bytes(), separator, &self.asked.uri];
+        exchange.request.set_upstream(&parts.concat());
+    }
+
+    /// Forgets the attempt before this one.
+    fn begin_attempt(&mut self) {
+        self.protocol.reset();
+        self.input.clear();
+        self.sending = Sending::default();
+        self.connection = Connection::New;
+    }
+
+    fn connect(&mut self, exchange: &mut Exchange<'_, 'c>, remote: &Remote) -> Flow {
+        let Some(connector) = CONNECTOR.get() else {
+            exchange.request.log(Level::Alert, format_args!("no connections can be made"));
+            return Flow::End(Step::Respond(Answer::Status(500)));
+        };
+        let options = self.options(exchange);
+        let log = RequestLog(exchange.request);
+        self.stage = Stage::Connecting(connector.connect(self.home, remote, &options, &log));
+        let until_ms = self.home.now_ms() + *self.asked.pass.connect_timeout_ms;
+        self.clocks.send_until_ms = Some(until_ms);
+        Flow::On
+    }
+
+    fn options(&self, exchange: &Exchange<'_, 'c>) -> ConnectOptions {
+        let pass = self.asked.pass;
+        let size = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
+        ConnectOptions {
+            local: self.local_address(exchange),
+            keepalive: if *pass.socket_keepalive { Keepalive::On } else { Keepalive::Off },
+            receive_buffer_bytes: size(*pass.receive_buffer_bytes),
+            send_buffer_bytes: size(*pass.send_buffer_bytes),
+        }
+    }
+
+    /// `…_bind`
+    fn local_address(&self, exchange: &Exchange<'_, 'c>) -> Option<Local> {
+        let bind = self.asked.pass.bind.as_ref()?;
+        let address = match &bind.address {
+            BindAddress::Fixed(address) => Some(*address),
+            BindAddress::Evaluated(value) => {
+                let text = value.eval(&exchange.view());
+                let address = parse_local(&text);
+                if address.is_none() && !text.is_empty() {
+                    let message = format_args!("invalid local address \"{}\"", Verbatim(&text));
+                    exchange.request.log(Level::Error, message);
+                }
+                address
+            }
+        };
+        let owner = match bind.form {
+            BindForm::Own => AddressOwner::Here,
+            BindForm::Transparent => AddressOwner::Elsewhere,
+        };
+        Some(Local { address: address?, owner })
+    }
+
+    pub(super) fn poll_connecting(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let Stage::Connecting(connecting) = &mut self.stage else { return Flow::On };
+        match Pin::new(connecting).poll(cx) {
+            Poll::Pending => Flow::Wait,
+            Poll::Ready(Ok(outbound)) => {
+                self.outbound = Some(outbound);
+                self.clocks.clear();
+                let elapsed_ms = self.elapsed_ms();
+                let attempt = self.attempt(exchange);
+                (attempt.connect_ms, attempt.wait_ms) = (Some(elapsed_ms), Some(elapsed_ms));
+                self.stage = Stage::Asking;
+                Flow::On
+            }
+            Poll::Ready(Err(fault)) => self.refuse(exchange, &fault),
+        }
+    }
+
+    fn refuse(&mut self, exchange: &mut Exchange<'_, 'c>, fault: &ConnectFault) -> Flow {
+        let name = self.lease.as_ref().map(|lease| &*lease.peer().config().name).unwrap_or_default();
+        exchange.request.log(fault.level(), format_args!("{}", fault.describe(name)));
+        match fault.is_of_server() {
+            true => self.fail(exchange, Failures::ERROR),
+            false => Flow::End(Step::Respond(Answer::Status(500))),
+        }
+    }
+}
+
+/// Lines about a connection that is being made.
+struct RequestLog<'a, 'c>(&'a Request<'c>);
+
+impl Sink for RequestLog<'_, '_> {
+    fn enabled(&self, _: Level) -> bool {
+        true
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.0.log(record.level, record.message);
+    }
+}

@@ -1,0 +1,88 @@
+//! What becomes of a request whose attempt has failed: another server is asked, or the client is told.
+//! nginx's rules (`ngx_http_upstream_next`).
+
+use clearway_base::log::Level;
+use clearway_http::{Answer, Exchange, Step};
+use clearway_message::Method;
+use clearway_upstream::Outcome;
+
+use crate::attempts::Connection;
+use crate::engine::protocol::Protocol;
+use crate::engine::session::{Flow, READING, Session, Stage};
+use crate::settings::masks::{Failures, Mask};
+
+impl<'c, P: Protocol> Session<'c, P> {
+    /// The attempt has failed so.
+    pub(super) fn fail(&mut self, exchange: &mut Exchange<'_, 'c>, failure: Failures) -> Flow {
+        let had_lease = self.lease.is_some();
+        let is_blameless = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
+        self.note_sent(exchange);
+        self.finish_lease(exchange, if is_blameless { Outcome::Passed } else { Outcome::Failed });
+        if had_lease {
+            self.tries = self.tries.saturating_sub(1);
+        }
+        if failure == Failures::TIMEOUT {
+            let message = "upstream timed out (110: Connection timed out)";
+            exchange.request.log(Level::Error, format_args!("{message}"));
+        }
+        if self.connection == Connection::Reused && failure == Failures::ERROR {
+            // It was closed while nobody used it: nobody's fault, and no attempt.
+            self.tries += 1;
+        }
+        let status = failure.status();
+        self.attempt(exchange).status = status;
+        let may_ask_again = self.tries > 0 && had_lease && self.allows(exchange, failure);
+        if !may_ask_again {
+            return Flow::End(Step::Respond(Answer::Status(status)));
+        }
+        self.note_end(exchange);
+        self.outbound = None;
+        self.clocks.clear();
+        self.stage = Stage::Selecting;
+        Flow::On
+    }
+
+    /// Whether another server is asked because of a status; then the response is none.
+    pub(super) fn passes_over(&self, exchange: &Exchange<'_, 'c>, status: u16) -> Option<Failures> {
+        let failure = Failures::of_status(status)?;
+        (self.tries > 1 && self.allows(exchange, failure)).then_some(failure)
+    }
+
+    /// Whether `…_next_upstream` says so, and nothing speaks against it.
+    fn allows(&self, exchange: &Exchange<'_, 'c>, failure: Failures) -> bool {
+        let was_sent = self.sending.has_begun();
+        let wanted = match exchange.request.method() {
+            Method::Post | Method::Lock | Method::Patch if was_sent => failure.with(Failures::NON_IDEMPOTENT),
+            _ => failure,
+        };
+        let limit_ms = *self.asked.pass.next_upstream_timeout_ms;
+        self.asked.pass.next_upstream.effective().has(wanted)
+            && !(was_sent && self.streams())
+            && !(limit_ms > 0 && self.home.now_ms().saturating_sub(self.began_ms) >= limit_ms)
+    }
+
+    /// The time of a stage is over.
+    pub(super) fn time_out(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        if !matches!(self.stage, Stage::Relaying | Stage::Cutting) {
+            return self.fail(exchange, Failures::TIMEOUT);
+        }
+        exchange.request.set_action(READING);
+        exchange.request.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+        self.cut(exchange)
+    }
+
+    /// A response whose head was sent cannot be completed.
+    pub(super) fn cut(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        self.note_end(exchange);
+        self.outbound = None;
+        self.clocks.clear();
+        self.finish_lease(exchange, Outcome::Answered);
+        self.stage = Stage::Cutting;
+        Flow::On
+    }
+
+    fn note_sent(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        let sent_bytes = self.sending.sent_bytes;
+        self.attempt(exchange).sent_bytes = sent_bytes;
+    }
+}

@@ -1,0 +1,236 @@
+//! The request goes out and the head of the response comes in, in whatever order; then it is decided what
+//! becomes of the response.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_http::{Answer, Exchange, HeaderName, Step, View};
+use clearway_message::Headers;
+
+use crate::attempts::{Attempts, KeptHead};
+use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
+use crate::engine::send::Unsent;
+use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
+use crate::heads::accel::{self, Accel};
+use crate::heads::fill::{Received, fill};
+use crate::settings::masks::Failures;
+use crate::upstreams::RESOLVER_CONF;
+
+const CHALLENGE: HeaderName<'_> = HeaderName::new(b"WWW-Authenticate");
+
+impl<'c, P: Protocol> Session<'c, P> {
+    pub(super) fn poll_asking(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let broken = match self.poll_send(exchange, cx) {
+            Poll::Ready(Err(Unsent::Body(answer))) => return Flow::End(Step::Respond(answer)),
+            Poll::Ready(Err(Unsent::Server(error))) => Some(error),
+            Poll::Ready(Ok(())) => {
+                if self.clocks.read_until_ms.is_none() {
+                    self.restart_read_clock();
+                }
+                None
+            }
+            Poll::Pending => None,
+        };
+        let flow = self.poll_head(exchange, cx);
+        match (flow, broken) {
+            // Servers that refuse a body answer before they close; one that is just gone does not.
+            (Flow::Wait, Some(error)) => {
+                exchange.request.set_action(SENDING);
+                exchange.request.log(Level::Error, format_args!("writev() failed {}", Errno(&error)));
+                self.fail(exchange, Failures::ERROR)
+            }
+            (flow, _) => flow,
+        }
+    }
+
+    pub(super) fn restart_read_clock(&mut self) {
+        self.clocks.read_until_ms = Some(self.home.now_ms() + *self.asked.pass.read_timeout_ms);
+    }
+
+    fn poll_head(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let most = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX).max(1);
+        loop {
+            match self.poll_read(most, cx) {
+                Poll::Pending => return self.poll_early_hints(exchange, cx),
+                Poll::Ready(Ok(0)) => {
+                    exchange.request.set_action(READING_HEAD);
+                    let message = "upstream prematurely closed connection";
+                    exchange.request.log(Level::Error, format_args!("{message}"));
+                    return self.fail(exchange, Failures::ERROR);
+                }
+                Poll::Ready(Err(error)) => {
+                    exchange.request.set_action(READING_HEAD);
+                    exchange.request.log(Level::Error, format_args!("recv() failed {}", Errno(&error)));
+                    return self.fail(exchange, Failures::ERROR);
+                }
+                Poll::Ready(Ok(size)) => {
+                    exchange.request.set_action(READING_HEAD);
+                    self.attempt(exchange).received_bytes += size as u64;
+                    if self.sending.is_done() {
+                        self.restart_read_clock();
+                    }
+                }
+            }
+            if let Some(flow) = self.parse_head(exchange, most) {
+                return flow;
+            }
+        }
+    }
+
+    /// Early hints that were put into the queue leave although the response has not come.
+    fn poll_early_hints(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        if exchange.output.queued_bytes() > 0 {
+            let _ = exchange.output.poll_ready(exchange.request, cx);
+        }
+        Flow::Wait
+    }
+
+    /// Reads more behind what was received, into a buffer of so many bytes.
+    pub(super) fn poll_read(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some(outbound) = &self.outbound else { return Poll::Ready(Ok(0)) };
+        self.input.reserve_exact(most.saturating_sub(self.input.len()).max(1));
+        outbound.socket.poll_read_vec(cx, &mut self.input)
+    }
+
+    /// Goes on with the head; `None`: more of it has to come.
+    fn parse_head(&mut self, exchange: &mut Exchange<'_, 'c>, most: usize) -> Option<Flow> {
+        loop {
+            match self.protocol.head(&self.input, most) {
+                Ok(HeadProgress::Incomplete) => return None,
+                Ok(HeadProgress::Interim) => {
+                    self.pass_early_hints(exchange);
+                    let len = self.protocol.next_head();
+                    self.input.drain(..len);
+                }
+                Ok(HeadProgress::Final) => return Some(self.take_head(exchange)),
+                Ok(HeadProgress::Headless) => {
+                    let message = "upstream sent no valid HTTP/1.0 header";
+                    exchange.request.log(Level::Error, format_args!("{message}"));
+                    return Some(self.take_head(exchange));
+                }
+                Err(fault) => {
+                    let text = self.protocol.describe_head(fault, &self.input);
+                    exchange.request.log(Level::Error, format_args!("{text}"));
+                    drop(text);
+                    return Some(self.fail(exchange, Failures::INVALID_HEADER));
+                }
+            }
+        }
+    }
+
+    /// Passes an interim head on where it is one of early hints, and the location wants that.
+    fn pass_early_hints(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        if self.protocol.status() != 103 || !passes_early_hints(&exchange.view()) {
+            return;
+        }
+        self.relay.hints_bytes += self.protocol.head_len() as u64;
+        if self.relay.hints_bytes > *self.asked.pass.buffer_bytes {
+            exchange.request.log(Level::Info, format_args!("upstream sent too big early hints"));
+            return;
+        }
+        let mut lines = Headers::default();
+        for line in self.protocol.lines() {
+            let (name, value) = (line.name.of(&self.input), line.value.of(&self.input));
+            if !self.asked.pass.hidden.has(name) {
+                lines.add(name, value);
+            }
+        }
+        exchange.output.interim(exchange.request, 103, &lines);
+    }
+
+    /// The head is complete.
+    fn take_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        let (status, elapsed_ms) = (self.protocol.status(), self.elapsed_ms());
+        self.protocol.warn(&self.input, &mut |warning| exchange.request.log(Level::Warn, warning));
+        let attempt = self.attempt(exchange);
+        (attempt.status, attempt.header_ms) = (status, Some(elapsed_ms));
+        if status >= 300 {
+            if let Some(failure) = self.passes_over(exchange, status) {
+                return self.fail(exchange, failure);
+            }
+            if *self.asked.pass.intercept_errors && exchange.request.has_error_page(status) {
+                self.keep_head(exchange);
+                return self.intercept(exchange, status);
+            }
+        }
+        let bytes = self.keep_head(exchange);
+        let received = self.received(&bytes);
+        if let Some(answer) = accel::redirect(exchange.request, self.asked.pass, &received) {
+            accel::keep_for_redirect(exchange.output.head(), &received);
+            exchange.request.use_get();
+            self.begin_body();
+            self.release(exchange);
+            return Flow::End(Step::Respond(answer));
+        }
+        self.respond(exchange, &bytes)
+    }
+
+    /// Takes the head out of what was received, and keeps it for variables.
+    fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Bytes {
+        let bytes = Bytes::copy_from_slice(&self.input[..self.protocol.head_len()]);
+        let head = KeptHead { bytes: bytes.clone(), lines: self.protocol.lines().into() };
+        Attempts::of_mut(exchange.request).head = Some(head);
+        bytes
+    }
+
+    fn received<'a>(&'a self, bytes: &'a Bytes) -> Received<'a> {
+        Received {
+            status_line: self.protocol.status_line(bytes),
+            bytes,
+            lines: self.protocol.lines(),
+            content_length: self.protocol.content_length(),
+        }
+    }
+
+    /// The error page of this server takes the place of the response. What asks for a password stays.
+    fn intercept(&mut self, exchange: &mut Exchange<'_, 'c>, status: u16) -> Flow {
+        if status == 401 {
+            for line in self.protocol.lines() {
+                if CHALLENGE.is(line.name.of(&self.input)) {
+                    let value = line.value.of(&self.input);
+                    exchange.output.head().headers.add(CHALLENGE.text(), value);
+                }
+            }
+        }
+        self.begin_body();
+        self.release(exchange);
+        Flow::End(Step::Respond(Answer::Status(status)))
+    }
+
+    fn respond(&mut self, exchange: &mut Exchange<'_, 'c>, bytes: &Bytes) -> Flow {
+        let received = self.received(bytes);
+        let accel = Accel::read(self.asked.pass, &received);
+        fill(exchange, (self.asked.pass, self.asked.proxy), &received);
+        if let Some(charset) = accel.charset {
+            exchange.output.head().charset = Some(charset.into());
+        }
+        self.begin_body();
+        self.relay.begin(exchange, self.asked.pass, accel.buffering);
+        if let Some(rate) = accel.limit_rate {
+            exchange.request.set_limit_rate(rate);
+        }
+        exchange.output.send_head(exchange.request);
+        self.stage = Stage::Relaying;
+        Flow::On
+    }
+
+    fn begin_body(&mut self) {
+        let keeps = *self.asked.pass.pass_trailers || self.relay.wants_trailers;
+        let max_bytes = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX);
+        let trailers = if keeps { TrailerUse::Kept { max_bytes } } else { TrailerUse::Dropped };
+        let wanted = self.asked.wanted;
+        debug_assert!(wanted == Wanted::Head || wanted == Wanted::Whole);
+        let len = self.protocol.head_len();
+        self.protocol.begin_body(wanted, trailers);
+        self.input.drain(..len);
+    }
+}
+
+/// Whether one of the texts of `early_hints` is neither empty nor `0`.
+fn passes_early_hints(view: &View<'_, '_>) -> bool {
+    let texts = &view.request.conf(&RESOLVER_CONF).early_hints;
+    texts.iter().map(|text| text.eval(view)).any(|text| !text.is_empty() && &text[..] != b"0")
+}

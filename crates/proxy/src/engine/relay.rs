@@ -1,0 +1,226 @@
+//! The body of the response on its way from the server to the client.
+
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_h1::BodyEvent;
+use clearway_http::{Chunk, Exchange, Mark, Step};
+use clearway_message::Headers;
+
+use crate::attempts::Attempts;
+use crate::engine::ask::frames_itself;
+use crate::engine::protocol::{Eof, Persistence, Protocol};
+use crate::engine::session::{Flow, READING, Session};
+use crate::heads::accel::Buffering;
+use crate::settings::pass::PassConf;
+
+/// How often a poll reads before others have their turn.
+const READS_MAX: usize = 16;
+
+/// The largest buffer that is read into, bytes.
+const READ_MAX_BYTES: usize = 64 * 1024;
+
+/// See the file's head.
+pub(super) struct Relay {
+    buffering: Buffering,
+    /// How much of the body has come, bytes.
+    pub(super) length: u64,
+    /// How much of early hints has come, bytes.
+    pub(super) hints_bytes: u64,
+    /// Whether variables want to see trailers.
+    pub(super) wants_trailers: bool,
+    /// How much is read at once, bytes.
+    read_bytes: usize,
+    /// How much may be in memory, bytes.
+    memory_bytes: usize,
+    excess: Excess,
+}
+
+/// Whether more came than the response has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    None,
+    Some,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Self {
+            buffering: Buffering::On,
+            length: 0,
+            hints_bytes: 0,
+            wants_trailers: false,
+            read_bytes: 0,
+            memory_bytes: 0,
+            excess: Excess::None,
+        }
+    }
+}
+
+impl Relay {
+    /// The body begins.
+    pub(super) fn begin(
+        &mut self,
+        exchange: &mut Exchange<'_, '_>,
+        pass: &PassConf,
+        asked: Option<Buffering>,
+    ) {
+        let own = if *pass.buffering { Buffering::On } else { Buffering::Off };
+        self.buffering = asked.unwrap_or(own);
+        if self.buffering == Buffering::Off {
+            exchange.request.set_limit_rate(0);
+        }
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.read_bytes = size(pass.buffers.1);
+        self.memory_bytes = size(pass.memory_max_bytes());
+    }
+}
+
+impl<'c, P: Protocol> Session<'c, P> {
+    pub(super) fn poll_relaying(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        if !exchange.output.wants_body() {
+            return self.complete(exchange);
+        }
+        if let Some(flow) = self.take_input(exchange) {
+            return flow;
+        }
+        for _ in 0..READS_MAX {
+            let flushed = exchange.output.poll_ready(exchange.request, cx);
+            if let Poll::Ready(Err(_)) = flushed {
+                // The connection says why, and closes.
+                return Flow::End(Step::Done);
+            }
+            if flushed.is_pending() && !self.may_read(exchange) {
+                // The client is waited for, and the server does not have to send.
+                self.clocks.read_until_ms = None;
+                return Flow::Wait;
+            }
+            if self.clocks.read_until_ms.is_none() {
+                self.restart_read_clock();
+            }
+            let most = self.relay.read_bytes;
+            match self.poll_read(most, cx) {
+                Poll::Pending => return Flow::Wait,
+                Poll::Ready(Err(error)) => {
+                    exchange.request.set_action(READING);
+                    exchange.request.log(Level::Error, format_args!("readv() failed {}", Errno(&error)));
+                    return self.cut(exchange);
+                }
+                Poll::Ready(Ok(0)) => return self.take_end(exchange),
+                Poll::Ready(Ok(size)) => {
+                    self.restart_read_clock();
+                    self.attempt(exchange).received_bytes += size as u64;
+                    if size == most {
+                        self.relay.read_bytes =
+                            (2 * most).min(READ_MAX_BYTES).min(self.relay.memory_bytes).max(most);
+                    }
+                }
+            }
+            if let Some(flow) = self.take_input(exchange) {
+                return flow;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Flow::Wait
+    }
+
+    /// Whether more fits into memory although the client has not taken what is there.
+    fn may_read(&self, exchange: &Exchange<'_, 'c>) -> bool {
+        self.relay.buffering == Buffering::On && exchange.output.queued_bytes() < self.relay.memory_bytes
+    }
+
+    /// Passes on what was received; `Some` when that is the end.
+    fn take_input(&mut self, exchange: &mut Exchange<'_, 'c>) -> Option<Flow> {
+        let (mut at, mut kept) = (0, 0);
+        loop {
+            match self.protocol.body(&self.input[at..]) {
+                Ok(step) => {
+                    let is_data = matches!(step.event, BodyEvent::Data(_));
+                    if let BodyEvent::Data(range) = step.event {
+                        let (start, end) = (at + range.start, at + range.end);
+                        if start != kept {
+                            self.input.copy_within(start..end, kept);
+                        }
+                        kept += end - start;
+                    }
+                    at += step.consumed;
+                    if !is_data {
+                        break;
+                    }
+                }
+                Err(fault) => {
+                    exchange.request.set_action(READING);
+                    let text = self.protocol.describe_body(fault);
+                    exchange.request.log(Level::Error, format_args!("{text}"));
+                    drop(text);
+                    self.push(exchange, kept);
+                    return Some(self.cut(exchange));
+                }
+            }
+        }
+        if at < self.input.len() {
+            exchange.request.set_action(READING);
+            exchange.request.log(Level::Warn, format_args!("{}", self.protocol.excess()));
+            self.relay.excess = Excess::Some;
+        }
+        self.push(exchange, kept);
+        self.protocol.is_done().then(|| self.complete(exchange))
+    }
+
+    /// Hands the first bytes of what was received over.
+    fn push(&mut self, exchange: &mut Exchange<'_, 'c>, len: usize) {
+        self.relay.length += len as u64;
+        if len == 0 {
+            self.input.clear();
+            return;
+        }
+        let mut data = std::mem::take(&mut self.input);
+        data.truncate(len);
+        let mark = match self.relay.buffering {
+            Buffering::On => Mark::More,
+            Buffering::Off => Mark::Flush,
+        };
+        // How much may wait is asked for before more is read.
+        let _ = exchange.output.write(exchange.request, Chunk::Owned(data), mark);
+    }
+
+    /// The server has closed the connection.
+    fn take_end(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        self.relay.excess = Excess::Some;
+        if self.protocol.eof() == Eof::Complete {
+            return self.complete(exchange);
+        }
+        exchange.request.set_action(READING);
+        exchange.request.log(Level::Error, format_args!("upstream prematurely closed connection"));
+        self.cut(exchange)
+    }
+
+    /// The response is complete.
+    fn complete(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        let mut trailers = Headers::default();
+        if self.protocol.is_done() {
+            self.protocol.trailers(&mut |name, value| trailers.add(name, value));
+        }
+        if *self.asked.pass.pass_trailers && !trailers.is_empty() {
+            exchange.output.pass_trailers(&trailers);
+        }
+        Attempts::of_mut(exchange.request).trailers = trailers;
+        self.release(exchange);
+        let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+        Flow::End(Step::Done)
+    }
+
+    /// The connection has done what it could for this request: another one may use it, or it is closed.
+    pub(super) fn release(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        self.note_end(exchange);
+        let is_reusable = self.protocol.is_done()
+            && self.relay.excess == Excess::None
+            && self.input.is_empty()
+            && self.sending.is_done()
+            && !frames_itself(self.asked.proxy)
+            && self.protocol.persistence() == Persistence::Stays;
+        let outbound = self.outbound.take().filter(|_| is_reusable);
+        drop(outbound);
+    }
+}

@@ -1,0 +1,206 @@
+//! The request on its way to the server: its head with what is in memory of its body, then the rest, from a
+//! file or from the client.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use clearway_h1::{CHUNK_END, push_chunk_size, push_last_chunk};
+use clearway_http::{Answer, Exchange};
+use clearway_net::connect::Outbound;
+
+use crate::attempts::BodyForm;
+use crate::engine::ask::AskedBody;
+use crate::engine::protocol::Protocol;
+use crate::engine::session::{SENDING, Session};
+
+/// How much of a body that lies in a file is read at once, bytes.
+const FILE_PIECE_BYTES: usize = 64 * 1024;
+
+/// How much of a body is taken from the client at once, bytes.
+const CLIENT_PIECE_BYTES: usize = 16 * 1024;
+
+/// A piece of a file that is being read.
+type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
+
+/// How far a request is sent.
+#[derive(Default)]
+pub(super) struct Sending {
+    /// What of the head was sent, bytes.
+    head_at: usize,
+    /// What of the body was taken to be sent, bytes.
+    body_at: u64,
+    /// A piece of the body that is being sent.
+    piece: Piece,
+    reading: Option<Reading>,
+    progress: Progress,
+    /// What the socket took, bytes.
+    pub(super) sent_bytes: u64,
+}
+
+/// Bytes that are being sent.
+#[derive(Default)]
+struct Piece {
+    bytes: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    UnderWay,
+    /// Everything is in pieces.
+    Taken,
+    Sent,
+}
+
+/// Why a request could not be sent.
+pub(super) enum Unsent {
+    /// The connection to the server is broken.
+    Server(io::Error),
+    /// The body cannot be had: what is answered.
+    Body(Answer),
+}
+
+impl Sending {
+    /// Whether a server may know of the request.
+    pub(super) fn has_begun(&self) -> bool {
+        self.sent_bytes > 0
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.progress == Progress::Sent
+    }
+
+    /// Whether it is the client that is waited for.
+    pub(super) fn reads_client(&self, body: &AskedBody) -> bool {
+        matches!(body, AskedBody::Stream) && self.progress == Progress::UnderWay
+    }
+}
+
+impl<'c, P: Protocol> Session<'c, P> {
+    /// Sends what can be sent. Ready when all of it was.
+    pub(super) fn poll_send(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        while !self.sending.is_done() {
+            exchange.request.set_action(SENDING);
+            if self.sending.piece.bytes.is_empty() && self.sending.progress == Progress::UnderWay {
+                // A head leaves at once, whatever becomes of the body behind it.
+                match self.poll_piece(exchange, cx) {
+                    Poll::Ready(taken) => taken?,
+                    Poll::Pending if self.sending.head_at < self.asked.head.len() => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            match self.poll_write(cx) {
+                Poll::Ready(written) => written.map_err(Unsent::Server)?,
+                Poll::Pending => {
+                    if self.clocks.send_until_ms.is_none() {
+                        let until_ms = self.home.now_ms() + *self.asked.pass.send_timeout_ms;
+                        self.clocks.send_until_ms = Some(until_ms);
+                    }
+                    return Poll::Pending;
+                }
+            }
+            self.clocks.send_until_ms = None;
+            let is_empty =
+                self.sending.head_at == self.asked.head.len() && self.sending.piece.bytes.is_empty();
+            if is_empty && self.sending.progress == Progress::Taken {
+                self.sending.progress = Progress::Sent;
+                let elapsed_ms = self.elapsed_ms();
+                self.attempt(exchange).send_ms = Some(elapsed_ms);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the next piece of the body, or sees that there is no more.
+    fn poll_piece(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        let sending = &mut self.sending;
+        match &self.asked.body {
+            AskedBody::None => sending.progress = Progress::Taken,
+            AskedBody::Stored(body) => {
+                if sending.body_at == body.len() {
+                    sending.progress = Progress::Taken;
+                    return Poll::Ready(Ok(()));
+                }
+                let bytes = match body.in_memory() {
+                    Some(bytes) => bytes.clone(),
+                    None => {
+                        let (body, at) = (Arc::clone(body), sending.body_at);
+                        let read = move || async move { body.read(at, FILE_PIECE_BYTES).await };
+                        let reading = sending.reading.get_or_insert_with(|| Box::pin(read()));
+                        let read = ready!(reading.as_mut().poll(cx));
+                        sending.reading = None;
+                        read.map_err(|_| Unsent::Body(Answer::Status(500)))?
+                    }
+                };
+                sending.body_at += bytes.len() as u64;
+                sending.piece.bytes = bytes;
+            }
+            AskedBody::Stream => return self.poll_client(exchange, cx),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_client(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Unsent>> {
+        let mut data = Vec::with_capacity(CLIENT_PIECE_BYTES);
+        ready!(exchange.poll_body(&mut data, cx)).map_err(Unsent::Body)?;
+        let is_last = data.is_empty();
+        let sending = &mut self.sending;
+        sending.body_at += data.len() as u64;
+        if self.asked.form == BodyForm::Chunked {
+            let mut framed = Vec::with_capacity(data.len() + 32);
+            if !data.is_empty() {
+                push_chunk_size(&mut framed, data.len() as u64);
+                framed.extend_from_slice(&data);
+                framed.extend_from_slice(CHUNK_END);
+            }
+            if is_last {
+                push_last_chunk(&mut framed, []);
+            }
+            data = framed;
+        }
+        sending.piece.bytes = data.into();
+        if is_last {
+            sending.progress = Progress::Taken;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of the head, and the piece behind it.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(Outbound { socket, .. }) = &self.outbound else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let sending = &mut self.sending;
+        let head = &self.asked.head[sending.head_at..];
+        let piece = &mut sending.piece.bytes;
+        let written = match (head.is_empty(), piece.is_empty()) {
+            (true, true) => return Poll::Ready(Ok(())),
+            (false, true) => ready!(socket.poll_write(cx, head))?,
+            (true, false) => ready!(socket.poll_write(cx, piece))?,
+            (false, false) => {
+                ready!(socket.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(piece)]))?
+            }
+        };
+        sending.sent_bytes += written as u64;
+        let of_head = written.min(head.len());
+        sending.head_at += of_head;
+        bytes::Buf::advance(piece, written - of_head);
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,235 @@
+//! One request at other servers: its stages, its clocks, and what ends it. The methods of the stages stand
+//! in the files beside this one.
+//!
+//! Invariants: there is a lease while a server is asked, and the connection belongs to that attempt; what
+//! was sent to the client is never taken back, so no other server is asked behind the head of a response.
+
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_http::{Answer, Exchange, Step};
+use clearway_net::connect::{Connecting, Outbound};
+use clearway_runtime::{LoopRef, Timer};
+use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
+
+use crate::attempts::{Attempt, Attempts, Connection};
+use crate::engine::ask::{Asked, AskedBody};
+use crate::engine::protocol::Protocol;
+use crate::engine::relay::Relay;
+use crate::engine::send::Sending;
+
+/// What the log says a request does.
+pub(super) const CONNECTING: &str = "connecting to upstream";
+pub(super) const SENDING: &str = "sending request to upstream";
+pub(super) const READING_HEAD: &str = "reading response header from upstream";
+pub(super) const READING: &str = "reading upstream";
+pub(super) const TO_CLIENT: &str = "sending to client";
+
+/// See the file's head.
+pub(super) struct Session<'c, P> {
+    pub(super) asked: Asked<'c>,
+    pub(super) home: LoopRef,
+    pub(super) stage: Stage,
+    /// How many servers may be asked, the present one included.
+    pub(super) tries: usize,
+    /// When the first server was looked for.
+    pub(super) began_ms: u64,
+    /// When the present one was.
+    pub(super) attempt_ms: u64,
+    pub(super) lease: Option<Lease>,
+    pub(super) outbound: Option<Outbound>,
+    pub(super) connection: Connection,
+    pub(super) sending: Sending,
+    /// What was received and not dealt with.
+    pub(super) input: Vec<u8>,
+    pub(super) protocol: P,
+    pub(super) relay: Relay,
+    pub(super) clocks: Clocks,
+}
+
+/// How far a request is.
+pub(super) enum Stage {
+    /// A server is to be found.
+    Selecting,
+    Connecting(Connecting),
+    /// The request is sent, the head of the response read.
+    Asking,
+    /// The body of the response is passed on.
+    Relaying,
+    /// What there is of a response that is cut is sent; then that is the end.
+    Cutting,
+}
+
+/// How a stage goes on.
+pub(super) enum Flow {
+    /// At once, perhaps in another stage.
+    On,
+    /// When something has come.
+    Wait,
+    End(Step<'static>),
+}
+
+/// What is waited for at most until when, on the clock of the loop.
+pub(super) struct Clocks {
+    timer: Timer,
+    /// Until when the server has to take something.
+    pub(super) send_until_ms: Option<u64>,
+    /// Until when it has to say something.
+    pub(super) read_until_ms: Option<u64>,
+    /// What the timer is set to.
+    armed_ms: Option<u64>,
+}
+
+impl Clocks {
+    fn new(home: LoopRef) -> Self {
+        Self { timer: Timer::new(home), send_until_ms: None, read_until_ms: None, armed_ms: None }
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.send_until_ms, self.read_until_ms) = (None, None);
+    }
+
+    /// Ready when the earlier of both times has come.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let due_ms = [self.send_until_ms, self.read_until_ms].into_iter().flatten().min();
+        let Some(due_ms) = due_ms else { return Poll::Pending };
+        if self.armed_ms != Some(due_ms) {
+            self.timer.arm(due_ms);
+            self.armed_ms = Some(due_ms);
+        }
+        let expired = self.timer.poll_expired(cx);
+        if expired.is_ready() {
+            self.armed_ms = None;
+        }
+        expired
+    }
+}
+
+impl<'c, P: Protocol> Session<'c, P> {
+    pub(super) fn new(exchange: &mut Exchange<'_, 'c>, asked: Asked<'c>) -> Self {
+        let home = exchange.request.home();
+        let most = usize::try_from(*asked.pass.next_upstream_tries).unwrap_or(usize::MAX);
+        let tries = if most == 0 { asked.choice.tries() } else { asked.choice.tries().min(most) };
+        let now_ms = home.now_ms();
+        Self {
+            asked,
+            home,
+            stage: Stage::Selecting,
+            tries,
+            began_ms: now_ms,
+            attempt_ms: now_ms,
+            lease: None,
+            outbound: None,
+            connection: Connection::New,
+            sending: Sending::default(),
+            input: Vec::new(),
+            protocol: P::default(),
+            relay: Relay::default(),
+            clocks: Clocks::new(home),
+        }
+    }
+
+    /// Goes on as far as possible.
+    pub(super) fn poll(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step<'static>> {
+        loop {
+            let flow = match &mut self.stage {
+                Stage::Selecting => self.select(exchange),
+                Stage::Connecting(_) => self.poll_connecting(exchange, cx),
+                Stage::Asking => self.poll_asking(exchange, cx),
+                Stage::Relaying => self.poll_relaying(exchange, cx),
+                Stage::Cutting => poll_cutting(exchange, cx),
+            };
+            let flow = match flow {
+                Flow::Wait => self.poll_others(exchange, cx),
+                flow => flow,
+            };
+            match flow {
+                Flow::On => {}
+                Flow::Wait => return Poll::Pending,
+                Flow::End(step) => {
+                    self.close(exchange);
+                    exchange.request.set_action(TO_CLIENT);
+                    return Poll::Ready(step);
+                }
+            }
+        }
+    }
+
+    /// What else may have come while a stage waits: the end of its time, or of the client.
+    fn poll_others(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        if self.clocks.poll(cx).is_ready() {
+            return self.time_out(exchange);
+        }
+        let watches = !*self.asked.pass.ignore_client_abort && !self.sending.reads_client(&self.asked.body);
+        if !watches {
+            return Flow::Wait;
+        }
+        let Poll::Ready(closed) = exchange.request.poll_closed(cx) else { return Flow::Wait };
+        let error = closed.err().map(|error| format!(" {}", Errno(&error))).unwrap_or_default();
+        let message = "epoll_wait() reported that client prematurely closed connection";
+        let end = if self.outbound.is_some() { ", so upstream connection is closed too" } else { "" };
+        exchange.request.log(Level::Info, format_args!("{message}{end}{error}"));
+        Flow::End(Step::Respond(Answer::Status(CLIENT_CLOSED_REQUEST)))
+    }
+
+    /// The attempt that is under way, as variables show it.
+    pub(super) fn attempt<'a>(&self, exchange: &'a mut Exchange<'_, 'c>) -> &'a mut Attempt {
+        Attempts::of_mut(exchange.request).last()
+    }
+
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.home.now_ms().saturating_sub(self.attempt_ms)
+    }
+
+    /// The lease ends: how the server fared.
+    pub(super) fn finish_lease(&mut self, exchange: &mut Exchange<'_, 'c>, outcome: Outcome) {
+        let Some(lease) = self.lease.take() else { return };
+        let now_ms = self.home.now_ms();
+        let header_ms = self.attempt(exchange).header_ms;
+        let attempt = PeerAttempt { outcome, header_ms, response_ms: self.elapsed_ms() };
+        if lease.finish(attempt, now_ms) == Verdict::Disabled {
+            exchange.request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        }
+    }
+
+    /// Nothing more is wanted of the server.
+    fn close(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        self.note_end(exchange);
+        self.finish_lease(exchange, Outcome::Answered);
+        self.outbound = None;
+        self.clocks.clear();
+    }
+
+    /// Writes down how long the present attempt took, unless that was done.
+    pub(super) fn note_end(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        let (elapsed_ms, sent_bytes) = (self.elapsed_ms(), self.sending.sent_bytes);
+        let length = self.relay.length;
+        let attempt = self.attempt(exchange);
+        if attempt.response_ms.is_none() {
+            attempt.response_ms = Some(elapsed_ms);
+            attempt.sent_bytes = sent_bytes;
+            attempt.length = length;
+        }
+    }
+
+    /// The body of the request is passed on as it comes.
+    pub(super) fn streams(&self) -> bool {
+        matches!(self.asked.body, AskedBody::Stream)
+    }
+}
+
+/// For the log: the client has left.
+pub(super) const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// Sends what there is of a response that cannot be completed.
+fn poll_cutting(exchange: &mut Exchange<'_, '_>, cx: &mut Context<'_>) -> Flow {
+    match exchange.output.poll_ready(exchange.request, cx) {
+        Poll::Pending => Flow::Wait,
+        Poll::Ready(_) => Flow::End(Step::Respond(Answer::Status(502))),
+    }
+}

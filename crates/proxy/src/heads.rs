@@ -1,0 +1,6 @@
+//! What becomes of the heads of responses on their way to the client.
+
+pub(crate) mod accel;
+pub(crate) mod cookies;
+pub(crate) mod fill;
+pub(crate) mod rewrite;

@@ -1,0 +1,110 @@
+//! The head of a response as it goes to the client: the lines that were received but for those that are
+//! hidden or speak of the connection alone, with redirects and cookies rewritten. Runs on the loop of the
+//! request.
+
+use bytes::Bytes;
+use clearway_http::{Conditions, Exchange, HeaderName, Ranges, ResponseHead, View};
+use clearway_message::{Header, Known};
+
+use crate::heads::cookies::{are_rewritten, rewrite_cookie};
+use crate::heads::rewrite::rewrite;
+use crate::settings::pass::PassConf;
+use crate::settings::proxy::ProxyConf;
+
+const SET_COOKIE: HeaderName<'_> = HeaderName::new(b"Set-Cookie");
+const LOCATION: HeaderName<'_> = HeaderName::new(b"Location");
+const REFRESH: HeaderName<'_> = HeaderName::new(b"Refresh");
+
+/// A head that was received.
+pub(crate) struct Received<'a> {
+    /// From the status on.
+    pub(crate) status_line: &'a [u8],
+    pub(crate) bytes: &'a Bytes,
+    pub(crate) lines: &'a [Header],
+    pub(crate) content_length: Option<u64>,
+}
+
+/// What is rewritten of it.
+#[derive(Default)]
+struct Rewritten {
+    location: Option<Vec<u8>>,
+    refresh: Option<Vec<u8>>,
+    /// What each `Set-Cookie` becomes.
+    cookies: Vec<Option<Vec<u8>>>,
+}
+
+/// Makes the head of the response from one that was received.
+pub(crate) fn fill<'c>(
+    exchange: &mut Exchange<'_, 'c>,
+    (pass, proxy): (&'c PassConf, &'c ProxyConf),
+    from: &Received<'_>,
+) {
+    let rewritten = Rewritten::new(&exchange.view(), (pass, proxy), from);
+    let lines = from.lines.iter().filter(|line| is_passed(line, from.bytes, pass)).copied();
+    exchange.output.pass_head(from.status_line, from.bytes.clone(), lines);
+    let head = exchange.output.head();
+    head.content_length = from.content_length;
+    head.conditions = Conditions::JudgedThere;
+    if *pass.force_ranges {
+        head.ranges = Ranges::OnePart;
+    }
+    rewritten.apply(head);
+}
+
+/// Whether a line goes to the client.
+fn is_passed(line: &Header, bytes: &[u8], pass: &PassConf) -> bool {
+    match line.known {
+        Known::ContentLength | Known::TransferEncoding | Known::Connection | Known::KeepAlive => false,
+        Known::AcceptRanges if *pass.force_ranges => false,
+        _ => !pass.hidden.has(line.name.of(bytes)),
+    }
+}
+
+impl Rewritten {
+    fn new<'c>(
+        view: &View<'_, 'c>,
+        (pass, proxy): (&'c PassConf, &'c ProxyConf),
+        from: &Received<'_>,
+    ) -> Self {
+        let mut rewritten = Self::default();
+        let rewrites_cookies = are_rewritten(proxy);
+        for line in from.lines.iter().filter(|line| !pass.hidden.has(line.name.of(from.bytes))) {
+            let value = line.value.of(from.bytes);
+            match line.known {
+                Known::Location => rewritten.location = rewrite(proxy.redirects.list(), view, value, 0),
+                Known::Refresh => rewritten.refresh = refresh(view, proxy, value),
+                Known::SetCookie if rewrites_cookies => {
+                    rewritten.cookies.push(rewrite_cookie(proxy, view, value));
+                }
+                _ => {}
+            }
+        }
+        rewritten
+    }
+
+    fn apply(self, head: &mut ResponseHead<'_>) {
+        match self.location {
+            // As in nginx a path becomes absolute.
+            Some(location) if location.starts_with(b"/") => {
+                head.headers.remove(LOCATION);
+                head.location = Some(location.into());
+            }
+            Some(location) => head.headers.set(LOCATION, &location),
+            None => {}
+        }
+        if let Some(refresh) = self.refresh {
+            head.headers.set(REFRESH, &refresh);
+        }
+        if self.cookies.iter().any(Option::is_some) {
+            let mut cookies = self.cookies.into_iter();
+            head.headers
+                .replace(SET_COOKIE, |line| Some(cookies.next().flatten().unwrap_or_else(|| line.to_vec())));
+        }
+    }
+}
+
+/// `Refresh: 5; url=http://…`
+fn refresh<'c>(view: &View<'_, 'c>, proxy: &'c ProxyConf, value: &[u8]) -> Option<Vec<u8>> {
+    let url = value.windows(4).position(|part| part.eq_ignore_ascii_case(b"url="))? + 4;
+    rewrite(proxy.redirects.list(), view, value, url)
+}
