@@ -7,6 +7,7 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models use a part"))]
 
 mod balance;
+mod budget;
 mod group;
 mod idle;
 mod peer;
@@ -16,6 +17,7 @@ mod sync;
 mod times;
 
 pub use crate::balance::{Key, Method};
+pub use crate::budget::RetryBudget;
 pub use crate::group::{Choice, Group, GroupConfig, Moment};
 #[cfg(not(loom))]
 pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};

@@ -1,10 +1,12 @@
 //! `upstream` and what may stand in its block. Its directives are executed where they stand, as nginx does: a
 //! server may have the parameters that the balancer before it allows.
 
+use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context};
 
 use crate::upstreams::draft::{self, UPSTREAMS_CONF, block};
+use crate::upstreams::said::RetryShare;
 use crate::upstreams::server;
 
 /// The module.
@@ -65,7 +67,62 @@ static DIRECTIVES: &[Spec<Load>] = &[
         see: &["upstream", "zone", "resolver", "sticky"],
         handler: server::read_server,
     },
+    Spec {
+        name: "upstream_retry_budget",
+        contexts: context::HTTP.or(context::UPSTREAM),
+        args: Args::TAKE1,
+        syntax: "upstream_retry_budget PERCENT | off",
+        default: "upstream_retry_budget off;",
+        doc: "How many further attempts the requests of a group may make together, for a hundred requests: \
+              where all servers are in trouble, trying each of them with each request is trouble more. Ten \
+              further attempts there are in any case. What a request may do by itself says \
+              `proxy_next_upstream`. Clearway's own.",
+        example: "
+            upstream_retry_budget 20%;
+            upstream backend {
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+                upstream_retry_budget off;
+            }",
+        see: &["upstream", "server"],
+        handler: read_retry_budget,
+    },
+    Spec {
+        name: "upstream_start_unresolved",
+        contexts: context::HTTP,
+        args: Args::FLAG,
+        syntax: "upstream_start_unresolved on | off",
+        default: "upstream_start_unresolved off;",
+        doc: "Whether a configuration is used in which names of upstream servers are that nobody knows at \
+              present. They are resolved while serving then, as with `resolve`, which needs a `resolver` in \
+              `http`; requests that need them are answered with 502 until they are known. It has to stand \
+              before those names. Clearway's own.",
+        example: "
+            upstream_start_unresolved on;
+            resolver 192.0.2.53;",
+        see: &["resolver", "server"],
+        handler: |scope, directive| {
+            directive.set(&mut scope.conf.main(&UPSTREAMS_CONF).start_unresolved, |d| d.flag(0))
+        },
+    },
 ];
+
+fn read_retry_budget(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let share = |directive: &Directive| match &directive.args[0][..] {
+        b"off" => Ok(RetryShare::Unlimited),
+        text => {
+            let number = text.strip_suffix(b"%").and_then(units::parse_number);
+            let percent =
+                number.and_then(|number| u32::try_from(number).ok()).filter(|&percent| percent <= 100);
+            percent.map(RetryShare::Percent).ok_or_else(|| directive.invalid_value(0))
+        }
+    };
+    if scope.context.meets(context::UPSTREAM) {
+        directive.set(&mut block(scope.conf).retry_budget, share)
+    } else {
+        directive.set(&mut scope.conf.main(&UPSTREAMS_CONF).retry_budget, share)
+    }
+}
 
 fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let number = draft::begin_block(scope.conf, directive)?;

@@ -52,6 +52,9 @@ impl UpstreamGroup {
         let session = self.sticky.as_ref().map(|sticky| sticky.session(view)).unwrap_or_default();
         let sid = self.sticky.as_ref().map(|sticky| sticky.sid(&session, group.group())).unwrap_or_default();
         let client = view.request.peer().ip();
+        if let Some(budget) = &self.budget {
+            budget.deposit();
+        }
         let choice = group.group().begin(&Key { client, text: &key, sid: &sid });
         Choice { upstream: Some(self), group, choice, client, key, session, sid }
     }
@@ -80,6 +83,12 @@ impl<'c> Choice<'c> {
         self.group.group().tries()
     }
 
+    /// Whether the only server is tried once, whatever becomes of it.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.group.group().is_single()
+    }
+
     /// The group as messages call it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -90,6 +99,13 @@ impl<'c> Choice<'c> {
     #[must_use]
     pub fn upstream(&self) -> Option<&'c UpstreamGroup> {
         self.upstream
+    }
+
+    /// Whether the request may have a further attempt (`upstream_retry_budget`), which it makes then.
+    #[must_use]
+    pub fn may_try_again(&self) -> bool {
+        let budget = self.upstream.and_then(|upstream| upstream.budget.as_ref());
+        budget.is_none_or(|budget| budget.withdraw())
     }
 
     /// The next server; `None` where none can be used ("no live upstreams").

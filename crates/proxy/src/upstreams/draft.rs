@@ -14,7 +14,7 @@ use clearway_os::outgoing::Remote;
 
 use crate::upstreams::group::{self, GroupCell, UpstreamGroup};
 use crate::upstreams::lasting::Lasting;
-use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec};
+use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec, RetryShare};
 
 pub(crate) static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Main);
 
@@ -24,6 +24,10 @@ settings! {
         pub(crate) drafts: Own<Vec<GroupDraft>>,
         /// The number of the group whose block is being read.
         pub(crate) open: Own<usize>,
+        /// `upstream_retry_budget` of groups that say nothing.
+        pub(crate) retry_budget: Own<Option<RetryShare>>,
+        /// `upstream_start_unresolved`.
+        pub(crate) start_unresolved: Own<Option<bool>>,
         /// What has become of them, by the same numbers.
         pub(crate) groups: Own<Vec<GroupEntry>>,
     }
@@ -193,7 +197,7 @@ fn no_port_allowed(host: &[u8], port: u16) -> Vec<u8> {
 
 /// Makes the groups, when all is read.
 pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
-    let http = HttpResolver::of(load);
+    let http = HttpDefaults::of(load);
     let drafts = std::mem::take(&mut *load.main(&UPSTREAMS_CONF).drafts);
     let lasting = Lasting::of(load);
     let mut groups = Vec::with_capacity(drafts.len());
@@ -213,6 +217,39 @@ pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
 pub(crate) struct HttpResolver {
     pub(crate) resolver: Option<ResolverSpec>,
     pub(crate) timeout: Duration,
+}
+
+/// What `http` says for all groups.
+pub(crate) struct HttpDefaults {
+    pub(crate) resolver: HttpResolver,
+    pub(crate) retry_budget: RetryShare,
+    pub(crate) unresolved: Unresolved,
+}
+
+/// What becomes of names that the system does not know when a configuration is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unresolved {
+    /// It is refused.
+    Refused,
+    /// They are resolved while serving.
+    Resolved,
+}
+
+impl HttpDefaults {
+    fn of(load: &mut Load) -> Self {
+        let resolver = HttpResolver::of(load);
+        let unresolved = unresolved(load);
+        let retry_budget = load.main(&UPSTREAMS_CONF).retry_budget.unwrap_or(RetryShare::Unlimited);
+        Self { resolver, retry_budget, unresolved }
+    }
+}
+
+/// What `upstream_start_unresolved` says, as far as it was read.
+pub(crate) fn unresolved(load: &mut Load) -> Unresolved {
+    match load.main(&UPSTREAMS_CONF).start_unresolved.unwrap_or(false) {
+        true => Unresolved::Resolved,
+        false => Unresolved::Refused,
+    }
 }
 
 impl HttpResolver {

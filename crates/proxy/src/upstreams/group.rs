@@ -11,13 +11,13 @@ use clearway_conf::error::message;
 use clearway_http::{Load, Value};
 use clearway_net::url::{RemoteText, resolve};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, State};
+use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, RetryBudget, State};
 use md5::{Digest as _, Md5};
 
-use crate::upstreams::draft::{GroupDraft, HttpResolver, lasting_name};
+use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
 use crate::upstreams::lasting::{Lasting, peer};
 use crate::upstreams::refresh::Refreshing;
-use crate::upstreams::said::{BlockDraft, Keepalive, Rank, ResolverSpec, ServerDraft};
+use crate::upstreams::said::{BlockDraft, Keepalive, Lookup, Rank, ResolverSpec, RetryShare, ServerDraft};
 use crate::upstreams::session::Sticky;
 
 /// See the file's head.
@@ -30,6 +30,7 @@ pub struct UpstreamGroup {
     keepalive: Option<Keepalive>,
     /// How names of its servers are resolved while serving.
     pub(crate) refreshing: Option<Refreshing>,
+    pub(crate) budget: Option<Arc<RetryBudget>>,
 }
 
 /// A group as configurations share it: there once its configuration is read.
@@ -96,13 +97,14 @@ impl UpstreamGroup {
 pub(crate) fn make(
     (load, lasting): (&Load, &Lasting),
     draft: GroupDraft,
-    http: &HttpResolver,
+    http: &HttpDefaults,
 ) -> Result<UpstreamGroup, Error> {
     let GroupDraft { host, port, pos, block, literal, .. } = draft;
     let before = lasting.group_before(&lasting_name(&host, port));
     let before_group = before.as_ref().and_then(|cell| cell.get());
     let before = before_group.map(UpstreamGroup::peers).unwrap_or_default();
-    let maker = Maker { host: &host, before_group, before, loops: lasting.loops() };
+    let share = block.as_ref().and_then(|block| block.retry_budget).unwrap_or(http.retry_budget);
+    let maker = Maker { host: &host, before_group, before, loops: lasting.loops(), share };
     let refuse = |before: &str, behind: &str| {
         let place = pos.to_string();
         Error::unplaced(message(&[&before, &" upstream \"", &host, &"\" in ", &place, &behind]))
@@ -111,18 +113,32 @@ pub(crate) fn make(
         let addresses = match literal {
             Some(address) => vec![address],
             None if port == 0 => return Err(refuse("no port in", "")),
-            None => {
-                resolve(&host, port, &*load.resolver()).map_err(|error| refuse(&format!("{error} in"), ""))?
-            }
+            None => match resolve(&host, port, &*load.resolver()) {
+                Ok(addresses) => addresses,
+                Err(_) if http.unresolved == Unresolved::Resolved => {
+                    let block = late(&host, port);
+                    let resolver = check_lookups(&block, &http.resolver, &refuse)?;
+                    let resolver = resolver.map(|resolver| (resolver, http.resolver.timeout));
+                    return Ok(UpstreamGroup { keepalive: None, ..maker.explicit(block, resolver) });
+                }
+                Err(error) => return Err(refuse(&format!("{error} in"), "")),
+            },
         };
         return Ok(maker.implicit(addresses));
     };
-    let resolver = check_lookups(&block, http, &refuse)?;
+    let resolver = check_lookups(&block, &http.resolver, &refuse)?;
     if block.servers.iter().all(|server| server.rank == Rank::Backup) {
         return Err(refuse("no servers in", ""));
     }
-    let timeout = block.resolver_timeout.unwrap_or(http.timeout);
+    let timeout = block.resolver_timeout.unwrap_or(http.resolver.timeout);
     Ok(maker.explicit(*block, resolver.map(|resolver| (resolver, timeout))))
+}
+
+/// A group of one host whose name nobody knows yet.
+fn late(host: &Bytes, port: u16) -> BlockDraft {
+    let lookup = Lookup { host: host.clone(), port, service: None, is_late: true };
+    let server = ServerDraft { lookup: Some(lookup), ..ServerDraft::plain(host.clone()) };
+    BlockDraft { servers: vec![server], ..BlockDraft::default() }
 }
 
 /// The resolver for servers with `resolve`, if there are any.
@@ -134,7 +150,8 @@ fn check_lookups(
     if block.servers.iter().all(|server| server.lookup.is_none()) {
         return Ok(None);
     }
-    if !block.is_in_zone {
+    let is_asked_for = |server: &ServerDraft| server.lookup.as_ref().is_some_and(|lookup| !lookup.is_late);
+    if !block.is_in_zone && block.servers.iter().any(is_asked_for) {
         return Err(refuse("resolving names at run time requires", " to be in shared memory"));
     }
     let resolver = block.resolver.as_ref().or(http.resolver.as_ref());
@@ -150,9 +167,18 @@ struct Maker<'a> {
     /// Its servers.
     before: Vec<Arc<Peer>>,
     loops: usize,
+    share: RetryShare,
 }
 
 impl Maker<'_> {
+    /// What further attempts are left; those of the configuration before, if it says the same.
+    fn budget(&self) -> Option<Arc<RetryBudget>> {
+        let RetryShare::Percent(percent) = self.share else { return None };
+        let before = self.before_group.and_then(|group| group.budget.as_ref());
+        let same = before.filter(|budget| budget.percent() == percent);
+        Some(same.map_or_else(|| Arc::new(RetryBudget::new(percent)), Arc::clone))
+    }
+
     fn name(&self) -> Box<str> {
         String::from_utf8_lossy(self.host).into_owned().into()
     }
@@ -167,6 +193,7 @@ impl Maker<'_> {
             sticky: None,
             keepalive: None,
             refreshing: None,
+            budget: self.budget(),
         }
     }
 
@@ -223,6 +250,7 @@ impl Maker<'_> {
             sticky: sticky.filter(|sticky| sticky.is_on),
             keepalive: keepalive.complete(),
             refreshing,
+            budget: self.budget(),
         }
     }
 }

@@ -25,6 +25,16 @@ pub(crate) struct BlockDraft {
     pub(crate) is_in_zone: bool,
     pub(crate) resolver: Option<ResolverSpec>,
     pub(crate) resolver_timeout: Option<Duration>,
+    pub(crate) retry_budget: Option<RetryShare>,
+}
+
+/// What `upstream_retry_budget` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetryShare {
+    /// Requests are repeated as `proxy_next_upstream` says.
+    Unlimited,
+    /// So many further attempts for a hundred requests.
+    Percent(u32),
 }
 
 /// What a `server` in it says.
@@ -44,6 +54,24 @@ pub(crate) struct ServerDraft {
     pub(crate) route: Option<Bytes>,
 }
 
+impl ServerDraft {
+    /// One about which nothing else is said.
+    pub(crate) fn plain(name: Bytes) -> Self {
+        Self {
+            name,
+            addresses: Vec::new(),
+            lookup: None,
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout_s: 10,
+            rank: Rank::Primary,
+            state: State::Up,
+            route: None,
+        }
+    }
+}
+
 /// A name that is resolved while serving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
@@ -51,6 +79,8 @@ pub(crate) struct Lookup {
     pub(crate) port: u16,
     /// Whose service of that name it is.
     pub(crate) service: Option<Bytes>,
+    /// Whether it was only unknown when the configuration was loaded (`upstream_start_unresolved`).
+    pub(crate) is_late: bool,
 }
 
 /// Which servers are tried first.

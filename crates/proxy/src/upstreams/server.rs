@@ -5,10 +5,11 @@ use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Directive, Error, Scope};
 use clearway_http::Load;
+use clearway_net::listen::AddrError;
 use clearway_net::url::{Names, Url, UrlKind, UrlPath, UrlRules, parse_url};
 use clearway_upstream::State;
 
-use crate::upstreams::draft::block;
+use crate::upstreams::draft::{Unresolved, block, unresolved};
 use crate::upstreams::said::{Lookup, Rank, ServerDraft};
 
 /// Longest name of a server that sticky sessions may use, bytes: as long as a hash of its address.
@@ -33,22 +34,8 @@ enum Resolved {
 
 pub(crate) fn read_server(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let name = &directive.args[0];
-    let mut parameters = Parameters {
-        server: ServerDraft {
-            name: name.clone(),
-            addresses: Vec::new(),
-            lookup: None,
-            weight: 1,
-            max_conns: 0,
-            max_fails: 1,
-            fail_timeout_s: 10,
-            rank: Rank::Primary,
-            state: State::Up,
-            route: None,
-        },
-        resolve: Resolved::AtLoad,
-        service: None,
-    };
+    let mut parameters =
+        Parameters { server: ServerDraft::plain(name.clone()), resolve: Resolved::AtLoad, service: None };
     let may_backup = block(scope.conf).method.allows_backup();
     for argument in &directive.args[1..] {
         if argument == "backup" && !may_backup {
@@ -58,7 +45,8 @@ pub(crate) fn read_server(scope: &mut Scope<'_, Load>, directive: &Directive) ->
         }
         parameters.read(directive, argument)?;
     }
-    let server = parameters.complete(scope.conf, directive)?;
+    let unresolved = unresolved(scope.conf);
+    let server = parameters.complete(scope.conf, directive, unresolved)?;
     block(scope.conf).servers.push(server);
     Ok(())
 }
@@ -101,7 +89,12 @@ impl Parameters {
     }
 
     /// Reads the address, and finds out where it leads.
-    fn complete(self, load: &Load, directive: &Directive) -> Result<ServerDraft, Error> {
+    fn complete(
+        self,
+        load: &Load,
+        directive: &Directive,
+        unresolved: Unresolved,
+    ) -> Result<ServerDraft, Error> {
         let Self { mut server, resolve, service } = self;
         let name = server.name.clone();
         let refuse = |kind: &str, why: &str| {
@@ -116,7 +109,13 @@ impl Parameters {
             Resolved::WhileServing => Names::Kept,
         };
         let rules = UrlRules { default_port: DEFAULT_PORT, path: UrlPath::Refused, names };
-        let url: Url = parse_url(&name, rules).map_err(|error| {
+        let mut url = parse_url(&name, rules);
+        let mut when = resolve;
+        if url == Err(AddrError::HostNotFound) && unresolved == Unresolved::Resolved {
+            url = parse_url(&name, UrlRules { names: Names::Kept, ..rules });
+            when = Resolved::WhileServing;
+        }
+        let url: Url = url.map_err(|error| {
             directive.error(message(&[&error.to_string(), &" in upstream \"", &printed(&name), &"\""]))
         })?;
         if service.is_some() && (url.kind == UrlKind::Unix || url.port_text.is_some()) {
@@ -125,8 +124,9 @@ impl Parameters {
         if service.is_some() && !url.addresses.is_empty() {
             return Err(refuse("service", "requires domain name"));
         }
-        if resolve == Resolved::WhileServing && url.addresses.is_empty() {
-            server.lookup = Some(Lookup { host: name.slice(url.host), port: url.port, service });
+        if when == Resolved::WhileServing && url.addresses.is_empty() {
+            let is_late = resolve == Resolved::AtLoad;
+            server.lookup = Some(Lookup { host: name.slice(url.host), port: url.port, service, is_late });
         }
         server.addresses = url.addresses;
         Ok(server)

@@ -169,3 +169,40 @@ fn the_same_resolver_serves_all_that_say_the_same() {
     let other = load(&lasting, &RESOLVED.replace("127.0.0.1;", "127.0.0.1 valid=3s;")).unwrap();
     assert!(!Arc::ptr_eq(&spec(&first), &spec(&other)));
 }
+
+#[test]
+fn a_name_that_nobody_knows_yet_can_be_left_for_later() {
+    let lasting = Lasting::new(1);
+    let text = "upstream u { server 127.0.0.1:1; server nosuchhost.invalid:81; }";
+    assert!(load(&lasting, text).is_err());
+    let on = "upstream_start_unresolved on;";
+    assert!(load(&lasting, &format!("{on} {text}")).is_err(), "nobody would resolve it");
+    let snapshot = load(&lasting, &format!("{on} resolver 127.0.0.1; {text}")).unwrap();
+    let group = groups(&snapshot)[0];
+    assert_eq!(names(group), ["127.0.0.1:1"]);
+    refresh::change(group, 0, &found(&["10.0.0.1:81"]));
+    assert_eq!(names(group), ["127.0.0.1:1", "10.0.0.1:81"]);
+}
+
+#[test]
+fn a_block_may_have_another_budget_than_http() {
+    let text = "
+        upstream_retry_budget 7%;
+        upstream a { server 127.0.0.1:1; }
+        upstream b { server 127.0.0.1:1; upstream_retry_budget 20%; }
+        upstream c { server 127.0.0.1:1; upstream_retry_budget off; }";
+    let lasting = Lasting::new(1);
+    let snapshot = load(&lasting, text).unwrap();
+    let budgets = || groups(&snapshot).into_iter().map(|group| group.budget.as_ref());
+    assert_eq!(
+        budgets().map(|budget| Some(budget?.percent())).collect::<Vec<_>>(),
+        [Some(7), Some(20), None]
+    );
+    let next = load(&lasting, text).unwrap();
+    let same = |(before, group): (Option<&Arc<_>>, &UpstreamGroup)| match (before, &group.budget) {
+        (Some(before), Some(budget)) => Arc::ptr_eq(before, budget),
+        (before, budget) => before.is_none() && budget.is_none(),
+    };
+    assert!(budgets().zip(groups(&next)).all(same));
+    assert!(load(&lasting, "upstream_retry_budget 101%;").is_err());
+}

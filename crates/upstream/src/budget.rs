@@ -1,0 +1,71 @@
+//! How many further attempts the requests of a group may make (`upstream_retry_budget`): where most servers
+//! are in trouble, attempts beyond that would only add to it. Any loop, without a lock or a clock.
+//!
+//! Each request puts its part of an attempt into the budget, each further attempt takes a whole one out.
+//! There is always a little for groups with few requests, and never more than for a short storm.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// A whole attempt, in hundredths.
+const ATTEMPT: i64 = 100;
+
+/// What is there at first, attempts: groups with few requests have these.
+const FIRST: i64 = 10;
+
+/// What is there at most, attempts.
+const MOST: i64 = 1000;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct RetryBudget {
+    /// Further attempts for a hundred requests.
+    percent: u32,
+    left: AtomicI64,
+}
+
+impl RetryBudget {
+    /// So many further attempts for a hundred requests.
+    #[must_use]
+    pub fn new(percent: u32) -> Self {
+        Self { percent, left: AtomicI64::new(FIRST * ATTEMPT) }
+    }
+
+    /// Further attempts for a hundred requests.
+    #[must_use]
+    pub fn percent(&self) -> u32 {
+        self.percent
+    }
+
+    /// A request begins.
+    pub fn deposit(&self) {
+        let more = i64::from(self.percent);
+        // Loops that look at once may exceed the most by a request each.
+        if self.left.load(Ordering::Relaxed) < MOST * ATTEMPT {
+            self.left.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there may be a further attempt, which takes its part then.
+    pub fn withdraw(&self) -> bool {
+        let take = |left: i64| (left >= ATTEMPT).then_some(left - ATTEMPT);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_requests_and_a_little_may_be_repeated() {
+        let budget = RetryBudget::new(20);
+        let allowed = (0..1000).filter(|_| {
+            budget.deposit();
+            budget.withdraw()
+        });
+        assert_eq!(allowed.count(), 10 + 200);
+        (0..100_000).for_each(|_| budget.deposit());
+        let stormy = (0..2000).filter(|_| budget.withdraw()).count();
+        assert_eq!(stormy, 1000, "what was saved is bounded");
+    }
+}
