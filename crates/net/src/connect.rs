@@ -91,6 +91,12 @@ impl Connector {
         Self { policies }
     }
 
+    /// How many loops there are.
+    #[must_use]
+    pub fn loops(self) -> usize {
+        self.policies.len()
+    }
+
     /// The policy of a loop, which gives a place to what moves there.
     #[must_use]
     pub fn policy(self, home: LoopRef) -> &'static AcceptPolicy {

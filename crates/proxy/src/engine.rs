@@ -11,14 +11,17 @@ mod receive;
 mod relay;
 mod send;
 mod session;
+mod tunnel;
 
 use std::future::poll_fn;
 
+use clearway_base::log::Level;
 use clearway_http::{Exchange, Step};
 
 pub use crate::engine::connect::start;
 use crate::engine::http1::Http1;
-use crate::engine::session::Session;
+use crate::engine::session::{End, Session};
+use crate::upstreams::Choice;
 
 /// `proxy_pass`
 pub(crate) fn handle<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
@@ -26,7 +29,7 @@ pub(crate) fn handle<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 async fn pass(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let target = match ask::evaluate(&exchange) {
+    let mut target = match ask::evaluate(&exchange) {
         Ok(target) => target,
         Err(answer) => return Step::Respond(answer),
     };
@@ -34,9 +37,24 @@ async fn pass(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         Ok(body) => body,
         Err(answer) => return Step::Respond(answer),
     };
-    let mut session = match ask::begin(&mut exchange, target, body) {
+    let chosen = target.choose(&exchange);
+    let choice = match chosen {
+        Ok(choice) => choice,
+        Err(question) => match Box::pin(question.ask(exchange.request.home())).await {
+            Ok(group) => Choice::among(group),
+            Err(message) => {
+                exchange.request.log(Level::Error, format_args!("{message}"));
+                return Step::status(502);
+            }
+        },
+    };
+    let mut session = match ask::begin(&mut exchange, (target, choice), body) {
         Ok(asked) => Box::new(Session::<Http1>::new(&mut exchange, asked)),
         Err(answer) => return Step::Respond(answer),
     };
-    poll_fn(|cx| session.poll(&mut exchange, cx)).await
+    let end = poll_fn(|cx| session.poll(&mut exchange, cx)).await;
+    match end {
+        End::Step(step) => step,
+        End::Tunnel => Box::pin(tunnel::carry(exchange, session)).await,
+    }
 }

@@ -6,6 +6,7 @@ mod block;
 pub mod choice;
 pub mod draft;
 pub mod group;
+mod idle;
 pub mod keepalive;
 mod lasting;
 mod lookup;

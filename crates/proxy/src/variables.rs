@@ -219,11 +219,10 @@ fn put_cookie(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
 
 /// The value of a cookie in a `Set-Cookie` line, if it is that one.
 fn cookie_value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let line = line.trim_ascii_start();
     let (start, rest) = line.split_at_checked(name.len())?;
-    let value = rest.strip_prefix(b"=").filter(|_| start.eq_ignore_ascii_case(name))?;
-    let value = value.split(|&byte| byte == b';').next()?;
-    Some(value.trim_ascii_end())
+    let spaces = |text: &[u8]| text.iter().take_while(|&&byte| byte == b' ').count();
+    let value = rest[spaces(rest)..].strip_prefix(b"=").filter(|_| start.eq_ignore_ascii_case(name))?;
+    value[spaces(value)..].split(|&byte| byte == b';').next()
 }
 
 #[cfg(test)]
@@ -244,6 +243,7 @@ mod tests {
         for (line, value) in [
             ("a=1; Path=/", Some("1")),
             ("A=1", Some("1")),
+            ("a = 1 ; x", Some("1 ")),
             ("a=", Some("")),
             ("ab=1", None),
             ("a", None),

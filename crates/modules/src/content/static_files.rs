@@ -196,7 +196,9 @@ pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Sourc
         Ok(body) => body,
         Err(answer) => return Step::Respond(answer).into(),
     };
-    let content_type = exchange.request.content_type().map(Cow::Borrowed);
+    // One that another server has sent with `X-Accel-Redirect` stays.
+    let own = exchange.output.head().content_type.take();
+    let content_type = own.or_else(|| exchange.request.content_type().map(Cow::Borrowed));
     let head = exchange.output.head();
     head.status = 200;
     head.content_length = Some(stat.size);

@@ -7,17 +7,17 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
 use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Store, StoredBody, Text, uri};
 use clearway_message::{Known, Version, put_decimal};
-use clearway_net::url::{Names, Url, UrlPath, UrlRules, parse_url};
+use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 
 use crate::attempts::{Attempts, BodyForm};
 use crate::engine::protocol::Wanted;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::{HttpVersion, LineValue, Origin, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
-use crate::upstreams::{self, Choice, UpstreamGroup};
+use crate::upstreams::{self, Choice, Destination, Question};
 
 /// Where a request goes.
 pub(super) struct Where<'c> {
-    group: &'c UpstreamGroup,
+    destination: Option<Destination<'c>>,
     origin: Origin,
     uri: Uri<'c>,
 }
@@ -61,7 +61,7 @@ pub(super) fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c>, Ans
     let target: &'c Target = conf.target.get().ok_or(Answer::Status(500))?;
     match target {
         Target::Fixed(fixed) => Ok(Where {
-            group: fixed.group.group(),
+            destination: Some(Destination::Configured(fixed.group.group())),
             origin: fixed.origin.clone(),
             uri: Uri::Replacing(&fixed.uri, fixed.location.len()),
         }),
@@ -86,16 +86,16 @@ fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c>, A
         path => Uri::Given(path.to_vec()),
     };
     let origin = Origin::new(scheme, &address, &parsed);
-    let group = find_group(request, &address, &parsed)?;
-    Ok(Where { group, origin, uri })
+    let destination = upstreams::destination(request, &address, &parsed);
+    Ok(Where { destination: Some(destination), origin, uri })
 }
 
-fn find_group<'c>(request: &Request<'c>, address: &[u8], url: &Url) -> Result<&'c UpstreamGroup, Answer> {
-    let host = &address[url.host.clone()];
-    upstreams::find(request, host, url).ok_or_else(|| {
-        request.log(Level::Error, format_args!("no resolver defined to resolve {}", Verbatim(host)));
-        Answer::Status(502)
-    })
+impl<'c> Where<'c> {
+    /// The servers; the error is a name that has to be resolved first.
+    pub(super) fn choose(&mut self, exchange: &Exchange<'_, 'c>) -> Result<Choice<'c>, Question<'c>> {
+        let destination = self.destination.take().expect("a request chooses once");
+        destination.begin(&exchange.view())
+    }
 }
 
 /// Has the body read, unless it is passed on as it comes.
@@ -117,12 +117,12 @@ pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>) -> Result<AskedBo
 /// Makes the request.
 pub(super) fn begin<'c>(
     exchange: &mut Exchange<'_, 'c>,
-    target: Where<'c>,
+    (target, choice): (Where<'c>, Choice<'c>),
     body: AskedBody,
 ) -> Result<Asked<'c>, Answer> {
     let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
         (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
-    let Where { group, origin, uri } = target;
+    let Where { origin, uri, .. } = target;
     let text = proxy.body.as_ref().map(|text| text.eval(&exchange.view()).into_owned());
     let form = match (&body, &text) {
         (_, Some(text)) => BodyForm::Counted(text.len() as u64),
@@ -146,7 +146,6 @@ pub(super) fn begin<'c>(
     let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
     write_head(exchange, (&method, &uri), &host_header, form, &mut head);
     head.extend_from_slice(text.as_deref().unwrap_or_default());
-    let choice = group.begin(&exchange.view());
     Ok(Asked { pass, proxy, choice, head, body, form, wanted, uri, scheme })
 }
 

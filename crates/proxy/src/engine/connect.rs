@@ -1,22 +1,25 @@
 //! A server is chosen, and a connection to it found or made.
 
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use clearway_base::log::{Level, Record, Sink, Verbatim};
 use clearway_http::{Answer, Exchange, Request, Step};
+use clearway_message::Method;
 use clearway_net::connect::{AddressOwner, ConnectFault, ConnectOptions, Connector, Keepalive, Local};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::Moment;
+use clearway_upstream::{Identity, Moment, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
 use crate::engine::protocol::Protocol;
 use crate::engine::send::Sending;
 use crate::engine::session::{CONNECTING, Flow, Session, Stage};
-use crate::settings::masks::Failures;
+use crate::settings::masks::{Failures, Mask};
 use crate::settings::pass::{BindAddress, BindForm, parse_local};
+use crate::upstreams::Reuse;
 
 /// What makes connections in this process.
 static CONNECTOR: OnceLock<Connector> = OnceLock::new();
@@ -46,10 +49,56 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.attempt(exchange).status = 502;
             return Flow::End(Step::Respond(Answer::Status(502)));
         };
-        let remote = lease.peer().config().remote.clone();
+        let peer = lease.peer().clone();
         self.lease = Some(lease);
         self.begin_attempt();
-        self.connect(exchange, &remote)
+        self.local = self.local_address(exchange);
+        let remote = &peer.config().remote;
+        if self.take_idle(exchange, remote) { Flow::On } else { self.connect(exchange, remote) }
+    }
+
+    /// Takes a connection that waits for a request; whether there was one.
+    fn take_idle(&mut self, exchange: &mut Exchange<'_, 'c>, remote: &Remote) -> bool {
+        let Some(upstream) = self.asked.choice.upstream() else { return false };
+        let Some(pool) = CONNECTOR.get().and_then(|connector| upstream.idle(*connector)) else {
+            return false;
+        };
+        if upstream.keepalive().is_some_and(|keepalive| keepalive.reuse == Reuse::Location) {
+            self.scope = scope_of(exchange.request);
+        }
+        let identity = Identity { remote, local: self.local, scope: self.scope };
+        let Some(connection) = pool.take(self.home, identity, self.repeat(exchange)) else { return false };
+        self.outbound = Some(connection);
+        self.connection = Connection::Reused;
+        self.note_connected(exchange);
+        true
+    }
+
+    /// Whether the request may be sent again where its connection turns out to be closed.
+    fn repeat(&self, exchange: &Exchange<'_, 'c>) -> Repeat {
+        let is_idempotent = !matches!(exchange.request.method(), Method::Post | Method::Lock | Method::Patch);
+        let is_allowed = self.asked.pass.next_upstream.has(Failures::NON_IDEMPOTENT);
+        let may = (is_idempotent || is_allowed) && !self.streams();
+        if may { Repeat::Possible } else { Repeat::Impossible }
+    }
+
+    /// There is a connection.
+    fn note_connected(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        self.clocks.clear();
+        let (elapsed_ms, connection) = (self.elapsed_ms(), self.connection);
+        let attempt = self.attempt(exchange);
+        (attempt.connect_ms, attempt.wait_ms) = (Some(elapsed_ms), Some(elapsed_ms));
+        attempt.connection = connection;
+        self.stage = Stage::Asking;
+    }
+
+    /// The connection may be used by another request.
+    pub(super) fn put_idle(&self, connection: Box<clearway_upstream::Connection>) {
+        let upstream = self.asked.choice.upstream();
+        let pool = upstream.zip(CONNECTOR.get()).and_then(|(upstream, connector)| upstream.idle(*connector));
+        if let Some(pool) = pool {
+            pool.put(self.home, connection);
+        }
     }
 
     /// As the log shows it.
@@ -76,7 +125,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange.request.log(Level::Alert, format_args!("no connections can be made"));
             return Flow::End(Step::Respond(Answer::Status(500)));
         };
-        let options = self.options(exchange);
+        let options = self.options();
         let log = RequestLog(exchange.request);
         self.stage = Stage::Connecting(connector.connect(self.home, remote, &options, &log));
         let until_ms = self.home.now_ms() + *self.asked.pass.connect_timeout_ms;
@@ -84,11 +133,11 @@ impl<'c, P: Protocol> Session<'c, P> {
         Flow::On
     }
 
-    fn options(&self, exchange: &Exchange<'_, 'c>) -> ConnectOptions {
+    fn options(&self) -> ConnectOptions {
         let pass = self.asked.pass;
         let size = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
         ConnectOptions {
-            local: self.local_address(exchange),
+            local: self.local,
             keepalive: if *pass.socket_keepalive { Keepalive::On } else { Keepalive::Off },
             receive_buffer_bytes: size(*pass.receive_buffer_bytes),
             send_buffer_bytes: size(*pass.send_buffer_bytes),
@@ -122,12 +171,14 @@ impl<'c, P: Protocol> Session<'c, P> {
         match Pin::new(connecting).poll(cx) {
             Poll::Pending => Flow::Wait,
             Poll::Ready(Ok(outbound)) => {
-                self.outbound = Some(outbound);
-                self.clocks.clear();
-                let elapsed_ms = self.elapsed_ms();
-                let attempt = self.attempt(exchange);
-                (attempt.connect_ms, attempt.wait_ms) = (Some(elapsed_ms), Some(elapsed_ms));
-                self.stage = Stage::Asking;
+                let Some(peer) = self.lease.as_ref().map(|lease| lease.peer().clone()) else {
+                    return Flow::End(Step::Respond(Answer::Status(500)));
+                };
+                let remote = &peer.config().remote;
+                let identity = Identity { remote, local: self.local, scope: self.scope };
+                let made = clearway_upstream::Connection::new(outbound, identity, self.home.now_ms());
+                self.outbound = Some(made);
+                self.note_connected(exchange);
                 Flow::On
             }
             Poll::Ready(Err(fault)) => self.refuse(exchange, &fault),
@@ -142,6 +193,13 @@ impl<'c, P: Protocol> Session<'c, P> {
             false => Flow::End(Step::Respond(Answer::Status(500))),
         }
     }
+}
+
+/// Stands for a location.
+fn scope_of(request: &Request<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (request.server().name(), request.location().name()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Lines about a connection that is being made.

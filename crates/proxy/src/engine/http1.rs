@@ -76,6 +76,10 @@ impl Protocol for Http1 {
         self.parser.content_length()
     }
 
+    fn switches_protocols(&self) -> bool {
+        self.parser.switches_protocols()
+    }
+
     fn persistence(&self) -> Persistence {
         if self.parser.keeps_alive() { Persistence::Stays } else { Persistence::Closes }
     }

@@ -79,6 +79,9 @@ pub(super) trait Protocol: Default + Send {
 
     fn content_length(&self) -> Option<u64>;
 
+    /// Whether the connection has become a tunnel.
+    fn switches_protocols(&self) -> bool;
+
     fn persistence(&self) -> Persistence;
 
     /// The head is dealt with: from here on the body is read.

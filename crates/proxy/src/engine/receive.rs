@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Answer, Exchange, HeaderName, Step, View};
-use clearway_message::Headers;
+use clearway_message::{Headers, Known};
 
 use crate::attempts::{Attempts, KeptHead};
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
@@ -17,7 +17,7 @@ use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
 use crate::heads::accel::{self, Accel};
 use crate::heads::fill::{Received, fill};
 use crate::settings::masks::Failures;
-use crate::upstreams::RESOLVER_CONF;
+use crate::upstreams::{LearnWhen, RESOLVER_CONF};
 
 const CHALLENGE: HeaderName<'_> = HeaderName::new(b"WWW-Authenticate");
 
@@ -201,9 +201,17 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     fn respond(&mut self, exchange: &mut Exchange<'_, 'c>, bytes: &Bytes) -> Flow {
+        let cookie = self.lease.as_ref().and_then(|lease| {
+            let view = exchange.view();
+            self.asked.choice.learn(&view, lease, LearnWhen::AtHead);
+            self.asked.choice.cookie(&view, lease)
+        });
         let received = self.received(bytes);
         let accel = Accel::read(self.asked.pass, &received);
         fill(exchange, (self.asked.pass, self.asked.proxy), &received);
+        if let Some(cookie) = cookie {
+            exchange.output.head().headers.add(b"Set-Cookie", &cookie);
+        }
         if let Some(charset) = accel.charset {
             exchange.output.head().charset = Some(charset.into());
         }
@@ -213,6 +221,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange.request.set_limit_rate(rate);
         }
         exchange.output.send_head(exchange.request);
+        if self.protocol.switches_protocols() && exchange.request.header(Known::Upgrade).is_some() {
+            return Flow::Tunnel;
+        }
         self.stage = Stage::Relaying;
         Flow::On
     }

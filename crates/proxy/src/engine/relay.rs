@@ -4,9 +4,11 @@ use std::task::{Context, Poll};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
+use clearway_base::units;
 use clearway_h1::BodyEvent;
 use clearway_http::{Chunk, Exchange, Mark, Step};
 use clearway_message::Headers;
+use clearway_runtime::Timer;
 
 use crate::attempts::Attempts;
 use crate::engine::ask::frames_itself;
@@ -14,6 +16,7 @@ use crate::engine::protocol::{Eof, Persistence, Protocol};
 use crate::engine::session::{Flow, READING, Session};
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
+use crate::upstreams::LearnWhen;
 
 /// How often a poll reads before others have their turn.
 const READS_MAX: usize = 16;
@@ -35,6 +38,12 @@ pub(super) struct Relay {
     /// How much may be in memory, bytes.
     memory_bytes: usize,
     excess: Excess,
+    /// Bytes a second that are read; 0 is no limit.
+    rate: u64,
+    /// When the body began, seconds of the loop's clock.
+    began_s: u64,
+    /// Until when no more is read.
+    rests: Option<Timer>,
 }
 
 /// Whether more came than the response has.
@@ -54,22 +63,29 @@ impl Default for Relay {
             read_bytes: 0,
             memory_bytes: 0,
             excess: Excess::None,
+            rate: 0,
+            began_s: 0,
+            rests: None,
         }
     }
 }
 
 impl Relay {
     /// The body begins.
-    pub(super) fn begin(
+    pub(super) fn begin<'c>(
         &mut self,
-        exchange: &mut Exchange<'_, '_>,
-        pass: &PassConf,
+        exchange: &mut Exchange<'_, 'c>,
+        pass: &'c PassConf,
         asked: Option<Buffering>,
     ) {
         let own = if *pass.buffering { Buffering::On } else { Buffering::Off };
         self.buffering = asked.unwrap_or(own);
         if self.buffering == Buffering::Off {
             exchange.request.set_limit_rate(0);
+        }
+        if let (Buffering::On, Some(rate)) = (self.buffering, &*pass.limit_rate) {
+            self.rate = units::parse_size(&rate.eval(&exchange.view())).unwrap_or(0);
+            self.began_s = exchange.request.now_ms() / 1000;
         }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         self.read_bytes = size(pass.buffers.1);
@@ -96,10 +112,14 @@ impl<'c, P: Protocol> Session<'c, P> {
                 self.clocks.read_until_ms = None;
                 return Flow::Wait;
             }
+            let Poll::Ready(allowed) = self.poll_allowed(cx) else {
+                self.clocks.read_until_ms = None;
+                return Flow::Wait;
+            };
             if self.clocks.read_until_ms.is_none() {
                 self.restart_read_clock();
             }
-            let most = self.relay.read_bytes;
+            let most = self.relay.read_bytes.min(allowed);
             match self.poll_read(most, cx) {
                 Poll::Pending => return Flow::Wait,
                 Poll::Ready(Err(error)) => {
@@ -123,6 +143,29 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         cx.waker().wake_by_ref();
         Flow::Wait
+    }
+
+    /// How much may be read now (`…_limit_rate`): nginx's arithmetic, which counts whole seconds.
+    fn poll_allowed(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        let relay = &mut self.relay;
+        if relay.rate == 0 {
+            return Poll::Ready(usize::MAX);
+        }
+        loop {
+            if let Some(timer) = &relay.rests {
+                std::task::ready!(timer.poll_expired(cx));
+                relay.rests = None;
+            }
+            let seconds = (self.home.now_ms() / 1000).saturating_sub(relay.began_s) + 1;
+            let due = relay.rate.saturating_mul(seconds);
+            if let Some(allowed @ 1..) = due.checked_sub(relay.length) {
+                return Poll::Ready(usize::try_from(allowed).unwrap_or(usize::MAX));
+            }
+            let delay_ms = (relay.length - due).saturating_mul(1000) / relay.rate + 1;
+            let timer = Timer::new(self.home);
+            timer.arm(self.home.now_ms() + delay_ms);
+            relay.rests = Some(timer);
+        }
     }
 
     /// Whether more fits into memory although the client has not taken what is there.
@@ -206,6 +249,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange.output.pass_trailers(&trailers);
         }
         Attempts::of_mut(exchange.request).trailers = trailers;
+        if let Some(lease) = &self.lease {
+            self.asked.choice.learn(&exchange.view(), lease, LearnWhen::AtEnd);
+        }
         self.release(exchange);
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
         Flow::End(Step::Done)
@@ -220,7 +266,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             && self.sending.is_done()
             && !frames_itself(self.asked.proxy)
             && self.protocol.persistence() == Persistence::Stays;
-        let outbound = self.outbound.take().filter(|_| is_reusable);
-        drop(outbound);
+        if let Some(connection) = self.outbound.take().filter(|_| is_reusable) {
+            self.put_idle(connection);
+        }
     }
 }

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use clearway_h1::{CHUNK_END, push_chunk_size, push_last_chunk};
 use clearway_http::{Answer, Exchange};
-use clearway_net::connect::Outbound;
 
 use crate::attempts::BodyForm;
 use crate::engine::ask::AskedBody;
@@ -183,7 +182,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Writes the rest of the head, and the piece behind it.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(Outbound { socket, .. }) = &self.outbound else {
+        let Some(socket) = self.outbound.as_ref().map(|outbound| &outbound.socket) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         let sending = &mut self.sending;

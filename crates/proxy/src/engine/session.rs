@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Answer, Exchange, Step};
-use clearway_net::connect::{Connecting, Outbound};
+use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
 use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
 
@@ -38,7 +38,11 @@ pub(super) struct Session<'c, P> {
     /// When the present one was.
     pub(super) attempt_ms: u64,
     pub(super) lease: Option<Lease>,
-    pub(super) outbound: Option<Outbound>,
+    pub(super) outbound: Option<Box<clearway_upstream::Connection>>,
+    /// Where it comes from, if that is said.
+    pub(super) local: Option<Local>,
+    /// Stands for the location where connections are not shared by locations.
+    pub(super) scope: u64,
     pub(super) connection: Connection,
     pub(super) sending: Sending,
     /// What was received and not dealt with.
@@ -68,6 +72,14 @@ pub(super) enum Flow {
     /// When something has come.
     Wait,
     End(Step<'static>),
+    /// The head is pushed; what follows are no messages.
+    Tunnel,
+}
+
+/// What comes of a request.
+pub(super) enum End {
+    Step(Step<'static>),
+    Tunnel,
 }
 
 /// What is waited for at most until when, on the clock of the loop.
@@ -121,6 +133,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             attempt_ms: now_ms,
             lease: None,
             outbound: None,
+            local: None,
+            scope: 0,
             connection: Connection::New,
             sending: Sending::default(),
             input: Vec::new(),
@@ -131,11 +145,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn poll(
-        &mut self,
-        exchange: &mut Exchange<'_, 'c>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Step<'static>> {
+    pub(super) fn poll(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             let flow = match &mut self.stage {
                 Stage::Selecting => self.select(exchange),
@@ -154,8 +164,9 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Flow::End(step) => {
                     self.close(exchange);
                     exchange.request.set_action(TO_CLIENT);
-                    return Poll::Ready(step);
+                    return Poll::Ready(End::Step(step));
                 }
+                Flow::Tunnel => return Poll::Ready(End::Tunnel),
             }
         }
     }
@@ -203,6 +214,13 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.finish_lease(exchange, Outcome::Answered);
         self.outbound = None;
         self.clocks.clear();
+    }
+
+    /// A tunnel is over.
+    pub(super) fn end_tunnel(&mut self, outcome: Outcome) {
+        if let Some(lease) = self.lease.take() {
+            lease.finish(PeerAttempt::of(outcome), self.home.now_ms());
+        }
     }
 
     /// Writes down how long the present attempt took, unless that was done.

@@ -15,6 +15,7 @@ use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, 
 use md5::{Digest as _, Md5};
 
 use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
+use crate::upstreams::idle::IdleCell;
 use crate::upstreams::lasting::{Lasting, peer};
 use crate::upstreams::refresh::Refreshing;
 use crate::upstreams::said::{BlockDraft, Keepalive, Lookup, Rank, ResolverSpec, RetryShare, ServerDraft};
@@ -28,6 +29,8 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
+    /// Idle connections, which outlive configurations.
+    pub(crate) idle: IdleCell,
     /// How names of its servers are resolved while serving.
     pub(crate) refreshing: Option<Refreshing>,
     pub(crate) budget: Option<Arc<RetryBudget>>,
@@ -131,7 +134,9 @@ pub(crate) fn make(
         return Err(refuse("no servers in", ""));
     }
     let timeout = block.resolver_timeout.unwrap_or(http.resolver.timeout);
-    Ok(maker.explicit(*block, resolver.map(|resolver| (resolver, timeout))))
+    let group = maker.explicit(*block, resolver.map(|resolver| (resolver, timeout)));
+    group.adapt_idle(lasting.loops());
+    Ok(group)
 }
 
 /// A group of one host whose name nobody knows yet.
@@ -192,6 +197,7 @@ impl Maker<'_> {
             key: None,
             sticky: None,
             keepalive: None,
+            idle: IdleCell::default(),
             refreshing: None,
             budget: self.budget(),
         }
@@ -249,6 +255,7 @@ impl Maker<'_> {
             key: method.key,
             sticky: sticky.filter(|sticky| sticky.is_on),
             keepalive: keepalive.complete(),
+            idle: self.before_group.map(|group| group.idle.clone()).unwrap_or_default(),
             refreshing,
             budget: self.budget(),
         }

@@ -1,0 +1,187 @@
+//! Connections that have become tunnels (101): bytes go both ways until one side ends, as in nginx. Each
+//! direction has a buffer while something is in it.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_http::{Exchange, Step, Tunnel};
+use clearway_runtime::{LoopRef, Timer};
+use clearway_upstream::{Connection, Outcome};
+
+use crate::attempts::Attempts;
+use crate::engine::protocol::Protocol;
+use crate::engine::session::Session;
+
+/// What the log says a tunnel does.
+const PROXYING: &str = "proxying upgraded connection";
+
+/// The buffer of a direction, bytes.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// How often a poll goes round before others have their turn.
+const ROUNDS_MAX: usize = 16;
+
+/// See the file's head.
+struct Carrying<'t, 'a, 'c> {
+    client: &'t mut Tunnel<'a, 'c>,
+    server: &'t Connection,
+    home: LoopRef,
+    up: Direction,
+    down: Direction,
+    timer: Timer,
+    timeout_ms: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// One direction.
+#[derive(Default)]
+struct Direction {
+    held: Vec<u8>,
+    at: usize,
+    source: Source,
+}
+
+/// Whether more comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    #[default]
+    Open,
+    Ended,
+}
+
+impl Direction {
+    fn is_empty(&self) -> bool {
+        self.at == self.held.len()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_empty() && self.source == Source::Ended
+    }
+
+    /// So many bytes were written. An idle direction has no buffer.
+    fn wrote(&mut self, count: usize) {
+        self.at += count;
+        if self.is_empty() {
+            (self.held, self.at) = (Vec::new(), 0);
+        }
+    }
+}
+
+/// Why a tunnel ends.
+enum End {
+    Over,
+    TimedOut,
+    Broken(io::Error),
+}
+
+/// Carries bytes behind a head that was pushed, until one side ends.
+pub(super) async fn carry<'c, P: Protocol>(
+    exchange: Exchange<'_, 'c>,
+    mut session: Box<Session<'c, P>>,
+) -> Step<'static> {
+    let Some(server) = session.outbound.take() else { return Step::Done };
+    exchange.request.set_action(PROXYING);
+    let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
+    let home = session.home;
+    let mut carrying = Carrying {
+        client: &mut client,
+        server: &server,
+        home,
+        up: Direction::default(),
+        down: Direction { held: std::mem::take(&mut session.input), ..Direction::default() },
+        timer: Timer::new(home),
+        timeout_ms: *session.asked.pass.read_timeout_ms,
+        received_bytes: 0,
+        sent_bytes: 0,
+    };
+    let first_bytes = carrying.down.held.len() as u64;
+    carrying.rearm();
+    let end = poll_fn(|cx| carrying.poll(cx)).await;
+    let (received_bytes, sent_bytes) = (carrying.received_bytes, carrying.sent_bytes);
+    let request = client.request();
+    match end {
+        End::Over => {}
+        End::TimedOut => {
+            request.log(Level::Info, format_args!("upstream timed out (110: Connection timed out)"))
+        }
+        End::Broken(error) => request.log(Level::Info, format_args!("recv() failed {}", Errno(&error))),
+    }
+    let elapsed_ms = session.elapsed_ms();
+    let attempt = Attempts::of_mut(request).last();
+    attempt.received_bytes += received_bytes;
+    attempt.sent_bytes = session.sending.sent_bytes + sent_bytes;
+    (attempt.length, attempt.response_ms) = (first_bytes + received_bytes, Some(elapsed_ms));
+    session.end_tunnel(Outcome::Answered);
+    client.close()
+}
+
+impl Carrying<'_, '_, '_> {
+    fn rearm(&self) {
+        self.timer.arm(self.home.now_ms() + self.timeout_ms);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        for _ in 0..ROUNDS_MAX {
+            let (up, down) = (self.poll_up(cx), self.poll_down(cx));
+            let has_moved = match (up, down) {
+                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
+                    return Poll::Ready(End::Broken(error));
+                }
+                (Poll::Pending, Poll::Pending) => false,
+                _ => true,
+            };
+            if self.up.is_over() || self.down.is_over() {
+                return Poll::Ready(End::Over);
+            }
+            if !has_moved {
+                return self.timer.poll_expired(cx).map(|()| End::TimedOut);
+            }
+            self.rearm();
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Moves something from the client to the server.
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.up.is_empty() {
+            if self.up.source == Source::Ended {
+                return Poll::Pending;
+            }
+            std::task::ready!(self.client.poll_readable(cx));
+            self.up.held.reserve(BUFFER_BYTES);
+            if std::task::ready!(self.client.poll_read(cx, &mut self.up.held))? == 0 {
+                self.up.source = Source::Ended;
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let count = std::task::ready!(self.server.socket.poll_write(cx, &self.up.held[self.up.at..]))?;
+        self.sent_bytes += count as u64;
+        self.up.wrote(count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Moves something from the server to the client.
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.down.is_empty() {
+            if self.down.source == Source::Ended {
+                return Poll::Pending;
+            }
+            std::task::ready!(self.server.socket.poll_readable(cx));
+            self.down.held.reserve(BUFFER_BYTES);
+            let count = std::task::ready!(self.server.socket.poll_read_vec(cx, &mut self.down.held))?;
+            if count == 0 {
+                self.down.source = Source::Ended;
+                return Poll::Ready(Ok(()));
+            }
+            self.received_bytes += count as u64;
+        }
+        let count = std::task::ready!(self.client.poll_write(cx, &self.down.held[self.down.at..]))?;
+        self.down.wrote(count);
+        Poll::Ready(Ok(()))
+    }
+}
