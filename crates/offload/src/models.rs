@@ -12,6 +12,7 @@ use loom::thread;
 
 use crate::Blocking;
 use crate::bell::Bell;
+use crate::lanes::Lanes;
 use crate::pool::{PoolConfig, Shared, Ticket};
 use crate::receipts::{Promptness, Receipts, is_quiet};
 use crate::ring::Ring;
@@ -274,5 +275,60 @@ fn all_threads_of_a_closed_pool_end() {
             worker.join().expect("no panic");
         }
         assert_eq!(block_on(task), Ok(7), "taken before the closing");
+    });
+}
+
+/// The hash of one whose first lane, of two, is this.
+fn in_lane(lane: u64) -> u64 {
+    lane << 32
+}
+
+/// An entry in a lane whose turn it is not: the consumer finds it, or does not fall asleep.
+#[test]
+fn lanes_and_a_sleeper() {
+    model(3, || {
+        let shared = Arc::new((Lanes::new(2, 1), Bell::new()));
+        let producing = Arc::clone(&shared);
+        thread::spawn(move || {
+            producing.0.push(in_lane(1), 0).expect("room for it");
+            producing.1.ring();
+        });
+        let (lanes, bell) = &*shared;
+        let blocking = Blocking::on_this_thread();
+        while lanes.pop().is_none() {
+            bell.sleep(&blocking, None, || lanes.is_ready());
+        }
+    });
+}
+
+/// Two that take at once find what is there, each entry once, whatever turn they have seen.
+#[test]
+fn lanes_and_two_who_take() {
+    model(3, || {
+        let lanes = Arc::new(Lanes::new(2, 1));
+        for lane in [0, 1] {
+            lanes.push(in_lane(lane), lane as usize).expect("room for both");
+        }
+        let theirs = Arc::clone(&lanes);
+        let other = thread::spawn(move || theirs.pop());
+        let mut all: Vec<usize> = lanes.pop().into_iter().collect();
+        all.extend(other.join().unwrap());
+        all.sort_unstable();
+        assert_eq!((all, lanes.is_ready()), (vec![0, 1], false));
+    });
+}
+
+/// Two of one client at once that choose the same lane have room in the other one; a third one is refused.
+#[test]
+fn lanes_that_fill_refuse_and_lose_nothing() {
+    model(3, || {
+        let lanes = Arc::new(Lanes::new(2, 1));
+        let theirs = Arc::clone(&lanes);
+        let other = thread::spawn(move || theirs.push(in_lane(1), 1));
+        assert_eq!((lanes.push(in_lane(1), 2), other.join().unwrap()), (Ok(()), Ok(())));
+        assert_eq!(lanes.push(in_lane(1), 3), Err(3));
+        let mut taken: Vec<usize> = std::iter::from_fn(|| lanes.pop()).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
     });
 }

@@ -254,3 +254,226 @@ mod waiting {
         });
     }
 }
+
+#[cfg(all(test, loom))]
+mod place {
+    use crate::handover::line::Waits;
+    use crate::task::place::{Departure, Place};
+    use loom::cell::UnsafeCell;
+    use loom::sync::{Arc, Notify};
+    use loom::thread;
+    use std::task::{Context, Wake, Waker};
+
+    /// A waker that ends a wait; loom reports one that never ends as a deadlock.
+    struct Unpark(Notify);
+
+    impl Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    /// Rule 2 of place.rs: a task that waits is woken whenever it is granted what it waits for, and then sees
+    /// what was written before.
+    #[test]
+    #[expect(unsafe_code, reason = "loom reports an access that is not ordered after the last one")]
+    fn loom_a_grant_wakes_the_task_that_waits() {
+        loom::model(|| {
+            let place = Place::new();
+            let before = Arc::new(UnsafeCell::new(0));
+            let granting = {
+                let (place, before) = (std::sync::Arc::clone(&place), Arc::clone(&before));
+                thread::spawn(move || {
+                    // SAFETY: that the grant orders the two is what the model checks.
+                    before.with_mut(|value| unsafe { *value = 1 });
+                    assert!(place.grant());
+                })
+            };
+            let unpark = std::sync::Arc::new(Unpark(Notify::new()));
+            let waker = Waker::from(std::sync::Arc::clone(&unpark));
+            while place.poll_granted(&Context::from_waker(&waker)).is_pending() {
+                unpark.0.wait();
+            }
+            // SAFETY: as above.
+            assert_eq!(before.with(|value| unsafe { *value }), 1);
+            granting.join().unwrap();
+        });
+    }
+
+    /// Rule 1 of place.rs: of a grant and a departure one comes first, and both know which.
+    #[test]
+    fn loom_a_place_is_granted_or_left() {
+        loom::model(|| {
+            let place = Place::new();
+            let granting = {
+                let place = std::sync::Arc::clone(&place);
+                thread::spawn(move || place.grant())
+            };
+            let departure = place.leave();
+            let was_granted = granting.join().unwrap();
+            assert_eq!(departure == Departure::Granted, was_granted);
+            assert!(!place.is_granted() && place.leave() == Departure::Left);
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod line {
+    use crate::handover::line::Line;
+    use crate::sync::{AtomicU32, Ordering, fence};
+    use crate::task::place::{Departure, Place};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Shared {
+        line: Line<std::sync::Arc<Place>>,
+        /// Things to be granted that nobody has.
+        free: AtomicU32,
+    }
+
+    /// What looks at both, as waiting.rs and turns.rs do.
+    fn look(shared: &Shared) {
+        fence(Ordering::SeqCst);
+        if shared.free.load(Ordering::Relaxed) == 1 && shared.line.grant_first() {
+            shared.free.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Rule 2 of line.rs: one that finds nobody in a line while that is swept is made up for by the thread
+    /// that sweeps, which looks again.
+    #[test]
+    fn loom_what_a_sweep_holds_is_found_again() {
+        loom::model(|| {
+            let shared = Arc::new(Shared { line: Line::new(), free: AtomicU32::new(0) });
+            let (staying, leaving) = (Place::new(), [Place::new(), Place::new()]);
+            for place in std::iter::once(&staying).chain(&leaving) {
+                shared.line.push(std::sync::Arc::clone(place));
+            }
+            let giving = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.free.store(1, Ordering::Relaxed);
+                    look(&shared);
+                })
+            };
+            let sweeps = leaving.map(|place| {
+                assert_eq!(place.leave(), Departure::InLine, "another one is the first");
+                shared.line.note_left()
+            });
+            if sweeps.contains(&true) {
+                look(&shared);
+            }
+            giving.join().unwrap();
+            assert!(staying.is_granted(), "there is something free, and it waits");
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "tasks as queue entries")]
+mod beside {
+    use crate::event_loop::ready::Ring;
+    use crate::handover::spares::Spares;
+    use crate::handover::word::{Lease, Word};
+    use crate::task::remote::Remote;
+    use crate::task::waker_cell::WakerCell;
+    use crate::task::{self, Header, Outcome};
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+    use loom::thread;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    const HELPER: usize = 1;
+
+    /// Polls of the helper before it is a spare again: as many numbers as a loop uses from the poll that is
+    /// lent to the next one.
+    const POLLS: usize = 3;
+
+    /// Rule 13 of word.rs: a poll beside a loop has a value that the word of a loop never has, also where
+    /// that carrier is given a loop right after.
+    #[test]
+    fn loom_a_poll_beside_a_loop_has_a_value_of_its_own() {
+        loom::model(|| {
+            let (word, mut lease) = Word::new(0);
+            let carrier = Arc::new((Spares::new(2), AtomicU64::new(0)));
+            let helping = {
+                let carrier = Arc::clone(&carrier);
+                thread::spawn(move || {
+                    let mut lease = Lease::from_bits(carrier.1.load(Relaxed));
+                    let polls = [(); POLLS].map(|()| {
+                        lease = lease.next_away(HELPER);
+                        lease.bits()
+                    });
+                    carrier.1.store(lease.bits(), Relaxed);
+                    carrier.0.push(HELPER);
+                    polls
+                })
+            };
+            word.begin_poll(&mut lease);
+            let mut own = vec![lease.bits()];
+            if let Some(spare) = carrier.0.pop(0) {
+                let last = Lease::from_bits(carrier.1.load(Relaxed));
+                let mut lent = word.lend(lease, spare, last).expect("nobody else lends");
+                word.begin_poll(&mut lent);
+                own.push(lent.bits());
+            }
+            let beside = helping.join().unwrap();
+            assert!(own.iter().all(|poll| !beside.contains(poll)), "{own:?} {beside:?}");
+        });
+    }
+
+    /// What `Loop::serve_beside` does with a ring. How many polls ended their task.
+    fn serve_beside(home: &'static Remote, ring: &Ring<Header>) -> u32 {
+        let (mut lease, mut ended) = (Lease::from_bits(0), 0);
+        let mut next = ring.pop();
+        while let Some(task) = next.take() {
+            lease = lease.next_away(HELPER);
+            // SAFETY: alive as it is NOTIFIED.
+            unsafe { task.as_ref() }.lease.store(lease.bits(), Relaxed);
+            // SAFETY: it was taken from a queue, or was notified in its last poll here.
+            let outcome = unsafe { task::poll(task, |_| {}) };
+            next = ring.pop();
+            match (outcome, next) {
+                (Outcome::Complete, _) => ended += 1,
+                (Outcome::Notified, None) => next = Some(task),
+                (Outcome::Notified, Some(_)) => home.inject(task),
+                (Outcome::Pending, _) => {}
+            }
+        }
+        ended
+    }
+
+    /// A hungry task that is polled beside its loop, and woken at any moment, goes on there or at home: it
+    /// ends once, and what it was woken for is not lost.
+    #[test]
+    fn loom_a_task_that_is_woken_beside_its_loop_goes_on() {
+        loom::model(|| {
+            let (word, _lease) = Word::new(0);
+            let home: &'static Remote = Box::leak(Box::new(Remote::modelled(word)));
+            let ring = Arc::new(Ring::new());
+            let flag = Arc::new((AtomicBool::new(false), WakerCell::new()));
+            task::spawn(home, 0, task::Binding::Free, {
+                let flag = Arc::clone(&flag);
+                poll_fn(move |cx| {
+                    flag.1.register(cx.waker());
+                    if flag.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+                })
+            });
+            home.inject.take().for_each(|task| ring.push(task).unwrap());
+            let helping = {
+                let ring = Arc::clone(&ring);
+                thread::spawn(move || serve_beside(home, &ring))
+            };
+            flag.0.store(true, Relaxed);
+            if let Some(waker) = flag.1.take() {
+                waker.wake();
+            }
+            let mut ended = helping.join().unwrap();
+            home.inject.take().for_each(|task| ring.push(task).unwrap());
+            ended += serve_beside(home, &ring);
+            assert_eq!(ended, 1);
+            drop(flag.1.take());
+        });
+    }
+}
