@@ -33,8 +33,11 @@ pub(crate) const SPARES_AHEAD: usize = 8;
 
 /// Stack of a carrier, in bytes: handlers and libraries run on it.
 pub(crate) const CARRIER_STACK: usize = 2 << 20;
-/// So many spares are not asked to give memory back: those that are needed last.
+/// So many spares are not asked to give memory back, but do so when they have been idle for
+/// [`UNTIDIED_LIMIT`]: those that are needed last.
 const SPARES_UNTIDIED: usize = 2;
+/// Later than loops that have nothing to do ask the others (tidying.rs).
+const UNTIDIED_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 7000 });
 
 /// A carrier's `assigned`: nothing yet.
 const UNASSIGNED: u32 = 0;
@@ -287,7 +290,7 @@ impl Carrier {
     pub(crate) fn wait_assignment(&self, tidied: impl Fn()) -> Option<Work> {
         loop {
             match self.assigned.load(Ordering::Acquire) {
-                UNASSIGNED => futex::wait(&self.assigned, UNASSIGNED, None),
+                UNASSIGNED => self.wait_idle(),
                 STOP => return None,
                 TIDY => {
                     self.assigned.store(UNASSIGNED, Ordering::Relaxed);
@@ -305,6 +308,24 @@ impl Carrier {
                     });
                 }
             }
+        }
+    }
+}
+
+impl Carrier {
+    /// Waits for an assignment. A spare that nobody asks to give memory back does so after a while.
+    fn wait_idle(&self) {
+        if !self.has_run.load(Ordering::Relaxed) {
+            return futex::wait(&self.assigned, UNASSIGNED, None);
+        }
+        let since_ms = clock::monotonic_ms();
+        futex::wait(&self.assigned, UNASSIGNED, Some(UNTIDIED_LIMIT));
+        let waited = Duration::from_millis(clock::monotonic_ms().saturating_sub(since_ms));
+        let is_idle = waited >= UNTIDIED_LIMIT && self.assigned.load(Ordering::Relaxed) == UNASSIGNED;
+        // A loop that is lent to it meanwhile waits for it: these spares are popped last, when the others are
+        // in use.
+        if is_idle && self.has_run.swap(false, Ordering::Relaxed) {
+            memory::release();
         }
     }
 }
@@ -563,4 +584,31 @@ pub(crate) enum Lent {
     Done,
     NoSpare,
     MovedOn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a thread of the test that parks as a carrier does")]
+    fn a_spare_that_nobody_asks_gives_memory_back_once() {
+        static RELEASED: AtomicU32 = AtomicU32::new(0);
+        memory::register(|| {
+            RELEASED.fetch_add(1, Ordering::Relaxed);
+        });
+        let carrier = Carrier::new();
+        carrier.has_run.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let parked = scope.spawn(|| carrier.wait_assignment(|| {}).is_none());
+            while RELEASED.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!carrier.tidy(), "it has done so");
+            std::thread::sleep(UNTIDIED_LIMIT * 2);
+            carrier.dismiss();
+            assert!(parked.join().unwrap(), "it ends");
+        });
+        assert_eq!(RELEASED.load(Ordering::Relaxed), 1);
+    }
 }
