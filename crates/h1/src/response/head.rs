@@ -163,6 +163,7 @@ impl ResponseParser {
                 StatusProgress::Complete => self.take_status_line()?,
                 StatusProgress::Invalid => {
                     self.phase = Phase::Headless;
+                    self.status_line = StatusLine::default();
                     self.pos = 0;
                 }
             }
@@ -287,7 +288,8 @@ impl ResponseParser {
         if self.phase == Phase::Headless { 200 } else { self.status_line.code }
     }
 
-    /// What stands behind the status code, as it came: ` OK`, or nothing, or `.1 Forbidden`.
+    /// What stands behind the status code, as it came: ` OK`, or nothing, or `.1 Forbidden`. The three digits
+    /// of the code are before it, where there is a status line.
     pub fn reason(&self) -> Span {
         self.status_line.text()
     }

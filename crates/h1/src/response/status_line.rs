@@ -1,6 +1,6 @@
 //! The status line of a response as nginx takes it: major versions from 1, any number of spaces before the
-//! code, a dot behind it (`403.1`), a bare LF at its end. What is no status line is no fault: the owner takes
-//! it for the body of an HTTP/0.9 response.
+//! code (nginx: also within), a dot behind it (`403.1`), a bare LF at its end. What is none is no fault: the
+//! owner takes it for the body of an HTTP/0.9 response.
 //!
 //! A resumable machine that can stop after any byte and looks at none twice. Before it, a short way for lines
 //! that are complete and of the usual form.
@@ -150,7 +150,7 @@ impl StatusLine {
                 self.minor = self.minor * 10 + digit;
                 State::Minor
             }
-            (State::Code(seen), b' ', _) => State::Code(seen),
+            (State::Code(0), b' ', _) => State::Code(0),
             (State::Code(seen), _, Some(digit)) => {
                 self.code = self.code * 10 + digit;
                 (self.text_start, self.text_end) = (offset(at + 1), offset(at + 1));

@@ -211,6 +211,19 @@ fn a_head_goes_on_as_it_came() {
 }
 
 #[test]
+fn nothing_is_known_of_what_has_no_status_line() {
+    for input in
+        [&b"HTTP/1.1 2000 OK\r\n\r\n"[..], b"HTTP/1.1 20 OK\r\n", b"HTTP/1.1 103 x\ry", b"HTTP/1.0 2 0 0\n"]
+    {
+        let mut parser = ResponseParser::default();
+        assert_eq!(parser.parse(input, 4096), Ok(ResponseProgress::Headless));
+        assert_eq!((parser.status(), parser.reason().of(input), parser.len()), (200, &b""[..], 0));
+        assert_eq!((parser.reason().start(), parser.is_interim(), parser.keeps_alive()), (0, false, false));
+        assert_eq!(parser.framing(Asked::Head), ResponseFraming::UntilClose);
+    }
+}
+
+#[test]
 fn interim_responses_are_counted() {
     let mut parser = ResponseParser::default();
     let interim = b"HTTP/1.1 100 Continue\r\n\r\n";

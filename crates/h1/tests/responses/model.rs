@@ -176,7 +176,7 @@ fn status_line(text: &[u8]) -> Result<(u32, u16, Vec<u8>, usize), NoLine> {
     let (mut code, mut digits) = (0, 0);
     while digits < 3 {
         match next()? {
-            b' ' => {}
+            b' ' if digits == 0 => {}
             digit @ b'0'..=b'9' => {
                 code = code * 10 + u16::from(digit - b'0');
                 digits += 1;
