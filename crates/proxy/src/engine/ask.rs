@@ -158,7 +158,8 @@ fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> Vec<u8> {
         Uri::Replacing(replacement, location_len) => (replacement, location_len),
     };
     let is_untouched = request.is_main() && request.origin() == AskedBy::Client;
-    if replacement.is_empty() && is_untouched {
+    // An absolute target may have a query and no path.
+    if replacement.is_empty() && is_untouched && request.raw_target().starts_with(b"/") {
         return request.raw_target().to_vec();
     }
     let path = request.path();

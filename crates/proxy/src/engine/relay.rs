@@ -12,7 +12,7 @@ use clearway_runtime::Timer;
 
 use crate::attempts::Attempts;
 use crate::engine::ask::frames_itself;
-use crate::engine::protocol::{Eof, Persistence, Protocol};
+use crate::engine::protocol::{Eof, Persistence, Protocol, Wanted};
 use crate::engine::session::{Flow, READING, Session};
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
@@ -96,6 +96,9 @@ impl Relay {
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn poll_relaying(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
         if !exchange.output.wants_body() {
+            if self.asked.wanted == Wanted::Whole && self.protocol.is_done() {
+                self.note_excess(exchange, 0);
+            }
             return self.complete(exchange);
         }
         if let Some(flow) = self.take_input(exchange) {
@@ -202,13 +205,18 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
             }
         }
-        if at < self.input.len() {
+        self.note_excess(exchange, at);
+        self.push(exchange, kept);
+        self.protocol.is_done().then(|| self.complete(exchange))
+    }
+
+    /// Whether something was received behind the end, which is at `end`: what it belongs to nobody knows.
+    fn note_excess(&mut self, exchange: &mut Exchange<'_, 'c>, end: usize) {
+        if end < self.input.len() {
             exchange.request.set_action(READING);
             exchange.request.log(Level::Warn, format_args!("{}", self.protocol.excess()));
             self.relay.excess = Excess::Some;
         }
-        self.push(exchange, kept);
-        self.protocol.is_done().then(|| self.complete(exchange))
     }
 
     /// Hands the first bytes of what was received over.
