@@ -202,6 +202,23 @@ fn there_are_no_more_than_the_limit() {
     bench.expect_counts(PoolCounts { displaced: 3, ..PoolCounts::default() });
 }
 
+/// A reload may allow more than there were places for at first.
+#[test]
+fn a_limit_can_be_raised() {
+    let bench = Bench::new(PoolConfig { connections_max: 1, ..CONFIG });
+    let connections: Vec<_> = (0..90).map(|_| bench.connect(0)).collect();
+    let mut servers = Vec::new();
+    for (number, (connection, server)) in connections.into_iter().enumerate() {
+        if number == 10 {
+            bench.pool.adapt(PoolConfig { connections_max: 80, ..CONFIG });
+        }
+        bench.put(0, connection);
+        servers.push(server);
+    }
+    bench.expect_counts(PoolCounts { idle: 80, displaced: 10, ..PoolCounts::default() });
+    assert_eq!(bench.connections(0), 80);
+}
+
 #[test]
 fn old_and_used_ones_go() {
     let bench = Bench::new(PoolConfig { requests_max: 2, timeout_ms: 80, ..CONFIG });

@@ -15,10 +15,14 @@ use super::duty::Duty;
 use super::keeper::{self, Keeper};
 use super::shelf::{PLACES, Shelf};
 
+/// Shelves that a loop has at most: with their 64 places they bound what one loop keeps for a group.
+const SHELVES_MAX: usize = 64;
+
 /// What `keepalive` and its kin say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// `keepalive` for all loops together: as nginx counts for each worker, its number times the loops.
+    /// `keepalive` for all loops together: as nginx counts for each worker, its number times the loops. One
+    /// loop keeps 4,096 at most.
     pub connections_max: u32,
     /// `keepalive_requests`: how many requests one connection has.
     pub requests_max: u32,
@@ -61,7 +65,8 @@ pub struct Pool {
 /// The part of one loop, made when it has its first connection.
 #[repr(align(128))]
 pub(crate) struct PerLoop {
-    shelves: Box<[Shelf<Connection>]>,
+    /// Made in their order, as there are more connections.
+    shelves: [OnceLock<Box<Shelf<Connection>>>; SHELVES_MAX],
     pub(crate) keeper: Keeper,
     reused: AtomicU64,
     moved: AtomicU64,
@@ -71,11 +76,9 @@ pub(crate) struct PerLoop {
 }
 
 impl PerLoop {
-    fn new(connections_max: u32) -> Self {
-        // Any loop may have all of them.
-        let shelves = (connections_max as usize).div_ceil(PLACES).max(1);
+    fn new() -> Self {
         Self {
-            shelves: (0..shelves).map(|_| Shelf::default()).collect(),
+            shelves: [const { OnceLock::new() }; SHELVES_MAX],
             keeper: Keeper { duty: Duty::new(), waker: OnceLock::new() },
             reused: AtomicU64::new(0),
             moved: AtomicU64::new(0),
@@ -85,27 +88,33 @@ impl PerLoop {
         }
     }
 
+    fn shelves(&self) -> impl DoubleEndedIterator<Item = &Shelf<Connection>> {
+        self.shelves.iter().filter_map(OnceLock::get).map(|shelf| &**shelf)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.shelves.iter().all(Shelf::is_empty)
+        self.shelves().all(Shelf::is_empty)
     }
 
     fn take(&self, tag: u64) -> Option<Box<Connection>> {
-        self.shelves.iter().find_map(|shelf| shelf.take(tag))
+        self.shelves().find_map(|shelf| shelf.take(tag))
     }
 
     fn take_coldest(&self) -> Option<Box<Connection>> {
-        self.shelves.iter().rev().find_map(Shelf::take_coldest)
+        self.shelves().rev().find_map(Shelf::take_coldest)
     }
 
-    fn put(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+    /// Gives it back where so many shelves are full.
+    fn put(&self, connection: Box<Connection>, shelves: usize) -> Result<(), Box<Connection>> {
         let tag = connection.tag;
-        self.shelves
-            .iter()
-            .try_fold(connection, |connection, shelf| {
-                // `Err` ends the search: it is there.
-                shelf.put(connection, tag).err().ok_or(())
-            })
-            .map_or(Ok(()), Err)
+        let mut left = connection;
+        for shelf in self.shelves.iter().take(shelves) {
+            match shelf.get_or_init(Box::default).put(left, tag) {
+                Ok(()) => return Ok(()),
+                Err(connection) => left = connection,
+            }
+        }
+        Err(left)
     }
 }
 
@@ -198,7 +207,7 @@ impl Pool {
             return;
         }
         let at = home.index() % self.loops.len();
-        let per_loop = self.loops[at].get_or_init(|| PerLoop::new(connections_max));
+        let per_loop = self.loops[at].get_or_init(PerLoop::new);
         let watched = match per_loop.keeper.waker.get() {
             Some(waker) => connection.socket.watch_idle(waker),
             None => connection.socket.watch(),
@@ -210,7 +219,9 @@ impl Pool {
         if self.count.fetch_add(1, Ordering::Relaxed) >= connections_max {
             self.displace(at);
         }
-        if let Err(connection) = per_loop.put(connection) {
+        // Any loop may have all of them.
+        let shelves = (connections_max as usize).div_ceil(PLACES);
+        if let Err(connection) = per_loop.put(connection, shelves) {
             self.count.fetch_sub(1, Ordering::Relaxed);
             drop(connection);
             return;
@@ -242,7 +253,7 @@ impl Pool {
     /// Closes those of a loop that the server has closed or that were idle for too long.
     pub(crate) fn sweep(&self, per_loop: &PerLoop, now_ms: u64) {
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
-        for shelf in per_loop.shelves.iter().filter(|shelf| !shelf.is_empty()) {
+        for shelf in per_loop.shelves().filter(|shelf| !shelf.is_empty()) {
             let closed = shelf.take_if(|connection| {
                 let is_gone = !connection.is_quiet();
                 per_loop.gone.fetch_add(is_gone.into(), Ordering::Relaxed);
@@ -258,7 +269,7 @@ impl Pool {
 
     /// Closes all idle connections; how many. Where descriptors or places for connections are short.
     pub fn clear(&self) -> usize {
-        let shelves = self.loops.iter().filter_map(OnceLock::get).flat_map(|per_loop| &per_loop.shelves);
+        let shelves = self.loops.iter().filter_map(OnceLock::get).flat_map(PerLoop::shelves);
         let closed = shelves.map(|shelf| shelf.take_if(|_| true).len()).sum::<usize>();
         self.count.fetch_sub(closed as u32, Ordering::Relaxed);
         closed
