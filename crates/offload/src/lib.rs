@@ -9,6 +9,7 @@ mod bell;
 mod cell;
 pub mod file;
 pub mod files;
+mod kept_memory;
 mod lanes;
 pub mod metrics;
 #[cfg(all(test, loom))]

@@ -26,6 +26,7 @@ use clearway_os::clock;
 use crate::Blocking;
 use crate::bell::Bell;
 use crate::files::{At, find_place_of};
+use crate::kept_memory::KeptMemory;
 use crate::lanes::Lanes;
 use crate::places::{ASKING, Admission, Limits, Place, Places, Visit};
 use crate::sync::{AtomicBool, AtomicUsize, Futex, Ordering, fence};
@@ -383,9 +384,11 @@ impl Shared {
 
     /// The life of a pool thread.
     pub(crate) fn work(&self, blocking: &Blocking, grow: &dyn Fn()) -> Over {
+        let mut kept = KeptMemory::default();
         let over = loop {
             match self.places.take_released().or_else(|| self.queue.pop()) {
                 Some(job) => {
+                    kept.note_job();
                     if self.has_work() {
                         self.bell.ring();
                     }
@@ -394,7 +397,11 @@ impl Shared {
                 }
                 None if self.has_ended() => break Over::Closed,
                 None if self.take_off_surplus() => break Over::Surplus,
-                None => self.bell.sleep(blocking, None, || self.has_work() || self.has_ended()),
+                None => {
+                    let limit = kept.begin_sleep();
+                    self.bell.sleep(blocking, limit, || self.has_work() || self.has_ended());
+                    kept.end_sleep();
+                }
             }
         };
         self.bell.ring();
