@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_os::outgoing::Remote;
-use clearway_resolver::{Failure, Resolver};
+use clearway_resolver::{Failure, Host, Resolver};
 use clearway_runtime::{LoopRef, Tag, Timer};
 use clearway_upstream::{Group, Peer};
 
@@ -144,14 +144,7 @@ async fn of_service(
     let (name, service) = (&lookup.host, service);
     let found = match resolver.resolve_service(home, service, name, timeout).await {
         Ok(found) => found,
-        Err(failure) => {
-            let (service, name) = (Verbatim(service), Verbatim(name));
-            log.log(
-                Level::Error,
-                format_args!("service {service} of {name} could not be resolved ({failure})"),
-            );
-            return failed(failure);
-        }
+        Err(failure) => return service_failed(log, (service, name), failure),
     };
     let first = found.hosts.iter().filter(|host| host.addresses.is_ok()).map(|host| host.priority).min();
     let mut servers = Vec::new();
@@ -174,7 +167,25 @@ async fn of_service(
             }
         }
     }
-    Reply::Found(servers, found.valid_until_s)
+    match no_host(&found.hosts) {
+        Some(failure) => service_failed(log, (service, name), failure),
+        None => Reply::Found(servers, found.valid_until_s),
+    }
+}
+
+/// Why none of the hosts of a service has an address: where one of them does not exist, that is it.
+fn no_host(hosts: &[Host]) -> Option<Failure> {
+    let failures: Vec<Failure> = hosts.iter().filter_map(|host| host.addresses.clone().err()).collect();
+    if failures.len() < hosts.len() {
+        return None;
+    }
+    failures.iter().find(|failure| **failure == NAME_ERROR).or(failures.first()).copied()
+}
+
+fn service_failed(log: &Arc<dyn Sink>, (service, name): (&[u8], &[u8]), failure: Failure) -> Reply {
+    let (service, name) = (Verbatim(service), Verbatim(name));
+    log.log(Level::Error, format_args!("service {service} of {name} could not be resolved ({failure})"));
+    failed(failure)
 }
 
 /// A name that does not exist any more has no servers.
@@ -266,4 +277,21 @@ fn new_peer(
     let peer = Peer::new(config);
     made.push((found.clone(), Arc::clone(&peer)));
     peer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_without_addresses_fails_as_its_hosts_do() {
+        let host =
+            |addresses| Host { priority: 1, weight: 1, port: 80, name: b"a".as_slice().into(), addresses };
+        let failed = |code| host(Err(Failure::Code(code)));
+        let found = host(Ok(clearway_resolver::Answer { addresses: [].into(), valid_until_s: 1 }));
+        assert_eq!(no_host(&[failed(2), failed(5)]), Some(Failure::Code(2)));
+        assert_eq!(no_host(&[failed(2), failed(3)]), Some(NAME_ERROR));
+        assert_eq!(no_host(&[failed(2), found]), None);
+        assert_eq!(no_host(&[]), None);
+    }
 }
