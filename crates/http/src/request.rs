@@ -89,8 +89,16 @@ pub(crate) struct Node<'c> {
     pub(crate) path: Text,
     pub(crate) args: Text,
     pub(crate) origin: Origin,
+    pub(crate) sent: SentTarget,
     pub(crate) alias_tail: AliasTail,
     pub(crate) rewriting: Rewriting,
+}
+
+/// Whether the target of the request line still says what the path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentTarget {
+    Valid,
+    Replaced,
 }
 
 /// What `rewrite` has done to a node.
@@ -254,6 +262,7 @@ impl<'c> Request<'c> {
             path: Text::EMPTY(),
             args: Text::args(None),
             origin: Origin::Client,
+            sent: SentTarget::Valid,
             alias_tail: AliasTail::Nothing,
             rewriting: Rewriting::NONE,
         };

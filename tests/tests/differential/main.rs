@@ -27,6 +27,7 @@ mod malformed;
 mod map;
 mod media;
 mod origin;
+mod proxied;
 mod proxy_protocol;
 mod realip;
 mod requests;

@@ -9,7 +9,7 @@ use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::output::view::View;
 use crate::request::answer::{Answer, Redirect, Wanted};
-use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, Text};
+use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Location;
 use clearway_base::log::Verbatim;
@@ -74,6 +74,7 @@ impl<'c> Request<'c> {
     /// Says that the path is no longer what the client asked for; `set_path` says what it is.
     pub fn mark_rewritten(&mut self, rewritten: Rewritten) {
         let node = self.node_mut();
+        node.sent = SentTarget::Replaced;
         node.origin = Origin::Internal;
         match rewritten {
             Rewritten::Search => node.rewriting.wanted = Wanted::Location,
@@ -93,6 +94,11 @@ impl<'c> Request<'c> {
         if self.method != Method::Head {
             self.method = Method::Get;
         }
+    }
+
+    /// The target as sent, unless another path has taken its place.
+    pub fn untouched_target(&self) -> Option<&[u8]> {
+        (self.node().sent == SentTarget::Valid).then(|| self.raw_target())
     }
 
     /// Whether the path was rewritten in its location, and need not begin with its name any more (`break`).
@@ -150,6 +156,7 @@ impl<'c> Request<'c> {
         let node = self.node_mut();
         node.path = Text::Made(redirect.path.into());
         node.args = Text::args(redirect.args);
+        node.sent = SentTarget::Replaced;
         node.origin = Origin::Internal;
         node.alias_tail = AliasTail::Nothing;
         node.rewriting = Rewriting::NONE;

@@ -12,7 +12,7 @@ use crate::request::relay::{Answering, Sink};
 use crate::request::strands::{Strand, StrandId};
 use crate::request::subrequest::{Audience, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, Terminated};
 use crate::request::tree::Asked;
-use crate::request::{AliasTail, Node, Origin, Request, Rewriting, Text};
+use crate::request::{AliasTail, Node, Origin, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Http;
 use clearway_message::ResponseHead;
@@ -66,6 +66,7 @@ impl<'c> Active<'c> {
             path: Text::Made(path.into()),
             args: Text::args((!args.is_empty()).then_some(args)),
             origin: Origin::Internal,
+            sent: SentTarget::Replaced,
             alias_tail,
             rewriting: Rewriting::NONE,
         };

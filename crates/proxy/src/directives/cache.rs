@@ -6,7 +6,7 @@ use clearway_conf::{Directive, Error, Scope};
 use clearway_http::{Load, Setting};
 
 use crate::directives::readers::{Place, compile};
-use crate::settings::pass::{PassConf, Store};
+use crate::settings::pass::PassConf;
 
 /// `…_cache`: nothing but `off`.
 pub(super) fn read_zone(directive: &Directive, conf: &mut PassConf) -> Result<(), Error> {
@@ -15,15 +15,10 @@ pub(super) fn read_zone(directive: &Directive, conf: &mut PassConf) -> Result<()
         return Err(directive.reject("is duplicate"));
     }
     if directive.args[0] != "off" {
-        let stores = conf.store.is_here() && !matches!(*conf.store, Store::Off);
-        return Err(match stores {
-            true => directive.reject("is incompatible with \"proxy_store\""),
-            // There is no directive that makes one.
-            false => {
-                let zone = printed(&directive.args[0]);
-                directive.error(message(&[&"\"", &directive.name, &"\" zone \"", &zone, &"\" is unknown"]))
-            }
-        });
+        // There is no directive that makes one.
+        let zone = printed(&directive.args[0]);
+        let parts: [&dyn AsRef<[u8]>; 5] = [&"\"", &directive.name, &"\" zone \"", &zone, &"\" is unknown"];
+        return Err(directive.error(message(&parts)));
     }
     off.set(());
     Ok(())

@@ -124,8 +124,8 @@ macro_rules! pass_directives {
             },
             row! {
                 $p, $example, "buffers", TAKE2, "NUMBER SIZE", "8 4k", "16 8k",
-                "How much of a response is kept in memory while its client takes it: more goes to a file, \
-                 or waits at the server.",
+                "How much of a response is kept in memory while its client takes it: more waits \
+                 at the server.",
                 ["buffer_size", "busy_buffers_size", "max_temp_file_size"],
                 |s, d| set(d, &mut $at(s.conf).buffers, |d| d.buffers(0))
             },
@@ -234,11 +234,10 @@ macro_rules! pass_directives {
                 |s, d| read_mask(s, d, |load| &mut $at(load).ignore_headers)
             },
             row! {
-                $p, $example, "store", TAKE1, "on | off | PATH", "off", "/var/www/copies$uri",
-                "Keeps complete responses with status 200 as files: where `root` or `alias` say, or at a \
-                 path that may have variables in it.",
+                $p, $example, "store", TAKE1, "off", "off", "off",
+                "Whether responses are kept as files. They cannot be yet: `on` and paths are refused.",
                 ["store_access", "temp_path"],
-                |s, d| readers::read_store(s, d, |load| &mut $at(load).store)
+                |s, d| set(d, &mut $at(s.conf).store, readers::read_store)
             },
             row! {
                 $p, $example, "store_access", TAKE123,

@@ -10,7 +10,7 @@ use clearway_http::regex::{Case, Regex};
 use clearway_http::temp_paths::{TempPath, TempPaths};
 use clearway_http::{ConfKey, Load, Setting, Value};
 
-use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, Store, parse_local};
+use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, parse_local};
 
 /// Where a setting is at the level that is read.
 pub(super) type Place<T> = fn(&mut Load) -> &mut Setting<T>;
@@ -121,23 +121,13 @@ pub(super) fn read_temp_path(
     Ok(())
 }
 
-/// `…_store`
-pub(super) fn read_store(
-    scope: &mut Scope<'_, Load>,
-    directive: &Directive,
-    place: Place<Store>,
-) -> Result<(), Error> {
-    if place(scope.conf).is_here() {
-        return Err(directive.reject("is duplicate"));
+/// `…_store`: nothing but `off`.
+pub(super) fn read_store(directive: &Directive) -> Result<(), Error> {
+    match &directive.args[0][..] {
+        b"off" => Ok(()),
+        b"" => Err(directive.error("empty path")),
+        _ => Err(directive.reject("is not supported: responses are not kept as files")),
     }
-    let store = match &directive.args[0][..] {
-        b"off" => Store::Off,
-        b"" => return Err(directive.error("empty path")),
-        b"on" => Store::On,
-        _ => Store::At(compile(scope, directive, &directive.args[0])?),
-    };
-    place(scope.conf).set(store);
-    Ok(())
 }
 
 /// `user:rw group:r all:r`

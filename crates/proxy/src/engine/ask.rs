@@ -157,10 +157,10 @@ fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> Vec<u8> {
         Uri::Given(uri) => return uri,
         Uri::Replacing(replacement, location_len) => (replacement, location_len),
     };
-    let is_untouched = request.is_main() && request.origin() == AskedBy::Client;
     // An absolute target may have a query and no path.
-    if replacement.is_empty() && is_untouched && request.raw_target().starts_with(b"/") {
-        return request.raw_target().to_vec();
+    let is_passed = |target: &&[u8]| replacement.is_empty() && target.starts_with(b"/");
+    if let Some(target) = request.untouched_target().filter(is_passed) {
+        return target.to_vec();
     }
     let path = request.path();
     let is_in_location = !request.is_rewritten_in_place();

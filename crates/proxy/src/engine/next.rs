@@ -31,7 +31,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let status = failure.status();
         self.attempt(exchange).status = status;
-        let may_ask_again = self.tries > 0 && had_lease && self.allows(exchange, failure);
+        let may_ask_again = self.tries > 0
+            && had_lease
+            && self.allows(exchange, failure)
+            && self.asked.choice.may_try_again();
         if !may_ask_again {
             return Flow::End(Step::Respond(Answer::Status(status)));
         }
@@ -45,6 +48,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// Whether another server is asked because of a status; then the response is none.
     pub(super) fn passes_over(&self, exchange: &Exchange<'_, 'c>, status: u16) -> Option<Failures> {
         let failure = Failures::of_status(status)?;
+        // Whether the budget has an attempt left shows when it is begun.
         (self.tries > 1 && self.allows(exchange, failure)).then_some(failure)
     }
 

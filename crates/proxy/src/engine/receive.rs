@@ -212,9 +212,6 @@ impl<'c, P: Protocol> Session<'c, P> {
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
-        if let Some(charset) = accel.charset {
-            exchange.output.head().charset = Some(charset.into());
-        }
         self.begin_body();
         self.relay.begin(exchange, self.asked.pass, accel.buffering);
         if let Some(rate) = accel.limit_rate {

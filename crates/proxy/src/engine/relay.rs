@@ -134,6 +134,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Poll::Ready(Ok(size)) => {
                     self.restart_read_clock();
                     self.attempt(exchange).received_bytes += size as u64;
+                    self.rest_for(size);
                     if size == most {
                         self.relay.read_bytes =
                             (2 * most).min(READ_MAX_BYTES).min(self.relay.memory_bytes).max(most);
@@ -146,6 +147,15 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         cx.waker().wake_by_ref();
         Flow::Wait
+    }
+
+    /// After so many bytes nothing is read for as long as they should take.
+    fn rest_for(&mut self, size: usize) {
+        if let Some(delay_ms) = (size as u64).saturating_mul(1000).checked_div(self.relay.rate) {
+            let timer = Timer::new(self.home);
+            timer.arm(self.home.now_ms() + delay_ms);
+            self.relay.rests = Some(timer);
+        }
     }
 
     /// How much may be read now (`…_limit_rate`): nginx's arithmetic, which counts whole seconds.

@@ -21,7 +21,6 @@ pub(crate) struct Accel {
     pub(crate) buffering: Option<Buffering>,
     /// Bytes a second; 0 is no limit.
     pub(crate) limit_rate: Option<u64>,
-    pub(crate) charset: Option<Vec<u8>>,
 }
 
 impl Accel {
@@ -40,9 +39,6 @@ impl Accel {
                 }
                 Known::XAccelLimitRate if !ignored.has(Ignored::LIMIT_RATE) => {
                     accel.limit_rate = clearway_base::units::parse_number(value).or(accel.limit_rate);
-                }
-                Known::XAccelCharset if !ignored.has(Ignored::CHARSET) => {
-                    accel.charset = Some(value.to_vec());
                 }
                 _ => {}
             }

@@ -53,7 +53,7 @@ settings! {
         pub(crate) pass_request_headers: Setting<bool> = true,
         pub(crate) pass_request_body: Setting<bool> = true,
         pub(crate) pass_trailers: Setting<bool> = false,
-        pub(crate) store: Setting<Store> = Store::Off,
+        pub(crate) store: Setting<()>,
         pub(crate) store_access: Setting<u32> = 0o600,
         pub(crate) cache: CacheForm,
         /// What is not passed to the client, worked out of three lists.
@@ -99,16 +99,6 @@ pub(crate) fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let with_port = || text.parse().ok();
     text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 0)).or_else(with_port)
-}
-
-/// `…_store`
-#[derive(Clone, Debug)]
-pub(crate) enum Store {
-    Off,
-    /// Where `root` and `alias` say.
-    On,
-    #[allow(dead_code, reason = "where files are kept comes with what keeps them")]
-    At(Value),
 }
 
 /// Names of headers that are not passed to the client.
