@@ -206,6 +206,17 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             handler: |s, d| read_value(s, d, |load| &mut load.location(&PROXY).method),
         },
         Spec {
+            name: "proxy_cache_convert_head",
+            contexts: context::ALL,
+            args: Args::FLAG,
+            syntax: "proxy_cache_convert_head on | off",
+            default: "",
+            doc: "Whether `HEAD` is asked as `GET`. Checked for form: there is no cache.",
+            example: "\n            proxy_cache_convert_head on;",
+            see: &["proxy_cache"],
+            handler: |s, d| set(d, &mut pass(s.conf).cache.flags[3], |d| d.flag(0).map(drop)),
+        },
+        Spec {
             name: "proxy_http_version",
             contexts: context::ALL,
             args: Args::TAKE1,
