@@ -5,9 +5,7 @@
 //! Invariant: no byte of a value can end its line, whatever the value was made of.
 
 use clearway_base::date::HTTP_DATE_LEN;
-use clearway_message::{Method, Version};
-
-use crate::scan;
+use clearway_message::{Method, Version, push_line_text};
 
 /// Sent when a handler reads the body of a request that `expects_continue` (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -130,7 +128,7 @@ impl<'a> HeadWriter<'a> {
         start[11] = b'0' + (status % 10) as u8;
         out.reserve(HEAD_BYTES);
         out.extend_from_slice(&start);
-        push_text(out, reason.as_bytes());
+        push_line_text(out, reason.as_bytes());
         out.extend_from_slice(b"\r\n");
         HeadWriter { out }
     }
@@ -139,7 +137,7 @@ impl<'a> HeadWriter<'a> {
     pub fn received_status(out: &'a mut Vec<u8>, line: &[u8]) -> HeadWriter<'a> {
         out.reserve(HEAD_BYTES);
         out.extend_from_slice(b"HTTP/1.1 ");
-        push_text(out, line);
+        push_line_text(out, line);
         out.extend_from_slice(b"\r\n");
         HeadWriter { out }
     }
@@ -162,7 +160,7 @@ impl<'a> HeadWriter<'a> {
     #[inline]
     pub fn content_type(self, value: &[u8]) -> HeadWriter<'a> {
         self.out.extend_from_slice(b"Content-Type: ");
-        push_text(self.out, value);
+        push_line_text(self.out, value);
         self.lines(b"\r\n")
     }
 
@@ -170,14 +168,14 @@ impl<'a> HeadWriter<'a> {
     #[inline]
     pub fn etag(self, value: &[u8]) -> HeadWriter<'a> {
         self.out.extend_from_slice(b"ETag: ");
-        push_text(self.out, value);
+        push_line_text(self.out, value);
         self.lines(b"\r\n")
     }
 
     /// Writes `Last-Modified`: a date as HTTP writes it.
     #[inline]
     pub fn last_modified(self, date: &[u8; HTTP_DATE_LEN]) -> HeadWriter<'a> {
-        debug_assert!(!scan::has_control(date));
+        debug_assert!(date.is_ascii() && !date.iter().any(u8::is_ascii_control));
         const NAME: &[u8] = b"Last-Modified: ";
         let mut line = [b'\n'; NAME.len() + HTTP_DATE_LEN + 2];
         line[..NAME.len()].copy_from_slice(NAME);
@@ -265,26 +263,10 @@ pub fn push_last_chunk<'t>(out: &mut Vec<u8>, trailers: impl IntoIterator<Item =
 #[inline]
 fn push_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
-    push_text(out, name);
+    push_line_text(out, name);
     out.extend_from_slice(b": ");
-    push_text(out, value);
+    push_line_text(out, value);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Appends text in which every byte that could end the line is replaced by a space. Hardly any text has
-/// a control byte at all, which is soon seen.
-#[inline]
-fn push_text(out: &mut Vec<u8>, text: &[u8]) {
-    if scan::has_control(text) {
-        out.extend(text.iter().map(|&byte| if ends_line(byte) { b' ' } else { byte }));
-    } else {
-        out.extend_from_slice(text);
-    }
-}
-
-#[inline]
-fn ends_line(byte: u8) -> bool {
-    matches!(byte, b'\r' | b'\n' | 0)
 }
 
 #[inline]

@@ -197,17 +197,6 @@ fn controls(block: &[u8; 8]) -> u64 {
     word.wrapping_sub(repeat(0x20)) & !word & HIGH_BITS
 }
 
-/// Whether any byte is below space.
-#[inline]
-pub(crate) fn has_control(text: &[u8]) -> bool {
-    let (blocks, rest) = text.as_chunks();
-    match text.last_chunk() {
-        // The last block may overlap the one before it.
-        Some(last) => controls(last) != 0 || blocks.iter().any(|block| controls(block) != 0),
-        None => rest.iter().fold(false, |found, &byte| found | (byte < b' ')),
-    }
-}
-
 #[inline]
 fn ends_value(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash};
+use crate::line_text::{ends_line, push_line_text};
 
 /// From this size on the buffer of added lines drops what is replaced before it grows, bytes.
 const COMPACT_MIN_BYTES: usize = 4 * 1024;
@@ -441,18 +442,11 @@ impl Headers {
 }
 
 /// Appends a text in which what could end the line is a space.
+#[inline]
 fn put(out: &mut Vec<u8>, text: &[u8]) -> Span {
     let start = out.len();
-    out.extend_from_slice(text);
-    // Hardly any text has such a byte.
-    if text.iter().any(|&byte| ends_line(byte)) {
-        out[start..].iter_mut().filter(|byte| ends_line(**byte)).for_each(|byte| *byte = b' ');
-    }
+    push_line_text(out, text);
     Span::new(start, out.len())
-}
-
-fn ends_line(byte: u8) -> bool {
-    matches!(byte, b'\r' | b'\n' | 0)
 }
 
 #[cfg(test)]
