@@ -11,11 +11,24 @@
 //!    does not matter whose token it is: announcements and tokens are equal in number to sleepers.
 //! 5. A sleeper returns without saying why. Its caller looks for work, and looks again after each
 //!    piece, before it sleeps again.
+//! 6. A sleeper whose time is over may end for good if announcements are left when it has taken back its
+//!    own: a later ringer finds one of them. The last one that sleeps finds none left and stays.
 
 use std::time::{Duration, Instant};
 
 use crate::Blocking;
 use crate::sync::{AtomicU32, Futex, Ordering, fence};
+
+/// How a sleep has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// There is work, or was.
+    ForWork,
+    /// Its time was over while others slept, too (rule 6).
+    BesideOthers,
+    /// Its time was over, and nobody else sleeps.
+    Alone,
+}
 
 /// Wakes threads that ran out of work. See the rules at the head of the file.
 #[derive(Debug)]
@@ -58,45 +71,53 @@ impl Bell {
 
     /// Sleeps until somebody rings, `timeout` is over or `work` says that there is something to do,
     /// which is asked once after announcing the sleep. **Blocks.**
-    pub fn sleep(&self, _: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
+    pub fn sleep(&self, blocking: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
+        self.rest(blocking, timeout, work);
+    }
+
+    /// The same, and says how it ended.
+    pub(crate) fn rest(&self, _: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) -> Slept {
         let deadline = timeout.map(|limit| Instant::now() + limit);
         self.idle.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if work() && self.take_announcement() {
-            return;
+            return Slept::ForWork;
         }
         while !self.take_token() {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                if self.take_announcement() {
-                    return;
+                match take_one(&self.idle) {
+                    Some(0) => return Slept::Alone,
+                    Some(_) => return Slept::BesideOthers,
+                    // A ringer has it: its token is on the way.
+                    None => self.tokens.wait(0, None),
                 }
-                // A ringer has it: its token is on the way.
-                self.tokens.wait(0, None);
                 continue;
             }
             self.tokens.wait(0, left);
         }
+        Slept::ForWork
     }
 
     fn take_announcement(&self) -> bool {
-        take_one(&self.idle)
+        take_one(&self.idle).is_some()
     }
 
     fn take_token(&self) -> bool {
-        take_one(self.tokens.word())
+        take_one(self.tokens.word()).is_some()
     }
 }
 
-fn take_one(counter: &AtomicU32) -> bool {
+/// What is left.
+fn take_one(counter: &AtomicU32) -> Option<u32> {
     let mut seen = counter.load(Ordering::Acquire);
     while seen > 0 {
         match counter.compare_exchange_weak(seen, seen - 1, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return true,
+            Ok(_) => return Some(seen - 1),
             Err(now) => seen = now,
         }
     }
-    false
+    None
 }
 
 #[cfg(not(loom))]
@@ -117,6 +138,12 @@ mod tests {
             bell.ring();
             false
         });
+        let over = Some(Duration::ZERO);
+        assert_eq!(bell.rest(&blocking, over, || false), Slept::Alone);
+        bell.idle.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(bell.rest(&blocking, over, || false), Slept::BesideOthers);
+        assert_eq!((bell.rest(&blocking, over, || true), bell.idle()), (Slept::ForWork, 1));
+        assert!(bell.take_announcement());
         assert_eq!(bell.idle(), 0);
         assert_eq!(bell.tokens.word().load(Ordering::Relaxed), 0, "the second ring found nobody");
     }

@@ -1,6 +1,6 @@
 //! Memory that a pool thread has allocated and others, or itself, have freed: it stays with the thread until
 //! that asks its allocator, which one without jobs never does. So a thread that has had no job for a while
-//! gives it back, once. On that thread.
+//! gives it back, once, if it does not end then (rule 5 of `pool`). On that thread.
 
 use std::time::{Duration, Instant};
 
@@ -43,9 +43,10 @@ impl KeptMemory {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Blocking;
     use crate::bell::Bell;
+    use crate::{Blocking, Pool, PoolConfig};
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Barrier};
 
     #[test]
     fn a_thread_without_jobs_gives_memory_back_once() {
@@ -62,5 +63,27 @@ mod tests {
         bell.sleep(&blocking, Some(LIMIT), || false);
         kept.end_sleep();
         assert!(kept.begin_sleep().is_none() && RELEASED.load(Ordering::Relaxed) > 0);
+    }
+
+    /// Rule 5 of `pool`.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's own thread and those of a pool may block")]
+    fn one_thread_of_a_pool_without_jobs_is_left() {
+        let config = PoolConfig { threads: 4, ..PoolConfig::new("idle") };
+        let pool = Pool::start(config, Arc::new(clearway_base::log::Discard)).unwrap();
+        for _ in 0..3 {
+            let together = Arc::new(Barrier::new(4));
+            for _ in 0..4 {
+                let together = Arc::clone(&together);
+                // Each needs a thread of its own.
+                pool.submit(move |_| together.wait()).detach();
+            }
+            let end = Instant::now() + Duration::from_secs(30);
+            while pool.stats().threads > 1 || pool.stats().pending > 0 {
+                assert!(Instant::now() < end, "{:?}", pool.stats());
+                std::thread::sleep(LIMIT / 4);
+            }
+        }
+        assert_eq!(pool.stats().threads, 1, "it takes what comes next");
     }
 }

@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::Blocking;
-use crate::bell::Bell;
+use crate::bell::{Bell, Slept};
 use crate::lanes::Lanes;
 use crate::pool::{PoolConfig, Shared, Ticket};
 use crate::receipts::{Promptness, Receipts, is_quiet};
@@ -71,6 +71,39 @@ fn a_producer_and_two_sleepers() {
             }
         });
         consume(&shared.0, &shared.1, &shared.2);
+    });
+}
+
+/// Rule 6 of `bell`: of those whose time is over at once one stays, and takes what comes.
+#[test]
+fn who_sleeps_last_stays() {
+    model(3, || {
+        let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(1)));
+        let work = |shared: &(Ring<usize>, Bell, AtomicUsize)| {
+            let (ring, bell, left) = shared;
+            let has_work = || ring.is_ready() || left.load(Ordering::SeqCst) == 0;
+            let mut limit = Some(std::time::Duration::ZERO);
+            while left.load(Ordering::SeqCst) > 0 {
+                if ring.pop().is_some() {
+                    left.fetch_sub(1, Ordering::SeqCst);
+                    continue;
+                }
+                if bell.rest(&Blocking::on_this_thread(), limit, has_work) == Slept::BesideOthers {
+                    return;
+                }
+                limit = None;
+            }
+            bell.ring();
+        };
+        let (other, producer) = (Arc::clone(&shared), Arc::clone(&shared));
+        let other = thread::spawn(move || work(&other));
+        thread::spawn(move || {
+            producer.0.push(1).expect("room for it");
+            producer.1.ring();
+        });
+        work(&shared);
+        other.join().expect("it does not panic");
+        assert_eq!(shared.2.load(Ordering::SeqCst), 0, "somebody took it");
     });
 }
 

@@ -5,14 +5,14 @@
 //!    more first, so one is always in reserve until the limit. No loop ever starts a thread.
 //! 2. After each pop a thread rings for what is ready behind it (rule 4 of `ring`).
 //! 3. A submitter looks at `closed` after its push and fence; a thread looks at `closed` before it
-//!    finds the queue empty and ends. So a job that came before the closing is run, and one that came
-//!    after is cancelled by its submitter, unless a thread has started it.
-//! 4. A thread that ends rings, so that the next one sees it too.
-//! 5. `pending` counts jobs from before their push until they have run, or were found cancelled. As in
+//!    finds the queue empty and ends, and rings for the next one. So a job that came before the closing is
+//!    run, and one that came after is cancelled by its submitter, unless a thread has started it.
+//! 4. `pending` counts jobs from before their push until they have run, or were found cancelled. As in
 //!    nginx, `max_queue` tasks may wait beside one for each thread, started yet or not: with 0 only what
 //!    a thread is free for is taken. A job is off the count before its future learns of the end.
-//! 6. What goes to a file system that does not answer is held back (`places`); it is still pending. Threads
-//!    that `places` allows beside those of the pool end when they have nothing to do.
+//! 5. What goes to a file system that does not answer is held back (`places`); it is still pending. Threads
+//!    that `places` allows beside those of the pool end when they have nothing to do, any other one when it
+//!    has had nothing for a while and another sleeps (rule 6 of `bell`).
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use clearway_metrics::{Counter, Durations, Histogram};
 use clearway_os::clock;
 
 use crate::Blocking;
-use crate::bell::Bell;
+use crate::bell::{Bell, Slept};
 use crate::files::{At, find_place_of};
 use crate::kept_memory::KeptMemory;
 use crate::lanes::Lanes;
@@ -275,8 +275,10 @@ pub(crate) struct Ticket {
 pub(crate) enum Over {
     /// The pool is closed.
     Closed,
-    /// Rule 6; it was taken off the count.
+    /// Rule 5: it was beside those of the pool. It was taken off the count.
     Surplus,
+    /// Rule 5 as well: it had nothing to do. It was taken off the count.
+    Idle,
 }
 
 /// What the pool's handle and its threads share.
@@ -286,7 +288,7 @@ pub(crate) struct Shared {
     queue: Lanes<Arc<dyn Run>>,
     places: Places,
     bell: Bell,
-    /// Rule 5.
+    /// Rule 4.
     pending: AtomicUsize,
     pending_max: usize,
     queue_wait: Histogram,
@@ -399,7 +401,11 @@ impl Shared {
                 None if self.take_off_surplus() => break Over::Surplus,
                 None => {
                     let limit = kept.begin_sleep();
-                    self.bell.sleep(blocking, limit, || self.has_work() || self.has_ended());
+                    let slept = self.bell.rest(blocking, limit, || self.has_work() || self.has_ended());
+                    if slept == Slept::BesideOthers {
+                        drop(Ending(Some(&self.threads)));
+                        return Over::Idle;
+                    }
                     kept.end_sleep();
                 }
             }
@@ -430,7 +436,7 @@ impl Shared {
         self.threads_max + self.places.threads_beside()
     }
 
-    /// Rule 6: whether this thread is one too many.
+    /// Rule 5: whether this thread is one too many.
     fn take_off_surplus(&self) -> bool {
         let threads = self.threads.word();
         if threads.load(Ordering::Relaxed) <= self.threads_max {
@@ -441,7 +447,7 @@ impl Shared {
         threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Rule 6: runs a job where it goes, unless that place does not answer.
+    /// Rule 5: runs a job where it goes, unless that place does not answer.
     fn visit(&self, job: &Arc<dyn Run>, blocking: &Blocking, grow: &dyn Fn()) {
         let place = match job.at() {
             _ if job.is_given_up() => None,
@@ -537,7 +543,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
         }
         // Declared first, so that it is counted as ended last.
         let mut end = Ending(Some(&thread.threads));
-        if thread.work(&Blocking::on_this_thread(), &|| grow(&thread)) == Over::Surplus {
+        if thread.work(&Blocking::on_this_thread(), &|| grow(&thread)) != Over::Closed {
             end.0 = None;
         }
     };
