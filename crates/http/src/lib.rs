@@ -54,6 +54,7 @@ pub use phases::engine::Active;
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::{Onward, Rewritten};
+pub use phases::spool::{NotPutAside, Spool};
 pub use phases::subrequest::Finished;
 pub use phases::tunnel::Tunnel;
 pub use phases::{Exchange, Handler, Step, Wait};
@@ -62,6 +63,7 @@ pub use request::body::Body;
 pub use request::body_file::TempFile;
 pub use request::contexts::{ContextKey, Lasts};
 pub use request::errand::Errand;
+
 pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
 pub use request::subrequest::{Asking, Delivery, Entry, NotMade, Outcome, Subrequest};

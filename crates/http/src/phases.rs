@@ -12,6 +12,7 @@ mod pause;
 pub(crate) mod protocol;
 pub(crate) mod read_body;
 pub(crate) mod redirect;
+pub(crate) mod spool;
 pub(crate) mod subrequest;
 pub(crate) mod tunnel;
 

@@ -2,6 +2,7 @@
 //! receives in the same poll and never waits anywhere else. What differs from protocol to protocol is behind
 //! [`Protocol`](protocol::Protocol).
 
+mod aside;
 mod ask;
 mod connect;
 mod http1;

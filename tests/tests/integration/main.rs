@@ -9,6 +9,7 @@ mod limits;
 mod proxy_protocol;
 mod serve;
 mod signals;
+mod slow_clients;
 mod startup;
 mod status;
 mod timeouts;

@@ -218,13 +218,19 @@ impl Writer {
         Ok(buffer)
     }
 
+    /// What is written.
+    pub(crate) fn file(&self) -> &Arc<TempFile> {
+        &self.file
+    }
+
     /// Waits until everything is written.
     pub(crate) async fn finish(mut self) -> Result<Arc<TempFile>, Unwritten> {
         self.settle().await?;
         Ok(self.file)
     }
 
-    async fn settle(&mut self) -> Result<Vec<u8>, Unwritten> {
+    /// Waits for what was given to the pool; the buffer that comes back.
+    pub(crate) async fn settle(&mut self) -> Result<Vec<u8>, Unwritten> {
         let Some(task) = self.under_way.take() else { return Ok(Vec::new()) };
         task.await.map_err(Unwritten::NotTaken)?.map_err(Unwritten::Failed)
     }

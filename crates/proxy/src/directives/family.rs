@@ -124,8 +124,8 @@ macro_rules! pass_directives {
             },
             row! {
                 $p, $example, "buffers", TAKE2, "NUMBER SIZE", "8 4k", "16 8k",
-                "How much of a response is kept in memory while its client takes it: more waits \
-                 at the server.",
+                "How much of a response is kept in memory while its client takes it: more goes to a \
+                 file, or waits at its server.",
                 ["buffer_size", "busy_buffers_size", "max_temp_file_size"],
                 |s, d| set(d, &mut $at(s.conf).buffers, |d| d.buffers(0))
             },
@@ -180,7 +180,8 @@ macro_rules! pass_directives {
             },
             row! {
                 $p, $example, "max_temp_file_size", TAKE1, "SIZE", "1024m", "64m",
-                "How much of a response may wait in a file; 0: there is none.",
+                "How much of a response may wait in a file for its client; 0: there is none. What does not \
+                 fit waits at its server.",
                 ["temp_path", "buffers"],
                 |s, d| set(d, &mut $at(s.conf).max_temp_file_bytes, |d| d.size(0).map(Some))
             },

@@ -6,14 +6,16 @@ use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_base::units;
 use clearway_h1::BodyEvent;
-use clearway_http::{Chunk, Exchange, Mark, Step};
+use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
 use clearway_message::Headers;
 use clearway_runtime::Timer;
+use clearway_upstream::Outcome;
 
 use crate::attempts::Attempts;
+use crate::engine::aside::{Aside, Lost, Progress, Room};
 use crate::engine::ask::frames_itself;
 use crate::engine::protocol::{Eof, Persistence, Protocol, Wanted};
-use crate::engine::session::{Flow, READING, Session};
+use crate::engine::session::{Flow, READING, Session, Stage, TO_CLIENT};
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
 use crate::upstreams::LearnWhen;
@@ -44,6 +46,16 @@ pub(super) struct Relay {
     began_s: u64,
     /// Until when no more is read.
     rests: Option<Timer>,
+    /// What the client has not taken yet and memory has no room for.
+    aside: Option<Box<Aside>>,
+}
+
+/// Why no more is sent to the client.
+enum Over {
+    /// Its connection is broken.
+    Client,
+    /// What was put aside is lost.
+    Lost,
 }
 
 /// Whether more came than the response has.
@@ -66,6 +78,7 @@ impl Default for Relay {
             rate: 0,
             began_s: 0,
             rests: None,
+            aside: None,
         }
     }
 }
@@ -105,11 +118,10 @@ impl<'c, P: Protocol> Session<'c, P> {
             return flow;
         }
         for _ in 0..READS_MAX {
-            let flushed = exchange.output.poll_ready(exchange.request, cx);
-            if let Poll::Ready(Err(_)) = flushed {
-                // The connection says why, and closes.
-                return Flow::End(Step::Done);
-            }
+            let flushed = match self.poll_flush(exchange, cx) {
+                Poll::Ready(Err(over)) => return self.give_up(exchange, over),
+                flushed => flushed,
+            };
             if flushed.is_pending() && !self.may_read(exchange) {
                 // The client is waited for, and the server does not have to send.
                 self.clocks.read_until_ms = None;
@@ -181,9 +193,75 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
-    /// Whether more fits into memory although the client has not taken what is there.
-    fn may_read(&self, exchange: &Exchange<'_, 'c>) -> bool {
-        self.relay.buffering == Buffering::On && exchange.output.queued_bytes() < self.relay.memory_bytes
+    /// Sends what the client takes, and goes on with what was put aside. Ready when nothing lies there, and
+    /// the client takes more.
+    fn poll_flush(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Over>> {
+        loop {
+            exchange.request.set_action(TO_CLIENT);
+            let flushed = exchange.output.poll_ready(exchange.request, cx).map_err(|_| Over::Client)?;
+            let Some(aside) = &mut self.relay.aside else { return flushed.map(Ok) };
+            let has_room = exchange.output.queued_bytes() < self.relay.memory_bytes / 2;
+            exchange.request.set_action(READING);
+            let room = if has_room || flushed.is_ready() { Room::Some } else { Room::None };
+            match aside.poll(exchange, room, cx).map_err(|Lost| Over::Lost)? {
+                Progress::Moved => {}
+                Progress::Waits => return Poll::Pending,
+                Progress::Rests if aside.is_empty() => {
+                    if !aside.has_file() {
+                        self.relay.aside = None;
+                    }
+                    return flushed.map(Ok);
+                }
+                Progress::Rests => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Whether there is room for more although the client has not taken what is there.
+    fn may_read(&mut self, exchange: &Exchange<'_, 'c>) -> bool {
+        if self.relay.buffering == Buffering::Off {
+            return false;
+        }
+        let is_in_memory = self.relay.aside.as_ref().is_none_or(|aside| aside.is_empty());
+        if is_in_memory && exchange.output.queued_bytes() < self.relay.memory_bytes {
+            return true;
+        }
+        if self.relay.aside.is_none() {
+            self.relay.aside = Aside::new(exchange.request, self.asked.pass);
+        }
+        self.relay.aside.as_ref().is_some_and(|aside| aside.has_room())
+    }
+
+    /// Everything has come, and the client has not taken all of it.
+    pub(super) fn poll_draining(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        match self.poll_flush(exchange, cx) {
+            Poll::Pending => Flow::Wait,
+            Poll::Ready(Ok(())) => finish(exchange),
+            Poll::Ready(Err(over)) => self.give_up(exchange, over),
+        }
+    }
+
+    /// Sends what there is of a response that cannot be completed.
+    pub(super) fn poll_cutting(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        match self.poll_flush(exchange, cx) {
+            Poll::Pending => Flow::Wait,
+            Poll::Ready(_) => Flow::End(Step::Respond(Answer::Status(502))),
+        }
+    }
+
+    fn give_up(&mut self, exchange: &mut Exchange<'_, 'c>, over: Over) -> Flow {
+        match over {
+            // The connection says why, and closes.
+            Over::Client => Flow::End(Step::Done),
+            Over::Lost => {
+                self.relay.aside = None;
+                self.cut(exchange)
+            }
+        }
     }
 
     /// Passes on what was received; `Some` when that is the end.
@@ -238,6 +316,11 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let mut data = std::mem::take(&mut self.input);
         data.truncate(len);
+        let is_full = exchange.output.queued_bytes() >= self.relay.memory_bytes;
+        if let Some(aside) = self.relay.aside.as_mut().filter(|aside| is_full || !aside.is_empty()) {
+            aside.put(data);
+            return;
+        }
         let mark = match self.relay.buffering {
             Buffering::On => Mark::More,
             Buffering::Off => Mark::Flush,
@@ -271,8 +354,14 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.asked.choice.learn(&exchange.view(), lease, LearnWhen::AtEnd);
         }
         self.release(exchange);
-        let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
-        Flow::End(Step::Done)
+        if self.relay.aside.as_ref().is_none_or(|aside| aside.is_empty()) {
+            return finish(exchange);
+        }
+        self.outbound = None;
+        self.clocks.clear();
+        self.finish_lease(exchange, Outcome::Answered);
+        self.stage = Stage::Draining;
+        Flow::On
     }
 
     /// The connection has done what it could for this request: another one may use it, or it is closed.
@@ -288,4 +377,10 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.put_idle(connection);
         }
     }
+}
+
+/// The body of the response is complete.
+fn finish(exchange: &mut Exchange<'_, '_>) -> Flow {
+    let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+    Flow::End(Step::Done)
 }

@@ -61,6 +61,8 @@ pub(super) enum Stage {
     Asking,
     /// The body of the response is passed on.
     Relaying,
+    /// All of it has come, and waits for the client.
+    Draining,
     /// What there is of a response that is cut is sent; then that is the end.
     Cutting,
 }
@@ -152,7 +154,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
                 Stage::Asking => self.poll_asking(exchange, cx),
                 Stage::Relaying => self.poll_relaying(exchange, cx),
-                Stage::Cutting => poll_cutting(exchange, cx),
+                Stage::Draining => self.poll_draining(exchange, cx),
+                Stage::Cutting => self.poll_cutting(exchange, cx),
             };
             let flow = match flow {
                 Flow::Wait => self.poll_others(exchange, cx),
@@ -243,11 +246,3 @@ impl<'c, P: Protocol> Session<'c, P> {
 
 /// For the log: the client has left.
 pub(super) const CLIENT_CLOSED_REQUEST: u16 = 499;
-
-/// Sends what there is of a response that cannot be completed.
-fn poll_cutting(exchange: &mut Exchange<'_, '_>, cx: &mut Context<'_>) -> Flow {
-    match exchange.output.poll_ready(exchange.request, cx) {
-        Poll::Pending => Flow::Wait,
-        Poll::Ready(_) => Flow::End(Step::Respond(Answer::Status(502))),
-    }
-}

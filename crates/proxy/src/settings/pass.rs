@@ -158,7 +158,8 @@ impl PassConf {
         })
     }
 
-    fn write_bytes(&self) -> u64 {
+    /// `…_temp_file_write_size`
+    pub(crate) fn write_bytes(&self) -> u64 {
         let (_, bytes) = *self.buffers;
         self.temp_file_write_bytes.unwrap_or(2 * bytes.max(*self.buffer_bytes))
     }

@@ -81,10 +81,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { directive: "proxy_cache_valid", reason: "responses of other servers are not cached" },
     NoEffect { directive: "proxy_headers_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "proxy_headers_hash_max_size", reason: "tables have the size that they need" },
-    NoEffect {
-        directive: "proxy_max_temp_file_size",
-        reason: "what of a response does not fit into memory waits at its server",
-    },
     NoEffect { directive: "proxy_no_cache", reason: "responses of other servers are not cached" },
     NoEffect { directive: "proxy_send_lowat", reason: "Linux has nothing for it" },
     NoEffect {
@@ -92,14 +88,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "responses are not kept as files: anything but `off` is refused",
     },
     NoEffect { directive: "proxy_store_access", reason: "responses are not kept as files" },
-    NoEffect {
-        directive: "proxy_temp_file_write_size",
-        reason: "what of a response does not fit into memory waits at its server",
-    },
-    NoEffect {
-        directive: "proxy_temp_path",
-        reason: "what of a response does not fit into memory waits at its server",
-    },
     NoEffect { directive: "referer_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "referer_hash_max_size", reason: "tables have the size that they need" },
     NoEffect {
