@@ -364,9 +364,11 @@ impl<'c> OutputState<'c> {
         if self.progress != Progress::Body || self.is_bodiless() {
             return;
         }
-        let lines = trailers(&View::new(request, self));
-        if let Some(state) = &mut self.trailers {
-            lines.iter().for_each(|line| state.lines.add(line.name, line.value));
+        for nth in 0.. {
+            let Some((name, value)) = trailers(&View::new(request, self), nth) else { break };
+            if let Some(state) = self.trailers.as_mut().filter(|_| !value.is_empty()) {
+                state.lines.add(name, &value);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::task::{Context, Poll};
 
-use clearway_message::{Headers, ResponseHead};
+use clearway_message::{ResponseHead, Text};
 
 use super::{OutputState, Progress, Sequel};
 use crate::output::view::View;
@@ -66,9 +66,10 @@ pub struct Compression {
 /// Looks at a response before its head is sent, may change the head, and may add a body filter.
 pub type HeaderFilter = for<'c> fn(&mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>>;
 
-/// The lines that follow a body that is sent in chunks, as a module works them out when the
-/// body has come to its end.
-pub type Trailers = for<'c> fn(&View<'_, 'c>) -> Headers;
+/// One of the lines that follow a body that is sent in chunks, by its number, as a module works it out when
+/// the body has come to its end and those before it are among what variables see. One without a value is not
+/// sent; `None`: there are no more.
+pub type Trailers = for<'c> fn(&View<'_, 'c>, usize) -> Option<(&'c [u8], Text<'c>)>;
 
 /// A response in the hands of a header filter.
 pub struct Filtering<'a, 'c> {

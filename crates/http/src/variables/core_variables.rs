@@ -28,14 +28,11 @@ macro_rules! variable {
 
 pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("uri", "Decoded and normalized path; changes with internal redirects.", |view, _, out| {
-        put_unless_empty(view.request.path(), out)
+        put_path(view, out)
     }),
-    variable!("document_uri", "The same as `$uri`.", |view, _, out| {
-        put_unless_empty(view.request.path(), out)
-    }),
+    variable!("document_uri", "The same as `$uri`.", |view, _, out| { put_path(view, out) }),
     variable!("request_uri", "The target of the request as the client sent it.", |view, _, out| {
-        let is_known = !view.request.parts.head.line.line.is_empty();
-        put_unless_empty(if is_known { view.request.raw_target() } else { b"" }, out)
+        put_unless_empty(target(view.request), out)
     }),
     VariableSpec {
         name: "args",
@@ -61,8 +58,8 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         doc: "A header of the request, by its name in lower case with `_` for `-`.",
         eval: header,
     },
-    variable!("http_user_agent", "`User-Agent` of the request, the first one.", |view, _, out| {
-        Presence::put(view.request.header(Known::UserAgent), out)
+    variable!("http_user_agent", "`User-Agent` of the request.", |view, _, out| {
+        view.append_header(Known::UserAgent, out)
     }),
     variable!("http_referer", "`Referer` of the request.", |view, _, out| {
         view.append_header(Known::Referer, out)
@@ -107,7 +104,7 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         }
     ),
     variable!("content_type", "`Content-Type` of the request.", |view, _, out| {
-        Presence::put(view.request.header(Known::ContentType), out)
+        view.append_header(Known::ContentType, out)
     }),
     variable!("host", "Host of the request line, else of `Host`, else the name of the server.", host),
     VariableSpec {
@@ -414,6 +411,19 @@ pub(crate) fn find_cookie<'a>(cookies: &'a [u8], name: &[u8]) -> Option<&'a [u8]
     None
 }
 
+/// As the client sent it; empty where it did not come to that.
+fn target<'a>(request: &'a Request<'_>) -> &'a [u8] {
+    if request.parts.head.line.line.is_empty() { b"" } else { request.raw_target() }
+}
+
+/// A target that is no path leaves an empty one, as in nginx.
+fn put_path(view: &View<'_, '_>, out: &mut Vec<u8>) -> Presence {
+    match view.request.path() {
+        b"" if !target(view.request).is_empty() => Presence::Found,
+        path => put_unless_empty(path, out),
+    }
+}
+
 fn skip_spaces(text: &[u8]) -> &[u8] {
     let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
     &text[spaces..]
@@ -448,6 +458,7 @@ fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
         b"content_encoding" if head.content_encoding.is_some() => {
             Presence::put(head.content_encoding.as_deref(), out)
         }
+        b"connection" if head.status == 101 => put_text("upgrade", out),
         b"connection" => Presence::put(Some(if is_persistent { b"keep-alive" } else { b"close" }), out),
         b"keep_alive" => match request.location().core.keepalive_header_s() {
             Some(seconds) if is_persistent => put_text(&format!("timeout={seconds}"), out),

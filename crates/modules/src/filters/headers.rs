@@ -10,7 +10,7 @@ use clearway_base::date;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Headers, Level, Load, Merge, Module,
+    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Level, Load, Merge, Module,
     ResponseHead, Setting, Text, Value, View, context, set, settings,
 };
 
@@ -288,20 +288,14 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
         apply(filtering.head(), header, value);
     }
     if conf.trailers.of(status).next().is_some() {
-        filtering.expect_trailers(trailers);
+        filtering.expect_trailers(trailer);
     }
     None
 }
 
-fn trailers(view: &View<'_, '_>) -> Headers {
-    let mut lines = Headers::default();
-    for trailer in view.request.conf(&HEADERS_CONF).trailers.of(view.status()) {
-        let value = trailer.value.eval(view);
-        if !value.is_empty() {
-            lines.add(&trailer.name, &value);
-        }
-    }
-    lines
+fn trailer<'c>(view: &View<'_, 'c>, nth: usize) -> Option<(&'c [u8], Text<'c>)> {
+    let trailer = view.request.conf(&HEADERS_CONF).trailers.of(view.status()).nth(nth)?;
+    Some((&trailer.name, trailer.value.eval(view)))
 }
 
 fn apply<'c>(head: &mut ResponseHead<'c>, header: &Header, value: Text<'c>) {

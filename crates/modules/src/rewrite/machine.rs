@@ -348,7 +348,10 @@ fn respond<'c>(exchange: &mut Exchange<'_, 'c>, answer: &'c Return) -> Step<'sta
     let content_type = exchange.request.content_type();
     let head = exchange.output.head();
     head.content_length = Some(text.len() as u64);
-    head.content_type = content_type.map(Cow::Borrowed);
+    // One that a redirect was answered with before stays.
+    if head.content_type.is_none() {
+        head.content_type = content_type.map(Cow::Borrowed);
+    }
     let chunk = match text {
         Cow::Borrowed(text) => Chunk::Borrowed(text),
         Cow::Owned(text) => Chunk::Owned(text),

@@ -76,6 +76,8 @@ fn trailers_are_worked_out_at_the_end_and_sent_in_chunks() {
              location /own { add_trailer X-Body $body_bytes_sent; add_trailer X-Empty '';
                  add_trailer X-Twice a;
                  add_trailer X-Twice $status; return 200 body; }
+             location /seen { add_trailer X-First $status; add_trailer X-Seen <$sent_trailer_x_first>;
+                 return 200 body; }
              location /merged { add_trailer_inherit merge; add_trailer X-Own own; return 200 body; }
              location /inherited { return 200 body; }
              location /off { add_trailer_inherit off; return 200 body; }
@@ -87,11 +89,12 @@ fn trailers_are_worked_out_at_the_end_and_sent_in_chunks() {
         response.split_once("\r\n\r\n").expect("a head and a body").1.to_owned()
     };
     assert_eq!(body("/own"), "4\r\nbody\r\n0\r\nX-Body: 0\r\nX-Twice: a\r\nX-Twice: 200\r\n\r\n");
+    assert_eq!(body("/seen"), "4\r\nbody\r\n0\r\nX-First: 200\r\nX-Seen: <200>\r\n\r\n");
     assert_eq!(body("/merged"), "4\r\nbody\r\n0\r\nX-Own: own\r\nX-Http: http\r\n\r\n");
     assert_eq!(body("/inherited"), "4\r\nbody\r\n0\r\nX-Http: http\r\n\r\n");
     assert_eq!(body("/off"), "body");
     assert_eq!(body("/error"), "4\r\ngone\r\n0\r\nX-Always: a\r\n\r\n");
-    let log = site.wait_lines("log", 5);
+    let log = site.wait_lines("log", 6);
     assert!(log.lines().any(|line| line == "/own 0 a, 200"), "{log}");
 }
 

@@ -14,7 +14,7 @@ use crate::attempts::{Attempts, KeptHead};
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
 use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
-use crate::heads::accel::{self, Accel};
+use crate::heads::accel::{self, Accel, Buffering};
 use crate::heads::fill::{Received, fill};
 use crate::settings::masks::Failures;
 use crate::upstreams::{LearnWhen, RESOLVER_CONF};
@@ -158,6 +158,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let bytes = self.keep_head(exchange);
         let received = self.received(&bytes);
+        let accel = Accel::read(self.asked.pass, &received);
+        if let Some(rate) = accel.limit_rate {
+            exchange.request.set_limit_rate(rate);
+        }
         if let Some(answer) = accel::redirect(exchange.request, self.asked.pass, &received) {
             accel::keep_for_redirect(exchange.output.head(), &received);
             exchange.request.use_get();
@@ -165,7 +169,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.release(exchange);
             return Flow::End(Step::Respond(answer));
         }
-        self.respond(exchange, &bytes)
+        self.respond(exchange, &bytes, accel.buffering)
     }
 
     /// Takes the head out of what was received, and keeps it for variables.
@@ -200,23 +204,24 @@ impl<'c, P: Protocol> Session<'c, P> {
         Flow::End(Step::Respond(Answer::Status(status)))
     }
 
-    fn respond(&mut self, exchange: &mut Exchange<'_, 'c>, bytes: &Bytes) -> Flow {
+    fn respond(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        bytes: &Bytes,
+        buffering: Option<Buffering>,
+    ) -> Flow {
         let cookie = self.lease.as_ref().and_then(|lease| {
             let view = exchange.view();
             self.asked.choice.learn(&view, lease, LearnWhen::AtHead);
             self.asked.choice.cookie(&view, lease)
         });
         let received = self.received(bytes);
-        let accel = Accel::read(self.asked.pass, &received);
         fill(exchange, (self.asked.pass, self.asked.proxy), &received);
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
         self.begin_body();
-        self.relay.begin(exchange, self.asked.pass, accel.buffering);
-        if let Some(rate) = accel.limit_rate {
-            exchange.request.set_limit_rate(rate);
-        }
+        self.relay.begin(exchange, self.asked.pass, buffering);
         exchange.output.send_head(exchange.request);
         if self.protocol.switches_protocols() && exchange.request.header(Known::Upgrade).is_some() {
             return Flow::Tunnel;
