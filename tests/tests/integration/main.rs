@@ -13,6 +13,7 @@ mod slow_clients;
 mod startup;
 mod status;
 mod timeouts;
+mod tunnels;
 mod unread;
 
 use clearway_testkit::{Binary, Setup};
