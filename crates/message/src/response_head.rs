@@ -34,7 +34,7 @@ pub enum Varies {
     ByEncoding,
 }
 
-/// Who judges what the request asks under a condition (`If-Modified-Since`, `If-Match` and their kin).
+/// Which server judges what the request asks under a condition (`If-Modified-Since`, `If-Match` and others).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conditions {
     /// This server.
@@ -67,7 +67,7 @@ pub struct ResponseHead<'c> {
     pub content_encoding: Option<Text<'c>>,
     /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
     pub varies: Varies,
-    /// Who has judged the conditions of the request, or will.
+    /// Which server has judged the conditions of the request, or will.
     pub conditions: Conditions,
     /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
     /// the date above.

@@ -323,7 +323,7 @@ mod models {
         });
     }
 
-    /// Of two who end a pipe the one that breaks it has its way, and a taker that waits learns of it.
+    /// Of two ends of a pipe the one that breaks it has its way, and a taker that waits learns of it.
     #[test]
     fn what_breaks_is_seen_by_a_taker_that_waits() {
         loom::model(|| {

@@ -75,7 +75,7 @@ pub(crate) struct Attempt {
     pub(crate) connection: Connection,
 }
 
-/// Who is asked.
+/// Which servers are asked.
 #[derive(Debug, Default)]
 pub(crate) enum PeerName {
     /// Nobody: it parts two lists.

@@ -24,7 +24,7 @@ const READ_BYTES: u64 = 32 * 1024;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Whoever has the file at the moment.
+/// What has the file at the moment.
 enum Holder {
     Idle(Spool),
     /// This many bytes are being written.

@@ -86,7 +86,7 @@ pub(super) async fn carry<'c, P: Protocol>(
     let Some(server) = session.outbound.take() else { return Step::Done };
     exchange.request.set_action(PROXYING);
     let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
-    // Whoever asked for the switch may wait for it before it says more.
+    // The client that asked for the switch may wait for it before it says more.
     if client.begin().await.is_err() {
         session.end_tunnel(Outcome::Answered);
         return client.close();

@@ -39,7 +39,7 @@ pub struct UpstreamGroup {
 /// A group as configurations share it: there once its configuration is read.
 pub(crate) type GroupCell = OnceLock<UpstreamGroup>;
 
-/// Who is in it.
+/// Which servers are in it.
 pub(crate) enum Members {
     /// Those of the configuration, for as long as it is used.
     Fixed(Group),

@@ -114,7 +114,7 @@ impl MethodDraft {
 pub struct Keepalive {
     /// How many idle connections there are at most, for each loop.
     pub idle: u32,
-    /// Who may use one again.
+    /// Which requests may use one again.
     pub reuse: Reuse,
     /// How old it becomes at most.
     pub time: Duration,
@@ -124,7 +124,7 @@ pub struct Keepalive {
     pub requests: u32,
 }
 
-/// Who may use a connection again.
+/// Which requests may use a connection again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// All requests to the group.

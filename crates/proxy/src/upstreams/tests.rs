@@ -125,9 +125,9 @@ fn servers_come_and_go_with_what_names_lead_to() {
     let known = group.peers();
     refresh::change(group, 0, &found(&["10.0.0.3:81", "10.0.0.2:81"]));
     assert_eq!(names(group), ["127.0.0.1:9", "10.0.0.2:81", "10.0.0.3:81", "127.0.0.1:8"]);
-    assert!(Arc::ptr_eq(&known[2], &group.peers()[1]), "who stays is the same");
+    assert!(Arc::ptr_eq(&known[2], &group.peers()[1]), "one that stays is the same");
     assert_eq!(group.peers()[1].config().weight, 3);
-    // A service says weights, and who comes first.
+    // A service says weights, and which come first.
     let target =
         |text: &str, weight, rank| Found::target(Remote::Inet(text.parse().unwrap()), "t", weight, rank);
     let (first, later) = (refresh::FIRST, refresh::LATER);

@@ -1,4 +1,4 @@
-//! What a carrier shows of a poll that has lost its loop (observer.rs): which, since when, who lent the loop.
+//! What a carrier shows of a poll that has lost its loop (observer.rs): which, since when, what lent it.
 //! Lenders and the carrier write it, the watchdog and observers read it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
