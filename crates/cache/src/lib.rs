@@ -1,0 +1,22 @@
+//! Responses that are kept on disks, in nginx's format: an existing cache directory stays warm when the
+//! server is exchanged, in both directions.
+//!
+//! A [`Key`] is what a response is found by; [`Levels`] say where its file lies; [`StoredHeader`] is what
+//! the file begins with; [`variant`] tells responses apart whose `Vary` names headers of the request;
+//! [`Freshness`] is what a response says of how long it may be used. Nothing here opens a file or reads a
+//! clock.
+#![forbid(unsafe_code)]
+
+mod freshness;
+mod header;
+mod key;
+mod levels;
+mod valid;
+mod variant;
+
+pub use freshness::{Freshness, Ignored, Lifetime};
+pub use header::{HEADER_BYTES, NAME_MAX_BYTES, StoredHeader, Unusable, VERSION};
+pub use key::{DIGEST_BYTES, Digest, Key};
+pub use levels::{BadLevels, Levels};
+pub use valid::Validity;
+pub use variant::variant;
