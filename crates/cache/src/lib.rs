@@ -3,17 +3,24 @@
 //!
 //! A [`Key`] is what a response is found by; [`Levels`] say where its file lies; [`StoredHeader`] is what
 //! the file begins with; [`variant`] tells responses apart whose `Vary` names headers of the request;
-//! [`Freshness`] is what a response says of how long it may be used. Nothing here opens a file or reads a
-//! clock.
+//! [`Freshness`] is what a response says of how long it may be used. [`Leader`] and [`Follower`] share a
+//! response that is on its way in. Nothing here opens a file or reads a clock.
 #![forbid(unsafe_code)]
 
+mod fill;
+#[cfg(not(loom))]
+mod fills;
 mod freshness;
 mod header;
 mod key;
 mod levels;
+mod sync;
 mod valid;
 mod variant;
 
+pub use fill::{End, Follower, Leader, Progress, Verdict};
+#[cfg(not(loom))]
+pub use fills::{Entered, Fills, Led};
 pub use freshness::{Freshness, Ignored, Lifetime};
 pub use header::{HEADER_BYTES, NAME_MAX_BYTES, StoredHeader, Unusable, VERSION};
 pub use key::{DIGEST_BYTES, Digest, Key};

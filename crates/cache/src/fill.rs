@@ -1,0 +1,337 @@
+//! A response that is on its way into the cache: one request, the *leader*, receives it and writes the
+//! file; others that want the same, its *followers*, read the file while it grows, and are woken for it.
+//!
+//! 1. A leader decides once whether the response will be stored, publishes how much of the file may be read,
+//!    which only grows, and ends the fill once. Dropped before that, it has failed.
+//! 2. What it publishes it stores first (release), then it exchanges the count of those who wait for 0.
+//!    Unless that was 0 it takes all that stand in the queue by then, and wakes each: not as many as were
+//!    counted, since who was pushed earlier may be counted later.
+//! 3. Who waits stores its waker and marks itself as queued. If it was not, it pushes itself into the queue
+//!    and adds one to the count. Then it looks once more.
+//! 4. Of who is taken from the queue the mark is taken off first, and then the waker.
+//! 5. So nothing is lost: count and mark are exchanged by both sides. The leader's exchange finds the
+//!    waiter, or it came before, and the waiter's second look finds what was published.
+//! 6. The end is read before the length: where it says complete, the length is the whole.
+
+use std::task::{Context, Poll};
+
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Once, Ordering, Queue, WakerPlace};
+
+/// Whether a response will be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// It will: this is what followers need to read it.
+    Stored(T),
+    /// It will not: each follower asks the upstream for itself.
+    NotStored,
+}
+
+/// How a fill ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The file holds all of it.
+    Complete,
+    /// The leader got no further.
+    Failed,
+}
+
+/// What there is for a follower that has read the file up to some byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It can go on up to this one, and more may come.
+    Readable(u64),
+    /// It can go on up to this one, which is the last.
+    Complete(u64),
+    /// The leader has failed: what was published before may still be read.
+    Failed,
+}
+
+const OPEN: u8 = 0;
+const COMPLETE: u8 = 1;
+const FAILED: u8 = 2;
+
+/// What leader and followers share.
+struct Fill<T> {
+    verdict: Once<Verdict<T>>,
+    /// Bytes of the file that may be read.
+    written: AtomicU64,
+    end: AtomicU8,
+    /// Rule 2 and 3.
+    waiting: AtomicUsize,
+    queue: Queue<Arc<Waiter>>,
+}
+
+/// A follower's entry.
+#[derive(Default)]
+struct Waiter {
+    waker: WakerPlace,
+    is_queued: AtomicBool,
+}
+
+impl<T> Fill<T> {
+    /// Rules 2 and 4.
+    fn wake(&self) {
+        if self.waiting.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        for _ in 0..self.queue.len() {
+            let Some(waiter) = self.queue.pop() else { break };
+            waiter.is_queued.swap(false, Ordering::AcqRel);
+            if let Some(waker) = waiter.waker.swap(None) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Rule 3, up to the second look.
+    fn register(&self, waiter: &Arc<Waiter>, cx: &Context<'_>) {
+        waiter.waker.swap(Some(cx.waker().clone()));
+        if !waiter.is_queued.swap(true, Ordering::AcqRel) {
+            self.queue.push(Arc::clone(waiter));
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn end(&self) -> Option<End> {
+        match self.end.load(Ordering::Acquire) {
+            OPEN => None,
+            COMPLETE => Some(End::Complete),
+            _ => Some(End::Failed),
+        }
+    }
+}
+
+impl<T: Clone> Fill<T> {
+    fn new() -> Self {
+        Self {
+            verdict: Once::new(),
+            written: AtomicU64::new(0),
+            end: AtomicU8::new(OPEN),
+            waiting: AtomicUsize::new(0),
+            queue: Queue::new(),
+        }
+    }
+}
+
+/// The request that receives the response. Belongs to one task; dropped before [`Leader::finish`], the fill
+/// has failed.
+pub struct Leader<T> {
+    fill: Arc<Fill<T>>,
+}
+
+impl<T: Clone> Default for Leader<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Clone> Leader<T> {
+    /// Begins a fill.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { fill: Arc::new(Fill::new()) }
+    }
+
+    /// Whether the response will be stored, as its head says. The first call rules.
+    pub fn decide(&self, verdict: Verdict<T>) {
+        if self.fill.verdict.set(verdict).is_ok() {
+            self.fill.wake();
+        }
+    }
+
+    /// So many bytes of the file may be read now; fewer than before change nothing.
+    pub fn grown(&self, bytes: u64) {
+        if self.fill.written.fetch_max(bytes, Ordering::AcqRel) < bytes {
+            self.fill.wake();
+        }
+    }
+
+    /// The fill has ended. The file must be where it is looked for before.
+    pub fn finish(self, end: End) {
+        self.end(end);
+    }
+
+    /// A further request that wants the same.
+    #[must_use]
+    pub fn follow(&self) -> Follower<T> {
+        Follower { fill: Arc::clone(&self.fill), waiter: Arc::default() }
+    }
+}
+
+impl<T> Leader<T> {
+    /// Whether this is the fill's leader.
+    #[cfg(not(loom))]
+    pub(crate) fn is_of(&self, fill: &Followed<T>) -> bool {
+        Arc::ptr_eq(&self.fill, &fill.0)
+    }
+
+    /// What others can follow.
+    #[cfg(not(loom))]
+    pub(crate) fn followed(&self) -> Followed<T> {
+        Followed(Arc::clone(&self.fill))
+    }
+
+    pub(crate) fn end(&self, end: End) {
+        let value = if end == End::Complete { COMPLETE } else { FAILED };
+        let ended = self.fill.end.compare_exchange(OPEN, value, Ordering::AcqRel, Ordering::Acquire);
+        if ended.is_ok() {
+            self.fill.wake();
+        }
+    }
+}
+
+impl<T> Drop for Leader<T> {
+    fn drop(&mut self) {
+        self.end(End::Failed);
+    }
+}
+
+/// A fill that others may follow as long as it goes on.
+#[cfg(not(loom))]
+pub(crate) struct Followed<T>(Arc<Fill<T>>);
+
+#[cfg(not(loom))]
+impl<T> Clone for Followed<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Followed<T> {
+    /// A further request that wants the same; `None` where the fill has ended.
+    pub(crate) fn follow(&self) -> Option<Follower<T>> {
+        let open = self.0.end().is_none();
+        open.then(|| Follower { fill: Arc::clone(&self.0), waiter: Arc::default() })
+    }
+}
+
+/// A request that wants what another one receives. Belongs to one task.
+pub struct Follower<T> {
+    fill: Arc<Fill<T>>,
+    waiter: Arc<Waiter>,
+}
+
+impl<T: Clone> Follower<T> {
+    /// Whether the response will be stored; `None` where the leader has failed before it knew: somebody
+    /// else leads then.
+    pub fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Option<Verdict<T>>> {
+        self.poll(cx, |fill| {
+            let ended = fill.end().is_some();
+            let verdict = fill.verdict.get();
+            (verdict.is_some() || ended).then_some(verdict)
+        })
+    }
+
+    /// What there is beyond the first `position` bytes of the file.
+    pub fn poll_beyond(&mut self, cx: &mut Context<'_>, position: u64) -> Poll<Progress> {
+        self.poll(cx, |fill| {
+            let end = fill.end();
+            let written = fill.written.load(Ordering::Acquire);
+            match end {
+                Some(End::Complete) => Some(Progress::Complete(written)),
+                _ if written > position => Some(Progress::Readable(written)),
+                Some(End::Failed) => Some(Progress::Failed),
+                None => None,
+            }
+        })
+    }
+
+    /// What `look` finds, now or once something was published.
+    fn poll<R>(&self, cx: &Context<'_>, look: impl Fn(&Fill<T>) -> Option<R>) -> Poll<R> {
+        if let Some(found) = look(&self.fill) {
+            return Poll::Ready(found);
+        }
+        self.fill.register(&self.waiter, cx);
+        look(&self.fill).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T> Drop for Follower<T> {
+    fn drop(&mut self) {
+        self.waiter.waker.swap(None);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::task::{Wake, Waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Woken {
+        fn take(&self) -> u32 {
+            self.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_follower_reads_up_to_the_end() {
+        let leader = Leader::<u8>::new();
+        let mut follower = leader.follow();
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(follower.poll_verdict(cx).is_pending());
+        leader.decide(Verdict::Stored(7));
+        leader.decide(Verdict::NotStored);
+        assert_eq!(follower.poll_verdict(cx), Poll::Ready(Some(Verdict::Stored(7))));
+        assert!(follower.poll_beyond(cx, 0).is_pending());
+        leader.grown(10);
+        leader.grown(4);
+        assert_eq!(follower.poll_beyond(cx, 0), Poll::Ready(Progress::Readable(10)));
+        assert!(follower.poll_beyond(cx, 10).is_pending());
+        leader.grown(12);
+        leader.finish(End::Complete);
+        assert_eq!(follower.poll_beyond(cx, 10), Poll::Ready(Progress::Complete(12)));
+        assert_eq!(follower.poll_beyond(cx, 12), Poll::Ready(Progress::Complete(12)));
+    }
+
+    #[test]
+    fn a_leader_that_is_dropped_has_failed() {
+        let leader = Leader::<u8>::new();
+        let (mut early, mut late) = (leader.follow(), leader.follow());
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(early.poll_verdict(cx).is_pending());
+        leader.grown(3);
+        drop(leader);
+        assert_eq!(early.poll_verdict(cx), Poll::Ready(None));
+        assert_eq!(
+            late.poll_beyond(cx, 0),
+            Poll::Ready(Progress::Readable(3)),
+            "what is there is read first"
+        );
+        assert_eq!(late.poll_beyond(cx, 3), Poll::Ready(Progress::Failed));
+    }
+
+    #[test]
+    fn who_waits_is_woken_once_per_step_however_often_it_looked() {
+        let leader = Leader::<u8>::new();
+        let mut followers: Vec<_> = (0..100).map(|_| leader.follow()).collect();
+        let woken = std::sync::Arc::new(Woken::default());
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        let cx = &mut Context::from_waker(&waker);
+        for _ in 0..50 {
+            followers.iter_mut().for_each(|follower| assert!(follower.poll_beyond(cx, 0).is_pending()));
+        }
+        followers.truncate(60);
+        leader.grown(1);
+        assert_eq!(woken.take(), 60, "those that have left are not woken");
+        leader.grown(2);
+        assert_eq!(woken.take(), 0, "nobody waits any more");
+        followers.iter_mut().for_each(|follower| assert!(follower.poll_beyond(cx, 2).is_pending()));
+        leader.finish(End::Complete);
+        assert_eq!(woken.take(), 60);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;
