@@ -105,3 +105,29 @@ fn many_requests_at_once_are_answered() {
         }
     }
 }
+
+/// CPU time that pages with so many commands take.
+fn cpu_of_pages(server: &Server, path: &str, pages: usize) -> Duration {
+    let before = cpu(server);
+    for _ in 0..pages {
+        assert_eq!(server.get(path).status, 200);
+    }
+    cpu(server) - before
+}
+
+/// What a document includes is looked at when its turn is near, however many wait behind it.
+#[test]
+fn a_long_document_takes_no_more_for_each_command_than_a_short_one() {
+    let (short, long) = (1000, 60_000);
+    let include = "<!--#include virtual=\"/in\" -->";
+    let http = "server { listen 127.0.0.1:%%PORT%%; root %%PREFIX%%/site; location / { ssi on; }
+        location = /in { return 200 x; } }";
+    let server = deployed("events { }", http)
+        .file("site/short.html", include.repeat(short))
+        .file("site/long.html", include.repeat(long))
+        .start();
+    assert_eq!(server.get("/long.html").text().len(), long);
+    let of_short = cpu_of_pages(&server, "/short.html", long / short);
+    let of_long = cpu_of_pages(&server, "/long.html", 1);
+    assert!(of_long < of_short * 2, "{of_long:?}, as many in short ones {of_short:?}");
+}

@@ -49,9 +49,12 @@ impl<'c> Next<'_, 'c> {
     /// # Errors
     /// It could not be made; that is logged.
     pub fn subrequest(&mut self, wanted: Subrequest) -> Result<Outcome, NotMade> {
-        let outcome = self.state.relay_mut().queue_child(self.request, wanted)?;
-        // One that has ended the whole request is seen by what flushes the response.
-        let _ = self.state.begin_children(self.request);
+        let relay = self.state.relay_mut();
+        let outcome = relay.queue_child(self.request, wanted)?;
+        if relay.may_last_begin() {
+            // One that has ended the whole request is seen by what flushes the response.
+            let _ = self.state.begin_children(self.request);
+        }
         Ok(outcome)
     }
 

@@ -103,6 +103,9 @@ pub(crate) struct Relay<'c> {
     /// Of a subrequest: where its body goes.
     sink: Option<(Sink<'c>, Delivery)>,
     queue: VecDeque<Piece<'c>>,
+    /// Subrequests in the queue. Only the first of them have begun, so nothing else is looked at: a document
+    /// may have thousands.
+    children: usize,
     queued_bytes: usize,
     /// What a filter waits for before it goes on.
     awaited: Option<Outcome>,
@@ -270,6 +273,7 @@ impl<'c> Relay<'c> {
             live: None,
             strands: request.strands(),
         }));
+        self.children += 1;
         self.passed = Passed::Bytes;
         Ok(outcome)
     }
@@ -283,11 +287,12 @@ impl<'c> Relay<'c> {
     /// has ended the whole request.
     pub(crate) fn begin_children(&mut self, parent: &Parent<'_, 'c>) -> Result<(), Terminated> {
         let mut most_live = u32::MAX;
+        let first = self.first_children();
         let children = self.queue.iter_mut().filter_map(|piece| match piece {
             Piece::Child(child) => Some(child),
             Piece::Chunk(..) => None,
         });
-        for child in children.take(AHEAD_MAX) {
+        for child in children.take(first) {
             match child.outcome.end() {
                 Some(end) => drop(end?),
                 None => child.begin(parent, most_live),
@@ -297,12 +302,24 @@ impl<'c> Relay<'c> {
         Ok(())
     }
 
+    /// How many subrequests of the queue have begun, or are the next to begin.
+    fn first_children(&self) -> usize {
+        self.children.min(AHEAD_MAX)
+    }
+
+    /// Whether the last subrequest of the queue is one that may begin.
+    pub(crate) fn may_last_begin(&self) -> bool {
+        self.children <= AHEAD_MAX
+    }
+
     /// Whether one of those that have begun is going to be polled.
     pub(crate) fn is_child_due(&self, strands: &Strands<'c>) -> bool {
-        strands.is_any_notified(self.queue.iter().filter_map(|piece| match piece {
-            Piece::Child(Child { stage: Stage::Begun(strand), outcome, .. }) if outcome.end().is_none() => {
-                Some(*strand)
-            }
+        let children = self.queue.iter().filter_map(|piece| match piece {
+            Piece::Child(child) => Some(child),
+            Piece::Chunk(..) => None,
+        });
+        strands.is_any_notified(children.take(self.first_children()).filter_map(|child| match child.stage {
+            Stage::Begun(strand) if child.outcome.end().is_none() => Some(strand),
             _ => None,
         }))
     }
@@ -322,6 +339,7 @@ impl<'c> Relay<'c> {
                 Some(chunk) => Moved::Chunk(chunk, Mark::More),
                 None if child.outcome.end().is_some() => {
                     self.queue.pop_front();
+                    self.children -= 1;
                     Moved::Child
                 }
                 None => Moved::Waiting,
