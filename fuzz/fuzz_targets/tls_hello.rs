@@ -10,8 +10,8 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         let lists = [hello.versions().count(), hello.suites().count(), hello.groups().count()];
         let more = [hello.signatures().count(), hello.key_shares().count(), hello.compressions().count()];
         assert!(lists.iter().chain(&more).sum::<usize>() <= input.len());
-        let names = hello.protocols().chain(hello.server_name()).chain(hello.ticket()).chain(hello.identity());
-        for name in names.chain([hello.session_id()]) {
+        let names = [hello.server_name(), hello.ticket(), hello.identity(), Some(hello.session_id())];
+        for name in hello.protocols().chain(names.into_iter().flatten()) {
             assert!(name.is_empty() || input.windows(name.len()).any(|part| part == name));
         }
     }
