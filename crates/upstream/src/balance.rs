@@ -73,7 +73,11 @@ impl Look<'_> {
 
     /// The next of those that may be used.
     pub(crate) fn in_turn(&self) -> Option<usize> {
-        self.peers.next_in_turn(self.at_loop, |at, peer| self.may(at, peer))
+        let may = |at, peer: &Peer| self.may(at, peer);
+        match self.tried.is_empty() {
+            true => self.peers.next_of_all(self.at_loop, may),
+            false => self.peers.next_in_turn(self.at_loop, may),
+        }
     }
 
     /// The server that the request's session is with, if it may be used.

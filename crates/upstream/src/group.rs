@@ -1,10 +1,12 @@
 //! A group of servers, and the choices that a request makes among them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::balance::{Key, Look, Method, Progress};
+use crate::cycle::Alarm;
 use crate::peer::{Company, Lease, Peer};
 use crate::peers::{Peers, Tried};
+use crate::sids::Sids;
 
 /// What `upstream` says.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +29,9 @@ pub struct Group {
     primary: Peers,
     backup: Option<Peers>,
     loops: usize,
+    alarm: Arc<Alarm>,
+    /// Numbers for sticky sessions; made when they are asked for first.
+    sids: OnceLock<Sids>,
 }
 
 /// Where and when a server is chosen.
@@ -56,13 +61,18 @@ impl Group {
     /// Makes it, for so many loops.
     #[must_use]
     pub fn new(config: GroupConfig, loops: usize) -> Self {
+        Self::with_alarm(config, loops, Arc::new(Alarm::new()))
+    }
+
+    fn with_alarm(config: GroupConfig, loops: usize, alarm: Arc<Alarm>) -> Self {
         let GroupConfig { name, primary, backup, method } = config;
         let company = match primary.len() == 1 && backup.is_empty() {
             true => Company::Alone,
             false => Company::Others,
         };
-        let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, loops));
-        Self { name, method, primary: Peers::new(primary, company, loops), backup, loops }
+        let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, &alarm, loops));
+        let primary = Peers::new(primary, company, &alarm, loops);
+        Self { name, method, primary, backup, loops, alarm, sids: OnceLock::new() }
     }
 
     /// What it is called.
@@ -89,11 +99,28 @@ impl Group {
         self.backup.as_ref().map_or(&[], |peers| &peers.list)
     }
 
+    /// The number of a server by what sessions call it, [`SID_BITS`](crate::SID_BITS) long: no two servers of
+    /// the group have the same.
+    #[must_use]
+    pub fn code_of(&self, sid: &[u8]) -> u64 {
+        self.sids().code(sid)
+    }
+
+    /// The server of such a number.
+    #[must_use]
+    pub fn by_code(&self, code: u64) -> Option<&Arc<Peer>> {
+        self.sids().server(code)
+    }
+
+    fn sids(&self) -> &Sids {
+        self.sids.get_or_init(|| Sids::new(self.primary.list.iter().chain(self.backup())))
+    }
+
     /// The same group with other servers.
     #[must_use]
     pub fn with_peers(&self, primary: Vec<Arc<Peer>>, backup: Vec<Arc<Peer>>) -> Self {
         let config = GroupConfig { name: self.name.clone(), primary, backup, method: self.method };
-        Self::new(config, self.loops)
+        Self::with_alarm(config, self.loops, Arc::clone(&self.alarm))
     }
 
     /// Whether its only server is tried whatever has become of it, and no other.
@@ -175,7 +202,7 @@ impl Group {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::peer::tests::config;
+    use crate::peer::samples::config;
     use crate::peer::{Attempt, FailRule, Outcome, PeerConfig, State};
 
     /// Servers at the ports 1, 2, … with these weights.
@@ -225,6 +252,56 @@ mod tests {
         assert_eq!(served(&group(&[5, 1, 1], Method::RoundRobin), &Key::default(), 14), "aabacaaaabacaa");
         assert_eq!(served(&group(&[1, 1, 1], Method::RoundRobin), &Key::default(), 6), "abcabc");
         assert_eq!(served(&group(&[3, 2], Method::RoundRobin), &Key::default(), 10), "ababaababa");
+    }
+
+    /// Servers with a limit that they never reach are reckoned with each time, others are not: while none
+    /// fails nobody can tell.
+    #[test]
+    fn the_cycle_is_what_reckoning_comes_to() {
+        for weights in [&[1, 1, 1][..], &[5, 1, 1], &[3, 2, 7, 1], &[4, 6], &[10, 1, 1, 10, 3]] {
+            let limited = |peer: &Arc<Peer>| Peer::new(PeerConfig { max_conns: 9, ..peer.config().clone() });
+            let (key, round) = (Key::default(), weights.iter().sum::<u32>() as usize);
+            for requests in 0..=round {
+                let reckoned = peers(weights).iter().map(limited).collect();
+                let reckoned = Group::new(GroupConfig { primary: reckoned, ..GroupConfig::default() }, 1);
+                let groups = [&group(weights, Method::RoundRobin), &reckoned];
+                // A request that tries several of them changes the order of the next ones alike.
+                let [turning, reckoned] = groups.map(|group| {
+                    let before = served(group, &key, 2 * round + requests);
+                    [before, tried(group, &key, Outcome::Passed), served(group, &key, round)]
+                });
+                assert_eq!(turning, reckoned, "{weights:?}");
+            }
+        }
+    }
+
+    /// Each server gets its part again when one of them was away, without a jolt.
+    #[test]
+    fn turns_go_on_smoothly_behind_a_failure() {
+        for weights in [&[1, 1, 1][..], &[5, 1, 1], &[3, 2, 7, 1], &[10, 1, 1, 10, 3]] {
+            let group = group(weights, Method::RoundRobin);
+            let key = Key::default();
+            served(&group, &key, 4);
+            let lease = group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there");
+            let failed = char::from(b'a' + number(&lease) as u8 - 1);
+            lease.finish(Attempt::of(Outcome::Failed), 100_000);
+            assert!(!served(&group, &key, 50).contains(failed), "{weights:?}");
+            let later = || {
+                let lease = group.next(&mut group.begin(&key), &key, at_s(120)).expect("one is there");
+                let number = number(&lease);
+                lease.finish(Attempt::of(Outcome::Answered), 120_000);
+                char::from(b'a' + number as u8 - 1)
+            };
+            let round = weights.iter().sum::<u32>() as usize;
+            let all: Vec<char> = (0..40 * round).map(|_| later()).collect();
+            assert!(group.primary.is_in_cycle(0), "{weights:?}");
+            let rounds = &all[10 * round..];
+            for (weight, name) in weights.iter().zip('a'..) {
+                let count = rounds.iter().filter(|it| **it == name).count();
+                let expected = 30 * *weight as usize;
+                assert!(count.abs_diff(expected) <= *weight as usize, "{weights:?} {name} {count}");
+            }
+        }
     }
 
     #[test]

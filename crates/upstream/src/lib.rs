@@ -8,11 +8,13 @@
 
 mod balance;
 mod budget;
+mod cycle;
 mod group;
 mod idle;
 mod peer;
 mod peers;
 mod ring;
+mod sids;
 mod sync;
 mod times;
 
@@ -26,4 +28,5 @@ pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
 pub use crate::peer::{
     Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
 };
+pub use crate::sids::SID_BITS;
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

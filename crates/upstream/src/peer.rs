@@ -4,11 +4,12 @@
 //! at once may lose a step of `lowered` or of a time, which costs a choice, never a count: `conns` is the
 //! number of leases, always.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use clearway_os::outgoing::Remote;
 
+use crate::cycle::Alarm;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::times::{Inflight, PeerTimes, TimeRule};
 
 /// What `server` says of one address.
@@ -75,6 +76,8 @@ pub struct Peer {
     failed_s: AtomicU64,
     /// By how much its weight is less than it should be, as it has failed.
     lowered: AtomicU32,
+    /// That of its group.
+    alarm: OnceLock<Arc<Alarm>>,
 }
 
 /// What stays known of a server over reloads. Not beside another one in memory: each request writes here.
@@ -145,6 +148,7 @@ impl Peer {
             checked_s: AtomicU64::new(0),
             failed_s: AtomicU64::new(0),
             lowered: AtomicU32::new(0),
+            alarm: OnceLock::new(),
         })
     }
 
@@ -219,6 +223,22 @@ impl Peer {
         max > 0 && self.fails() >= max && now_s.saturating_sub(checked_s) <= timeout_s
     }
 
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.config.max_conns == 0
+    }
+
+    /// Whether its failures count for nothing: it is not disabled, nor about to be tried again, and has all
+    /// of its weight.
+    pub(crate) fn is_well(&self) -> bool {
+        let max = self.config.fails.max;
+        (max == 0 || self.fails() < max) && self.lowered.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether it tells this one of failures; the first one that it was given stays.
+    pub(crate) fn tells(&self, alarm: &Arc<Alarm>) -> bool {
+        Arc::ptr_eq(self.alarm.get_or_init(|| Arc::clone(alarm)), alarm)
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.config.max_conns == 0 || self.conns() < self.config.max_conns
     }
@@ -254,22 +274,28 @@ impl Peer {
     }
 
     fn fail(&self, now_s: u64) -> Verdict {
-        let fails = self.fails.fetch_add(1, Ordering::Relaxed) + 1;
         self.failed_s.store(now_s, Ordering::Relaxed);
         self.checked_s.store(now_s, Ordering::Relaxed);
+        // Behind both, for `succeed`.
+        let fails = self.fails.fetch_add(1, Ordering::AcqRel) + 1;
         let (max, weight) = (self.config.fails.max, self.config.weight);
         if max == 0 {
             return Verdict::Stays;
         }
         let lowered = self.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
         self.lowered.store(lowered, Ordering::Relaxed);
+        if let Some(alarm) = self.alarm.get() {
+            alarm.raise();
+        }
         if fails >= max { Verdict::Disabled } else { Verdict::Stays }
     }
 
-    /// Is there again if it was tried since it has failed.
+    /// Is there again if it was tried since it has failed. A failure that comes meanwhile stands: its times
+    /// are seen, or it changes the count behind this look.
     fn succeed(&self) {
-        if self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
-            self.fails.store(0, Ordering::Relaxed);
+        let fails = self.fails.load(Ordering::Acquire);
+        if fails > 0 && self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
+            let _ = self.fails.compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -365,8 +391,8 @@ impl Drop for Lease {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-pub(crate) mod tests {
+#[cfg(test)]
+pub(crate) mod samples {
     use super::*;
 
     /// A peer for tests: `127.0.0.1:PORT`.
@@ -384,6 +410,12 @@ pub(crate) mod tests {
             source: 0,
         }
     }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::samples::config;
+    use super::*;
 
     fn lease(peer: &Arc<Peer>, now_s: u64) -> Option<Lease> {
         peer.lease(Company::Others, TimeRule::None, now_s * 1000)
@@ -444,5 +476,69 @@ pub(crate) mod tests {
         }
         assert!(peer.is_usable(1));
         assert!(!Peer::new(PeerConfig { state: State::Down, ..config(1, 1) }).is_usable(1));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::samples::config;
+    use super::*;
+    use loom::thread;
+
+    fn lease(peer: &Arc<Peer>) -> Option<Lease> {
+        peer.lease(Company::Others, TimeRule::None, 1000)
+    }
+
+    /// Three requests at once want a server that takes two: never more than two have it, and afterwards it is
+    /// free again, whatever became of them.
+    #[test]
+    fn no_more_leases_than_may_be() {
+        loom::model(|| {
+            let peer = Peer::new(PeerConfig { max_conns: 2, ..config(1, 1) });
+            let held = Arc::new(AtomicU32::new(0));
+            let first = lease(&peer).expect("there is room");
+            held.fetch_add(1, Ordering::Relaxed);
+            let others: Vec<_> = [Outcome::Answered, Outcome::Failed]
+                .into_iter()
+                .map(|outcome| {
+                    let (peer, held) = (Arc::clone(&peer), Arc::clone(&held));
+                    thread::spawn(move || {
+                        let Some(lease) = lease(&peer) else { return 0 };
+                        let most = held.fetch_add(1, Ordering::Relaxed) + 1;
+                        held.fetch_sub(1, Ordering::Relaxed);
+                        lease.finish(Attempt::of(outcome), 1000);
+                        most
+                    })
+                })
+                .collect();
+            held.fetch_sub(1, Ordering::Relaxed);
+            drop(first);
+            let most = others.into_iter().map(|thread| thread.join().expect("it ends")).max();
+            assert!(most <= Some(2), "{most:?}");
+            assert_eq!(peer.conns(), 0);
+        });
+    }
+
+    /// An answer and a failure of one server at once: the failure is noticed by those that choose next, as a
+    /// server that is not well, or as one that is well again.
+    #[test]
+    fn a_failure_is_not_lost_to_those_that_choose() {
+        loom::model(|| {
+            let (peer, alarm) = (Peer::new(config(1, 1)), Arc::new(Alarm::new()));
+            assert!(peer.tells(&alarm));
+            let leases = [lease(&peer), lease(&peer)].map(|lease| lease.expect("there is room"));
+            let threads: Vec<_> = leases
+                .into_iter()
+                .zip([Outcome::Failed, Outcome::Answered])
+                .map(|(lease, outcome)| thread::spawn(move || lease.finish(Attempt::of(outcome), 1000)))
+                .collect();
+            let number = alarm.number();
+            let was_well = peer.is_well();
+            for thread in threads {
+                thread.join().expect("it ends");
+            }
+            assert!(!was_well || number != alarm.number());
+            assert_eq!((peer.conns(), peer.fails()), (0, 1), "an answer of before says nothing");
+        });
     }
 }

@@ -85,6 +85,11 @@ impl PeerTimes {
         Some(self.waiting.load(Ordering::Relaxed))
     }
 
+    /// What the last [`PeerTimes::look`] has said.
+    pub(crate) fn seen(&self) -> Option<u64> {
+        (self.requests.load(Ordering::Relaxed) > 0).then(|| self.waiting.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn begin(&self, now_ms: u64) {
         let before = u64::from(self.requests.fetch_add(1, Ordering::Relaxed));
         let since = now_ms.saturating_sub(self.changed.swap(now_ms, Ordering::Relaxed));

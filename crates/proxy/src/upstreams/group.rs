@@ -40,6 +40,7 @@ pub struct UpstreamGroup {
 pub(crate) type GroupCell = OnceLock<UpstreamGroup>;
 
 /// Which servers are in it.
+#[expect(clippy::large_enum_variant, reason = "there are few, and requests reach the servers without a step")]
 pub(crate) enum Members {
     /// Those of the configuration, for as long as it is used.
     Fixed(Group),

@@ -3,7 +3,7 @@
 //! (`learn`). Runs on loops.
 //!
 //! What a zone holds for a session is one number: when it was used last, in quarters of a second, above a
-//! code of its server (`SidCodes`). A session that was not used for longer than `timeout` is none, and its
+//! number of its server in the group. A session that was not used for longer than `timeout` is none, and its
 //! place is free.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use clearway_base::date;
 use clearway_http::{Text, Value, VariableId, View};
-use clearway_upstream::{Group, Peer};
+use clearway_upstream::{Group, Peer, SID_BITS};
 use clearway_zone::Zone;
 
 /// What `sticky` says.
@@ -68,9 +68,6 @@ pub enum LearnWhen {
     /// When a response is complete.
     AtEnd,
 }
-
-/// Codes take this many bits of what a zone holds.
-const CODE_BITS: u32 = 24;
 
 /// 2024 began then; the numbers for it last until 2041.
 const EPOCH_S: u64 = 1_704_067_200;
@@ -189,19 +186,16 @@ impl Learn {
             return None;
         }
         let held = self.zone.table().get(self.zone.hash(session))?;
-        if held >> CODE_BITS < self.oldest() {
+        if held >> SID_BITS < self.oldest() {
             return None;
         }
-        let code = held & ((1 << CODE_BITS) - 1);
-        let codes = SidCodes::of(group);
-        let peer = group.peers().find(|peer| codes.code(&peer.config().sid) == code)?;
-        Some(&peer.config().sid)
+        Some(&group.by_code(held & ((1 << SID_BITS) - 1))?.config().sid)
     }
 
     fn note(&self, session: &[u8], (group, peer): (&Group, &Peer), which: Note) {
-        let code = SidCodes::of(group).code(&peer.config().sid);
-        let oldest = self.oldest() << CODE_BITS;
-        let held = now_quarters() << CODE_BITS | code;
+        let code = group.code_of(&peer.config().sid);
+        let oldest = self.oldest() << SID_BITS;
+        let held = now_quarters() << SID_BITS | code;
         // Where others were faster a thousand times the session is noted with its next response.
         let _ = self.zone.table().update(self.zone.hash(session), oldest, |before| match which {
             Note::Known if before.is_none_or(|before| before < oldest) => None,
@@ -211,37 +205,6 @@ impl Learn {
 
     fn oldest(&self) -> u64 {
         now_quarters().saturating_sub(self.timeout_quarters)
-    }
-}
-
-/// Numbers for what the servers of a group are called, of which no two are the same.
-struct SidCodes {
-    salt: u8,
-}
-
-impl SidCodes {
-    fn of(group: &Group) -> Self {
-        let is_distinct = |salt: &u8| {
-            let codes = Self { salt: *salt };
-            let mut all: Vec<u64> = group.peers().map(|peer| codes.code(&peer.config().sid)).collect();
-            all.sort_unstable();
-            let mut names: Vec<&[u8]> = group.peers().map(|peer| &*peer.config().sid).collect();
-            names.sort_unstable();
-            names.dedup();
-            all.dedup();
-            all.len() == names.len()
-        };
-        // With 1,000 servers the first one will do 97 times in 100.
-        Self { salt: (0..u8::MAX).find(is_distinct).unwrap_or_default() }
-    }
-
-    /// FNV-1a, folded.
-    fn code(&self, sid: &[u8]) -> u64 {
-        let start = 0xcbf2_9ce4_8422_2325_u64 ^ u64::from(self.salt);
-        let hash = sid
-            .iter()
-            .fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        (hash ^ hash >> CODE_BITS ^ hash >> (2 * CODE_BITS)) & ((1 << CODE_BITS) - 1)
     }
 }
 

@@ -16,11 +16,8 @@ pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
     let cost = |peer: &Peer, waits: Option<u64>| (estimate(look, peer, rule, waits), peer.config().weight);
     let mut best = None::<(usize, (u64, u32))>;
     let mut many = false;
-    let mut waits = Vec::new();
     for (at, peer) in usable() {
-        let waiting = peer.times().look(look.now_ms);
-        waits.push((at, waiting));
-        let (eta, weight) = cost(peer, waiting);
+        let (eta, weight) = cost(peer, peer.times().look(look.now_ms));
         let order = best.map(|(_, (least, of))| (eta * u64::from(of)).cmp(&(least * u64::from(weight))));
         match order {
             None | Some(std::cmp::Ordering::Less) => (best, many) = (Some((at, (eta, weight))), false),
@@ -33,8 +30,7 @@ pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
         return Some(first);
     }
     let is_least = |at: usize, peer: &Peer| {
-        let waiting = waits.iter().find(|(other, _)| *other == at).and_then(|(_, waiting)| *waiting);
-        let (eta, weight) = cost(peer, waiting);
+        let (eta, weight) = cost(peer, peer.times().seen());
         at >= first && eta * u64::from(of) == least * u64::from(weight) && look.may(at, peer)
     };
     look.peers.next_in_turn(look.at_loop, is_least).or(Some(first))
