@@ -14,6 +14,8 @@ mod freshness;
 mod header;
 mod key;
 mod levels;
+pub mod placement;
+pub mod seal;
 mod sync;
 mod valid;
 mod variant;
