@@ -1,0 +1,76 @@
+//! Writes header blocks that refer to nothing but the static table.
+
+use super::huffman;
+use super::integer;
+use super::static_table::number_of;
+
+/// What the first block of a connection begins with: the other side need not keep a table.
+pub const NO_TABLE: u8 = 0x20;
+
+/// Statuses that the static table has, with their numbers.
+const STATUSES: [(u16, u8); 7] = [(200, 8), (204, 9), (206, 10), (304, 11), (400, 12), (404, 13), (500, 14)];
+
+/// The number of `:status`.
+const STATUS: usize = 8;
+
+/// Writes `:status`: three digits.
+pub fn push_status(out: &mut Vec<u8>, status: u16) {
+    match STATUSES.iter().find(|(known, _)| *known == status) {
+        Some((_, number)) => out.push(0x80 | number),
+        None => {
+            integer::push(out, 0, 4, STATUS);
+            let digits = [status / 100 % 10, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
+            push_string(out, &digits);
+        }
+    }
+}
+
+/// Writes a field. Its name is written in lower case.
+pub fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let lower;
+    let name = if name.iter().any(u8::is_ascii_uppercase) {
+        lower = name.to_ascii_lowercase();
+        &lower
+    } else {
+        name
+    };
+    match number_of(name) {
+        Some(number) => integer::push(out, 0, 4, number),
+        None => {
+            out.push(0);
+            push_string(out, name);
+        }
+    }
+    push_string(out, value);
+}
+
+/// A string, by the way that is shorter.
+fn push_string(out: &mut Vec<u8>, text: &[u8]) {
+    let encoded = huffman::encoded_len(text);
+    if encoded < text.len() {
+        integer::push(out, 0x80, 7, encoded);
+        huffman::encode(text, out);
+    } else {
+        integer::push(out, 0, 7, text.len());
+        out.extend_from_slice(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_short_as_they_can_be_without_a_table() {
+        let mut out = vec![NO_TABLE];
+        push_status(&mut out, 200);
+        push_status(&mut out, 302);
+        push_field(&mut out, b"Server", b"x");
+        push_field(&mut out, b"x-a", b"\xff");
+        let expected = [
+            &[0x20, 0x88, 0x08, 0x82, 0x64, 0x02, 0x0f, 0x27, 0x01, b'x', 0x00][..],
+            &[0x03, b'x', b'-', b'a', 0x01, 0xff],
+        ];
+        assert_eq!(out, expected.concat());
+    }
+}
