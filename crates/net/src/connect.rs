@@ -2,8 +2,9 @@
 //! takes as any connection does, connect(2), and nginx's words where something fails. Runs on loops and never
 //! blocks them; how long it may take is for the request's task to say.
 //!
-//! Where hardly a place is free, client connections that wait for a request are closed, as for a client that
-//! connects; the request waits for that if there is none at all, [`RECLAIM_WAIT_MS`] at most.
+//! Where hardly a place is free, or there is no descriptor, connections that wait for a request are closed,
+//! to clients and servers alike, as for a client that connects; the request waits for that if there is no
+//! room at all, [`RECLAIM_WAIT_MS`] at most.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Discard, Level, Sink};
 use clearway_os::outgoing::{self, Carries, Remote};
 use clearway_os::tcp;
 use clearway_runtime::{LoopRef, Socket, Timer};
@@ -112,36 +113,45 @@ impl Connector {
         options: &ConnectOptions,
         log: &dyn Sink,
     ) -> Connecting {
-        let fd = match open(remote, options, log) {
-            Ok(fd) => fd,
-            Err(fault) => return Connecting(State::Failed(fault)),
-        };
         let policy = self.policy(home);
-        let (free, limit) = policy.room();
-        let reclaimed = if free <= limit / RESERVE_SHARE { reclaim(policy, home, log) } else { 0 };
-        match policy.take_slot() {
-            Some(slot) => Connecting(State::begin(home, fd, remote, slot)),
-            None if reclaimed == 0 => Connecting(State::Failed(ConnectFault::Connections { limit })),
-            None => Connecting(State::Waiting(Box::new(Waiting {
+        let wait = |wants| {
+            Connecting(State::Waiting(Box::new(Waiting {
                 home,
-                fd: Some(fd),
+                wants,
                 remote: remote.clone(),
                 policy,
                 deadline_ms: home.now_ms() + RECLAIM_WAIT_MS,
                 timer: Timer::new(home),
-            }))),
+            })))
+        };
+        let fd = match open(remote, options, log) {
+            Ok(fd) => fd,
+            Err(fault) if fault.is_of_descriptors() && reclaim(home) > 0 => {
+                return wait(Wants::Descriptor(options.clone()));
+            }
+            Err(fault) => return Connecting(State::Failed(fault)),
+        };
+        let (free, limit) = policy.room();
+        let mut reclaimed = 0;
+        if free <= limit / RESERVE_SHARE {
+            reclaimed = reclaim(home);
+            if reclaimed > 0 {
+                policy.say_reclaimed(home.now_ms(), log);
+            }
+        }
+        match policy.take_slot() {
+            Some(slot) => Connecting(State::begin(home, fd, remote, slot)),
+            None if reclaimed == 0 => Connecting(State::Failed(ConnectFault::Connections { limit })),
+            None => wait(Wants::Place(fd)),
         }
     }
 }
 
-/// Has some client connections closed that wait for a request.
+/// Has some connections closed that wait for a request; how many.
 #[cold]
-fn reclaim(policy: &AcceptPolicy, home: LoopRef, log: &dyn Sink) -> usize {
+fn reclaim(home: LoopRef) -> usize {
     let reclaimed = home.reclaim(RECLAIM_SHARE, RECLAIM_MAX);
-    if reclaimed > 0 {
-        metrics::RECLAIMED.add(reclaimed as u64);
-        policy.say_reclaimed(home.now_ms(), log);
-    }
+    metrics::RECLAIMED.add(reclaimed as u64);
     reclaimed
 }
 
@@ -185,14 +195,23 @@ enum State {
     Over,
 }
 
-/// For a place among the connections of the loop.
+/// For what others are about to give back.
 struct Waiting {
     home: LoopRef,
-    fd: Option<OwnedFd>,
+    wants: Wants,
     remote: Remote,
     policy: &'static AcceptPolicy,
     deadline_ms: u64,
     timer: Timer,
+}
+
+/// What a request waits for.
+enum Wants {
+    /// A descriptor, for a socket with these options; and a place.
+    Descriptor(ConnectOptions),
+    /// A place among the connections of the loop, for this socket.
+    Place(OwnedFd),
+    Nothing,
 }
 
 impl State {
@@ -205,20 +224,40 @@ impl State {
 }
 
 impl Waiting {
-    fn poll_place(&mut self, cx: &mut Context<'_>) -> Poll<State> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<State> {
         loop {
-            if let Some(slot) = self.policy.take_slot()
-                && let Some(fd) = self.fd.take()
-            {
-                return Poll::Ready(State::begin(self.home, fd, &self.remote, slot));
-            }
             let now_ms = self.home.now_ms();
-            if now_ms >= self.deadline_ms {
-                let (_, limit) = self.policy.room();
-                return Poll::Ready(State::Failed(ConnectFault::Connections { limit }));
+            let fault = match self.try_begin() {
+                Ok(state) => return Poll::Ready(state),
+                Err(fault) if now_ms >= self.deadline_ms => return Poll::Ready(State::Failed(fault)),
+                Err(fault) => fault,
+            };
+            if !fault.is_of_descriptors() && !matches!(fault, ConnectFault::Connections { .. }) {
+                return Poll::Ready(State::Failed(fault));
             }
             self.timer.arm(now_ms + LOOK_EVERY_MS);
             ready!(self.timer.poll_expired(cx));
+        }
+    }
+
+    fn try_begin(&mut self) -> Result<State, ConnectFault> {
+        let fd = match std::mem::replace(&mut self.wants, Wants::Nothing) {
+            Wants::Place(fd) => fd,
+            Wants::Descriptor(options) => match open(&self.remote, &options, &Discard) {
+                Ok(fd) => fd,
+                Err(fault) => {
+                    self.wants = Wants::Descriptor(options);
+                    return Err(fault);
+                }
+            },
+            Wants::Nothing => unreachable!("polled until it is ready"),
+        };
+        match self.policy.take_slot() {
+            Some(slot) => Ok(State::begin(self.home, fd, &self.remote, slot)),
+            None => {
+                self.wants = Wants::Place(fd);
+                Err(ConnectFault::Connections { limit: self.policy.room().1 })
+            }
         }
     }
 }
@@ -229,7 +268,7 @@ impl Future for Connecting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.0;
         if let State::Waiting(waiting) = state {
-            *state = ready!(waiting.poll_place(cx));
+            *state = ready!(waiting.poll_room(cx));
         }
         if let State::UnderWay(connecting, slot) = state {
             let made = ready!(Pin::new(connecting).poll(cx));
@@ -270,6 +309,12 @@ impl ConnectFault {
     #[must_use]
     pub fn is_of_server(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Failed(_))
+    }
+
+    /// Whether this process or the machine has no descriptor left.
+    fn is_of_descriptors(&self) -> bool {
+        let Self::Socket(error) = self else { return false };
+        [Code::MFILE, Code::NFILE].iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
     }
 
     /// At which level nginx logs it.

@@ -17,8 +17,8 @@ pub static REFUSED: Counter = Counter::new(
 pub static RECLAIMED: Counter = Counter::new(
     "connections_reclaimed_total",
     "connections",
-    "Connections closed while they waited for a request, because worker_connections were almost in use: \
-     raise it, or lower keepalive_timeout.",
+    "Connections, of clients or to servers, closed while they waited for a request, because \
+     worker_connections or descriptors were almost in use: raise these, or lower keepalive_timeout.",
 );
 
 /// See its text.

@@ -33,6 +33,11 @@ struct Bench {
 
 impl Bench {
     fn new(config: PoolConfig) -> Self {
+        Self::with_places(config, 100)
+    }
+
+    /// Each loop may have so many connections.
+    fn with_places(config: PoolConfig, places: u32) -> Self {
         let runtime = Config {
             loops: LOOPS,
             handover_after: None,
@@ -41,7 +46,7 @@ impl Bench {
             sink: Arc::new(Discard),
         };
         let runtime = Runtime::start(&runtime).unwrap();
-        let connector = Connector::new(AcceptPolicy::for_loops(LOOPS, 100, MultiAccept::Off));
+        let connector = Connector::new(AcceptPolicy::for_loops(LOOPS, places, MultiAccept::Off));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let remote = Remote::Inet(listener.local_addr().unwrap());
         Self { runtime, connector, pool: Pool::new(config, LOOPS, connector), listener, remote }
@@ -198,8 +203,38 @@ fn there_are_no_more_than_the_limit() {
     }
     bench.expect_counts(PoolCounts { idle: 2, displaced: 3, ..PoolCounts::default() });
     assert_eq!(bench.connections(0) + bench.connections(1), 2);
-    assert_eq!(bench.pool.clear(), 2);
-    bench.expect_counts(PoolCounts { displaced: 3, ..PoolCounts::default() });
+}
+
+/// Places for connections are for those that are used: idle ones go, the oldest first.
+#[test]
+fn idle_connections_make_room_for_others() {
+    let bench = Bench::with_places(CONFIG, 3);
+    let mut servers = Vec::new();
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        let (connection, server) = bench.connect(0);
+        idle.push(connection);
+        servers.push(server);
+    }
+    for connection in idle {
+        bench.put(0, connection);
+    }
+    let used: Vec<_> = (0..3).map(|_| bench.connect(0)).collect();
+    bench.expect_counts(PoolCounts { reclaimed: 3, ..PoolCounts::default() });
+    assert_eq!(bench.connections(0), 3);
+    for mut server in servers {
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(server.read(&mut [0]).unwrap(), 0, "it is closed");
+    }
+    // There is nothing left that could go.
+    let (connector, remote) = (bench.connector, bench.remote.clone());
+    let refused = bench.on(0, |home| async move {
+        let made = connector.connect(home, &remote, &ConnectOptions::default(), &Discard).await;
+        made.err().map(|fault| fault.describe("").to_string())
+    });
+    assert_eq!(refused.as_deref(), Some("3 worker_connections are not enough"));
+    drop(used);
+    assert!(bench.take(0, 0).is_none());
 }
 
 /// A reload may allow more than there were places for at first.

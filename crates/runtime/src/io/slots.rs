@@ -159,6 +159,19 @@ impl Slot {
         self.idle.store(BUSY, Ordering::Relaxed);
     }
 
+    /// The same, and what has become of the offer by then.
+    pub(crate) fn end_offer(&self) -> Offer {
+        match self.idle.swap(BUSY, Ordering::AcqRel) {
+            RECLAIMED => Offer::Accepted,
+            _ => Offer::Standing,
+        }
+    }
+
+    /// Whether the socket is to be closed.
+    pub(crate) fn is_reclaimed(&self) -> bool {
+        self.idle.load(Ordering::Acquire) == RECLAIMED
+    }
+
     /// For how long the offer stands; `None` if there is none, or for a later time.
     fn offered_ms(&self, now_ms: u64) -> Option<u32> {
         let since = self.idle.load(Ordering::Acquire);

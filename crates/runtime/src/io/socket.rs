@@ -244,6 +244,26 @@ impl Socket {
         Ok(())
     }
 
+    /// From now on its loop may have it closed where it has no room for another one ([`LoopRef::reclaim`]):
+    /// it wakes the waker of [`Socket::watch_idle`], and [`Socket::is_reclaimed`] says so. For a socket that
+    /// is watched, and until [`Socket::take_back`].
+    pub fn offer(&self) {
+        if let Some((slot, _)) = self.io.registered() {
+            slot.offer(self.home().now_ms());
+        }
+    }
+
+    /// Whether it is to be closed for another one.
+    pub fn is_reclaimed(&self) -> bool {
+        self.io.registered().is_some_and(|(slot, _)| slot.is_reclaimed())
+    }
+
+    /// Ends the offer to do without it. `false`: it is to be closed, as another one waits for that.
+    #[must_use]
+    pub fn take_back(&self) -> bool {
+        self.io.registered().is_none_or(|(slot, _)| slot.end_offer() == Offer::Standing)
+    }
+
     /// Looks at what there is to read without reading it, whatever the loop knows: before a connection that
     /// was idle for a while is used for what cannot be asked twice.
     #[must_use]

@@ -85,6 +85,11 @@ impl Connection {
         self.requests > 1
     }
 
+    /// Whether its loop wants its place for another connection.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.socket.is_reclaimed()
+    }
+
     /// Whether nothing has come on it since the last response, as far as the loop has learned.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.socket.has_ended() && !self.socket.has_unread()

@@ -2,7 +2,8 @@
 //! nothing. Any loop, without locks.
 //!
 //! Invariants: a connection is on one shelf or with one request; one that is on the shelves of a loop is
-//! watched by that loop. `count` is the number of those on shelves, or more while one is on its way there.
+//! watched by that loop, and offered to it: where it has no room for another one, it has the oldest closed.
+//! `count` is the number of those on shelves, or more while one is on its way there.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -47,6 +48,9 @@ pub struct PoolCounts {
     pub gone: u64,
     /// Connections that were closed for others, as `keepalive` allows no more.
     pub displaced: u64,
+    /// Connections that were closed for others of any kind, as `worker_connections` or descriptors allow no
+    /// more.
+    pub reclaimed: u64,
 }
 
 /// See the file's head.
@@ -73,6 +77,7 @@ pub(crate) struct PerLoop {
     missed: AtomicU64,
     gone: AtomicU64,
     displaced: AtomicU64,
+    reclaimed: AtomicU64,
 }
 
 impl PerLoop {
@@ -85,6 +90,7 @@ impl PerLoop {
             missed: AtomicU64::new(0),
             gone: AtomicU64::new(0),
             displaced: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
         }
     }
 
@@ -173,6 +179,10 @@ impl Pool {
         let per_loop = self.loops[at].get()?;
         while let Some(mut connection) = per_loop.take(tag) {
             self.count.fetch_sub(1, Ordering::Relaxed);
+            if !connection.socket.take_back() {
+                per_loop.reclaimed.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
             if idle_ms > self.timeout_ms.load(Ordering::Relaxed) || connection.identity() != identity {
                 continue;
@@ -216,6 +226,7 @@ impl Pool {
             return;
         }
         connection.idle_since_ms = now_ms;
+        connection.socket.offer();
         if self.count.fetch_add(1, Ordering::Relaxed) >= connections_max {
             self.displace(at);
         }
@@ -250,11 +261,15 @@ impl Pool {
         self.loops[at % self.loops.len()].get()
     }
 
-    /// Closes those of a loop that the server has closed or that were idle for too long.
+    /// Closes those of a loop that the server has closed, that were idle for too long, or are in the way.
     pub(crate) fn sweep(&self, per_loop: &PerLoop, now_ms: u64) {
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         for shelf in per_loop.shelves().filter(|shelf| !shelf.is_empty()) {
             let closed = shelf.take_if(|connection| {
+                if connection.is_in_the_way() {
+                    per_loop.reclaimed.fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
                 let is_gone = !connection.is_quiet();
                 per_loop.gone.fetch_add(is_gone.into(), Ordering::Relaxed);
                 is_gone || now_ms.saturating_sub(connection.idle_since_ms) >= timeout_ms
@@ -265,14 +280,6 @@ impl Pool {
 
     pub(crate) fn timeout_ms(&self) -> u64 {
         self.timeout_ms.load(Ordering::Relaxed)
-    }
-
-    /// Closes all idle connections; how many. Where descriptors or places for connections are short.
-    pub fn clear(&self) -> usize {
-        let shelves = self.loops.iter().filter_map(OnceLock::get).flat_map(PerLoop::shelves);
-        let closed = shelves.map(|shelf| shelf.take_if(|_| true).len()).sum::<usize>();
-        self.count.fetch_sub(closed as u32, Ordering::Relaxed);
-        closed
     }
 
     /// How it fared.
@@ -287,6 +294,7 @@ impl Pool {
                 missed: sum.missed + count(&per_loop.missed),
                 gone: sum.gone + count(&per_loop.gone),
                 displaced: sum.displaced + count(&per_loop.displaced),
+                reclaimed: sum.reclaimed + count(&per_loop.reclaimed),
                 ..sum
             }
         })
