@@ -40,7 +40,10 @@ fn paths_are_passed_as_they_came_or_replaced() {
         location /page { error_page 404 = @named; return 404; }
         location /var { proxy_pass http://127.0.0.1:%%PORT2%%$request_uri; }
         location /var2 { set $up 127.0.0.1; proxy_pass http://$up:%%PORT2%%/fixed?q; }
-        location /var3 { proxy_pass http://127.0.0.1:%%PORT2%%$arg_empty; }",
+        location /var3 { proxy_pass http://127.0.0.1:%%PORT2%%$arg_empty; }
+        location /args { set $args $args&t=1; proxy_pass http://127.0.0.1:%%PORT2%%; }
+        location /args/var { set $args $args&t=1; set $up http://127.0.0.1:%%PORT2%%; proxy_pass $up; }
+        location /args/same { set $args $args; proxy_pass http://127.0.0.1:%%PORT2%%; }",
     );
     for path in [
         "/",
@@ -65,6 +68,12 @@ fn paths_are_passed_as_they_came_or_replaced() {
         "/var/%41?b",
         "/var2/x",
         "/var3/y%41",
+        "/args",
+        "/args/%41%20%3f?a=%20",
+        "/args/var?",
+        "/args/var/%41+b?x",
+        "/args/same/%41?x",
+        "/args/same/y",
     ] {
         case = case.get(path);
     }

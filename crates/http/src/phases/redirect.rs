@@ -96,7 +96,12 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// The target as sent, unless another path has taken its place.
+    /// Says that the target as it was sent does not name what is asked for any more.
+    pub(crate) fn forget_sent_target(&mut self) {
+        self.node_mut().sent = SentTarget::Replaced;
+    }
+
+    /// The target as sent, unless another path or other arguments have taken its place.
     pub fn untouched_target(&self) -> Option<&[u8]> {
         (self.node().sent == SentTarget::Valid).then(|| self.raw_target())
     }

@@ -36,7 +36,10 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     }),
     VariableSpec {
         name: "args",
-        kind: VariableKind::Assigned(|request, value| request.set_args(value)),
+        kind: VariableKind::Assigned(|request, value| {
+            request.set_args(value);
+            request.forget_sent_target();
+        }),
         doc: "Arguments of the request; `set` changes them.",
         eval: |view, _, out| Presence::put(view.request.args_found(), out),
     },
