@@ -14,6 +14,7 @@ mod lanes;
 pub mod metrics;
 #[cfg(all(test, loom))]
 mod models;
+pub mod moving;
 mod places;
 mod pool;
 mod receipts;

@@ -44,7 +44,7 @@ pub use module::{FilterSpec, Finish, Module, Role, context};
 pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};
 pub use product::{NGINX_VERSION, Product, ServerTokens, Signature, is_name};
 pub use sending::{Aio, Directio, IfModifiedSince, Sending, Size, ThreadPools};
-pub use setting::{Answers, Merge, Own, Setting, millis, msec, set};
+pub use setting::{Answers, Merge, Own, Setting, file_access, millis, msec, set};
 pub use snapshot::{Location, Server, Snapshot};
 pub use variables::{
     Binding, Keep, Look, Quote, Scene, Source, Target, Value, VariableId, VariableKind, VariableNames,

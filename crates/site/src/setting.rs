@@ -281,6 +281,32 @@ pub fn msec(directive: &Directive) -> Result<u64, Error> {
     directive.msec(0).map(millis)
 }
 
+/// The arguments as access rights of a file: `user:rw group:r all:r`, of which the user has `rw` unless that is
+/// said otherwise.
+pub fn file_access(directive: &Directive) -> Result<u32, Error> {
+    let (mut access, mut user) = (0, 0o600);
+    for (at, text) in directive.args.iter().enumerate() {
+        let invalid = || directive.invalid_value(at);
+        let colon = text.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
+        let shift = match &text[..colon] {
+            b"user" => {
+                user = 0;
+                6
+            }
+            b"group" => 3,
+            b"all" => 0,
+            _ => return Err(invalid()),
+        };
+        let rights = match &text[colon + 1..] {
+            b"rw" => 6,
+            b"r" => 4,
+            _ => return Err(invalid()),
+        };
+        access |= rights << shift;
+    }
+    Ok(access | user)
+}
+
 /// A time in milliseconds.
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

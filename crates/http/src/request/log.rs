@@ -5,6 +5,7 @@ use std::fmt;
 
 use clearway_base::log::{Level, Record};
 use clearway_message::Known;
+use clearway_offload::moving::Journal;
 
 use super::contexts::{ContextKey, Lasts};
 use super::{Request, RequestLine};
@@ -44,6 +45,11 @@ impl Request<'_> {
     /// Milliseconds since the first byte of the request.
     pub fn elapsed_ms(&self) -> u64 {
         self.client.home.now_ms().saturating_sub(self.started_ms)
+    }
+
+    /// Logs what a job on files has to say.
+    pub fn log_journal(&self, journal: &Journal) {
+        journal.tell(|level, line| self.log(level, line));
     }
 
     /// `log` for a request whose head is not complete. As in nginx, what was received of the request

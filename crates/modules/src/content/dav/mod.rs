@@ -16,14 +16,15 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::uri::{self, Escape};
 use clearway_http::{
     Chunk, ConfKey, Cost, Enabling, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request,
-    Setting, Step, Store, StoredBody, Verbatim, context, paths, set, settings,
+    Setting, Step, Store, StoredBody, Verbatim, context, file_access, paths, set, settings,
 };
 use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
+use clearway_offload::moving::{self, Failed, Journal, PathRights, Written, directory_mode};
 use rustix::io::Errno as Code;
 
 use crate::content::files::{change_on_pool, to_path};
-use tree::{Journal, PathRights, directory_mode};
+use tree::Refusals;
 
 /// The module. It comes behind the lists of directories and before files.
 pub static DAV: Module =
@@ -149,7 +150,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
             "client_max_body_size",
             "limit_except",
         ],
-        handler: |scope, directive| set(directive, &mut conf(scope).access, read_access),
+        handler: |scope, directive| set(directive, &mut conf(scope).access, file_access),
     },
 ];
 
@@ -223,30 +224,6 @@ fn read_methods(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
     Ok(())
 }
 
-fn read_access(directive: &Directive) -> Result<u32, Error> {
-    let (mut access, mut user) = (0, 0o600);
-    for (at, text) in directive.args.iter().enumerate() {
-        let invalid = || directive.invalid_value(at);
-        let colon = text.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
-        let shift = match &text[..colon] {
-            b"user" => {
-                user = 0;
-                6
-            }
-            b"group" => 3,
-            b"all" => 0,
-            _ => return Err(invalid()),
-        };
-        let rights = match &text[colon + 1..] {
-            b"rw" => 6,
-            b"r" => 4,
-            _ => return Err(invalid()),
-        };
-        access |= rights << shift;
-    }
-    Ok(access | user)
-}
-
 fn enabled(enabling: &Enabling<'_>) -> bool {
     let methods = *enabling.confs.of(&DAV_CONF).methods;
     Methods::WORDS[1..].iter().any(|(_, method)| methods.meets(*method))
@@ -305,7 +282,7 @@ async fn run(mut exchange: Exchange<'_, '_>, job: Job) -> Step<'static> {
         Ok(done) => done,
         Err(status) => return Step::status(status),
     };
-    journal.write(exchange.request);
+    exchange.request.log_journal(&journal);
     if status == 201 && exchange.request.method() == Method::Mkcol {
         set_location(&mut exchange);
     }
@@ -352,7 +329,7 @@ async fn put(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         Ok(placed) => placed,
         Err(status) => return Step::status(status),
     };
-    journal.write(request);
+    request.log_journal(&journal);
     if !matches!(status, 201 | 204) {
         return Step::status(status);
     }
@@ -386,9 +363,6 @@ impl Putting<'_> {
         };
         let file = self.stored.file().expect("it was stored in a file");
         let open = file.file().expect("nobody else gives it away");
-        let prepared = tree::set_mode(blocking, &open, file.path(), self.access, journal).and_then(|()| {
-            self.modified.map_or(Ok(()), |at| tree::set_time(blocking, &open, file.path(), at, journal))
-        });
         let rights = PathRights {
             directories: match self.full_path {
                 FullPath::Made => Some(directory_mode(self.access)),
@@ -397,13 +371,13 @@ impl Putting<'_> {
             file: Some(self.access),
             modified: self.modified,
         };
-        let moved = prepared.and_then(|()| tree::rename(blocking, file.path(), path, &rights, journal));
-        match moved {
+        let written = Written { file: &open, path: file.path() };
+        match written.place(blocking, path, &rights, journal) {
             Ok(()) => {
                 file.give_away(blocking);
                 status
             }
-            Err(tree::Failed) => 500,
+            Err(Failed) => 500,
         }
     }
 }
@@ -506,7 +480,7 @@ fn delete(
         }
     };
     if is_directory && named == Named::Resource {
-        let message = format!("DELETE \"{}\" failed {}", tree::shown(path), tree::errno(Code::ISDIR));
+        let message = format!("DELETE \"{}\" failed {}", moving::shown(path), moving::errno(Code::ISDIR));
         return journal.say(message, 409);
     }
     let (default, wanted) =
@@ -533,7 +507,7 @@ mod tests {
     fn rights_as_nginx_reads_them() {
         let read = |text: &str| {
             let tree = parse_bytes(format!("dav_access {text};").as_bytes()).unwrap();
-            read_access(&tree.directives[0]).map_err(|error| error.to_string())
+            file_access(&tree.directives[0]).map_err(|error| error.to_string())
         };
         assert_eq!(read("user:rw"), Ok(0o600));
         assert_eq!(read("group:rw all:r"), Ok(0o664));

@@ -7,11 +7,12 @@ use clearway_base::log::Level as LogLevel;
 use clearway_http::{Exchange, Request, RootKind, Verbatim, paths};
 use clearway_message::{Known, Method};
 use clearway_offload::Blocking;
+use clearway_offload::moving::{self, Copying, Failed, Journal, PathRights, directory_mode};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno as Code;
 
 use super::destination::{self, Fault};
-use super::tree::{self, Copying, Failed, Journal, PathRights, directory_mode};
+use super::tree::{self, Refusals};
 use super::{DAV_CONF, Depth, Named, Work, expect_no_body, refuse};
 use crate::content::files::to_path;
 
@@ -242,7 +243,7 @@ impl Transfer {
             Manner::Copy => Copying::of(stat).run(blocking, &self.from, &self.to, journal),
             Manner::Move => {
                 let rights = PathRights { directories: Some(self.directories), file: None, modified: None };
-                tree::rename(blocking, &self.from, &self.to, &rights, journal)
+                moving::rename(blocking, &self.from, &self.to, &rights, journal)
             }
         };
         done.map(|()| 204).map_err(|Failed| 500)
