@@ -54,7 +54,7 @@ pub use phases::engine::Active;
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::{Onward, Rewritten};
-pub use phases::spool::{NotPutAside, Spool};
+pub use phases::spool::{NotPutAside, Placement, Spool};
 pub use phases::subrequest::Finished;
 pub use phases::tunnel::Tunnel;
 pub use phases::{Exchange, Handler, Step, Wait};

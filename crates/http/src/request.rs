@@ -184,6 +184,9 @@ enum Stage {
 /// What `set $limit_rate` has said, bytes per second.
 pub(crate) static LIMIT_RATE: ContextKey<u64> = ContextKey::new(Lasts::Inherited);
 
+/// A charset in place of what the location says.
+static CHARSET_OVERRIDE: ContextKey<Box<[u8]>> = ContextKey::new(Lasts::ToTheEnd);
+
 /// Who is the client in place of who has connected.
 static CHANGED_PEER: ContextKey<clearway_net::PeerAddr> = ContextKey::new(Lasts::Inherited);
 
@@ -584,6 +587,16 @@ impl<'c> Request<'c> {
     /// `limit_rate` says; before something of it is sent.
     pub fn set_limit_rate(&mut self, bytes_per_s: u64) {
         self.set_context(&LIMIT_RATE, bytes_per_s);
+    }
+
+    /// Has its response sent in this charset, whatever its location says (`X-Accel-Charset`).
+    pub fn set_charset_override(&mut self, name: &[u8]) {
+        self.set_context(&CHARSET_OVERRIDE, name.into());
+    }
+
+    /// The charset that was asked for so.
+    pub fn charset_override(&self) -> Option<&[u8]> {
+        self.context(&CHARSET_OVERRIDE).map(|name| &name[..])
     }
 
     /// Whether it is in the log phase, or behind it.

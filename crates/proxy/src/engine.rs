@@ -12,6 +12,7 @@ mod receive;
 mod relay;
 mod send;
 mod session;
+mod store;
 mod tunnel;
 
 use std::future::poll_fn;

@@ -281,8 +281,8 @@ pub fn msec(directive: &Directive) -> Result<u64, Error> {
     directive.msec(0).map(millis)
 }
 
-/// The arguments as access rights of a file: `user:rw group:r all:r`, of which the user has `rw` unless that is
-/// said otherwise.
+/// The arguments as access rights of a file: `user:rw group:r all:r`, of which the user has `rw` unless that
+/// is said otherwise.
 pub fn file_access(directive: &Directive) -> Result<u32, Error> {
     let (mut access, mut user) = (0, 0o600);
     for (at, text) in directive.args.iter().enumerate() {

@@ -29,6 +29,7 @@ mod media;
 mod origin;
 mod proxied;
 mod proxy_protocol;
+mod proxy_store;
 mod realip;
 mod requests;
 mod returns;

@@ -88,6 +88,35 @@ impl Exchange<'_, '_> {
 }
 
 impl Exchange<'_, '_> {
+    /// Keeps the body with the request as [`read_body`](Self::read_body) does, if all of it is here already
+    /// and fits into a buffer (`client_body_buffer_size`), but never in a file. What is here of another one
+    /// is read, and comes first when the body is read.
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub fn keep_body_that_is_here(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Arc<StoredBody>>, Answer> {
+        let conf = self.request.conf(&BODY_CONF);
+        let Some(receiving) = self.body.state.receiving() else { return Ok(None) };
+        let room_bytes = buffer_room(receiving.rest(), (*conf.buffer_bytes).max(BUFFER_MIN_BYTES));
+        let room = usize::try_from(room_bytes).unwrap_or(usize::MAX);
+        let read = receiving.read_ahead(self.request.link, room, cx).and_then(|is_all| {
+            let mut data = Vec::new();
+            if is_all {
+                receiving.take_received(&mut data).map_err(BodyError::Refused)?;
+            }
+            Ok(is_all.then(|| Bytes::from(data)))
+        });
+        let read = read.map_err(|error| refuse(self.request, receiving, error));
+        self.request.note_body(self.body.state);
+        let Some(bytes) = read? else { return Ok(None) };
+        let stored = Arc::new(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) });
+        self.request.set_context(&KEPT, Some(Arc::clone(&stored)));
+        Ok(Some(stored))
+    }
+
     /// Appends to `data`, which has room, a piece of the body: first what has come with the head, however
     /// much that is, and else what there is room for. Where nothing is appended, the body is over. From the
     /// first piece on nobody else can have the body.
@@ -111,6 +140,14 @@ impl Exchange<'_, '_> {
             self.request.note_body(self.body.state);
         }
         read
+    }
+}
+
+/// How much is read into a buffer that has `usual` bytes: all of the rest if it is not much more.
+fn buffer_room(rest: Option<u64>, usual: u64) -> u64 {
+    match rest {
+        Some(rest) if rest < usual.saturating_add(usual / 4) => rest,
+        _ => usual,
     }
 }
 
@@ -237,15 +274,12 @@ impl<'a, 'c> Gathering<'a, 'c> {
         Ok(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
     }
 
-    /// Has room in memory for what is read next: all of the rest if it is not much more than a buffer.
+    /// Has room in memory for what is read next.
     fn make_room(&mut self) -> Result<(), Failure> {
         let buffer_bytes = (*self.conf.buffer_bytes).max(BUFFER_MIN_BYTES);
         let goes_to_file = self.plan.to_file || self.writer.is_some();
         let usual = if goes_to_file { buffer_bytes.max(WRITE_BYTES) } else { buffer_bytes };
-        self.room_bytes = match self.receiving.rest() {
-            Some(rest) if rest < usual.saturating_add(usual / 4) => rest,
-            _ => usual,
-        };
+        self.room_bytes = buffer_room(self.receiving.rest(), usual);
         self.read_bytes = 0;
         let room = usize::try_from(self.room_bytes).unwrap_or(usize::MAX);
         self.data.try_reserve_exact(room).map_err(|_| Failure::NoMemory(self.room_bytes))

@@ -1,9 +1,13 @@
-//! What a handler receives faster than its client takes it, put aside in a temporary file (`proxy_temp_path`
-//! and others): written and read by threads of the pool, removed when nobody uses it any more.
+//! What a handler receives and writes to a temporary file (`proxy_temp_path` and others): since its client
+//! does not take it yet, or to keep it. Written and read by threads of the pool; removed when nobody uses it
+//! any more, unless it was given the path that it is kept under.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use clearway_offload::moving::{Journal, PathRights, Written, directory_mode};
 use clearway_offload::temp_file::Failure;
+use clearway_offload::{At, Blocking};
 use clearway_site::temp_paths::TempPath;
 
 use crate::config::body_directives::BODY_MAIN;
@@ -22,10 +26,22 @@ pub enum NotPutAside {
     NotTaken,
 }
 
+/// Where a file is to be kept, and how.
+#[derive(Debug)]
+pub struct Placement {
+    /// The path, in place of what is there.
+    pub path: PathBuf,
+    /// The access rights of the file; directories that are made above it have those that go with them.
+    pub access: u32,
+    /// When it was changed, if that is to be said, seconds since the epoch.
+    pub modified: Option<i64>,
+}
+
 /// See the file's head. One response's; the bytes go to its end.
 pub struct Spool {
     keeper: Arc<Keeper>,
     place: Arc<TempPath>,
+    fate: Fate,
     writer: Option<Writer>,
 }
 
@@ -35,6 +51,18 @@ impl Spool {
     /// # Errors
     /// There is no pool that could do it.
     pub fn new(request: &Request<'_>, place: Arc<TempPath>) -> Result<Self, NotPutAside> {
+        Self::begin(request, place, Fate::Brief)
+    }
+
+    /// The same of a file that may be [placed](Self::place): it has a name until then.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn named(request: &Request<'_>, place: Arc<TempPath>) -> Result<Self, NotPutAside> {
+        Self::begin(request, place, Fate::Clean)
+    }
+
+    fn begin(request: &Request<'_>, place: Arc<TempPath>, fate: Fate) -> Result<Self, NotPutAside> {
         let pool = request.file_pool().ok_or(NotPutAside::NotTaken)?;
         let keeper = Keeper {
             pool,
@@ -42,7 +70,7 @@ impl Spool {
             log: Option::clone(&request.main_conf(&BODY_MAIN).log),
             _setup: Arc::clone(request.setup),
         };
-        Ok(Self { keeper: Arc::new(keeper), place, writer: None })
+        Ok(Self { keeper: Arc::new(keeper), place, fate, writer: None })
     }
 
     /// Writes behind what there is, and is ready when that is done. The first time it makes the file.
@@ -56,12 +84,34 @@ impl Spool {
                 writer.settle().await?;
             }
             None => {
-                let making = Making { place: Arc::clone(&self.place), mode: MODE, fate: Fate::Brief };
+                let making = Making { place: Arc::clone(&self.place), mode: MODE, fate: self.fate };
                 let (writer, _) = Writer::create(Arc::clone(&self.keeper), making, data, |_| {}).await?;
                 self.writer = Some(writer);
             }
         }
         Ok(self)
+    }
+
+    /// Gives the file the path that it is kept under; an empty one is made where nothing was written. The
+    /// journal has what the log is to be told.
+    ///
+    /// # Errors
+    /// The pool has not taken the work, or not made an empty file. The file is removed.
+    pub async fn place(mut self, placement: Placement) -> Result<Journal, NotPutAside> {
+        debug_assert!(self.fate == Fate::Clean, "the file has no name");
+        if self.writer.is_none() {
+            self = self.append(Vec::new()).await?;
+        }
+        let Self { keeper, writer: Some(writer), .. } = self else { return Err(NotPutAside::NotTaken) };
+        let file = Arc::clone(writer.file());
+        let path = &placement.path;
+        let at = if path.is_absolute() { At::path(path) } else { At::Anywhere };
+        let job = move |blocking: &Blocking| {
+            let mut journal = Journal::default();
+            move_to(blocking, &file, &placement, &mut journal);
+            journal
+        };
+        keeper.pool.submit_at(at, job).await.map_err(|_| NotPutAside::NotTaken)
     }
 
     /// The file, once something was put aside.
@@ -75,6 +125,16 @@ impl Spool {
         if let Some(writer) = &mut self.writer {
             writer.offset = 0;
         }
+    }
+}
+
+fn move_to(blocking: &Blocking, file: &TempFile, placement: &Placement, journal: &mut Journal) {
+    let Some(open) = file.file() else { return };
+    let Placement { path, access, modified } = placement;
+    let directories = Some(directory_mode(*access));
+    let rights = PathRights { directories, file: Some(*access), modified: *modified };
+    if (Written { file: &open, path: file.path() }).place(blocking, path, &rights, journal).is_ok() {
+        file.give_away(blocking);
     }
 }
 

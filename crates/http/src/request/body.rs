@@ -30,6 +30,8 @@ pub(crate) struct Receiving {
     expect: Expect,
     /// Until when more of it is waited for; there while a handler that reads pieces waits.
     deadline_ms: Option<u64>,
+    /// What was read of it, and nobody has had.
+    ahead: Vec<u8>,
 }
 
 /// What becomes of a body.
@@ -87,6 +89,7 @@ impl BodyState {
             fate: Fate::Wanted,
             expect,
             deadline_ms: None,
+            ahead: Vec::new(),
         })))
     }
 
@@ -99,7 +102,8 @@ impl BodyState {
         };
         let expect = if head.expects_continue(received) { Expect::Continue } else { Expect::Nothing };
         let source = BodySource::Stream(StreamReader::new(announced));
-        Self(Some(Box::new(Receiving { source, length, fate: Fate::Wanted, expect, deadline_ms: None })))
+        let (fate, deadline_ms, ahead) = (Fate::Wanted, None, Vec::new());
+        Self(Some(Box::new(Receiving { source, length, fate, expect, deadline_ms, ahead })))
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -162,6 +166,7 @@ impl BodyState {
             return Ok(());
         }
         body.fate = Fate::Dropped;
+        body.ahead = Vec::new();
         body.source.unlimit();
         body.source.discard()
     }
@@ -200,12 +205,33 @@ impl Receiving {
         (self.length != BodyLength::Chunked).then(|| self.source.remaining())
     }
 
-    /// Appends what was received with the head to `data`.
+    /// Appends what was received already to `data`, with the head or [ahead](Self::read_ahead).
     ///
     /// # Errors
     /// The body is malformed or too large.
     pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
+        data.append(&mut self.ahead);
         self.source.take_received(data)
+    }
+
+    /// Reads what the socket has, into `room_bytes` at most; whether that is all of the body.
+    pub(crate) fn read_ahead(
+        &mut self,
+        link: Link<'_>,
+        room_bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BodyError> {
+        let mut data = std::mem::take(&mut self.ahead);
+        self.source.take_received(&mut data).map_err(BodyError::Refused)?;
+        data.reserve_exact(room_bytes);
+        while !self.is_done() && data.len() < data.capacity() {
+            match self.poll_read_into(link, &mut data, cx) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => break,
+            };
+        }
+        self.ahead = data;
+        Ok(self.is_done())
     }
 
     /// Reads from the socket into the spare room of `data`, and leaves there what is of the body. The
@@ -235,7 +261,7 @@ impl Receiving {
         let from = data.len();
         if self.fate == Fate::Wanted {
             self.fate = Fate::Pieces;
-            self.source.take_received(data).map_err(BodyError::Refused)?;
+            self.take_received(data).map_err(BodyError::Refused)?;
         }
         while data.len() == from && !self.is_done() {
             match self.poll_read_into(link, data, cx) {

@@ -13,7 +13,7 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, ConfKey, FilterSpec, Filtering, Level, Load, Module, Own, Setting, Text, VariableId,
+    BodyFilter, ConfKey, FilterSpec, Filtering, Level, Load, Module, Own, Request, Setting, Text, VariableId,
     Verbatim, View, context, set, settings,
 };
 
@@ -26,11 +26,8 @@ pub static CHARSET: Module = Module {
     name: "charset",
     directives: DIRECTIVES,
     confs: &[&CHARSETS, &CHARSET_CONF],
-    filters: &[FilterSpec {
-        enabled: |enabling| *enabling.confs.of(&CHARSET_CONF).charset != Choice::Off,
-        filter,
-    }],
-    finish: Some(check_maps),
+    filters: &[FilterSpec { enabled: |enabling| *enabling.confs.of(&CHARSET_CONF).knows_charsets, filter }],
+    finish: Some(finish),
     ..Module::EMPTY
 };
 
@@ -210,6 +207,8 @@ settings! {
         source: Setting<Choice> = Choice::Off,
         overrides: Setting<bool> = false,
         types: Setting<TypeSet> = TypeSet::of(&DEFAULT_TYPES),
+        /// Whether any charset has a name: other servers may ask for it where the location says nothing.
+        knows_charsets: Own<bool>,
     }
 }
 
@@ -294,6 +293,15 @@ fn read_map(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Er
     Ok(())
 }
 
+fn finish(load: &mut Load) -> Result<(), Error> {
+    check_maps(load)?;
+    let knows_charsets = !load.main(&CHARSETS).names.is_empty();
+    for conf in load.all_locations(&CHARSET_CONF) {
+        *conf.knows_charsets = knows_charsets || matches!(*conf.charset, Choice::Variable(_));
+    }
+    Ok(())
+}
+
 /// Where the configuration itself says what is converted into what, there must be a map.
 fn check_maps(load: &mut Load) -> Result<(), Error> {
     let mut wanted = Vec::new();
@@ -355,10 +363,11 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     let content_type = head.content_type.as_deref().filter(|text| !text.is_empty())?;
     let own = head.charset.clone();
     let is_wanted = if own.is_some() { *conf.overrides } else { conf.types.contains(content_type) };
-    if !is_wanted {
-        return None;
-    }
-    let target = Charset::chosen(*conf.charset, charsets, &filtering.view())?;
+    let target = match request.charset_override() {
+        Some(name) => asked_for(request, charsets, name)?,
+        None if is_wanted => Charset::chosen(*conf.charset, charsets, &filtering.view())?,
+        None => return None,
+    };
     let source = match own {
         Some(name) => Some(Charset::of(name, charsets)),
         None => Charset::chosen(*conf.source, charsets, &filtering.view()),
@@ -379,6 +388,15 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
         filtering.head().content_length = None;
     }
     Some(recoder)
+}
+
+/// What another server has asked for (`X-Accel-Charset`), whatever the location says.
+fn asked_for<'c>(request: &Request<'c>, charsets: &'c Charsets, name: &[u8]) -> Option<Charset<'c>> {
+    let index = charsets.find(name);
+    if index.is_none() {
+        request.log(LogLevel::Error, format_args!("unknown charset \"{}\" to override", Verbatim(name)));
+    }
+    index.map(|index| Charset { name: Cow::Owned(name.to_vec()), index: Some(index) })
 }
 
 fn set_charset<'c>(filtering: &mut Filtering<'_, 'c>, name: Text<'c>) {

@@ -235,10 +235,13 @@ macro_rules! pass_directives {
                 |s, d| read_mask(s, d, |load| &mut $at(load).ignore_headers)
             },
             row! {
-                $p, $example, "store", TAKE1, "off", "off", "off",
-                "Whether responses are kept as files. They cannot be yet: `on` and paths are refused.",
-                ["store_access", "temp_path"],
-                |s, d| set(d, &mut $at(s.conf).store, readers::read_store)
+                $p, $example, "store", TAKE1, "on | off | PATH", "off", "/data/www$uri",
+                "Whether responses with the status 200 are kept as files: at PATH, which may have variables \
+                 in it, or with `on` where `root` or `alias` leads. A file has its name when it is complete, \
+                 and the time of `Last-Modified`. Whether it is there is asked with `error_page` or \
+                 `try_files`; nothing removes it. A response that is not buffered is not kept.",
+                ["store_access", "temp_path", "buffering"],
+                |s, d| readers::read_store(s, d, |load| &mut $at(load).store)
             },
             row! {
                 $p, $example, "store_access", TAKE123,
@@ -246,7 +249,7 @@ macro_rules! pass_directives {
                 "user:rw", "user:rw group:r",
                 "The access rights of files that are stored, and of their directories.",
                 ["store"],
-                |s, d| set(d, &mut $at(s.conf).store_access, readers::read_access)
+                |s, d| set(d, &mut $at(s.conf).store_access, file_access)
             },
             row! {
                 $p, $example, "cache", TAKE1, "off", "off", "off",

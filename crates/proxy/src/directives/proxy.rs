@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::regex::Case;
 use clearway_http::{
-    Cost, Load, LocationForm, Module, Phase, PhaseHandler, Setting, Value, context, msec, set,
+    Cost, Load, LocationForm, Module, Phase, PhaseHandler, Setting, Value, context, file_access, msec, set,
 };
 
 use crate::directives::readers::{compile, invalid_parameter, read_regex, read_value};

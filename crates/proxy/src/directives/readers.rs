@@ -10,7 +10,7 @@ use clearway_http::regex::{Case, Regex};
 use clearway_http::temp_paths::{TempPath, TempPaths};
 use clearway_http::{ConfKey, Load, Setting, Value};
 
-use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, parse_local};
+use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, StoreAt, parse_local};
 
 /// Where a setting is at the level that is read.
 pub(super) type Place<T> = fn(&mut Load) -> &mut Setting<T>;
@@ -121,38 +121,23 @@ pub(super) fn read_temp_path(
     Ok(())
 }
 
-/// `…_store`: nothing but `off`.
-pub(super) fn read_store(directive: &Directive) -> Result<(), Error> {
-    match &directive.args[0][..] {
-        b"off" => Ok(()),
-        b"" => Err(directive.error("empty path")),
-        _ => Err(directive.reject("is not supported: responses are not kept as files")),
+/// `…_store`
+pub(super) fn read_store(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<StoreAt>>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
     }
-}
-
-/// `user:rw group:r all:r`
-pub(super) fn read_access(directive: &Directive) -> Result<u32, Error> {
-    let (mut access, mut user) = (0, 0o600);
-    for (at, text) in directive.args.iter().enumerate() {
-        let invalid = || directive.invalid_value(at);
-        let colon = text.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
-        let shift = match &text[..colon] {
-            b"user" => {
-                user = 0;
-                6
-            }
-            b"group" => 3,
-            b"all" => 0,
-            _ => return Err(invalid()),
-        };
-        let rights = match &text[colon + 1..] {
-            b"rw" => 6,
-            b"r" => 4,
-            _ => return Err(invalid()),
-        };
-        access |= rights << shift;
-    }
-    Ok(access | user)
+    let store = match &directive.args[0][..] {
+        b"off" => None,
+        b"" => return Err(directive.error("empty path")),
+        b"on" => Some(StoreAt::Root),
+        _ => Some(StoreAt::Path(compile(scope, directive, &directive.args[0])?)),
+    };
+    place(scope.conf).set(store);
+    Ok(())
 }
 
 /// Every location has a directory for responses, if only the default one.

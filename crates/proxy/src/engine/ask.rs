@@ -1,7 +1,9 @@
 //! What a server is asked: where, with which head, with which body. Evaluated once for a request; further
 //! attempts send the same bytes.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
@@ -105,7 +107,9 @@ pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>) -> Result<AskedBo
     let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();
     let is_unread = exchange.request.stored_body().is_none() && !exchange.body.is_dropped();
     if passes && !*pass.request_buffering && may_stream && is_unread && exchange.body.is_announced() {
-        return Ok(AskedBody::Stream);
+        // As in nginx one that has come already is like one that was waited for.
+        let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
+        return Ok(kept.map_or(AskedBody::Stream, AskedBody::Stored));
     }
     let stored = exchange.read_body(Store::AsConfigured).await?;
     Ok(match stored.filter(|_| passes) {

@@ -67,7 +67,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The time of a stage is over.
     pub(super) fn time_out(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
-        if !matches!(self.stage, Stage::Relaying | Stage::Draining | Stage::Cutting) {
+        if !matches!(self.stage, Stage::Relaying | Stage::Draining | Stage::Storing | Stage::Cutting) {
             return self.fail(exchange, Failures::TIMEOUT);
         }
         exchange.request.set_action(READING);

@@ -147,6 +147,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.protocol.warn(&self.input, &mut |warning| exchange.request.log(Level::Warn, warning));
         let attempt = self.attempt(exchange);
         (attempt.status, attempt.header_ms) = (status, Some(elapsed_ms));
+        let buffering = self.heed_accel(exchange);
         if status >= 300 {
             if let Some(failure) = self.passes_over(exchange, status) {
                 return self.fail(exchange, failure);
@@ -158,10 +159,6 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let bytes = self.keep_head(exchange);
         let received = self.received(&bytes);
-        let accel = Accel::read(self.asked.pass, &received);
-        if let Some(rate) = accel.limit_rate {
-            exchange.request.set_limit_rate(rate);
-        }
         if let Some(answer) = accel::redirect(exchange.request, self.asked.pass, &received) {
             accel::keep_for_redirect(exchange.output.head(), &received);
             exchange.request.use_get();
@@ -169,7 +166,19 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.release(exchange);
             return Flow::End(Step::Respond(answer));
         }
-        self.respond(exchange, &bytes, accel.buffering)
+        self.respond(exchange, &bytes, buffering)
+    }
+
+    /// Does what the server asks for, of this response or what takes its place.
+    fn heed_accel(&self, exchange: &mut Exchange<'_, 'c>) -> Option<Buffering> {
+        let accel = Accel::read(self.asked.pass, self.protocol.lines(), &self.input);
+        if let Some(rate) = accel.limit_rate {
+            exchange.request.set_limit_rate(rate);
+        }
+        if let Some(charset) = accel.charset {
+            exchange.request.set_charset_override(charset);
+        }
+        accel.buffering
     }
 
     /// Takes the head out of what was received, and keeps it for variables.

@@ -16,6 +16,7 @@ use crate::engine::aside::{Aside, Lost, Progress, Room};
 use crate::engine::ask::frames_itself;
 use crate::engine::protocol::{Eof, Persistence, Protocol, Wanted};
 use crate::engine::session::{Flow, READING, Session, Stage, TO_CLIENT};
+use crate::engine::store::Keeping;
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
 use crate::upstreams::LearnWhen;
@@ -48,6 +49,8 @@ pub(super) struct Relay {
     rests: Option<Timer>,
     /// What the client has not taken yet and memory has no room for.
     aside: Option<Box<Aside>>,
+    /// What is kept as a file, if it is.
+    pub(super) keeping: Option<Box<Keeping>>,
 }
 
 /// Why no more is sent to the client.
@@ -79,6 +82,7 @@ impl Default for Relay {
             began_s: 0,
             rests: None,
             aside: None,
+            keeping: None,
         }
     }
 }
@@ -101,6 +105,9 @@ impl Relay {
             self.began_s = exchange.request.now_ms() / 1000;
         }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        if self.buffering == Buffering::On && pass.store.is_some() && exchange.output.head().status == 200 {
+            self.keeping = Keeping::new(exchange.request, pass);
+        }
         self.read_bytes = size(pass.buffers.1);
         self.memory_bytes = size(pass.memory_max_bytes());
     }
@@ -108,7 +115,7 @@ impl Relay {
 
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn poll_relaying(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
-        if !exchange.output.wants_body() {
+        if !exchange.output.wants_body() && !self.keeps_body() {
             if self.asked.wanted == Wanted::Whole && self.protocol.is_done() {
                 self.note_excess(exchange, 0);
             }
@@ -122,8 +129,9 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Poll::Ready(Err(over)) => return self.give_up(exchange, over),
                 flushed => flushed,
             };
-            if flushed.is_pending() && !self.may_read(exchange) {
-                // The client is waited for, and the server does not have to send.
+            let is_held = flushed.is_pending() && !self.may_read(exchange);
+            if self.poll_keeping(exchange, cx) || is_held {
+                // The client is waited for, or the disk, and the server does not have to send.
                 self.clocks.read_until_ms = None;
                 return Flow::Wait;
             }
@@ -238,9 +246,10 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Everything has come, and the client has not taken all of it.
     pub(super) fn poll_draining(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        self.poll_keeping(exchange, cx);
         match self.poll_flush(exchange, cx) {
             Poll::Pending => Flow::Wait,
-            Poll::Ready(Ok(())) => finish(exchange),
+            Poll::Ready(Ok(())) => self.finish(exchange),
             Poll::Ready(Err(over)) => self.give_up(exchange, over),
         }
     }
@@ -255,6 +264,11 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     fn give_up(&mut self, exchange: &mut Exchange<'_, 'c>, over: Over) -> Flow {
         match over {
+            Over::Client if self.relay.keeping.is_some() => {
+                self.relay.aside = None;
+                exchange.output.abandon(exchange.request);
+                Flow::On
+            }
             // The connection says why, and closes.
             Over::Client => Flow::End(Step::Done),
             Over::Lost => {
@@ -316,6 +330,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let mut data = std::mem::take(&mut self.input);
         data.truncate(len);
+        if let Some(keeping) = &mut self.relay.keeping {
+            keeping.put(&data);
+        }
         let is_full = exchange.output.queued_bytes() >= self.relay.memory_bytes;
         if let Some(aside) = self.relay.aside.as_mut().filter(|aside| is_full || !aside.is_empty()) {
             aside.put(data);
@@ -354,13 +371,26 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.asked.choice.learn(&exchange.view(), lease, LearnWhen::AtEnd);
         }
         self.release(exchange);
+        self.begin_storing(exchange);
         if self.relay.aside.as_ref().is_none_or(|aside| aside.is_empty()) {
-            return finish(exchange);
+            return self.finish(exchange);
         }
         self.outbound = None;
         self.clocks.clear();
         self.finish_lease(exchange, Outcome::Answered);
         self.stage = Stage::Draining;
+        Flow::On
+    }
+
+    /// The body of the response is complete.
+    fn finish(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+        if self.relay.keeping.is_none() {
+            return Flow::End(Step::Done);
+        }
+        self.outbound = None;
+        self.clocks.clear();
+        self.stage = Stage::Storing;
         Flow::On
     }
 
@@ -377,10 +407,4 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.put_idle(connection);
         }
     }
-}
-
-/// The body of the response is complete.
-fn finish(exchange: &mut Exchange<'_, '_>) -> Flow {
-    let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
-    Flow::End(Step::Done)
 }

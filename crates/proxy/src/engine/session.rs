@@ -63,6 +63,8 @@ pub(super) enum Stage {
     Relaying,
     /// All of it has come, and waits for the client.
     Draining,
+    /// All of it is pushed; the file that it is kept as gets its path.
+    Storing,
     /// What there is of a response that is cut is sent; then that is the end.
     Cutting,
 }
@@ -155,6 +157,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Stage::Asking => self.poll_asking(exchange, cx),
                 Stage::Relaying => self.poll_relaying(exchange, cx),
                 Stage::Draining => self.poll_draining(exchange, cx),
+                Stage::Storing => self.poll_storing(exchange, cx),
                 Stage::Cutting => self.poll_cutting(exchange, cx),
             };
             let flow = match flow {
@@ -179,7 +182,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         if self.clocks.poll(cx).is_ready() {
             return self.time_out(exchange);
         }
-        let watches = !*self.asked.pass.ignore_client_abort && !self.sending.reads_client(&self.asked.body);
+        let pass = self.asked.pass;
+        let goes_on = *pass.ignore_client_abort || pass.store.is_some();
+        let watches = !goes_on && !self.sending.reads_client(&self.asked.body);
         if !watches {
             return Flow::Wait;
         }

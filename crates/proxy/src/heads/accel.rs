@@ -2,7 +2,7 @@
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Answer, HeaderName, Redirect, Request, ResponseHead, uri};
-use clearway_message::Known;
+use clearway_message::{Header, Known};
 
 use crate::heads::fill::Received;
 use crate::settings::masks::{Ignored, Mask};
@@ -17,18 +17,21 @@ pub(crate) enum Buffering {
 
 /// What was asked.
 #[derive(Debug, Default)]
-pub(crate) struct Accel {
+pub(crate) struct Accel<'a> {
     pub(crate) buffering: Option<Buffering>,
     /// Bytes a second; 0 is no limit.
     pub(crate) limit_rate: Option<u64>,
+    /// In place of what the location says.
+    pub(crate) charset: Option<&'a [u8]>,
 }
 
-impl Accel {
-    pub(crate) fn read(conf: &PassConf, from: &Received<'_>) -> Self {
+impl<'a> Accel<'a> {
+    /// What the lines of a head ask for; `bytes` is what they are in.
+    pub(crate) fn read(conf: &PassConf, lines: &[Header], bytes: &'a [u8]) -> Self {
         let ignored = *conf.ignore_headers;
         let mut accel = Self::default();
-        for line in from.lines {
-            let value = line.value.of(from.bytes);
+        for line in lines {
+            let value = line.value.of(bytes);
             match line.known {
                 Known::XAccelBuffering if !ignored.has(Ignored::BUFFERING) => {
                     if value.eq_ignore_ascii_case(b"no") {
@@ -39,6 +42,9 @@ impl Accel {
                 }
                 Known::XAccelLimitRate if !ignored.has(Ignored::LIMIT_RATE) => {
                     accel.limit_rate = clearway_base::units::parse_number(value).or(accel.limit_rate);
+                }
+                Known::XAccelCharset if !ignored.has(Ignored::CHARSET) => {
+                    accel.charset = Some(value).filter(|value| !value.is_empty());
                 }
                 _ => {}
             }

@@ -110,6 +110,7 @@ impl Ignored {
     pub(crate) const REDIRECT: Self = Self(1);
     pub(crate) const LIMIT_RATE: Self = Self(1 << 2);
     pub(crate) const BUFFERING: Self = Self(1 << 3);
+    pub(crate) const CHARSET: Self = Self(1 << 4);
 }
 
 impl Mask for Ignored {
@@ -118,7 +119,7 @@ impl Mask for Ignored {
         ("X-Accel-Expires", Self(1 << 1)),
         ("X-Accel-Limit-Rate", Self::LIMIT_RATE),
         ("X-Accel-Buffering", Self::BUFFERING),
-        ("X-Accel-Charset", Self(1 << 4)),
+        ("X-Accel-Charset", Self::CHARSET),
         ("Expires", Self(1 << 5)),
         ("Cache-Control", Self(1 << 6)),
         ("Set-Cookie", Self(1 << 7)),

@@ -53,7 +53,7 @@ settings! {
         pub(crate) pass_request_headers: Setting<bool> = true,
         pub(crate) pass_request_body: Setting<bool> = true,
         pub(crate) pass_trailers: Setting<bool> = false,
-        pub(crate) store: Setting<()>,
+        pub(crate) store: Setting<Option<StoreAt>>,
         pub(crate) store_access: Setting<u32> = 0o600,
         pub(crate) cache: CacheForm,
         /// What is not passed to the client, worked out of three lists.
@@ -71,6 +71,14 @@ settings! {
         pub(crate) numbers: [Setting<()>; 4],
         pub(crate) flags: [Setting<()>; 4],
     }
+}
+
+/// Where responses are kept as files (`…_store`).
+#[derive(Clone, Debug)]
+pub(crate) enum StoreAt {
+    /// Where `root` or `alias` leads.
+    Root,
+    Path(Value),
 }
 
 /// `…_bind`

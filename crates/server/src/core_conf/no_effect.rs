@@ -83,11 +83,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { directive: "proxy_headers_hash_max_size", reason: "tables have the size that they need" },
     NoEffect { directive: "proxy_no_cache", reason: "responses of other servers are not cached" },
     NoEffect { directive: "proxy_send_lowat", reason: "Linux has nothing for it" },
-    NoEffect {
-        directive: "proxy_store",
-        reason: "responses are not kept as files: anything but `off` is refused",
-    },
-    NoEffect { directive: "proxy_store_access", reason: "responses are not kept as files" },
     NoEffect { directive: "referer_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "referer_hash_max_size", reason: "tables have the size that they need" },
     NoEffect {
