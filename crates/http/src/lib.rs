@@ -41,7 +41,7 @@ pub use link::http1::Http1Link;
 #[cfg(feature = "testing")]
 pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
-pub use link::send_queue::SendFailure;
+pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
 pub use link::transport::Transport;
 pub use metrics::Stage;

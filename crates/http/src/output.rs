@@ -25,7 +25,7 @@ use clearway_runtime::Timer;
 
 use crate::link::Link;
 use crate::link::pace::Pace;
-use crate::link::send_queue::{SendFailure, SendQueue};
+use crate::link::send_queue::{Completion, SendFailure, SendQueue};
 use crate::link::stream::StreamHead;
 use crate::output::view::View;
 use crate::request::Request;
@@ -265,7 +265,11 @@ impl<'c> OutputState<'c> {
 
     /// Whether the response was made to its end, and taken by the socket.
     pub(crate) fn is_completed(&self) -> bool {
-        self.progress == Progress::Complete && self.failure().is_none()
+        match self.failure() {
+            None => self.progress == Progress::Complete,
+            Some(SendFailure::Behind(completion)) => *completion == Completion::Whole,
+            Some(_) => false,
+        }
     }
 
     /// Why the rest could not be sent.

@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod early_read;
 pub(crate) mod engine;
 mod pause;
+mod post_action;
 pub(crate) mod protocol;
 pub(crate) mod read_body;
 pub(crate) mod redirect;

@@ -174,9 +174,11 @@ pub(crate) enum RootTest {
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(crate) enum Stage {
     /// It is read and answered.
     Open,
+    /// Its response is over; something is done behind it (`post_action`).
+    Behind,
     /// It is in its log phase, or behind it.
     Logged,
 }
@@ -237,7 +239,7 @@ pub struct Request<'c> {
     pub(crate) line: RequestLine,
     pub(crate) arrival: Arrival,
     pub(crate) root_test: RootTest,
-    stage: Stage,
+    pub(crate) stage: Stage,
     /// What handlers have read of the body as it was sent, bytes.
     pub(crate) body_bytes: u64,
     /// Whether what came in chunks was dropped: `$content_length` says 0 then.

@@ -149,7 +149,10 @@ fn serve<'a, 'c>(
             Ok(()) => {
                 active.begin_body();
                 match active.run().await {
-                    Onward::Close => (Outcome::Close, Linger::No),
+                    Onward::Close => {
+                        active.act_behind_response().await;
+                        (Outcome::Close, Linger::No)
+                    }
                     _ => conclude(active, conn).await,
                 }
             }
@@ -210,7 +213,9 @@ async fn read_head(
 
 /// Sends the rest of the response, and drops the rest of the body.
 async fn conclude(active: &mut Active<'_>, conn: &Conn) -> (Outcome, Linger) {
-    if active.send_rest().await.is_err() {
+    let sent = active.send_rest().await;
+    active.act_behind_response().await;
+    if sent.is_err() {
         return (Outcome::Close, Linger::No);
     }
     if !active.is_persistent() {

@@ -42,7 +42,9 @@ async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
     match active.parse_head() {
         Some(Ok(())) => {
             active.begin_stream_body(stream);
-            active.run().await != Onward::Close && active.send_rest().await.is_ok()
+            let is_sent = active.run().await != Onward::Close && active.send_rest().await.is_ok();
+            active.act_behind_response().await;
+            is_sent
         }
         Some(Err(fault)) => {
             active.refuse(fault).await;

@@ -27,6 +27,7 @@ mod malformed;
 mod map;
 mod media;
 mod origin;
+mod post_action;
 mod proxied;
 mod proxy_protocol;
 mod proxy_store;

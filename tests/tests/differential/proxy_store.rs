@@ -34,9 +34,8 @@ fn case(locations: &str) -> Case {
 }
 
 fn ask(case: Case, lines: &str) -> Case {
-    let (first, rest) = lines.split_once('\n').map_or((lines, String::new()), |(first, rest)| {
-        (first, format!("{rest}\r\n"))
-    });
+    let (first, rest) =
+        lines.split_once('\n').map_or((lines, String::new()), |(first, rest)| (first, format!("{rest}\r\n")));
     case.ask(format!("{first} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{rest}\r\n"))
 }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 
 use crate::request::Request;
@@ -33,6 +34,7 @@ settings! {
         recursive: Setting<bool> = false,
         msie_padding: Setting<bool> = true,
         msie_refresh: Setting<bool> = false,
+        pub(crate) post_action: Setting<Option<Bytes>>,
     }
 }
 
@@ -128,6 +130,30 @@ static DIRECTIVES: &[Spec<Load>] = &[
         see: &["error_page"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&PAGES).recursive, |directive| directive.flag(0))
+        },
+    },
+    Spec {
+        name: "post_action",
+        contexts: context::ALL.or(context::LOCATION_IF),
+        args: Args::TAKE1,
+        syntax: "post_action URI | @NAME",
+        default: "",
+        doc: "Has the request go on with another path, or in a named location, once its response was sent or \
+              cannot be: such as to tell another server how that has gone. What that is answered with goes \
+              nowhere, but its status is the one in the log, where the location that it has led to says \
+              what is written. The next request of the connection waits until it has ended.",
+        example: "
+            location /download/ {
+                post_action @done;
+            }
+
+            location @done {
+                proxy_pass http://127.0.0.1:8080/done?bytes=$body_bytes_sent&end=$request_completion;
+            }",
+        see: &["mirror", "error_page", "internal"],
+        handler: |scope, directive| {
+            let setting = &mut scope.conf.location(&PAGES).post_action;
+            set(directive, setting, |directive| Ok(Some(directive.args[0].clone())))
         },
     },
     Spec {

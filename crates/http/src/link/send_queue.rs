@@ -70,6 +70,15 @@ enum Next {
     Cold,
 }
 
+/// How a response has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The socket has taken all of it.
+    Whole,
+    /// It has not.
+    Cut,
+}
+
 /// Why the rest of a response was not sent.
 #[derive(Debug)]
 pub enum SendFailure {
@@ -85,6 +94,8 @@ pub enum SendFailure {
     Terminated,
     /// The handler has found that nobody reads it; it has said so itself.
     Abandoned,
+    /// It is over, and has ended so; what is made now is for nobody (`post_action`).
+    Behind(Completion),
 }
 
 impl SendFailure {

@@ -56,7 +56,7 @@ impl<'c> Output<'_, 'c> {
 
     /// Whether nothing of the response goes anywhere any more.
     pub fn is_abandoned(&self) -> bool {
-        matches!(self.state.failure(), Some(SendFailure::Abandoned))
+        matches!(self.state.failure(), Some(SendFailure::Abandoned | SendFailure::Behind(_)))
     }
 
     /// Sends an interim response (RFC 9110 §15.2), such as 103, to a client that understands it and has not

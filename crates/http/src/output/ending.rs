@@ -6,18 +6,41 @@ use std::task::{Context, Poll};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 
-use super::{OutputState, Unsent};
-use crate::link::send_queue::SendFailure;
+use super::{OutputState, Source, Unsent};
+use crate::link::send_queue::{Completion, SendFailure};
 use crate::request::Request;
 use crate::response::file_part::OpenFile;
 use crate::response::file_sender::FileFailure;
 use clearway_base::log::Verbatim;
+use clearway_message::ResponseHead;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
 /// What the error log says of a client that sent nothing, or took nothing, for too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 impl<'c> OutputState<'c> {
+    /// What takes the place of this response, which is over, while the request does something more: it has
+    /// the same head and the same counts, and nothing of it goes anywhere.
+    pub(crate) fn begin_behind(&mut self, completion: Completion) -> Self {
+        let mut behind = Self::new(Vec::new());
+        behind.head = std::mem::take(&mut self.head);
+        behind.head_bytes = self.head_bytes;
+        behind.wire.count_sent(usize::try_from(self.sent_bytes()).unwrap_or(usize::MAX));
+        behind.source = Source::Ended;
+        behind.fail_with(SendFailure::Behind(completion));
+        behind
+    }
+
+    /// The head alone.
+    pub(crate) fn into_head(self) -> ResponseHead<'c> {
+        self.head
+    }
+
+    /// Whether what is made is for nobody, since the response is over.
+    pub(super) fn is_behind(&self) -> bool {
+        matches!(self.failure(), Some(SendFailure::Behind(_)))
+    }
+
     pub(super) fn fail(&mut self, failure: SendFailure) -> Poll<Result<(), Unsent>> {
         self.fail_with(failure);
         Poll::Ready(Err(Unsent))
@@ -52,7 +75,7 @@ impl<'c> OutputState<'c> {
             }
             Some(SendFailure::Left(left)) => request.log_left(left),
             Some(SendFailure::File(failure, file)) => log_file_failure(failure, request, file),
-            Some(SendFailure::Terminated | SendFailure::Abandoned) | None => {}
+            Some(SendFailure::Terminated | SendFailure::Abandoned | SendFailure::Behind(_)) | None => {}
         }
     }
 

@@ -16,7 +16,7 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 
 impl<'c> OutputState<'c> {
     pub(crate) fn send_head(&mut self, request: &Request<'c>) {
-        if self.head_sent() || self.is_refused() {
+        if self.head_sent() || self.is_refused() || self.is_behind() {
             return;
         }
         request.amend(&mut self.head);

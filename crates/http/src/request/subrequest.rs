@@ -16,10 +16,10 @@ use clearway_conf::{Args, Spec};
 use clearway_runtime::TaskCell;
 
 use crate::link::departure::Departure;
-use crate::request::Request;
 use crate::request::contexts::ContextKey;
 use crate::request::strands::{Lookout, StrandId, Strands};
 use crate::request::tree::{Asked, PartsRef, Tree};
+use crate::request::{Request, Stage};
 use crate::tables::{Load, Module};
 use clearway_base::log::Verbatim;
 use clearway_message::Method;
@@ -275,7 +275,7 @@ impl<'c> Request<'c> {
     #[inline]
     pub(crate) fn lookout(&self) -> Lookout<'c> {
         match self.strand() {
-            _ if !self.is_for_client() => Lookout::Nobody,
+            _ if !self.is_for_client() || self.stage == Stage::Behind => Lookout::Nobody,
             StrandId::ROOT => Lookout::Root(Departure::default()),
             _ => Lookout::Strand(self.strands()),
         }

@@ -132,6 +132,10 @@ pub(super) fn begin<'c>(
         (_, Some(text)) => BodyForm::Counted(text.len() as u64),
         (AskedBody::Stored(stored), None) => BodyForm::Counted(stored.len()),
         (AskedBody::Stream, None) => exchange.body.announced().map_or(BodyForm::Chunked, BodyForm::Counted),
+        // As in nginx: one that was announced and dropped is said to be empty.
+        (AskedBody::None, None) if exchange.body.is_dropped() && exchange.body.announced().is_some() => {
+            BodyForm::Counted(0)
+        }
         (AskedBody::None, None) => BodyForm::None,
     };
     let scheme = origin.scheme;

@@ -183,7 +183,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             return self.time_out(exchange);
         }
         let pass = self.asked.pass;
-        let goes_on = *pass.ignore_client_abort || pass.store.is_some();
+        let is_heard = !exchange.output.is_abandoned();
+        let goes_on = *pass.ignore_client_abort || pass.store.is_some() || !is_heard;
         let watches = !goes_on && !self.sending.reads_client(&self.asked.body);
         if !watches {
             return Flow::Wait;

@@ -1,0 +1,55 @@
+//! `post_action`: what a location has done behind the response of a request, by the same request, so that
+//! variables tell how that has gone. It goes through the phases from an internal redirect on; what it is
+//! answered with is nobody's. Runs in the request's task, before the request is logged.
+
+use crate::config::request_directives::PAGES;
+use crate::link::send_queue::Completion;
+use crate::phases::engine::Active;
+use crate::request::answer::{Answer, Redirect};
+use crate::request::{Request, Stage};
+
+/// The status of a connection that is closed without an answer, behind which nothing is done.
+const CLOSED: u16 = 444;
+
+impl<'c> Active<'c> {
+    /// Does what the location says, if anything; the response has left, or never will.
+    #[inline]
+    pub async fn act_behind_response(&mut self) {
+        let is_wanted = self.request.conf(&PAGES).post_action.is_some() && self.output.status() != CLOSED;
+        if is_wanted {
+            // Boxed, as most requests should not have to have room for it.
+            Box::pin(self.run_post_actions()).await;
+        }
+    }
+
+    async fn run_post_actions(&mut self) {
+        if self.body.discard_received().is_err() {
+            // Whoever reads on behind this request finds that out.
+            return;
+        }
+        let completion = if self.output.is_completed() { Completion::Whole } else { Completion::Cut };
+        let behind = self.output.begin_behind(completion);
+        let response = std::mem::replace(&mut self.output, behind);
+        self.request.stage = Stage::Behind;
+        // As in nginx: where an action leads to a location with one, that follows.
+        while let Some(action) = next_action(&self.request) {
+            self.follow(action).await;
+            self.request.strands().finish().await;
+        }
+        self.request.stage = Stage::Open;
+        let behind = std::mem::replace(&mut self.output, response);
+        self.output.head = behind.into_head();
+    }
+}
+
+/// What is done next; `None` where nothing is said, or there were too many redirects.
+fn next_action(request: &Request<'_>) -> Option<Answer> {
+    let action = Option::as_ref(&request.conf(&PAGES).post_action)?;
+    if request.redirects_left == 0 {
+        return None;
+    }
+    Some(match action.first() {
+        Some(b'/') => Answer::Redirect(Box::new(Redirect { path: action.to_vec(), args: None })),
+        _ => Answer::Named(action[..].into()),
+    })
+}
