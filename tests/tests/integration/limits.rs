@@ -131,3 +131,25 @@ fn a_long_document_takes_no_more_for_each_command_than_a_short_one() {
     let of_long = cpu_of_pages(&server, "/long.html", 1);
     assert!(of_long < of_short * 2, "{of_long:?}, as many in short ones {of_short:?}");
 }
+
+/// Tasks that the loops have polled.
+fn polls(server: &Server) -> u64 {
+    let page = server.get("/status").text();
+    let lines = page.lines().filter(|line| line.starts_with("clearway_loop_polls_total"));
+    lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).expect("a number")).sum()
+}
+
+/// Its commands are executed in many polls, so that no other request waits for all of them.
+#[test]
+fn a_long_document_has_others_take_turns() {
+    let commands = 2000;
+    let http = "server { listen 127.0.0.1:%%PORT%%; root %%PREFIX%%/site; location / { ssi on; }
+        location = /status { status prometheus; } }";
+    // All of it is read at once.
+    let document = "<!--#echo var='uri' -->".repeat(commands);
+    let server = deployed("events { }", http).file("site/a.html", document).start();
+    let before = polls(&server);
+    assert_eq!(server.get("/a.html").text(), "/a.html".repeat(commands));
+    let polls = polls(&server) - before;
+    assert!(polls >= 10, "{polls} polls");
+}

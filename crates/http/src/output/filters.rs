@@ -155,6 +155,11 @@ impl<'c> OutputState<'c> {
         self.filters().iter().flatten().any(|filter| filter.is_busy())
     }
 
+    /// The stage of the last filter that has put work off.
+    pub(super) fn last_busy(&self) -> Option<usize> {
+        self.filters().iter().rposition(|filter| filter.as_ref().is_some_and(|filter| filter.is_busy()))
+    }
+
     /// What the filter that compresses the body has made of it.
     pub(crate) fn compression(&self) -> Option<Compression> {
         self.filters().iter().flatten().find_map(|filter| filter.compression())
@@ -163,9 +168,7 @@ impl<'c> OutputState<'c> {
     /// Has the last filter that has put work off go on with it: what those before it make has nowhere to go
     /// yet. Pending where it waits for something.
     pub(super) fn poll_resume(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Poll<()> {
-        let is_busy =
-            |filter: &Option<Box<dyn BodyFilter + 'c>>| filter.as_ref().is_some_and(|f| f.is_busy());
-        let Some(stage) = self.filters().iter().rposition(is_busy) else { return Poll::Ready(()) };
+        let Some(stage) = self.last_busy() else { return Poll::Ready(()) };
         let mut filter = self.filters_mut()[stage].take().expect("it is busy");
         let resumed = filter.poll_resume(cx, &mut Next { state: self, request, stage: stage + 1 });
         self.filters_mut()[stage] = Some(filter);

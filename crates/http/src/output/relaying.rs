@@ -256,7 +256,12 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    /// Who asks for subrequests goes on when few of them wait: so a long document has few at a time.
     fn can_resume(&self) -> bool {
-        self.is_busy() && !self.is_way_full()
+        let has_room = |stage| {
+            let asks = stage < self.postpone_stage as usize;
+            !asks || !self.relay.as_ref().is_some_and(|relay| relay.has_many_children())
+        };
+        self.last_busy().is_some_and(has_room) && !self.is_way_full()
     }
 }

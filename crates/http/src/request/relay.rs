@@ -312,6 +312,11 @@ impl<'c> Relay<'c> {
         self.children <= AHEAD_MAX
     }
 
+    /// Whether there are enough for the next ones to begin at any time.
+    pub(crate) fn has_many_children(&self) -> bool {
+        self.children > AHEAD_MAX
+    }
+
     /// Whether one of those that have begun is going to be polled.
     pub(crate) fn is_child_due(&self, strands: &Strands<'c>) -> bool {
         let children = self.queue.iter().filter_map(|piece| match piece {

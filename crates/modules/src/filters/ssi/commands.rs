@@ -5,7 +5,7 @@ use clearway_http::{Delivery, Next, Request, Subrequest, Verbatim};
 
 use super::parser::Command;
 use super::values::{Encoding, Failed, directory, split_uri};
-use super::{Chosen, Conditional, Ssi, Waiting, Where};
+use super::{Chosen, Conditional, Pause, Ssi, Waiting, Where};
 
 /// Most parameters of a command.
 const PARAMS_MAX: usize = 16;
@@ -196,7 +196,7 @@ fn include(
     let Ok(outcome) = next.subrequest(wanted) else { return Err(Failed) };
     if is_waited || variable.is_some() {
         next.wait_for(&outcome);
-        ssi.waiting = Some(Waiting { outcome, variable: variable.map(<[u8]>::to_vec) });
+        ssi.pause = Pause::Subrequest(Waiting { outcome, variable: variable.map(<[u8]>::to_vec) });
     }
     Ok(())
 }

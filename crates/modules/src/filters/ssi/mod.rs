@@ -256,14 +256,18 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
         chosen: Chosen::No,
         encoding: Encoding::Entity,
         error_message: None,
-        waiting: None,
+        pause: Pause::None,
         held: Vec::new(),
+        held_at: 0,
         held_mark: Mark::More,
     }))
 }
 
 /// What is shown in place of a command that has failed.
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
+
+/// So many commands are executed before others of the loop have their turn: one takes a microsecond or two.
+const COMMANDS_MAX: usize = 64;
 
 /// Where text goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +302,15 @@ struct Waiting {
     variable: Option<Vec<u8>>,
 }
 
+/// Why a document does not go on.
+enum Pause {
+    /// It does.
+    None,
+    /// Others have their turn.
+    Turn,
+    Subrequest(Waiting),
+}
+
 /// A document in the middle of its way.
 struct Ssi<'a> {
     conf: &'a SsiConf,
@@ -310,37 +323,55 @@ struct Ssi<'a> {
     encoding: Encoding,
     /// Where it is not the usual one.
     error_message: Option<Vec<u8>>,
-    waiting: Option<Waiting>,
-    /// What came since it waits.
+    pause: Pause,
+    /// What came and was not read, from a place on.
     held: Vec<u8>,
+    held_at: usize,
     held_mark: Mark,
 }
 
 impl BodyFilter for Ssi<'_> {
     fn push<'c>(&mut self, chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
-        if self.waiting.is_none() {
-            return self.run(chunk.bytes(), mark, next);
-        }
-        self.held.extend_from_slice(chunk.bytes());
-        if mark != Mark::More {
-            self.held_mark = mark;
+        let bytes = chunk.bytes();
+        match self.pause {
+            Pause::None => {
+                let read = self.run(bytes, mark, next);
+                self.held.extend_from_slice(&bytes[read..]);
+            }
+            _ => {
+                self.held.extend_from_slice(bytes);
+                if mark != Mark::More {
+                    self.held_mark = mark;
+                }
+            }
         }
     }
 
     fn is_busy(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.outcome.status().is_some())
+        match &self.pause {
+            Pause::None => false,
+            Pause::Turn => true,
+            Pause::Subrequest(waiting) => waiting.outcome.status().is_some(),
+        }
     }
 
     fn resume(&mut self, next: &mut Next<'_, '_>) {
-        let Some(Waiting { outcome, variable }) = self.waiting.take() else { return };
-        if let Some(variable) = variable
-            && outcome.status().is_some_and(|status| status < 300)
-        {
-            self.common(next.request()).set(&variable, outcome.take_body());
+        match std::mem::replace(&mut self.pause, Pause::None) {
+            Pause::None => return,
+            Pause::Subrequest(Waiting { outcome, variable: Some(variable) })
+                if outcome.status().is_some_and(|status| status < 300) =>
+            {
+                self.common(next.request()).set(&variable, outcome.take_body());
+            }
+            Pause::Turn | Pause::Subrequest(_) => {}
         }
         let held = std::mem::take(&mut self.held);
         let mark = std::mem::replace(&mut self.held_mark, Mark::More);
-        self.run(&held, mark, next);
+        let at = std::mem::take(&mut self.held_at);
+        let read = at + self.run(&held[at..], mark, next);
+        if read < held.len() {
+            (self.held, self.held_at) = (held, read);
+        }
     }
 }
 
@@ -349,10 +380,11 @@ impl Ssi<'_> {
         Arc::clone(self.common.get_or_insert_with(|| request.common_context(&COMMON)))
     }
 
-    /// Goes on with a document, up to where it has to wait.
-    fn run(&mut self, mut input: &[u8], mark: Mark, next: &mut Next<'_, '_>) {
+    /// Goes on with a document, up to where it has to wait. How much of it was read.
+    fn run(&mut self, input: &[u8], mark: Mark, next: &mut Next<'_, '_>) -> usize {
         let mut out = Vec::new();
-        while let Some(parsed) = self.parse(&mut input, &mut out, next.request()) {
+        let (mut rest, mut commands_left) = (input, COMMANDS_MAX);
+        while let Some(parsed) = self.parse(&mut rest, &mut out, next.request()) {
             let done = match parsed {
                 Parsed::Failed => Err(values::Failed),
                 Parsed::Command(command) => self.execute(&command, next, &mut out),
@@ -360,10 +392,14 @@ impl Ssi<'_> {
             if done.is_err() && !*self.conf.silent_errors {
                 out.extend_from_slice(self.error_message.as_deref().unwrap_or(ERROR_MESSAGE));
             }
-            if self.waiting.is_some() {
-                self.held = input.to_vec();
+            commands_left -= 1;
+            if commands_left == 0 && matches!(self.pause, Pause::None) {
+                self.pause = Pause::Turn;
+            }
+            if !matches!(self.pause, Pause::None) {
                 self.held_mark = mark;
-                return pass_on(&mut out, next);
+                pass_on(&mut out, next);
+                return input.len() - rest.len();
             }
         }
         if mark == Mark::More {
@@ -371,6 +407,7 @@ impl Ssi<'_> {
         } else {
             next.push(Chunk::Owned(out), mark);
         }
+        input.len()
     }
 
     /// Takes what is there up to the end of the next command; text goes where it belongs.
