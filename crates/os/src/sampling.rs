@@ -12,6 +12,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -51,6 +52,29 @@ static TABLE: [Cell; CELLS] = [const {
         frames: [const { AtomicUsize::new(0) }; FRAMES_MAX],
     }
 }; CELLS];
+
+/// What a second look at an interrupted thread is given.
+#[derive(Clone, Debug)]
+pub struct Interrupted {
+    /// Where it was.
+    pub registers: Registers,
+    /// What of its stack is in use.
+    pub stack: Range<usize>,
+    /// Two registers more, which LuaJIT's interpreter has its frame and its next instruction in: rdx and
+    /// rbx, or x19 and x21.
+    pub interpreter: [usize; 2],
+    /// The number of the sampler, below [`CELLS`].
+    pub cell: usize,
+}
+
+/// A `fn(&Interrupted)`, or 0.
+static SECOND_LOOK: AtomicUsize = AtomicUsize::new(0);
+
+/// Has `look` called for each sample, in the signal's handler, after the frames of native code: it must be
+/// async-signal-safe. What it keeps for a cell is its own until [`ThreadSampler::take_with`] has it read.
+pub fn set_second_look(look: fn(&Interrupted)) {
+    SECOND_LOOK.store((look as *const ()).expose_provenance(), Ordering::Release);
+}
 
 /// The signal that takes samples: a real-time one that nothing else is known to use.
 fn signal_number() -> libc::c_int {
@@ -158,6 +182,17 @@ impl ThreadSampler {
     /// Takes the sample that is there, if any: addresses of code, the innermost first, put into `frames`.
     /// When it was taken, monotonic clock, nanoseconds.
     pub fn take(&self, frames: &mut Vec<usize>) -> Option<u64> {
+        self.take_with(frames, || {})
+    }
+
+    /// The number of this sampler, below [`CELLS`]; another one has it afterwards.
+    #[must_use]
+    pub fn cell(&self) -> usize {
+        self.index
+    }
+
+    /// As [`ThreadSampler::take`]; `also` may read what the second look has kept for this cell.
+    pub fn take_with(&self, frames: &mut Vec<usize>, also: impl FnOnce()) -> Option<u64> {
         let cell = &TABLE[self.index];
         if cell.state.load(Ordering::Acquire) != self.generation << PHASE_BITS | FULL {
             return None;
@@ -166,6 +201,7 @@ impl ThreadSampler {
         let len = cell.len.load(Ordering::Relaxed).min(FRAMES_MAX);
         frames.extend(cell.frames[..len].iter().map(|frame| frame.load(Ordering::Relaxed)));
         let taken_ns = cell.taken_ns.load(Ordering::Relaxed);
+        also();
         cell.state.store(self.generation << PHASE_BITS | EMPTY, Ordering::Release);
         Some(taken_ns)
     }
@@ -248,12 +284,28 @@ fn take_sample(info: &libc::siginfo_t, context: &libc::ucontext_t) {
             cell.frames[0].store(registers.pc, Ordering::Relaxed);
             len = 1;
         }
+        look_again(Interrupted {
+            registers,
+            stack: registers.sp..base,
+            interpreter: stack_walk::interpreter_registers(context),
+            cell: index,
+        });
     }
     cell.len.store(len, Ordering::Relaxed);
     cell.taken_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     let full = generation << PHASE_BITS | FULL;
     if cell.state.compare_exchange(writing, full, Ordering::Release, Ordering::Relaxed).is_err() {
         cell.state.store(generation.wrapping_add(1) << PHASE_BITS | FREE, Ordering::Release);
+    }
+}
+
+fn look_again(interrupted: Interrupted) {
+    let look = SECOND_LOOK.load(Ordering::Acquire);
+    if look != 0 {
+        let look = ptr::with_exposed_provenance::<()>(look);
+        // SAFETY: `set_second_look` has stored a function of this type, which is never freed.
+        let look = unsafe { std::mem::transmute::<*const (), fn(&Interrupted)>(look) };
+        look(&interrupted);
     }
 }
 

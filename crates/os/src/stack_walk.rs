@@ -70,6 +70,18 @@ impl Registers {
     }
 }
 
+/// Of interrupted code the registers that LuaJIT's interpreter has its frame and its next instruction in.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn interpreter_registers(context: &libc::ucontext_t) -> [usize; 2] {
+    [libc::REG_RDX, libc::REG_RBX].map(|index| context.uc_mcontext.gregs[index as usize] as usize)
+}
+
+/// Of interrupted code the registers that LuaJIT's interpreter has its frame and its next instruction in.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn interpreter_registers(context: &libc::ucontext_t) -> [usize; 2] {
+    [19, 21].map(|index| context.uc_mcontext.regs[index] as usize)
+}
+
 /// A part of a stack that can be read: the words from its top up to its base.
 pub struct Stack<'a> {
     low: usize,
@@ -267,6 +279,12 @@ pub fn copy_text(address: usize, limit: usize) -> io::Result<Vec<u8>> {
     text.truncate(count);
     text.truncate(text.iter().position(|&byte| byte == 0).unwrap_or(count));
     Ok(text)
+}
+
+/// Copies from an address of this process that need not be mapped. How many bytes were there: it ends where
+/// something is not. Async-signal-safe.
+pub fn copy_bytes(from: usize, to: &mut [u8]) -> usize {
+    copy(from, to.as_mut_ptr(), to.len()).unwrap_or(0)
 }
 
 /// Copies up to `bytes` from an address of this process that need not be mapped. `to` has room for them.

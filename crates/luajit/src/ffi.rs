@@ -1,0 +1,116 @@
+//! What LuaJIT's library has under its C names, as far as it is called here. Declarations alone: what may be
+//! called when, the files say that call it.
+#![expect(unsafe_code, reason = "declarations of foreign functions")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::marker::{PhantomData, PhantomPinned};
+
+use crate::layout::Layout;
+
+/// A thread of Lua: the main one of a VM or a coroutine.
+#[repr(C)]
+pub(crate) struct State {
+    opaque: [u8; 0],
+    of_one_thread_and_in_one_place: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Where a hook is.
+#[repr(C)]
+pub(crate) struct Activation {
+    opaque: [u8; 0],
+}
+
+pub(crate) type Function = unsafe extern "C-unwind" fn(*mut State) -> c_int;
+pub(crate) type Hook = unsafe extern "C-unwind" fn(*mut State, *mut Activation);
+pub(crate) type Allocate = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize) -> *mut c_void;
+
+pub(crate) const REGISTRY: c_int = -10_000;
+pub(crate) const GLOBALS: c_int = -10_002;
+
+pub(crate) const OK: c_int = 0;
+pub(crate) const YIELDED: c_int = 1;
+pub(crate) const ERROR_SYNTAX: c_int = 3;
+pub(crate) const ERROR_MEMORY: c_int = 4;
+
+pub(crate) const TYPE_BOOLEAN: c_int = 1;
+pub(crate) const TYPE_LIGHT_USERDATA: c_int = 2;
+pub(crate) const TYPE_NUMBER: c_int = 3;
+pub(crate) const TYPE_STRING: c_int = 4;
+pub(crate) const TYPE_TABLE: c_int = 5;
+pub(crate) const TYPE_FUNCTION: c_int = 6;
+pub(crate) const TYPE_USERDATA: c_int = 7;
+pub(crate) const TYPE_THREAD: c_int = 8;
+pub(crate) const TYPE_CDATA: c_int = 10;
+
+pub(crate) const HOOK_COUNT: c_int = 1 << 3;
+pub(crate) const COLLECT: c_int = 2;
+
+// SAFETY: names and types are those of lua.h, lauxlib.h and c/layout.c of the version that is linked.
+// "C-unwind" where an error may pass: it unwinds to the innermost protected call.
+unsafe extern "C-unwind" {
+    pub(crate) fn luaL_newstate() -> *mut State;
+    pub(crate) fn luaL_openlibs(state: *mut State);
+    pub(crate) fn lua_close(state: *mut State);
+    pub(crate) fn lua_newthread(state: *mut State) -> *mut State;
+    pub(crate) fn lua_checkstack(state: *mut State, slots: c_int) -> c_int;
+    pub(crate) fn lua_pushlstring(state: *mut State, text: *const c_char, len: usize);
+    pub(crate) fn lua_pushcclosure(state: *mut State, function: Function, upvalues: c_int);
+    pub(crate) fn lua_createtable(state: *mut State, items: c_int, fields: c_int);
+    pub(crate) fn lua_tolstring(state: *mut State, at: c_int, len: *mut usize) -> *const c_char;
+    pub(crate) fn lua_gettable(state: *mut State, at: c_int);
+    pub(crate) fn lua_settable(state: *mut State, at: c_int);
+    pub(crate) fn lua_rawset(state: *mut State, at: c_int);
+    pub(crate) fn lua_rawseti(state: *mut State, at: c_int, index: c_int);
+    pub(crate) fn lua_next(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_concat(state: *mut State, count: c_int);
+    pub(crate) fn lua_pcall(state: *mut State, arguments: c_int, results: c_int, handler: c_int) -> c_int;
+    pub(crate) fn lua_resume(state: *mut State, arguments: c_int) -> c_int;
+    pub(crate) fn lua_yield(state: *mut State, results: c_int) -> c_int;
+    pub(crate) fn lua_error(state: *mut State) -> c_int;
+    pub(crate) fn lua_gc(state: *mut State, what: c_int, data: c_int) -> c_int;
+    pub(crate) fn luaL_argerror(state: *mut State, argument: c_int, text: *const c_char) -> c_int;
+    pub(crate) fn luaL_where(state: *mut State, level: c_int);
+    pub(crate) fn luaL_ref(state: *mut State, table: c_int) -> c_int;
+    pub(crate) fn luaL_unref(state: *mut State, table: c_int, key: c_int);
+    pub(crate) fn luaL_traceback(state: *mut State, of: *mut State, text: *const c_char, level: c_int);
+    pub(crate) fn luaL_loadbufferx(
+        state: *mut State,
+        code: *const c_char,
+        len: usize,
+        name: *const c_char,
+        mode: *const c_char,
+    ) -> c_int;
+}
+
+// SAFETY: as above. No error passes through these.
+unsafe extern "C" {
+    pub(crate) fn lua_atpanic(state: *mut State, function: Function) -> Option<Function>;
+    pub(crate) fn lua_getallocf(state: *mut State, data: *mut *mut c_void) -> Allocate;
+    pub(crate) fn lua_setallocf(state: *mut State, function: Allocate, data: *mut c_void);
+    pub(crate) fn lua_gettop(state: *mut State) -> c_int;
+    pub(crate) fn lua_settop(state: *mut State, top: c_int);
+    pub(crate) fn lua_pushvalue(state: *mut State, at: c_int);
+    pub(crate) fn lua_remove(state: *mut State, at: c_int);
+    pub(crate) fn lua_insert(state: *mut State, at: c_int);
+    pub(crate) fn lua_replace(state: *mut State, at: c_int);
+    pub(crate) fn lua_type(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_tonumber(state: *mut State, at: c_int) -> f64;
+    pub(crate) fn lua_isnumber(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_toboolean(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_topointer(state: *mut State, at: c_int) -> *const c_void;
+    pub(crate) fn lua_objlen(state: *mut State, at: c_int) -> usize;
+    pub(crate) fn lua_pushnil(state: *mut State);
+    pub(crate) fn lua_pushnumber(state: *mut State, number: f64);
+    pub(crate) fn lua_pushboolean(state: *mut State, value: c_int);
+    pub(crate) fn lua_rawget(state: *mut State, at: c_int);
+    pub(crate) fn lua_rawgeti(state: *mut State, at: c_int, index: c_int);
+    pub(crate) fn lua_setmetatable(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_sethook(state: *mut State, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
+
+    /// LuaJIT's own: what `luaL_newstate` made, and frees only under its own allocator.
+    pub(crate) fn lj_alloc_destroy(arena: *mut c_void);
+
+    pub(crate) static clearway_luajit_layout: Layout;
+    pub(crate) fn clearway_luajit_code_begin() -> *const u8;
+    pub(crate) fn clearway_luajit_code_end() -> *const u8;
+}

@@ -1,0 +1,295 @@
+//! What this side knows of one VM, at an address that does not change: LuaJIT has it as its allocator's data,
+//! so every function that Lua calls finds it. Touched by the thread that holds the VM, but for `halt`.
+//!
+//! A VM is in one of two modes, and `in_lua` and the trampolines of `call.rs` alone change it:
+//! 1. *Lua*: code of Lua or of a C module runs, below a protected call. Errors unwind; the limit of memory
+//!    holds; the collector works and runs finalizers.
+//! 2. *Host*: our code runs. The collector stands still, so no finalizer, which is Lua, runs inside a push,
+//!    and no error of memory unwinds through our frames: what a host function makes beyond the limit is an
+//!    error when it returns. If the system has no memory the process ends, as everywhere in Rust.
+#![expect(unsafe_code, reason = "an allocator, a hook, fields of LuaJIT's structures")]
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::ffi::{self, Activation, Allocate, State};
+use crate::layout::layout;
+use crate::reference::Released;
+use crate::registry::Presence;
+use crate::stack::{TOOLS, Tool};
+
+/// More than there can be: the collector has nothing to do, as LuaJIT says it.
+const NEVER: u64 = 1 << 47;
+
+/// Why Lua has to end, whatever it catches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// It has run for too long.
+    TimeLimit,
+    /// One of our functions has panicked, and nobody knows what it left behind.
+    Poisoned,
+}
+
+const GO_ON: u8 = 0;
+const TIME_LIMIT: u8 = 1;
+const POISONED: u8 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Lua,
+    Host,
+}
+
+/// See the file's head.
+pub(crate) struct Host {
+    /// LuaJIT's own allocator, which has an arena for each VM.
+    inner: (Allocate, *mut c_void),
+    main: *mut State,
+    global: *mut u8,
+    memory_max: usize,
+    mode: Cell<Mode>,
+    /// Runs inside each other.
+    depth: Cell<u32>,
+    /// When the collector would go on, while it stands still.
+    threshold: Cell<u64>,
+    /// What host functions work for: its family, and where the pointer to it is.
+    context: Cell<Option<(TypeId, *mut ())>>,
+    halt: AtomicU8,
+    tools: Cell<[c_int; TOOLS]>,
+    released: Arc<Released>,
+    presence: Presence,
+}
+
+impl Host {
+    /// Takes over a VM that was just made, in mode Host. It lives until `close`.
+    ///
+    /// # Safety
+    /// `main` is the main thread of a VM that nobody else uses, and that `close` alone closes.
+    pub(crate) unsafe fn adopt(main: *mut State, memory_max: usize) -> *mut Self {
+        // SAFETY: a live state; the offset is that of its pointer to what the whole VM has.
+        let global = unsafe { main.byte_add(layout().state_global as usize).cast::<*mut u8>().read() };
+        let mut data = ptr::null_mut();
+        // SAFETY: a live state, and a place for the answer.
+        let allocate = unsafe { ffi::lua_getallocf(main, &raw mut data) };
+        let host = Box::into_raw(Box::new(Self {
+            inner: (allocate, data),
+            main,
+            global,
+            memory_max,
+            mode: Cell::new(Mode::Host),
+            depth: Cell::new(0),
+            threshold: Cell::new(0),
+            context: Cell::new(None),
+            halt: AtomicU8::new(GO_ON),
+            tools: Cell::new([0; TOOLS]),
+            released: Arc::default(),
+            presence: Presence::new(global.expose_provenance()),
+        }));
+        // SAFETY: what was allocated by `inner` goes on to be; `host` lives until `close`.
+        unsafe {
+            ffi::lua_setallocf(main, on_allocate, host.cast());
+            ffi::lua_atpanic(main, on_panic);
+            (*host).stop_collector();
+        }
+        host
+    }
+
+    /// Closes the VM: finalizers run.
+    ///
+    /// # Safety
+    /// `host` came from `adopt` with `main`; neither is used again.
+    pub(crate) unsafe fn close(host: *mut Self, main: *mut State) {
+        // SAFETY: by the contract. Finalizers may call our functions, so the allocator stays ours until the
+        // end, and the arena behind it, whose allocator LuaJIT made with the VM, is freed here.
+        unsafe {
+            (*host).leave_host();
+            ffi::lua_close(main);
+            let (_, arena) = (*host).inner;
+            drop(Box::from_raw(host));
+            ffi::lj_alloc_destroy(arena);
+        }
+    }
+
+    /// That of a VM that one of its functions runs in.
+    ///
+    /// # Safety
+    /// `state` is a live thread of a VM that `adopt` took over and that is open for `'a`.
+    pub(crate) unsafe fn of<'a>(state: *mut State) -> &'a Self {
+        let mut data = ptr::null_mut();
+        // SAFETY: `adopt` gave its address as the allocator's data.
+        unsafe {
+            ffi::lua_getallocf(state, &raw mut data);
+            &*data.cast::<Self>()
+        }
+    }
+
+    /// Has Lua run: a protected call, which returns whatever happens.
+    pub(crate) fn in_lua(&self, protected: impl FnOnce() -> c_int) -> c_int {
+        assert!(self.mode.get() == Mode::Host, "our code runs");
+        let depth = self.depth.replace(self.depth.get() + 1);
+        let here = 0_u8;
+        if depth == 0 {
+            self.end_halt();
+            self.presence.enter((&raw const here).addr());
+        }
+        self.leave_host();
+        let status = protected();
+        self.enter_host();
+        if depth == 0 {
+            self.presence.leave();
+        }
+        self.depth.set(depth);
+        status
+    }
+
+    /// Mode Host: at the beginning of what Lua calls.
+    pub(crate) fn enter_host(&self) {
+        self.mode.set(Mode::Host);
+        self.stop_collector();
+    }
+
+    /// Mode Lua: when what Lua has called is about to return to it.
+    pub(crate) fn leave_host(&self) {
+        self.start_collector();
+        self.mode.set(Mode::Lua);
+    }
+
+    fn stop_collector(&self) {
+        let threshold = self.field::<u64>(layout().global_gc_threshold);
+        // SAFETY: `field` leads to a field of this type, which nobody else uses now.
+        unsafe {
+            self.threshold.set(*threshold);
+            *threshold = NEVER;
+        }
+    }
+
+    fn start_collector(&self) {
+        // SAFETY: as above.
+        unsafe { *self.field::<u64>(layout().global_gc_threshold) = self.threshold.get() };
+    }
+
+    /// Bytes that the VM has in use.
+    pub(crate) fn memory(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { *self.field::<usize>(layout().global_gc_total) }
+    }
+
+    /// Whether our functions have made more than the VM may have.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.memory() > self.memory_max
+    }
+
+    fn field<T>(&self, offset: u32) -> *mut T {
+        self.global.wrapping_add(offset as usize).cast()
+    }
+
+    /// Why Lua has to end, if it has to.
+    pub(crate) fn halt(&self) -> Option<Halt> {
+        match self.halt.load(Ordering::Relaxed) {
+            GO_ON => None,
+            TIME_LIMIT => Some(Halt::TimeLimit),
+            _ => Some(Halt::Poisoned),
+        }
+    }
+
+    /// Has every instruction of Lua raise an error from now on, in compiled code as well, so that nothing can
+    /// catch it for good.
+    ///
+    /// # Safety
+    /// By the thread that holds the VM, in mode Host; or in a handler of a signal that has interrupted the
+    /// interpreter's own code or compiled code on that thread (rules of `interrupt.rs`).
+    pub(crate) unsafe fn halt_for(&self, state: *mut State, why: Halt) {
+        let value = if why == Halt::Poisoned { POISONED } else { TIME_LIMIT };
+        self.halt.fetch_max(value, Ordering::Relaxed);
+        // SAFETY: by the contract nothing that changes hooks is under way on this thread, and no other thread
+        // uses the VM.
+        unsafe { ffi::lua_sethook(state, Some(on_instruction), ffi::HOOK_COUNT, 1) };
+    }
+
+    /// A limit of time was that of the last run.
+    fn end_halt(&self) {
+        if self.halt() == Some(Halt::TimeLimit) {
+            // SAFETY: in mode Host, by the thread that holds the VM, while nothing runs.
+            unsafe { ffi::lua_sethook(self.main, None, 0, 0) };
+            self.halt.store(GO_ON, Ordering::Relaxed);
+        }
+    }
+
+    /// Where in the registry this function is.
+    pub(crate) fn tool(&self, which: Tool) -> c_int {
+        self.tools.get()[which as usize]
+    }
+
+    pub(crate) fn set_tools(&self, keys: [c_int; TOOLS]) {
+        self.tools.set(keys);
+    }
+
+    /// Values that nobody refers to any more, for the registry to let go.
+    pub(crate) fn released(&self) -> &Arc<Released> {
+        &self.released
+    }
+
+    /// The context of host functions during a run; the one before it comes back.
+    pub(crate) fn replace_context(&self, context: Option<(TypeId, *mut ())>) -> Option<(TypeId, *mut ())> {
+        self.context.replace(context)
+    }
+
+    /// Where the pointer to the context is, if it is of this family.
+    pub(crate) fn context(&self, family: TypeId) -> Option<*mut ()> {
+        self.context.get().filter(|(its, _)| *its == family).map(|(_, place)| place)
+    }
+}
+
+/// Allocates for a VM: mode Lua has its limit, and near it the collector has no rest.
+unsafe extern "C" fn on_allocate(
+    data: *mut c_void,
+    block: *mut c_void,
+    old_bytes: usize,
+    new_bytes: usize,
+) -> *mut c_void {
+    // SAFETY: `adopt` gave this, and it lives as long as the VM.
+    let host = unsafe { &*data.cast::<Host>() };
+    if new_bytes > old_bytes && host.memory_max != usize::MAX && host.mode.get() == Mode::Lua {
+        let total = host.memory().saturating_add(new_bytes - old_bytes);
+        if total > host.memory_max {
+            return ptr::null_mut();
+        }
+        if total > host.memory_max / 4 * 3 {
+            let threshold = host.field::<u64>(layout().global_gc_threshold);
+            // SAFETY: the field's type; finalizers run with the collector stopped, and it stays so.
+            unsafe {
+                if *threshold < NEVER {
+                    *threshold = (*threshold).min(host.memory() as u64);
+                }
+            }
+        }
+    }
+    // SAFETY: the arguments are LuaJIT's, and so is the allocator.
+    unsafe { host.inner.0(host.inner.1, block, old_bytes, new_bytes) }
+}
+
+/// No protected call is there: the system has no memory for us.
+unsafe extern "C-unwind" fn on_panic(_: *mut State) -> c_int {
+    std::process::abort()
+}
+
+/// Raises what a halt says, with its place. This frame owns nothing, as errors unwind through it.
+unsafe extern "C-unwind" fn on_instruction(state: *mut State, _: *mut Activation) {
+    // SAFETY: LuaJIT calls this for a VM of ours, in mode Lua.
+    let Some(why) = (unsafe { Host::of(state) }).halt() else { return };
+    let text: &[u8] = match why {
+        Halt::TimeLimit => b"has run for too long (lua_max_run_time)",
+        Halt::Poisoned => b"the server's function has panicked",
+    };
+    // SAFETY: a hook has twenty free slots; errors may unwind from here.
+    unsafe {
+        ffi::luaL_where(state, 0);
+        ffi::lua_pushlstring(state, text.as_ptr().cast(), text.len());
+        ffi::lua_concat(state, 2);
+        ffi::lua_error(state);
+    }
+}

@@ -1,0 +1,28 @@
+//! LuaJIT behind a safe interface, and the stacks of Lua that runs.
+//!
+//! [`Vm`] is one interpreter, used by whoever has it exclusively: [`Stack`] is values, [`Vm::resume_for`]
+//! runs a coroutine, [`Call`] is a function of ours that Lua calls. Errors come back as [`Fault`]; none
+//! unwinds through code that owns anything. [`walk`] reads where Lua is, from a signal's handler or another
+//! thread; `interrupt` ends what runs for too long.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod call;
+mod fault;
+mod ffi;
+mod host;
+pub mod interrupt;
+mod layout;
+mod reference;
+pub mod registry;
+pub mod samples;
+mod stack;
+#[cfg(test)]
+mod tests;
+mod vm;
+pub mod walk;
+
+pub use call::{Call, Context, HostFunction, NoContext, Raise, Returns, SLOTS};
+pub use fault::{Fault, FaultKind};
+pub use reference::Reference;
+pub use stack::{Push, Stack, Value};
+pub use vm::{Coroutine, NoVm, Resumed, Vm};

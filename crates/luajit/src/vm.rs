@@ -1,0 +1,295 @@
+//! One VM: LuaJIT with its libraries, handlers that are compiled once, and coroutines that are used again.
+//! Whoever has it exclusively may use it, on any thread.
+#![expect(unsafe_code, reason = "a VM is made, run and closed")]
+
+use std::any::TypeId;
+use std::ffi::{CStr, c_int};
+
+use crate::call::{Context, NoContext};
+use crate::fault::{Fault, FaultKind};
+use crate::ffi::{self, State};
+use crate::host::{Halt, Host};
+use crate::reference::Reference;
+use crate::stack::{Stack, Value};
+
+/// Coroutines without work that a VM keeps.
+const IDLE_MAX: usize = 1024;
+
+/// What the compiler may use: a server's code is much, and runs for long (OpenResty's figures).
+const COMPILER: &[u8] = b"jit.opt.start('maxtrace=8000', 'maxrecord=16000', 'minstitch=3', 'maxmcode=40960')";
+
+/// LuaJIT has no memory for a VM, or no random numbers for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoVm;
+
+/// See the file's head.
+pub struct Vm {
+    host: *mut Host,
+    main: *mut State,
+    idle: Vec<Coroutine>,
+}
+
+// SAFETY: LuaJIT has no thread that it belongs to; who has this alone uses it.
+unsafe impl Send for Vm {}
+
+/// A thread of Lua. It belongs to one VM, and nothing but that VM can use it.
+#[derive(Debug)]
+pub struct Coroutine {
+    state: *mut State,
+    anchor: Reference,
+    phase: Phase,
+}
+
+// SAFETY: what the pointer leads to is touched by the one who has the VM.
+unsafe impl Send for Coroutine {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its stack has a function and that function's arguments.
+    Ready,
+    /// It has yielded: its stack has what the yield is to return.
+    Suspended,
+    /// Its function is over: its stack has the results.
+    Finished,
+    /// It has raised an error, and is not to be resumed.
+    Dead,
+}
+
+/// What came of resuming a coroutine.
+#[derive(Debug)]
+pub enum Resumed {
+    /// It is over, and so many results are on its stack.
+    Finished(i32),
+    /// It has yielded so many values, which are on its stack; they are to be taken away before it is resumed.
+    Yielded(i32),
+    /// It did not go on.
+    Failed(Fault),
+}
+
+impl Vm {
+    /// A VM with all of LuaJIT's libraries.
+    ///
+    /// `memory_max` is in bytes: code of Lua that wants more gets an error.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(memory_max: Option<usize>) -> Result<Self, NoVm> {
+        // SAFETY: it asks for nothing.
+        let main = unsafe { ffi::luaL_newstate() };
+        if main.is_null() {
+            return Err(NoVm);
+        }
+        // SAFETY: a new VM, which nobody else has, and in which nothing runs yet.
+        let host = unsafe {
+            let host = Host::adopt(main, memory_max.unwrap_or(usize::MAX));
+            ffi::luaL_openlibs(main);
+            host
+        };
+        let mut vm = Self { host, main, idle: Vec::new() };
+        vm.enter().install_tools();
+        let compiler = vm.load(COMPILER, c"=compiler");
+        let set = compiler.and_then(|compiler| {
+            let mut stack = vm.enter();
+            stack.push(&compiler);
+            stack.call(0, Some(0))
+        });
+        debug_assert!(set.is_ok(), "{set:?}");
+        Ok(vm)
+    }
+
+    fn host(&self) -> &Host {
+        // SAFETY: it lives as long as this.
+        unsafe { &*self.host }
+    }
+
+    /// The stack of the main thread.
+    pub fn enter(&mut self) -> Stack<'_> {
+        while let Some(key) = self.host().released().pop() {
+            // SAFETY: in mode Host; the number was made by `luaL_ref` and nobody has it any more.
+            unsafe { ffi::luaL_unref(self.main, ffi::REGISTRY, key) };
+        }
+        // SAFETY: the main thread lives as long as the VM, which is borrowed.
+        unsafe { Stack::new(self.main, self.host()) }
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.host().memory()
+    }
+
+    /// Whether one of our functions has panicked in it: nothing is run any more.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.host().halt() == Some(Halt::Poisoned)
+    }
+
+    /// Compiles a handler: a function without arguments, which LuaJIT's compiler takes as a whole, whose
+    /// lines are numbered as in `code`. Bytecode is taken as it is. `chunk` is what errors name: `=name`,
+    /// `@path`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn load(&mut self, code: &[u8], chunk: &CStr) -> Result<Reference, Fault> {
+        const BYTECODE: u8 = 0x1b;
+        let is_bytecode = code.first() == Some(&BYTECODE);
+        let (text, mode);
+        let whole = if is_bytecode {
+            mode = c"b";
+            code
+        } else {
+            mode = c"t";
+            text = [b"return function() ".as_slice(), code, b"\nend"].concat();
+            &text
+        };
+        let mut stack = self.enter();
+        stack.reserve(1);
+        let state = stack.state();
+        let status = stack.host().in_lua(|| {
+            // SAFETY: a protected call by itself; bytes and names live until it is over; room for one value.
+            unsafe {
+                let bytes = whole.as_ptr().cast();
+                ffi::luaL_loadbufferx(state, bytes, whole.len(), chunk.as_ptr(), mode.as_ptr())
+            }
+        });
+        if status != ffi::OK {
+            return Err(stack.take_fault(status));
+        }
+        if !is_bytecode {
+            stack.call(0, Some(1))?;
+            if stack.get(-1) != Value::Function {
+                stack.pop(1);
+                let text = b"the code ends more than it begins".to_vec();
+                return Err(Fault::new(ffi::ERROR_SYNTAX, None, text));
+            }
+        }
+        Ok(stack.take_reference())
+    }
+
+    /// A coroutine that will run this function, to which arguments may be pushed ([`Vm::stack`]).
+    pub fn start(&mut self, function: &Reference) -> Coroutine {
+        let mut coroutine = self.idle.pop().unwrap_or_else(|| self.new_coroutine());
+        self.stack(&coroutine).push(function);
+        coroutine.phase = Phase::Ready;
+        coroutine
+    }
+
+    fn new_coroutine(&mut self) -> Coroutine {
+        let mut stack = self.enter();
+        stack.reserve(1);
+        // SAFETY: room for one; in mode Host no error is raised. The reference keeps it.
+        let state = unsafe { ffi::lua_newthread(stack.state()) };
+        let anchor = stack.take_reference();
+        Coroutine { state, anchor, phase: Phase::Finished }
+    }
+
+    /// The stack of a coroutine that does not run: arguments before it is resumed, results afterwards.
+    ///
+    /// # Panics
+    /// If it is another VM's.
+    pub fn stack(&mut self, coroutine: &Coroutine) -> Stack<'_> {
+        assert!(coroutine.anchor.is_of(self.host()), "a coroutine belongs to one VM for life");
+        // SAFETY: the reference keeps it, and the VM is borrowed.
+        unsafe { Stack::new(coroutine.state, self.host()) }
+    }
+
+    /// Resumes a coroutine with what is on its stack. Functions of ours have no context.
+    ///
+    /// # Panics
+    /// If it is over, or another VM's.
+    pub fn resume(&mut self, coroutine: &mut Coroutine) -> Resumed {
+        self.resume_for::<NoContext>(coroutine, &mut ())
+    }
+
+    /// Resumes a coroutine with what is on its stack, for something that functions of ours can get at.
+    ///
+    /// # Panics
+    /// If it is over, or another VM's.
+    pub fn resume_for<C: Context>(&mut self, coroutine: &mut Coroutine, context: &mut C::Of<'_>) -> Resumed {
+        let len = self.stack(coroutine).len();
+        let values = match coroutine.phase {
+            Phase::Ready => len - 1,
+            Phase::Suspended => len,
+            Phase::Finished | Phase::Dead => panic!("a coroutine that is over is not resumed"),
+        };
+        assert!(values >= 0, "its function is on its stack");
+        if self.is_poisoned() {
+            coroutine.phase = Phase::Dead;
+            return Resumed::Failed(poisoned());
+        }
+        let state = coroutine.state;
+        let mut place: *mut C::Of<'_> = context;
+        let host = self.host();
+        let before = host.replace_context(Some((TypeId::of::<C>(), (&raw mut place).cast())));
+        // SAFETY: a coroutine that is not over, with as many values on its stack.
+        let status = host.in_lua(|| unsafe { ffi::lua_resume(state, values) });
+        host.replace_context(before);
+        self.what_came(coroutine, status)
+    }
+
+    fn what_came(&mut self, coroutine: &mut Coroutine, status: c_int) -> Resumed {
+        let is_poisoned = self.is_poisoned();
+        let mut stack = self.stack(coroutine);
+        let (phase, resumed) = match status {
+            ffi::OK if !is_poisoned => (Phase::Finished, Resumed::Finished(stack.len())),
+            ffi::YIELDED if !is_poisoned => (Phase::Suspended, Resumed::Yielded(stack.len())),
+            ffi::OK | ffi::YIELDED => (Phase::Dead, Resumed::Failed(poisoned())),
+            error => {
+                let fault = stack.take_fault(error);
+                let traceback = self.enter().traceback_of(coroutine.state, 0);
+                (Phase::Dead, Resumed::Failed(fault.with_traceback(traceback)))
+            }
+        };
+        coroutine.phase = phase;
+        resumed
+    }
+
+    /// Keeps a coroutine whose function is over for the next one; others are dropped.
+    pub fn give_back(&mut self, coroutine: Coroutine) {
+        if coroutine.phase == Phase::Finished && self.idle.len() < IDLE_MAX {
+            let mut stack = self.stack(&coroutine);
+            let len = stack.len();
+            stack.pop(len);
+            self.idle.push(coroutine);
+        }
+    }
+
+    /// Collects all garbage now: takes as long as that takes.
+    pub fn collect(&mut self) {
+        let stack = self.enter();
+        let state = stack.state();
+        // SAFETY: finalizers are called in protected calls, so no error comes out.
+        stack.host().in_lua(|| unsafe { ffi::lua_gc(state, ffi::COLLECT, 0) });
+    }
+
+    /// Where a coroutine is, as `debug.traceback` writes it.
+    ///
+    /// # Panics
+    /// If it is another VM's.
+    pub fn traceback(&mut self, coroutine: &Coroutine) -> Vec<u8> {
+        let of = self.stack(coroutine).state();
+        self.enter().traceback_of(of, 0)
+    }
+}
+
+fn poisoned() -> Fault {
+    let text = b"a function of the server has panicked in this VM".to_vec();
+    let fault = Fault::new(ffi::OK, Some(Halt::Poisoned), text);
+    debug_assert!(fault.kind() == FaultKind::Poisoned);
+    fault
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.idle.clear();
+        // SAFETY: `adopt` gave one for the other, and nobody uses them any more. Coroutines and references
+        // that are still there are numbers without a VM, which nothing takes.
+        unsafe { Host::close(self.host, self.main) };
+    }
+}
+
+impl std::fmt::Debug for Vm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vm").field("memory", &self.memory()).finish_non_exhaustive()
+    }
+}
