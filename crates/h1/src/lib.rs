@@ -35,6 +35,6 @@ pub use head::{ConnectionOption, HeadParser, HeadProgress};
 pub use options::{InvalidHeaders, Options, Underscores};
 pub use request_writer::begin_request;
 pub use response::{
-    Asked, Eof, INTERIM_HEADS_MAX, ResponseBody, ResponseFault, ResponseFraming, ResponseParser,
+    Asked, Beginning, Eof, INTERIM_HEADS_MAX, ResponseBody, ResponseFault, ResponseFraming, ResponseParser,
     ResponseProgress, Trailers,
 };

@@ -10,4 +10,4 @@ mod status_line;
 
 pub use body::{Eof, ResponseBody, Trailers};
 pub use fault::ResponseFault;
-pub use head::{Asked, INTERIM_HEADS_MAX, ResponseFraming, ResponseParser, ResponseProgress};
+pub use head::{Asked, Beginning, INTERIM_HEADS_MAX, ResponseFraming, ResponseParser, ResponseProgress};

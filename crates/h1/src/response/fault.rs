@@ -17,6 +17,8 @@ pub enum ResponseFault {
     InvalidContentLength,
     /// `Transfer-Encoding` other than `chunked`.
     UnknownTransferEncoding,
+    /// A `Status` that does not begin with three digits (CGI).
+    InvalidStatus,
     /// 103 in HTTP/1.0.
     EarlyHintsInHttp10,
     /// More interim responses than [`INTERIM_HEADS_MAX`](super::INTERIM_HEADS_MAX).
@@ -42,6 +44,7 @@ impl ResponseFault {
             }
             ResponseFault::InvalidContentLength => "upstream sent invalid \"Content-Length\" header",
             ResponseFault::UnknownTransferEncoding => "upstream sent unknown \"Transfer-Encoding\"",
+            ResponseFault::InvalidStatus => "upstream sent invalid status",
             ResponseFault::EarlyHintsInHttp10 => "upstream sent HTTP/1.0 response with early hints",
             ResponseFault::TooManyInterim => "upstream sent too many interim responses",
             ResponseFault::InvalidChunked => "upstream sent invalid chunked response",

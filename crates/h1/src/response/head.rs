@@ -59,6 +59,27 @@ pub enum ResponseProgress {
     Headless,
 }
 
+/// What a response begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beginning {
+    /// A status line: HTTP/1.
+    #[default]
+    StatusLine,
+    /// Header lines, of which `Status` says what the status is (CGI, RFC 3875 §6.3): FastCGI.
+    Lines,
+    /// Either of them: SCGI and uwsgi.
+    Either,
+}
+
+/// What says the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum StatusSource {
+    #[default]
+    StatusLine,
+    /// Header lines: the code, and where the text of `Status` stands.
+    Lines(u16, Option<Span>),
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -100,7 +121,9 @@ enum Announced {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ResponseParser {
+    beginning: Beginning,
     status_line: StatusLine,
+    status_source: StatusSource,
     line: HeaderLine,
     phase: Phase,
     pos: usize,
@@ -120,6 +143,11 @@ impl ResponseParser {
     /// What the error log says of a response without a status line, in nginx's words.
     pub const NO_HEADER: &'static str = "upstream sent no valid HTTP/1.0 header";
 
+    /// A parser of responses that begin like this.
+    pub fn new(beginning: Beginning) -> Self {
+        Self { beginning, ..Self::default() }
+    }
+
     /// Forgets the response.
     pub fn clear(&mut self) {
         self.interim_heads = 0;
@@ -137,7 +165,7 @@ impl ResponseParser {
 
     fn begin(&mut self) {
         let (lines, interim_heads) = (std::mem::take(&mut self.lines), self.interim_heads);
-        *self = Self { lines, interim_heads, ..Self::default() };
+        *self = Self { lines, interim_heads, ..Self::new(self.beginning) };
         self.lines.clear();
     }
 
@@ -158,14 +186,14 @@ impl ResponseParser {
 
     fn parse_window(&mut self, buf: &[u8]) -> Result<ResponseProgress, ResponseFault> {
         if self.phase == Phase::StatusLine {
-            match self.status_line.parse(buf, &mut self.pos) {
+            let progress = match self.beginning {
+                Beginning::Lines => StatusProgress::Invalid,
+                _ => self.status_line.parse(buf, &mut self.pos),
+            };
+            match progress {
                 StatusProgress::Incomplete => return Ok(ResponseProgress::Incomplete),
                 StatusProgress::Complete => self.take_status_line()?,
-                StatusProgress::Invalid => {
-                    self.phase = Phase::Headless;
-                    self.status_line = StatusLine::default();
-                    self.pos = 0;
-                }
+                StatusProgress::Invalid => self.begin_without_status_line(),
             }
         }
         while self.phase == Phase::Headers {
@@ -174,7 +202,7 @@ impl ResponseParser {
             match usual.map_or_else(parse, Ok).map_err(|_| ResponseFault::InvalidHeader)? {
                 Line::Incomplete => return Ok(ResponseProgress::Incomplete),
                 Line::Header => self.take_header(buf)?,
-                Line::End => self.phase = Phase::Complete,
+                Line::End => self.take_end(buf)?,
             }
         }
         Ok(match self.phase {
@@ -198,6 +226,37 @@ impl ResponseParser {
                 return Err(ResponseFault::TooManyInterim);
             }
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn begin_without_status_line(&mut self) {
+        self.status_line = StatusLine::default();
+        self.pos = 0;
+        if self.beginning == Beginning::StatusLine {
+            self.phase = Phase::Headless;
+        } else {
+            self.status_source = StatusSource::Lines(0, None);
+            self.phase = Phase::Headers;
+        }
+    }
+
+    /// The empty line has come. In CGI style the status is what `Status` says, else 302 where there is a
+    /// `Location`, else 200.
+    fn take_end(&mut self, buf: &[u8]) -> Result<(), ResponseFault> {
+        if self.status_source != StatusSource::StatusLine {
+            self.status_source = match self.first(Known::Status).map(|line| line.value) {
+                Some(value) => {
+                    let digits = value.of(buf).get(..STATUS_DIGITS).ok_or(ResponseFault::InvalidStatus)?;
+                    let code = decimal(digits).ok_or(ResponseFault::InvalidStatus)?;
+                    let reason = Span::new(value.start() + STATUS_DIGITS, value.end());
+                    StatusSource::Lines(code as u16, Some(reason).filter(|reason| !reason.is_empty()))
+                }
+                None if self.has(Known::Location) => StatusSource::Lines(302, None),
+                None => StatusSource::Lines(200, None),
+            };
+        }
+        self.phase = Phase::Complete;
         Ok(())
     }
 
@@ -261,6 +320,9 @@ impl ResponseParser {
     }
 }
 
+/// Digits of a status.
+const STATUS_DIGITS: usize = 3;
+
 /// 103 (RFC 8297).
 const EARLY_HINTS: u16 = 103;
 
@@ -285,18 +347,30 @@ const SINGLE: u64 = Known::Status.bit()
 impl ResponseParser {
     /// The status code, 0 to 999; 200 where there is no head.
     pub fn status(&self) -> u16 {
-        if self.phase == Phase::Headless { 200 } else { self.status_line.code }
+        match self.status_source {
+            _ if self.phase == Phase::Headless => 200,
+            StatusSource::StatusLine => self.status_line.code,
+            StatusSource::Lines(code, _) => code,
+        }
     }
 
     /// What stands behind the status code, as it came: ` OK`, or nothing, or `.1 Forbidden`. The three digits
-    /// of the code are before it, where there is a status line.
+    /// of the code are before it, where there is a status line, or a `Status` with something behind them;
+    /// else it is empty and at the beginning.
     pub fn reason(&self) -> Span {
-        self.status_line.text()
+        match self.status_source {
+            StatusSource::StatusLine => self.status_line.text(),
+            StatusSource::Lines(_, reason) => reason.unwrap_or_default(),
+        }
     }
 
-    /// The version of the protocol.
+    /// The version of the protocol; HTTP/1.1 where nothing says it.
     pub fn version(&self) -> Version {
-        if self.phase == Phase::Headless { Version::HTTP_09 } else { self.status_line.version() }
+        match self.status_source {
+            _ if self.phase == Phase::Headless => Version::HTTP_09,
+            StatusSource::StatusLine => self.status_line.version(),
+            StatusSource::Lines(..) => Version::HTTP_11,
+        }
     }
 
     /// Whether it is an interim response (1xx but 101).
@@ -306,7 +380,7 @@ impl ResponseParser {
 
     /// Whether the server has changed to another protocol (101), if it was asked to.
     pub fn switches_protocols(&self) -> bool {
-        self.status_line.code == SWITCHING_PROTOCOLS
+        self.status() == SWITCHING_PROTOCOLS
     }
 
     /// The header lines in their order, as spans of what was parsed.
@@ -344,7 +418,9 @@ impl ResponseParser {
             return ResponseFraming::Empty;
         }
         match self.announced {
-            Announced::Chunked => ResponseFraming::Chunked,
+            // nginx looks for chunks in HTTP alone.
+            Announced::Chunked if self.beginning == Beginning::StatusLine => ResponseFraming::Chunked,
+            Announced::Chunked => ResponseFraming::UntilClose,
             Announced::Length(0) => ResponseFraming::Empty,
             Announced::Length(bytes) => ResponseFraming::Length(bytes),
             Announced::Nothing => ResponseFraming::UntilClose,
@@ -412,6 +488,10 @@ impl fmt::Display for Description<'_> {
                 let (name, value) = (line.name(), line.value());
                 let line = Header { name, value, hash: 0, known: Known::Other };
                 write!(f, "{}", Duplicate { line, first, buf, end: "" })
+            }
+            (ResponseFault::InvalidStatus, _) => {
+                let value = self.parser.find(buf, Known::Status).unwrap_or_default();
+                write!(f, "{message} \"{}\"", Verbatim(value))
             }
             (ResponseFault::InvalidContentLength, _) => {
                 write!(f, "{message}: \"{}: {}\"", text(line.name()), text(line.value()))

@@ -1,6 +1,7 @@
 //! Responses of upstream servers: the codec against a model that sees all of a response at once, however the
 //! bytes are split; and single cases with nginx's words.
 
+mod cgi;
 mod model;
 mod play;
 
