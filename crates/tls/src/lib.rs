@@ -9,3 +9,5 @@ mod bytes;
 pub mod ciphers;
 pub mod hello;
 pub mod level;
+pub mod reason;
+pub mod tickets;
