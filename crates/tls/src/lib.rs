@@ -1,13 +1,27 @@
-//! TLS: what clients offer, and what configurations say about it. No socket, no clock: bytes go in, and what
-//! they mean comes out.
+//! TLS: what clients offer, what configurations say about it, and sessions. No socket, no clock of its own:
+//! bytes go in and come out.
 //!
 //! [`hello`] reads the ClientHello before a library sees anything of a connection; [`ciphers`] and [`level`]
-//! are OpenSSL's cipher strings and security levels, whatever library is used.
-#![forbid(unsafe_code)]
+//! are OpenSSL's cipher strings and security levels, whatever library is used. [`engine`] is what is asked of
+//! a library, and with the feature `aws-lc` [`AwsLc`] is one.
 
 mod bytes;
 pub mod ciphers;
+#[cfg(feature = "aws-lc")]
+mod context;
+pub mod engine;
 pub mod hello;
 pub mod level;
 pub mod reason;
+#[cfg(feature = "aws-lc")]
+mod session;
+#[cfg(feature = "aws-lc")]
+mod sys;
 pub mod tickets;
+
+#[cfg(feature = "aws-lc")]
+pub use context::{Context, Pair};
+#[cfg(feature = "aws-lc")]
+pub use session::{AwsLc, TlsSession};
+#[cfg(feature = "aws-lc")]
+pub use sys::{Certificate, NameOf, PrivateKey, random};

@@ -1,0 +1,405 @@
+//! One side of a connection: an SSL of AWS-LC that reads from a buffer of the caller's and writes to another
+//! one, both lent for one call. Nothing of it belongs to a thread.
+#![expect(unsafe_code, reason = "a C library that reads and writes lent buffers")]
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::io::IoSlice;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, OnceLock};
+
+use aws_lc_sys as ffi;
+
+use crate::ciphers::Suite;
+use crate::context::{Context, Lookups, Pair, session_index, succeeded, verified};
+use crate::engine::{Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Verified};
+use crate::hello::Hello;
+use crate::level::Version;
+use crate::reason::Library;
+use crate::sys::{self, Certificate, Owned};
+
+/// Largest content of a record, bytes.
+const RECORD_MAX: usize = 16_384;
+/// Smallest that the library makes.
+const RECORD_MIN: usize = 512;
+
+/// AWS-LC.
+pub struct AwsLc;
+
+impl Engine for AwsLc {
+    type Pair = Pair;
+    type Context = Context;
+    type Session = TlsSession;
+
+    fn context(plan: &Plan<Pair>) -> Result<Arc<Context>, LoadError> {
+        Context::new(plan)
+    }
+
+    fn accept(context: &Arc<Context>, hello: &Hello, given: Given<Pair>) -> Result<TlsSession, LoadError> {
+        TlsSession::accept(context, hello, given)
+    }
+}
+
+/// What a session may touch of its caller's while the library runs.
+struct Lent {
+    input: *const u8,
+    left: usize,
+    output: *mut Vec<u8>,
+}
+
+/// A value that the library has a pointer to: not behind a `Box`, which would claim it for itself.
+struct Pinned<T>(NonNull<T>);
+
+impl<T> Pinned<T> {
+    fn new(value: T) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was leaked in `new`, and is given back once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// One side of a connection. Fields are given back in their order: first what has pointers to the others.
+pub struct TlsSession {
+    ssl: Owned<ffi::SSL>,
+    lent: Pinned<Lent>,
+    lookups: Pinned<Lookups>,
+    /// How long records may be, as the library was told; 0 before it was.
+    record: usize,
+    _context: Arc<Context>,
+}
+
+// SAFETY: the library's objects may be used by any thread, one at a time; what they point to belongs to the
+// session, and `&self` changes nothing.
+unsafe impl Send for TlsSession {}
+
+impl TlsSession {
+    fn accept(context: &Arc<Context>, hello: &Hello, given: Given<Pair>) -> Result<Self, LoadError> {
+        let session = Self::new(context, Lookups { kept: given.kept, ..Lookups::default() })?;
+        let ssl = session.ssl.as_ptr();
+        // SAFETY: the session is alive and nobody else's.
+        unsafe {
+            ffi::SSL_set_accept_state(ssl);
+            if context.refuses_tickets(context.version_with(hello.versions())) {
+                ffi::SSL_set_options(ssl, ffi::SSL_OP_NO_TICKET.cast_unsigned());
+            }
+        }
+        for pair in &given.pairs {
+            pair.check(context.level())?;
+            session.use_pair(pair)?;
+        }
+        if let Some(staple) = given.staple {
+            // SAFETY: the session is alive; the answer is copied.
+            let is_set = unsafe { ffi::SSL_set_ocsp_response(ssl, staple.as_ptr(), staple.len()) };
+            succeeded(is_set, "SSL_set_ocsp_response()")?;
+        }
+        Ok(session)
+    }
+
+    fn new(context: &Arc<Context>, lookups: Lookups) -> Result<Self, LoadError> {
+        sys::clear_reasons();
+        let lent = Pinned::new(Lent { input: ptr::null(), left: 0, output: ptr::null_mut() });
+        let lookups = Pinned::new(lookups);
+        // SAFETY: the context is alive; what comes back is ours. The two pointers live as long as the
+        // session, which gives the library's object back first.
+        let ssl = unsafe {
+            let ssl = Owned::take(ffi::SSL_new(context.as_ptr()));
+            let ssl = ssl.ok_or_else(|| sys::load_error("SSL_new()"))?;
+            let is_hung = ffi::SSL_set_ex_data(ssl.as_ptr(), session_index(), lookups.as_ptr().cast());
+            succeeded(is_hung, "SSL_set_ex_data()")?;
+            let bio = ffi::BIO_new(method().0.as_ptr());
+            if bio.is_null() {
+                return Err(sys::load_error("BIO_new()"));
+            }
+            ffi::BIO_set_data(bio, lent.as_ptr().cast());
+            ffi::BIO_set_init(bio, 1);
+            ffi::SSL_set_bio(ssl.as_ptr(), bio, bio);
+            ffi::SSL_set_shed_handshake_config(ssl.as_ptr(), 1);
+            ssl
+        };
+        Ok(Self { ssl, lent, lookups, record: 0, _context: Arc::clone(context) })
+    }
+
+    fn use_pair(&self, pair: &Pair) -> Result<(), LoadError> {
+        let ssl = self.ssl.as_ptr();
+        // SAFETY: all objects are alive; the library counts its references.
+        unsafe {
+            succeeded(ffi::SSL_use_certificate(ssl, pair.certificate.as_ptr()), "SSL_use_certificate()")?;
+            succeeded(ffi::SSL_clear_chain_certs(ssl), "SSL_set0_chain()")?;
+            for one in &pair.chain {
+                succeeded(ffi::SSL_add1_chain_cert(ssl, one.as_ptr()), "SSL_set0_chain()")?;
+            }
+            succeeded(ffi::SSL_use_PrivateKey(ssl, pair.key.as_ptr()), "SSL_use_PrivateKey()")
+        }
+    }
+
+    /// Lends the buffers to the library while `call` runs, and takes from the front of `input` what it used.
+    fn lend(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut Vec<u8>,
+        call: impl FnOnce(*mut ffi::SSL) -> c_int,
+    ) -> Outcome {
+        sys::clear_reasons();
+        let before = input.len();
+        // SAFETY: only the library's calls in `call` look at what is lent, and it is taken back behind them.
+        let (result, error, left) = unsafe {
+            self.lent.as_ptr().write(Lent { input: input.as_ptr(), left: before, output });
+            let result = call(self.ssl.as_ptr());
+            let error = ffi::SSL_get_error(self.ssl.as_ptr(), result);
+            let left = (*self.lent.as_ptr()).left;
+            self.lent.as_ptr().write(Lent { input: ptr::null(), left: 0, output: ptr::null_mut() });
+            (result, error, left)
+        };
+        *input = &input[before - left..];
+        match error {
+            ffi::SSL_ERROR_NONE => Outcome::Done(usize::try_from(result).unwrap_or_default()),
+            ffi::SSL_ERROR_WANT_READ => Outcome::Need,
+            ffi::SSL_ERROR_ZERO_RETURN => Outcome::Closed,
+            _ => Outcome::Failed(failure()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> Result<(), Failure> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let start = rest.as_ptr();
+            let length = sys::length(rest);
+            // SAFETY: `rest` has that many bytes.
+            match self.lend(&mut &[][..], output, |ssl| unsafe { ffi::SSL_write(ssl, start.cast(), length) })
+            {
+                Outcome::Done(written) if written > 0 => rest = &rest[written.min(rest.len())..],
+                Outcome::Failed(failure) => return Err(failure),
+                // The output takes everything, so only a handshake that is not over can be in the way.
+                _ => return Err(Failure { reasons: Vec::new() }),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a call failed: what TLS says of it, where it says something. OpenSSL does not tell the reasons of what
+/// it stands on, such as a tag that does not fit.
+fn failure() -> Failure {
+    let mut reasons = sys::take_reasons();
+    if reasons.iter().any(|reason| reason.library() == Library::Ssl) {
+        reasons.retain(|reason| reason.library() == Library::Ssl);
+    }
+    Failure { reasons }
+}
+
+/// What a call of the library came to.
+enum Outcome {
+    Done(usize),
+    Need,
+    Closed,
+    Failed(Failure),
+}
+
+impl Session for TlsSession {
+    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Step {
+        // SAFETY: the session is alive, and what it reads and writes is lent.
+        match self.lend(input, output, |ssl| unsafe { ffi::SSL_do_handshake(ssl) }) {
+            Outcome::Done(_) => Step::Done,
+            Outcome::Need => Step::Need,
+            Outcome::Closed => Step::Closed,
+            Outcome::Failed(failure) => Step::Failed(failure),
+        }
+    }
+
+    fn open(&mut self, input: &mut &[u8], plain: &mut Vec<u8>, output: &mut Vec<u8>) -> Opened {
+        loop {
+            let room = plain.spare_capacity_mut();
+            if room.is_empty() {
+                return Opened::Full;
+            }
+            let start: *mut c_void = room.as_mut_ptr().cast();
+            let length = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+            // SAFETY: there is room for that many bytes, and the library writes only.
+            match self.lend(input, output, |ssl| unsafe { ffi::SSL_read(ssl, start, length) }) {
+                // SAFETY: that many bytes behind the old end were written.
+                Outcome::Done(count) => unsafe { plain.set_len(plain.len() + count) },
+                Outcome::Need => return Opened::Need,
+                Outcome::Closed => return Opened::Closed,
+                Outcome::Failed(failure) => return Opened::Failed(failure),
+            }
+        }
+    }
+
+    fn seal(&mut self, parts: &[IoSlice<'_>], record: usize, output: &mut Vec<u8>) -> Result<(), Failure> {
+        let record = record.clamp(RECORD_MIN, RECORD_MAX);
+        if record != self.record {
+            // SAFETY: the session is alive.
+            unsafe { ffi::SSL_set_max_send_fragment(self.ssl.as_ptr(), record) };
+            self.record = record;
+        }
+        let mut together = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let mut rest: &[u8] = part;
+            if !together.is_empty() {
+                let count = rest.len().min(record - together.len());
+                together.extend_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                if together.len() == record {
+                    self.write(&together, output)?;
+                    together.clear();
+                }
+            }
+            // Whole records leave from where they lie, and so does the end if nothing follows.
+            let is_last = number + 1 == parts.len();
+            let whole = if is_last { rest.len() } else { rest.len() - rest.len() % record };
+            if whole > 0 {
+                self.write(&std::mem::take(&mut together), output)?;
+                self.write(&rest[..whole], output)?;
+            }
+            together.extend_from_slice(&rest[whole..]);
+        }
+        self.write(&together, output)
+    }
+
+    fn close(&mut self, output: &mut Vec<u8>) {
+        // SAFETY: the session is alive, and what it writes is lent.
+        let _ = self.lend(&mut &[][..], output, |ssl| unsafe { ffi::SSL_shutdown(ssl) });
+    }
+
+    fn info(&self) -> Info {
+        let ssl = self.ssl.as_ptr();
+        let (mut protocol, mut length, mut id_length) = (ptr::null(), 0, 0);
+        // SAFETY: the session is alive; what it shows is copied before anything changes it.
+        unsafe {
+            ffi::SSL_get0_alpn_selected(ssl, &raw mut protocol, &raw mut length);
+            let session = ffi::SSL_get_session(ssl);
+            let id = if session.is_null() {
+                ptr::null()
+            } else {
+                ffi::SSL_SESSION_get_id(session, &raw mut id_length)
+            };
+            let number = ffi::SSL_version(ssl);
+            Info {
+                version: Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number),
+                suite: suite_name(ssl),
+                group: ffi::SSL_get_group_id(ssl),
+                peer_signature: ffi::SSL_get_peer_signature_algorithm(ssl),
+                protocol: copied(protocol, length as usize),
+                is_resumed: ffi::SSL_session_reused(ssl) == 1,
+                session_id: copied(id, id_length as usize).unwrap_or_default(),
+                verification: if ffi::SSL_get0_peer_certificate(ssl).is_null() {
+                    Verified::None
+                } else {
+                    verified(ffi::SSL_get_verify_result(ssl))
+                },
+            }
+        }
+    }
+
+    fn peer_certificate(&self) -> Option<Vec<u8>> {
+        // SAFETY: the session is alive; the library counts the reference for us.
+        let x509 = unsafe { Owned::take(ffi::SSL_get_peer_certificate(self.ssl.as_ptr())) };
+        Certificate::from_owned(x509?).to_der()
+    }
+
+    fn take_kept(&mut self) -> Vec<Kept> {
+        // SAFETY: callbacks look at it only while the library runs, which `&mut self` excludes.
+        std::mem::take(unsafe { &mut (*self.lookups.as_ptr()).fresh })
+    }
+
+    fn is_early(&self) -> bool {
+        // SAFETY: the session is alive.
+        unsafe { ffi::SSL_in_early_data(self.ssl.as_ptr()) == 1 }
+    }
+}
+
+/// The suite's name in OpenSSL; that of TLS 1.3 is its standard one.
+///
+/// # Safety
+/// The session is alive.
+unsafe fn suite_name(ssl: *const ffi::SSL) -> Option<&'static str> {
+    // SAFETY: suites are tables of the library's that are never freed.
+    unsafe {
+        let suite = ffi::SSL_get_current_cipher(ssl);
+        if suite.is_null() {
+            return None;
+        }
+        let known = Suite::numbered(ffi::SSL_CIPHER_get_protocol_id(suite)).map(|suite| suite.name);
+        known.or_else(|| sys::text(ffi::SSL_CIPHER_standard_name(suite)))
+    }
+}
+
+/// A copy of what the library shows; nothing if it shows nothing.
+///
+/// # Safety
+/// The bytes are there.
+unsafe fn copied(start: *const u8, length: usize) -> Option<Vec<u8>> {
+    if start.is_null() || length == 0 {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    Some(unsafe { std::slice::from_raw_parts(start, length) }.to_vec())
+}
+
+/// The table of functions by which the library reads and writes.
+struct Method(Owned<ffi::BIO_METHOD>);
+
+// SAFETY: it is never changed after it was made.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+fn method() -> &'static Method {
+    static METHOD: OnceLock<Method> = OnceLock::new();
+    METHOD.get_or_init(|| {
+        // SAFETY: the name is never freed, and the functions are those below.
+        let method = unsafe {
+            let method = Owned::take(ffi::BIO_meth_new(ffi::BIO_TYPE_SOURCE_SINK, c"lent buffers".as_ptr()));
+            let method = method.expect("there is memory for a table");
+            ffi::BIO_meth_set_read(method.as_ptr(), Some(read_lent));
+            ffi::BIO_meth_set_write(method.as_ptr(), Some(write_lent));
+            ffi::BIO_meth_set_ctrl(method.as_ptr(), Some(control));
+            method
+        };
+        Method(method)
+    })
+}
+
+/// Takes from the front of the input; when that is used up more has to come.
+unsafe extern "C" fn read_lent(bio: *mut ffi::BIO, to: *mut c_char, room: c_int) -> c_int {
+    // SAFETY: the library calls it inside `lend`, so the pointers are those of the caller's buffers, and it
+    // has room for that many bytes, which are none of ours.
+    unsafe {
+        ffi::BIO_clear_retry_flags(bio);
+        let lent: *mut Lent = ffi::BIO_get_data(bio).cast();
+        let count = (*lent).left.min(usize::try_from(room).unwrap_or_default());
+        if count == 0 {
+            ffi::BIO_set_retry_read(bio);
+            return -1;
+        }
+        ptr::copy_nonoverlapping((*lent).input, to.cast(), count);
+        (*lent).input = (*lent).input.add(count);
+        (*lent).left -= count;
+        c_int::try_from(count).unwrap_or(room)
+    }
+}
+
+/// Appends to the output, which takes everything.
+unsafe extern "C" fn write_lent(bio: *mut ffi::BIO, from: *const c_char, count: c_int) -> c_int {
+    let Ok(length @ 1..) = usize::try_from(count) else { return 0 };
+    // SAFETY: as for `read_lent`; the library has that many bytes, which are none of the output's.
+    unsafe {
+        ffi::BIO_clear_retry_flags(bio);
+        let lent: *mut Lent = ffi::BIO_get_data(bio).cast();
+        let Some(output) = (*lent).output.as_mut() else { return -1 };
+        output.extend_from_slice(std::slice::from_raw_parts(from.cast(), length));
+    }
+    count
+}
+
+unsafe extern "C" fn control(_: *mut ffi::BIO, command: c_int, _: c_long, _: *mut c_void) -> c_long {
+    c_long::from(command == ffi::BIO_CTRL_FLUSH)
+}

@@ -1,0 +1,10 @@
+//! Sessions over memory: a server of this crate, and clients of rustls, which is a library of its own.
+#![cfg(feature = "aws-lc")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod broken;
+mod clients;
+mod handshakes;
+mod keys;
+mod resumption;
+mod support;

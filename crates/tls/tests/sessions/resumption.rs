@@ -1,0 +1,150 @@
+//! Sessions that are taken up again: by tickets, by handles, by ids; and those that are not.
+
+use std::sync::Arc;
+
+use clearway_tls::engine::{Given, Keeping, Kept, Session, Tickets, kept_key};
+use clearway_tls::tickets::{KeyRing, TicketKey};
+use clearway_tls::{Context, Pair};
+use rustls::ClientConfig;
+
+use crate::support::{ECDSA, Ends, TLS12, TLS13, client_config, context, plan};
+
+fn key(byte: u8) -> TicketKey {
+    TicketKey::from_file(&[byte; 80]).unwrap()
+}
+
+fn ring(byte: u8) -> KeyRing {
+    KeyRing::new(vec![key(byte)]).unwrap()
+}
+
+fn with_ring(byte: u8) -> clearway_tls::engine::Plan<Pair> {
+    let mut plan = plan(ECDSA);
+    plan.tickets = Tickets::Ring(Arc::new(ring(byte)));
+    plan
+}
+
+/// Connects; whether a session was taken up.
+fn resumes(context: &Arc<Context>, config: &Arc<ClientConfig>) -> bool {
+    let mut ends = Ends::new(context, config);
+    ends.handshake().unwrap();
+    ends.assert_connected();
+    ends.server.info().is_resumed
+}
+
+#[test]
+fn tickets_are_taken_up_by_whoever_has_the_key() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        let (one, another) = (context(with_ring(1)), context(with_ring(1)));
+        assert!(!resumes(&one, &config));
+        assert!(resumes(&one, &config));
+        assert!(resumes(&another, &config), "of a context with the same ring");
+    }
+}
+
+#[test]
+fn foreign_tickets_are_full_handshakes() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        assert!(!resumes(&context(with_ring(1)), &config));
+        assert!(!resumes(&context(with_ring(2)), &config));
+        assert!(resumes(&context(with_ring(2)), &config));
+        assert!(!resumes(&context(plan(ECDSA)), &config), "of a server without tickets");
+    }
+}
+
+#[test]
+fn rotated_keys_open_and_new_ones_encrypt() {
+    let config = Arc::new(client_config(TLS13));
+    let context = context(with_ring(1));
+    assert!(!resumes(&context, &config));
+    let rotated = ring(1).rotated(key(2));
+    context.rotate(&rotated).unwrap();
+    assert!(resumes(&context, &config), "the ticket of the old key");
+    context.rotate(&ring(2)).unwrap();
+    assert!(resumes(&context, &config), "a ticket of the new key was given");
+}
+
+#[test]
+fn a_session_is_good_for_its_server_alone() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        let mut other = with_ring(1);
+        other.scope = [1; 32];
+        assert!(!resumes(&context(with_ring(1)), &config));
+        assert!(!resumes(&context(other), &config));
+    }
+}
+
+#[test]
+fn a_level_without_tickets_gives_none() {
+    let config = Arc::new(client_config(TLS13));
+    let mut plan = with_ring(1);
+    plan.level = clearway_tls::level::Level::new(3);
+    let context = context(plan);
+    assert!(!resumes(&context, &config));
+    assert!(!resumes(&context, &config));
+}
+
+/// Connects with what is kept; whether a session was taken up. What is to be kept is added.
+fn resumes_kept(context: &Arc<Context>, config: &Arc<ClientConfig>, kept: &mut Vec<Kept>) -> bool {
+    let mut ends = Ends::with(context, config, |hello| {
+        let asked = kept_key(hello);
+        let at = kept.iter().position(|one| Some(one.key.as_slice()) == asked);
+        Given { kept: at.map(|at| kept.remove(at)), ..Given::default() }
+    });
+    ends.handshake().unwrap();
+    ends.assert_connected();
+    kept.extend(ends.server.take_kept());
+    assert!(ends.server.take_kept().is_empty(), "once each");
+    ends.server.info().is_resumed
+}
+
+#[test]
+fn kept_sessions_are_taken_up_once() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        let mut plan = plan(ECDSA);
+        plan.keeping = Keeping::Kept;
+        let context = context(plan);
+        let mut kept = Vec::new();
+        assert!(!resumes_kept(&context, &config, &mut kept));
+        assert!(!kept.is_empty());
+        assert!(kept.iter().all(|one| !one.key.is_empty() && !one.content.is_empty()));
+        assert!(resumes_kept(&context, &config, &mut kept));
+        kept.clear();
+        assert!(!resumes_kept(&context, &config, &mut kept), "what is not kept any more");
+    }
+}
+
+#[test]
+fn a_session_under_another_key_is_not_taken_up() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        let mut plan = plan(ECDSA);
+        plan.keeping = Keeping::Kept;
+        let context = context(plan);
+        let mut kept = Vec::new();
+        resumes_kept(&context, &config, &mut kept);
+        let wrong = Kept { key: vec![0; 32], content: kept.remove(0).content };
+        let mut ends = Ends::with(&context, &config, |_| Given { kept: Some(wrong), ..Given::default() });
+        ends.handshake().unwrap();
+        assert!(!ends.server.info().is_resumed);
+    }
+}
+
+#[test]
+fn kept_content_that_is_none_is_not_taken_up() {
+    for version in [TLS12, TLS13] {
+        let config = Arc::new(client_config(version));
+        let mut plan = plan(ECDSA);
+        plan.keeping = Keeping::Kept;
+        let context = context(plan);
+        let mut kept = Vec::new();
+        resumes_kept(&context, &config, &mut kept);
+        for one in &mut kept {
+            one.content.truncate(40);
+        }
+        assert!(!resumes_kept(&context, &config, &mut kept));
+    }
+}
