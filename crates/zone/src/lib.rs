@@ -16,6 +16,7 @@ mod header;
 #[cfg(all(test, loom))]
 mod models;
 mod slot;
+mod store;
 mod sync;
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -28,8 +29,9 @@ mod zones;
 
 #[cfg(not(loom))]
 pub use counts::{Counted, Refused};
-pub use slot::PAYLOAD_MAX;
-pub use table::{Contended, KeyHash, Table, Updated};
+pub use slot::{PAYLOAD_MAX, VALUE_MAX};
+pub use store::{Store, Unkept};
+pub use table::{Contended, Entry, KeyHash, Table, Updated};
 #[cfg(not(loom))]
 pub use zone::Zone;
 #[cfg(not(loom))]

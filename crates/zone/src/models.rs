@@ -1,12 +1,13 @@
-//! loom models of the rules of the table and of its workers: every interleaving that loom finds with bounded
-//! preemptions. A key has four slots there. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-zone --release models`.
+//! loom models of the rules of the table, of the store and of their workers: every interleaving that loom
+//! finds with bounded preemptions. A key has four slots there. Run with `RUSTFLAGS="--cfg loom" cargo test -p
+//! clearway-zone --release models`.
 
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::store::{CELL_BYTES, CELL_WORDS, DeathInStore, Store};
 use crate::sync::AtomicU64;
-use crate::table::{BUCKET_WORDS, Death, KeyHash, Table, Updated};
+use crate::table::{BUCKET_WORDS, Death, Entry, KeyHash, Table, Updated, bucket_words};
 use crate::workers::{Worker, Workers};
 
 /// Two buckets, so that every key may be in each of their slots.
@@ -144,5 +145,161 @@ fn the_oldest_worker_is_no_younger_than_any() {
         let (there, oldest_there) = thread.join().expect("no panic");
         assert_ne!(here, there);
         assert!(oldest_here <= there && oldest_there <= here, "{oldest_here:?} {oldest_there:?}");
+    });
+}
+
+/// Two processes have places; whatever a third one had taken is nobody's.
+struct StoreMemory {
+    words: Vec<AtomicU64>,
+    last: AtomicU64,
+    places: [AtomicU64; 2],
+}
+
+impl StoreMemory {
+    /// Two buckets, and so many cells.
+    fn new(cells: usize) -> Arc<Self> {
+        let words = 1 + 2 * bucket_words(1) + cells * CELL_WORDS;
+        Arc::new(Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            last: AtomicU64::new(2),
+            places: [AtomicU64::new(1 << 32 | 1), AtomicU64::new(2 << 32 | 2)],
+        })
+    }
+
+    fn of(&self, worker: u32) -> Store<'_> {
+        let own = Worker::numbered(worker).expect("from 1");
+        Store::new(&self.words, Workers::new(&self.last, &self.places), own)
+    }
+
+    fn value(&self, key: KeyHash) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.of(1).get(key, &mut out).map(|_| out)
+    }
+}
+
+/// Values of two cells, of which all bytes are alike.
+fn value(byte: u8) -> [u8; 2 * CELL_BYTES] {
+    [byte; 2 * CELL_BYTES]
+}
+
+/// A reader has a value whole, the old one or a later one, while its cells become others'.
+#[test]
+fn a_value_is_read_whole_or_not_at_all() {
+    model(2, || {
+        let memory = StoreMemory::new(4);
+        memory.of(1).put(X, 0, 1, &value(1)).expect("there is room");
+        let other = Arc::clone(&memory);
+        let thread = thread::spawn(move || {
+            // The second one is written where the first one was.
+            other.of(2).put(X, 0, 1, &value(2)).expect("there is room");
+            other.of(2).put(X, 0, 1, &value(3)).expect("there is room");
+        });
+        let read = memory.value(X).expect("it is there all the time");
+        assert!([1, 2, 3].iter().any(|&byte| read == value(byte)), "{read:?}");
+        thread.join().expect("no panic");
+        assert_eq!(memory.value(X).as_deref(), Some(&value(3)[..]));
+    });
+}
+
+/// Of two changes of a value at once none is lost, and no cell.
+#[test]
+fn changes_of_a_value_follow_each_other() {
+    fn add(store: Store<'_>, amount: u8) {
+        let change = |present: Option<&[u8]>, out: &mut Vec<u8>| {
+            out.push(present.map_or(0, |present| present[0]) + amount);
+            true
+        };
+        store.update(X, 0, 1, change).expect("few are in the way");
+    }
+    model(2, || {
+        let memory = StoreMemory::new(4);
+        let other = Arc::clone(&memory);
+        let thread = thread::spawn(move || add(other.of(2), 1));
+        add(memory.of(1), 10);
+        thread.join().expect("no panic");
+        assert_eq!(memory.value(X), Some(vec![11]));
+        assert_eq!(memory.of(1).free_cells(), 3);
+    });
+}
+
+/// What a process that died has taken others take, and what it has published stays.
+#[test]
+fn the_cells_of_the_dead_are_taken_unless_they_are_named() {
+    for death in [DeathInStore::Taken, DeathInStore::Filled, DeathInStore::Published] {
+        model(2, move || {
+            let memory = StoreMemory::new(5);
+            memory.of(1).put(X, 0, 5, &[1]).expect("there is room");
+            memory.of(7).die_while_keeping(X, &value(9), death);
+            let other = Arc::clone(&memory);
+            let thread = thread::spawn(move || other.of(2).put(Y, 0, 9, &value(2)).expect("room"));
+            let expected = if death == DeathInStore::Published { value(9).to_vec() } else { vec![1] };
+            assert!(memory.value(X).is_none_or(|found| found == expected));
+            thread.join().expect("no panic");
+            assert_eq!(memory.value(Y).as_deref(), Some(&value(2)[..]));
+            assert_eq!(memory.value(X), Some(expected));
+        });
+    }
+}
+
+/// Where all cells are in use the key that matters least goes, and its cells are another one's, whole.
+#[test]
+fn a_full_store_forgets_whole_values() {
+    model(2, || {
+        let memory = StoreMemory::new(4);
+        memory.of(1).put(X, 0, 1, &value(1)).expect("there is room");
+        memory.of(1).put(LASTING[0], 0, 9, &value(3)).expect("there is room");
+        let other = Arc::clone(&memory);
+        let thread = thread::spawn(move || other.of(2).put(Y, 0, 8, &value(2)).expect("others go"));
+        assert!(memory.value(X).is_none_or(|found| found == value(1)));
+        assert!(memory.value(LASTING[0]).is_none_or(|found| found == value(3)));
+        thread.join().expect("no panic");
+        assert_eq!(memory.value(Y).as_deref(), Some(&value(2)[..]));
+    });
+}
+
+/// All values of a slot are of one filling, whoever reads them while they are put anew.
+#[test]
+fn values_of_a_slot_belong_together() {
+    type Three<'a> = Table<'a, 3>;
+    let put = |table: Three<'_>, value: u64| {
+        let entry = Entry { payload: value, values: [value; 3] };
+        table.put(X, 0, entry).expect("few are in the way");
+    };
+    model(2, move || {
+        let words: Vec<AtomicU64> = (0..2 * bucket_words(3)).map(|_| AtomicU64::new(0)).collect();
+        let words = Arc::new(words);
+        put(Table::new(&words), 1);
+        let other = Arc::clone(&words);
+        let thread = thread::spawn(move || put(Table::new(&other), 2));
+        // While it is put anew it is not there for a moment.
+        if let Some(Entry { payload, values }) = Three::new(&words).read(X) {
+            assert!(payload <= 2 && values == [payload; 3], "{payload} {values:?}");
+        }
+        thread.join().expect("no panic");
+        assert_eq!(Three::new(&words).read(X), Some(Entry { payload: 2, values: [2; 3] }));
+    });
+}
+
+/// A change of one value either holds or finds that the key has gone; it never changes another key's.
+#[test]
+fn a_value_that_is_changed_is_its_keys() {
+    model(2, || {
+        let words: Vec<AtomicU64> = (0..2 * bucket_words(1)).map(|_| AtomicU64::new(0)).collect();
+        let words = Arc::new(words);
+        let put = |words: &[AtomicU64], key, payload, value| {
+            Table::<1>::new(words)
+                .put(key, 0, Entry { payload, values: [value] })
+                .expect("few are in the way")
+        };
+        put(&words, X, 1, 100);
+        LASTING.iter().for_each(|&key| assert_eq!(put(&words, key, 9, 7), Updated::Inserted));
+        let other = Arc::clone(&words);
+        let thread = thread::spawn(move || put(&other, Y, 8, 200));
+        let changed = Table::<1>::new(&words).update_value(X, 0, |value| Some(value + 1));
+        thread.join().expect("no panic");
+        let read = |key| Table::<1>::new(&words).read(key).map(|entry| entry.values[0]);
+        assert_eq!(read(Y), Some(200));
+        assert!(matches!(changed, Ok(None | Some(Updated::Changed))), "{changed:?}");
+        assert!(LASTING.iter().all(|&key| read(key) == Some(7)));
     });
 }

@@ -1,4 +1,4 @@
-//! The three words of a slot and how they are packed. Pure functions.
+//! The words of a slot and how they are packed. Pure functions.
 //!
 //! Each word ends in the version of the slot's present use, so that words that belong together can be
 //! told from words of different uses.
@@ -13,6 +13,14 @@ const PAYLOAD_SHIFT: u32 = VERSION_BITS + 1;
 /// The largest payload that a slot can hold; the smallest is 1.
 pub const PAYLOAD_MAX: u64 = u64::MAX >> PAYLOAD_SHIFT;
 
+/// The largest value that a slot can hold.
+pub const VALUE_MAX: u64 = u64::MAX >> VERSION_BITS;
+
+/// What a value word says.
+pub(crate) const fn value_of(word: u64) -> u64 {
+    word >> VERSION_BITS
+}
+
 /// The number of a use of a slot, modulo 256. A thread that stops between reading a slot and changing it is
 /// mistaken only if meanwhile the slot was used anew a multiple of 256 times and the very words that it
 /// expects are there again; then one key's state is that of another.
@@ -23,6 +31,17 @@ impl Version {
     /// One half of a key as it stands in a slot in this use.
     pub(crate) const fn key_word(self, half: u64) -> u64 {
         half & !VERSION_MASK | self.0
+    }
+
+    /// A value as it stands in a slot in this use.
+    pub(crate) const fn value_word(self, value: u64) -> u64 {
+        debug_assert!(value <= VALUE_MAX, "a value fits its bits");
+        value << VERSION_BITS | self.0
+    }
+
+    /// Whether a word is of this use.
+    pub(crate) const fn is_of(self, word: u64) -> bool {
+        word & VERSION_MASK == self.0
     }
 }
 

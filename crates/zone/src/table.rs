@@ -1,29 +1,35 @@
 //! A fixed number of slots that any thread of any process may look up, change and fill, without locks.
 //! A key is known by 112 bits of its keyed hash, and may stand in any slot of two buckets of eight.
 //!
-//! Rules. A slot is two key words and a state word (`slot.rs`); each ends in the version of the slot's
-//! present use, and key words are believed only if their version is that of a live state word.
+//! Rules. A slot is two key words, values where the table has any, and a state word (`slot.rs`); each ends in
+//! the version of the slot's present use, and is believed only if a live state word has the same.
 //! 1. A live slot is changed by one compare-and-swap of its state word.
-//! 2. To fill a slot: read all three words, reserve it by a compare-and-swap of its state word to the next
-//!    version (what it held is gone), obey rule 3, swap the key words from what was read, swap the state
-//!    word to live. Who fails anywhere gives the slot up and begins anew. So a slow filler whose
-//!    reservation was cancelled changes nothing that was published after it.
-//! 3. Between reserving and publishing, behind a SeqCst fence, look at all other slots of both buckets: if
-//!    the key is there, give up; if another reservation is there, cancel it. Of two that fill for the
-//!    same key at least one sees the other, so a key is never live twice.
+//! 2. To fill one: read all its words, reserve it by a compare-and-swap of its state word to the next version
+//!    (what it held is gone), obey rule 3, swap the other words from what was read, then the state word to
+//!    live. Who fails anywhere gives the slot up: a filler that was cancelled changes nothing later.
+//! 3. Between reserving and publishing, behind a SeqCst fence, look at the other slots of both buckets: if
+//!    the key is there, give up; cancel other reservations. So of two that fill for a key one sees the other.
 //! 4. Nobody waits for a reservation: that of a process that died is cancelled by the next who fills.
+//! 5. A value is changed by one compare-and-swap of its word, which holds if the slot is found live in the
+//!    same version behind it; all of them at once by filling the slot anew: who dies meanwhile takes the key
+//!    away.
 
-use crate::slot::{PAYLOAD_MAX, State, is_half};
+use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, is_half, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 
-/// Slots of a bucket: one cache line for each of their three words.
+/// Slots of a bucket: one cache line for each of their words.
 pub(crate) const WAYS: usize = if cfg!(loom) { 2 } else { 8 };
-/// Words of a bucket: the first halves of all its keys, the second halves, the states.
-pub(crate) const BUCKET_WORDS: usize = 3 * WAYS;
+/// Words of a bucket without values: the first halves of all its keys, the second halves, the states.
+pub(crate) const BUCKET_WORDS: usize = bucket_words(0);
+
+/// Words of a bucket whose slots have so many values, which stand before the states.
+pub(crate) const fn bucket_words(values: usize) -> usize {
+    (3 + values) * WAYS
+}
 
 /// How often a change is tried before it is given up. Each failure is another thread's success or
 /// cancellation in the same sixteen slots, which nobody can provoke who does not know the secret.
-const ATTEMPTS_MAX: u32 = 1000;
+pub(crate) const ATTEMPTS_MAX: u32 = 1000;
 
 /// What a key is known by: a hash with the zone's secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,34 +80,48 @@ pub struct Contended;
 
 /// The slots of a zone. What they hold, the payload, is a number from 1 to [`PAYLOAD_MAX`]; where a
 /// bucket is full the smallest payload is forgotten first, so that it should say until when it matters.
+/// Beside it a slot may have values, numbers up to [`VALUE_MAX`].
 #[derive(Clone, Copy)]
-pub struct Table<'a> {
+pub struct Table<'a, const VALUES: usize = 0> {
     words: &'a [AtomicU64],
     buckets: usize,
 }
 
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<const VALUES: usize> {
+    /// The number that says how long it matters.
+    pub payload: u64,
+    /// All of one filling, or changed since one by one.
+    pub values: [u64; VALUES],
+}
+
 /// The words of one slot.
 #[derive(Clone, Copy)]
-struct Slot<'a> {
+pub(crate) struct Slot<'a, const VALUES: usize = 0> {
+    /// Among all of the table.
+    pub(crate) number: usize,
     key: [&'a AtomicU64; 2],
+    pub(crate) values: [&'a AtomicU64; VALUES],
     state: &'a AtomicU64,
 }
 
 /// A slot that is to be filled, as it was read.
-struct Victim<'a> {
-    slot: Slot<'a>,
+struct Victim<'a, const VALUES: usize> {
+    slot: Slot<'a, VALUES>,
     key: [u64; 2],
+    values: [u64; VALUES],
     state: State,
 }
 
-impl<'a> Table<'a> {
+impl<'a, const VALUES: usize> Table<'a, VALUES> {
     /// The table in this memory, which is zeroed or holds a table already.
     ///
     /// # Panics
     /// If there is no room for a bucket.
     #[must_use]
     pub fn new(words: &'a [AtomicU64]) -> Self {
-        let buckets = words.len() / BUCKET_WORDS;
+        let buckets = words.len() / bucket_words(VALUES);
         assert!(buckets > 0, "a table has room for a bucket");
         Self { words, buckets }
     }
@@ -116,6 +136,81 @@ impl<'a> Table<'a> {
     #[must_use]
     pub fn get(&self, key: KeyHash) -> Option<u64> {
         self.find(key).map(|(_, state)| state.payload())
+    }
+
+    /// What is held for a key, and its values.
+    #[must_use]
+    pub fn read(&self, key: KeyHash) -> Option<Entry<VALUES>> {
+        (0..ATTEMPTS_MAX).find_map(|attempt| {
+            let Some((slot, state)) = self.find(key) else { return Some(None) };
+            let entry = slot.read_values(state);
+            if entry.is_none() {
+                back_off(attempt);
+            }
+            entry.map(Some)
+        })?
+    }
+
+    /// Puts a key there with a payload and values, whatever there was of it. Payloads below `free_below` are
+    /// as good as none.
+    ///
+    /// # Errors
+    /// When others were faster a thousand times.
+    pub fn put(&self, key: KeyHash, free_below: u64, entry: Entry<VALUES>) -> Result<Updated, Contended> {
+        let entry = Entry { payload: entry.payload.clamp(1, PAYLOAD_MAX), ..entry };
+        for attempt in 0..ATTEMPTS_MAX {
+            let put = match self.find(key) {
+                Some((slot, state)) => {
+                    self.fill(key, slot.read_all(state), |_| entry).map(|()| Updated::Changed)
+                }
+                None => self.insert(key, Room { free_below, when_full: WhenFull::Forget }, |_| entry),
+            };
+            match put {
+                Some(updated) => return Ok(updated),
+                None => back_off(attempt),
+            }
+        }
+        Err(Contended)
+    }
+
+    /// Changes one value of a key: `change` is told the present one, and says another (`None`: it stays).
+    /// `None`: the key is not there.
+    ///
+    /// # Errors
+    /// When others were faster a thousand times.
+    ///
+    /// # Panics
+    /// If slots have not so many values.
+    pub fn update_value(
+        &self,
+        key: KeyHash,
+        at: usize,
+        mut change: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<Option<Updated>, Contended> {
+        for attempt in 0..ATTEMPTS_MAX {
+            let Some((slot, state)) = self.find(key) else { return Ok(None) };
+            let word = slot.values[at].load(Ordering::Relaxed);
+            if !state.version().is_of(word) {
+                back_off(attempt);
+                continue;
+            }
+            let Some(value) = change(value_of(word)) else { return Ok(Some(Updated::Unchanged)) };
+            if slot.swap_value(at, word, state.version().value_word(value)) && slot.is_still(state) {
+                return Ok(Some(Updated::Changed));
+            }
+            back_off(attempt);
+        }
+        Err(Contended)
+    }
+
+    /// Forgets a key; whether it was there.
+    pub fn remove(&self, key: KeyHash) -> bool {
+        while let Some((slot, state)) = self.find(key) {
+            if slot.swap_state(state, state.emptied()) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Changes what is held for a key: `change` is told the present payload (`None`: there is none) and
@@ -165,7 +260,7 @@ impl<'a> Table<'a> {
                         return Ok(Updated::Changed);
                     }
                 }
-                None => match self.insert(key, room, payload) {
+                None => match self.insert(key, room, |_| Entry { payload, values: [0; VALUES] }) {
                     Some(inserted) => return Ok(inserted),
                     None => back_off(attempt),
                 },
@@ -175,7 +270,7 @@ impl<'a> Table<'a> {
     }
 
     /// The slot that a key is in, and what its state word said when it was.
-    fn find(&self, key: KeyHash) -> Option<(Slot<'a>, State)> {
+    pub(crate) fn find(&self, key: KeyHash) -> Option<(Slot<'a, VALUES>, State)> {
         self.slots_of(key).find_map(|slot| {
             if !is_half(slot.key[0].load(Ordering::Relaxed), key.0[0]) {
                 return None;
@@ -185,26 +280,57 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Puts a key there that is not; `entry` is told the number of its slot. `None`: begin anew.
+    pub(crate) fn insert_with(
+        &self,
+        key: KeyHash,
+        free_below: u64,
+        entry: impl FnOnce(usize) -> Entry<VALUES>,
+    ) -> Option<Updated> {
+        let room = Room { free_below, when_full: WhenFull::Forget };
+        let clamped = |slot| {
+            let entry = entry(slot);
+            Entry { payload: entry.payload.clamp(1, PAYLOAD_MAX), ..entry }
+        };
+        self.insert(key, room, clamped)
+    }
+
     /// Rule 2. `None`: begin anew.
-    fn insert(&self, key: KeyHash, room: Room, payload: u64) -> Option<Updated> {
+    fn insert(
+        &self,
+        key: KeyHash,
+        room: Room,
+        entry: impl FnOnce(usize) -> Entry<VALUES>,
+    ) -> Option<Updated> {
         let victim = self.find_victim(key, room.free_below)?;
         let was_free = is_free(victim.state, room.free_below);
         if !was_free && room.when_full == WhenFull::Refuse {
             return Some(Updated::Full);
         }
-        let reserved = self.reserve(&victim)?;
-        let published = self.is_alone(key, victim.slot)
-            && victim.write_key(key, reserved)
-            && victim.slot.swap_state(reserved, reserved.holding(payload));
-        if !published {
-            // Where this fails, somebody has cancelled it already.
-            victim.slot.swap_state(reserved, reserved.emptied());
-            return None;
-        }
+        self.fill(key, victim, entry)?;
         Some(if was_free { Updated::Inserted } else { Updated::Evicted })
     }
 
-    fn reserve(&self, victim: &Victim<'_>) -> Option<State> {
+    fn fill(
+        &self,
+        key: KeyHash,
+        victim: Victim<'_, VALUES>,
+        entry: impl FnOnce(usize) -> Entry<VALUES>,
+    ) -> Option<()> {
+        let reserved = self.reserve(&victim)?;
+        let published = self.is_alone(key, victim.slot) && victim.write_key(key, reserved) && {
+            let entry = entry(victim.slot.number);
+            victim.write_values(entry.values, reserved)
+                && victim.slot.swap_state(reserved, reserved.holding(entry.payload))
+        };
+        if !published {
+            // Where this fails, somebody has cancelled it already.
+            victim.slot.swap_state(reserved, reserved.emptied());
+        }
+        published.then_some(())
+    }
+
+    fn reserve(&self, victim: &Victim<'_, VALUES>) -> Option<State> {
         let reserved = victim.state.reserved();
         let first = victim.slot.swap_state(victim.state, reserved);
         // Of two threads that reserve, one sees the other's reservation in `is_alone`.
@@ -213,7 +339,7 @@ impl<'a> Table<'a> {
     }
 
     /// Rule 3. `false`: the key is there already.
-    fn is_alone(&self, key: KeyHash, own: Slot<'_>) -> bool {
+    fn is_alone(&self, key: KeyHash, own: Slot<'_, VALUES>) -> bool {
         self.slots_of(key).filter(|slot| !std::ptr::eq(slot.state, own.state)).all(|slot| {
             loop {
                 let state = slot.read_state();
@@ -229,7 +355,7 @@ impl<'a> Table<'a> {
 
     /// The slot to fill: a free one in the bucket that has more of them, else the one with the smallest
     /// payload of both.
-    fn find_victim(&self, key: KeyHash, free_below: u64) -> Option<Victim<'a>> {
+    fn find_victim(&self, key: KeyHash, free_below: u64) -> Option<Victim<'a, VALUES>> {
         let [first, second] = self.buckets_of(key).map(|bucket| self.survey(bucket, free_below));
         let (slot, state) = match (first, second) {
             (Some(first), Some(second)) => {
@@ -246,12 +372,11 @@ impl<'a> Table<'a> {
             // It came after it was looked for.
             return None;
         }
-        let key = slot.key.map(|word| word.load(Ordering::Relaxed));
-        Some(Victim { slot, key, state })
+        Some(slot.read_all(state))
     }
 
-    fn survey(&self, bucket: usize, free_below: u64) -> Option<Survey<'a>> {
-        let mut survey: Option<Survey<'a>> = None;
+    fn survey(&self, bucket: usize, free_below: u64) -> Option<Survey<'a, VALUES>> {
+        let mut survey: Option<Survey<'a, VALUES>> = None;
         for slot in self.slots_in(bucket) {
             let state = slot.read_state();
             if state.is_reserved() {
@@ -273,23 +398,34 @@ impl<'a> Table<'a> {
         if first == second { [first, (first + 1) % self.buckets] } else { [first, second] }
     }
 
-    fn slots_of(&self, key: KeyHash) -> impl Iterator<Item = Slot<'a>> + use<'a> {
+    fn slots_of(&self, key: KeyHash) -> impl Iterator<Item = Slot<'a, VALUES>> + use<'a, VALUES> {
         let table = *self;
         table.buckets_of(key).into_iter().flat_map(move |bucket| table.slots_in(bucket))
     }
 
-    fn slots_in(&self, bucket: usize) -> impl Iterator<Item = Slot<'a>> + use<'a> {
-        let words = &self.words[bucket * BUCKET_WORDS..][..BUCKET_WORDS];
+    /// The slot with this number.
+    pub(crate) fn slot_at(&self, number: usize) -> Option<Slot<'a, VALUES>> {
+        (number < self.slots()).then(|| self.slots_in(number / WAYS).nth(number % WAYS))?
+    }
+
+    fn slots_in(&self, bucket: usize) -> impl Iterator<Item = Slot<'a, VALUES>> + use<'a, VALUES> {
+        let words = &self.words[bucket * bucket_words(VALUES)..][..bucket_words(VALUES)];
         let (first, rest) = words.split_at(WAYS);
-        let (second, states) = rest.split_at(WAYS);
-        let keys = first.iter().zip(second);
-        keys.zip(states).map(|((first, second), state)| Slot { key: [first, second], state })
+        let (second, rest) = rest.split_at(WAYS);
+        let (values, states) = rest.split_at(VALUES * WAYS);
+        let keys = first.iter().zip(second).enumerate();
+        keys.zip(states).map(move |((way, (first, second)), state)| Slot {
+            number: bucket * WAYS + way,
+            key: [first, second],
+            values: std::array::from_fn(|at| &values[at * WAYS + way]),
+            state,
+        })
     }
 }
 
 /// What a bucket has to offer: its slot with the smallest payload, and how many are free.
-struct Survey<'a> {
-    slot: Slot<'a>,
+struct Survey<'a, const VALUES: usize> {
+    slot: Slot<'a, VALUES>,
     state: State,
     free: usize,
 }
@@ -298,8 +434,8 @@ fn is_free(state: State, free_below: u64) -> bool {
     state.payload() < free_below.max(1)
 }
 
-impl Slot<'_> {
-    fn read_state(&self) -> State {
+impl<'a, const VALUES: usize> Slot<'a, VALUES> {
+    pub(crate) fn read_state(&self) -> State {
         State(self.state.load(Ordering::Acquire))
     }
 
@@ -310,15 +446,47 @@ impl Slot<'_> {
         state.is_live() && self.key.map(|word| word.load(Ordering::Relaxed)) == expected
     }
 
-    fn swap_state(&self, from: State, to: State) -> bool {
+    pub(crate) fn swap_state(&self, from: State, to: State) -> bool {
         self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn swap_value(&self, at: usize, from: u64, to: u64) -> bool {
+        self.values[at].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether it is live in the use in which its state word was read. What was done to its other words
+    /// before has been done in that use.
+    pub(crate) fn is_still(&self, seen: State) -> bool {
+        fence(Ordering::SeqCst);
+        let now = self.read_state();
+        now.is_live() && now.version() == seen.version()
+    }
+
+    fn read_all(self, state: State) -> Victim<'a, VALUES> {
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Victim { slot: self, key: self.key.map(read), values: self.values.map(read), state }
+    }
+
+    /// `None`: they are of another use by now.
+    fn read_values(&self, state: State) -> Option<Entry<VALUES>> {
+        let words = self.values.map(|word| word.load(Ordering::Acquire));
+        let is_whole = words.iter().all(|&word| state.version().is_of(word));
+        is_whole.then(|| Entry { payload: state.payload(), values: words.map(value_of) })
     }
 }
 
-impl Victim<'_> {
+impl<const VALUES: usize> Victim<'_, VALUES> {
     /// `false`: somebody else has written there since.
     fn write_key(&self, key: KeyHash, reserved: State) -> bool {
         self.write_half(0, key, reserved) && self.write_half(1, key, reserved)
+    }
+
+    /// The same for all values.
+    fn write_values(&self, values: [u64; VALUES], reserved: State) -> bool {
+        (0..VALUES).all(|at| {
+            let to = reserved.version().value_word(values[at].min(VALUE_MAX));
+            self.slot.swap_value(at, self.values[at], to)
+        })
     }
 
     fn write_half(&self, half: usize, key: KeyHash, reserved: State) -> bool {
@@ -328,7 +496,12 @@ impl Victim<'_> {
 }
 
 #[cfg(test)]
-impl Table<'_> {
+impl<const VALUES: usize> Table<'_, VALUES> {
+    /// The numbers of the slots that a key may be in.
+    pub(crate) fn slots_for(&self, key: KeyHash) -> impl Iterator<Item = usize> {
+        self.slots_of(key).map(|slot| slot.number)
+    }
+
     /// In how many slots a key is live.
     pub(crate) fn occurrences(&self, key: KeyHash) -> usize {
         self.slots_of(key).filter(|slot| slot.is_of(key, slot.read_state())).count()

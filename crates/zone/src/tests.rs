@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use crate::header::HEADER_WORDS;
-use crate::table::{BUCKET_WORDS, Death, KeyHash, Table, Updated, WAYS};
+use crate::slot::VALUE_MAX;
+use crate::store::{CELL_BYTES, DeathInStore, Store, Unkept};
+use crate::table::{BUCKET_WORDS, Death, Entry, KeyHash, Table, Updated, WAYS, bucket_words};
+use crate::workers::{Worker, Workers};
 
 const MIB_WORDS: usize = (1 << 20) / size_of::<u64>();
 
@@ -38,7 +41,7 @@ fn put(table: Table<'_>, number: u64, payload: u64) -> Updated {
 #[test]
 fn a_key_is_kept_and_changed() {
     let words = small();
-    let table = Table::new(&words);
+    let table = <Table<'_>>::new(&words);
     assert_eq!(table.get(key(1)), None);
     assert_eq!(put(table, 1, 5), Updated::Inserted);
     assert_eq!(table.update(key(1), 0, |present| present.map(|payload| payload + 1)), Ok(Updated::Changed));
@@ -52,7 +55,7 @@ fn a_key_is_kept_and_changed() {
 #[test]
 fn a_mebibyte_has_room() {
     let words = memory(MIB_WORDS - HEADER_WORDS);
-    let table = Table::new(&words);
+    let table = <Table<'_>>::new(&words);
     assert_eq!(table.slots(), 43_648);
     let evicted = |number| put(table, number, 1 + number) == Updated::Evicted;
     let first = (0..100_000).find(|&number| evicted(number)).unwrap();
@@ -63,7 +66,7 @@ fn a_mebibyte_has_room() {
 #[test]
 fn the_smallest_payload_goes_first() {
     let words = small();
-    let table = Table::new(&words);
+    let table = <Table<'_>>::new(&words);
     let all = 2 * WAYS as u64;
     for number in 0..all {
         assert_eq!(put(table, number, 100 + number), Updated::Inserted);
@@ -80,7 +83,7 @@ fn the_smallest_payload_goes_first() {
 fn what_a_dead_process_has_left_is_used_again() {
     for death in [Death::Reserved, Death::HalfAKey, Death::WholeKey] {
         let words = small();
-        let table = Table::new(&words);
+        let table = <Table<'_>>::new(&words);
         for number in 0..2 * WAYS as u64 {
             put(table, number, 100 + number);
         }
@@ -101,7 +104,7 @@ fn what_a_dead_process_has_left_is_used_again() {
 fn no_change_is_lost_among_eight_threads() {
     const KEYS: u64 = 100;
     let words = memory(64 * BUCKET_WORDS);
-    let table = Table::new(&words);
+    let table = <Table<'_>>::new(&words);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -122,7 +125,7 @@ fn no_change_is_lost_among_eight_threads() {
 fn eight_threads_in_a_full_table() {
     const KEYS: u64 = 200;
     let words = small();
-    let table = Table::new(&words);
+    let table = <Table<'_>>::new(&words);
     let inserted = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -167,7 +170,7 @@ proptest! {
     #[test]
     fn as_a_map_that_forgets(ops in ops()) {
         let words = small();
-        let table = Table::new(&words);
+        let table = <Table<'_>>::new(&words);
         let mut model: HashMap<u64, u64> = HashMap::new();
         for op in ops {
             let updated = table.update(key(op.number), op.free_below, |present| {
@@ -198,4 +201,140 @@ proptest! {
             }
         }
     }
+}
+
+/// 37 words for each of a hundred cells and their slots: enough to be full, and small enough to be seen
+/// whole.
+fn store_memory() -> (Vec<AtomicU64>, AtomicU64, [AtomicU64; 2]) {
+    (memory(4096), AtomicU64::new(2), [AtomicU64::new(1 << 32 | 1), AtomicU64::new(2 << 32 | 2)])
+}
+
+fn store<'a>(
+    (words, last, places): &'a (Vec<AtomicU64>, AtomicU64, [AtomicU64; 2]),
+    worker: u32,
+) -> Store<'a> {
+    Store::new(words, Workers::new(last, places), Worker::numbered(worker).expect("from 1"))
+}
+
+fn value(store: Store<'_>, number: u64) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    store.get(key(number), &mut out).map(|_| out)
+}
+
+/// A text that says whose it is at each place.
+fn text(number: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number as usize * 31 + at) as u8).collect()
+}
+
+#[test]
+fn values_of_any_length_are_kept_changed_and_forgotten() {
+    let memory = store_memory();
+    let (one, other) = (store(&memory, 1), store(&memory, 2));
+    for len in [0, 1, 7, 8, CELL_BYTES - 1, CELL_BYTES, CELL_BYTES + 1, 9 * CELL_BYTES] {
+        assert!(one.put(key(1), 0, 5, &text(1, len)).is_ok());
+        assert_eq!(value(other, 1), Some(text(1, len)), "{len} bytes");
+    }
+    let mut out = b"in front ".to_vec();
+    assert_eq!(other.get(key(1), &mut out), Some(5));
+    assert!(out.starts_with(b"in front ") && out.len() == 9 + 9 * CELL_BYTES);
+    let append = |present: Option<&[u8]>, out: &mut Vec<u8>| {
+        out.extend_from_slice(present.unwrap_or(b"none"));
+        out.push(b'!');
+        true
+    };
+    assert_eq!(one.update(key(2), 0, 7, append), Ok(Updated::Inserted));
+    assert_eq!(other.update(key(2), 0, 8, append), Ok(Updated::Changed));
+    assert_eq!((value(one, 2).as_deref(), one.get(key(2), &mut Vec::new())), (Some(&b"none!!"[..]), Some(8)));
+    assert_eq!(other.update(key(2), 0, 9, |_, _| false), Ok(Updated::Unchanged));
+    assert!(other.remove(key(2)) && !one.remove(key(2)) && value(one, 2).is_none());
+    let large = vec![0; one.capacity_bytes() / 8 + CELL_BYTES];
+    assert_eq!(one.put(key(3), 0, 1, &large), Err(Unkept::TooLarge));
+    assert_eq!(one.free_cells() * CELL_BYTES, one.capacity_bytes() - 9 * CELL_BYTES, "nothing is lost");
+}
+
+#[test]
+fn a_store_that_is_full_forgets_what_matters_least() {
+    let memory = store_memory();
+    let store = store(&memory, 1);
+    let count = 4 * (store.capacity_bytes() / CELL_BYTES) as u64;
+    for number in 1..=count {
+        assert!(store.put(key(number), 0, number, &text(number, 50)).is_ok());
+        assert_eq!(value(store, number), Some(text(number, 50)));
+    }
+    let kept =
+        (1..=count).filter(|&number| value(store, number).is_some_and(|found| found == text(number, 50)));
+    let (kept, sum) = kept.fold((0, 0), |(kept, sum), number| (kept + 1, sum + number));
+    assert!(kept * 10 > count / 4 * 8, "{kept} of {} cells are in use", count / 4);
+    assert!(sum / kept > count * 3 / 4, "those that were put last mostly: on average number {}", sum / kept);
+}
+
+/// Whatever a process that dies has done to a store, another one goes on with it, and no cell stays lost.
+#[test]
+fn a_writer_that_dies_loses_its_change_and_nothing_else() {
+    let memory = store_memory();
+    let (living, dead) = (store(&memory, 1), store(&memory, 9));
+    living.put(key(1), 0, 5, &text(1, 500)).unwrap();
+    let free = living.free_cells();
+    for death in [DeathInStore::Taken, DeathInStore::Filled] {
+        dead.die_while_keeping(key(1), &text(2, 700), death);
+        dead.die_while_keeping(key(7), &text(3, 700), death);
+        assert_eq!((value(living, 1), value(living, 7)), (Some(text(1, 500)), None));
+        assert_eq!(living.free_cells(), free);
+    }
+    dead.die_while_keeping(key(1), &text(2, 500), DeathInStore::Published);
+    assert_eq!((value(living, 1), living.free_cells()), (Some(text(2, 500)), free));
+    for number in 10..500 {
+        living.put(key(number), 0, 1, &text(number, 100)).unwrap();
+    }
+    assert_eq!(value(living, 1), Some(text(2, 500)), "what it had published is as good as any other");
+    // A process that lives and is slow keeps what it has taken.
+    let slow = store(&memory, 2);
+    let free = living.free_cells();
+    slow.die_while_keeping(key(8), &text(2, 500), DeathInStore::Filled);
+    assert!(living.free_cells() + 3 <= free.max(3), "{free}");
+}
+
+/// Values that many threads change, in a store that is full all the time: each that is read is whole.
+#[test]
+fn values_are_whole_whoever_changes_them() {
+    let memory = store_memory();
+    let rounds = if cfg!(miri) { 20 } else { 4_000 };
+    std::thread::scope(|scope| {
+        for worker in [1, 2, 1] {
+            let store = store(&memory, worker);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let number = (round * 7 + u64::from(worker)) % 40;
+                    let whole = |text: &[u8]| text.iter().all(|byte| *byte == text[0]);
+                    if let Some(found) = value(store, number) {
+                        assert!(whole(&found) && found.len() % 97 == 1, "{} bytes", found.len());
+                    }
+                    let len = 1 + 97 * (round as usize % 19);
+                    // Where all are in each other's way nothing is kept.
+                    let _ = store.put(key(number), 0, 1 + round, &vec![round as u8; len]);
+                }
+            });
+        }
+    });
+    assert!((0..40).any(|number| value(store(&memory, 1), number).is_some()));
+}
+
+#[test]
+fn values_beside_a_payload_are_kept_put_anew_and_changed() {
+    let words = memory(2 * bucket_words(5));
+    let table = Table::<5>::new(&words);
+    assert_eq!((table.slots(), table.read(key(1))), (2 * WAYS, None));
+    let entry = Entry { payload: 9, values: [1, 2, 3, VALUE_MAX, 0] };
+    assert_eq!(table.put(key(1), 0, entry), Ok(Updated::Inserted));
+    assert_eq!((table.read(key(1)), table.get(key(1))), (Some(entry), Some(9)));
+    assert_eq!(table.update(key(1), 0, |present| present.map(|payload| payload + 1)), Ok(Updated::Changed));
+    assert_eq!(table.update_value(key(1), 4, |value| Some(value + 7)), Ok(Some(Updated::Changed)));
+    assert_eq!(table.update_value(key(1), 3, |_| None), Ok(Some(Updated::Unchanged)));
+    assert_eq!(table.update_value(key(2), 3, |_| Some(1)), Ok(None));
+    let changed = Entry { payload: 10, values: [1, 2, 3, VALUE_MAX, 7] };
+    assert_eq!(table.read(key(1)), Some(changed));
+    assert_eq!(table.put(key(1), 0, entry), Ok(Updated::Changed));
+    assert_eq!((table.read(key(1)), table.occurrences(key(1))), (Some(entry), 1));
+    table.die_while_filling(key(3), Death::HalfAKey);
+    assert!(table.read(key(3)).is_none() && table.remove(key(1)) && table.read(key(1)).is_none());
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use clearway_os::shared_memory::SharedMemory;
 
 use crate::header::{HEADER_WORDS, Header, Secret};
+use crate::store::Store;
 use crate::table::{KeyHash, Table};
 use crate::workers::{Worker, Workers};
 use crate::zones::ZoneKey;
@@ -160,6 +161,27 @@ impl Zone {
     /// Before `Zones::open`.
     #[must_use]
     pub fn table(&self) -> Table<'_> {
+        self.table_with_values()
+    }
+
+    /// Bytes under keys in the place of a table. All who use a zone agree on that; its label says so.
+    /// `None` while too many processes use the zone: there are 64 places.
+    ///
+    /// # Panics
+    /// Before `Zones::open`, and where there is no room for a bucket and a cell.
+    #[must_use]
+    pub fn store(&self) -> Option<Store<'_>> {
+        let own = self.own_worker()?;
+        Some(Store::new(&self.opened().memory.shared.words()[HEADER_WORDS..], self.workers(), own))
+    }
+
+    /// The same with so many values in each slot: a zone holds fewer of those. All who use a zone agree on
+    /// the number; its label says what its contents are.
+    ///
+    /// # Panics
+    /// Before `Zones::open`, and where there is no room for a bucket.
+    #[must_use]
+    pub fn table_with_values<const VALUES: usize>(&self) -> Table<'_, VALUES> {
         Table::new(&self.opened().memory.shared.words()[HEADER_WORDS..])
     }
 }
