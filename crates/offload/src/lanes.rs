@@ -1,26 +1,44 @@
-//! Queues side by side, from which jobs are taken in turn, for what strangers can ask for any number of
-//! times (stochastic fairness queueing). A client gets two of the lanes by the hash of its address, and the
-//! shorter of the two takes the job: with 128 lanes one busy client fills two of them, and any other client
-//! shares both with it once in 8,128 cases.
+//! Queues side by side, from which jobs are taken in turn.
 //!
-//! Producers never wait, as in [`ring`](crate::ring): each lane is one. Lanes are served one job each;
-//! threads that look for their next job at the same moment may take two of the same lane.
+//! For what strangers can ask for any number of times lanes are alike (stochastic fairness queueing): a
+//! client gets two of them by the hash of its address, and the shorter of the two takes the job. With 128
+//! lanes one busy client fills two, and any other client shares both with it once in 8,128 cases. For jobs of
+//! different kinds lanes have shares: who submits says which one a job goes to.
+//!
+//! Producers never wait, as in [`ring`](crate::ring): each lane is one. A lane without jobs loses its turn to
+//! the next; threads that look for their next job at the same moment may take two of the same lane.
 
 use crate::ring::Ring;
 use crate::sync::{AtomicUsize, Ordering};
+
+/// How many lanes there may be.
+const LANES_MAX: usize = 1 << u8::BITS;
 
 /// Queues that are served in turn.
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     lanes: Box<[Ring<T>]>,
-    /// The lane whose turn it is.
+    /// Whose turn it is, one after another: each lane once, or as often as its share.
+    turns: Box<[u8]>,
+    /// Which turn it is.
     next: AtomicUsize,
 }
 
 impl<T> Lanes<T> {
-    /// So many lanes for up to `limit` (at least 1) entries each.
+    /// So many lanes, 256 at most, that are alike, for up to `limit` (at least 1) entries each.
     pub(crate) fn new(lanes: usize, limit: usize) -> Self {
-        Self { lanes: (0..lanes.max(1)).map(|_| Ring::new(limit)).collect(), next: AtomicUsize::new(0) }
+        Self::with_shares((0..lanes.max(1)).map(|_| (limit, 1)))
+    }
+
+    /// Lanes by the entries that each has room for (at least 1), and the turns that it has of a round (at
+    /// least 1).
+    pub(crate) fn with_shares(lanes: impl Iterator<Item = (usize, u8)> + Clone) -> Self {
+        let rounds = lanes.clone().map(|(_, share)| share.max(1)).max().unwrap_or(1);
+        let of_round =
+            |round| (0..=u8::MAX).zip(lanes.clone()).filter(move |(_, (_, share))| share.max(&1) > &round);
+        let turns = (0..rounds).flat_map(|round| of_round(round).map(|(lane, _)| lane)).collect();
+        let lanes = lanes.take(LANES_MAX).map(|(limit, _)| Ring::new(limit)).collect();
+        Self { lanes, turns, next: AtomicUsize::new(0) }
     }
 
     /// Adds an entry for the one whose hash this is. Never waits.
@@ -33,6 +51,14 @@ impl<T> Lanes<T> {
         shorter.push(value).or_else(|value| longer.push(value))
     }
 
+    /// Adds an entry to this lane, or to the last one. Never waits.
+    ///
+    /// # Errors
+    /// Gives the value back when that lane is full.
+    pub(crate) fn push_to(&self, lane: usize, value: T) -> Result<(), T> {
+        self.lanes[lane.min(self.lanes.len() - 1)].push(value)
+    }
+
     fn lanes_of(&self, who: u64) -> (&Ring<T>, &Ring<T>) {
         let count = self.lanes.len();
         let first = (who >> 32) as usize % count;
@@ -41,15 +67,15 @@ impl<T> Lanes<T> {
         (&self.lanes[first], &self.lanes[second])
     }
 
-    /// Takes the first entry of the next lane that has one. Never waits.
+    /// Takes the first entry of the lane whose turn it is, or of the next one that has one. Never waits.
     pub(crate) fn pop(&self) -> Option<T> {
-        let (first, count) = (self.next.load(Ordering::Relaxed), self.lanes.len());
-        let (at, value) = (0..count).find_map(|step| {
-            let at = (first + step) % count;
-            Some((at, self.lanes[at].pop()?))
+        let (first, count) = (self.next.load(Ordering::Relaxed), self.turns.len());
+        let (turn, value) = (0..count).find_map(|step| {
+            let turn = (first + step) % count;
+            Some((turn, self.lanes[usize::from(self.turns[turn])].pop()?))
         })?;
         // Where another thread was faster, its turn holds.
-        let _ = self.next.compare_exchange(first, (at + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.next.compare_exchange(first, (turn + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
         Some(value)
     }
 
@@ -98,6 +124,20 @@ mod tests {
         assert!(lanes.is_ready());
         assert_eq!([lanes.pop(), lanes.pop(), lanes.pop(), lanes.pop()], [Some(0), Some(1), Some(2), None]);
         assert!(!lanes.is_ready());
+    }
+
+    #[test]
+    fn lanes_have_their_shares_and_leave_them_to_others() {
+        let lanes = Lanes::with_shares([(8, 3), (2, 1)].into_iter());
+        (0..8).for_each(|_| lanes.push_to(0, "light").expect("room"));
+        assert_eq!(lanes.push_to(0, "light"), Err("light"));
+        (0..2).for_each(|_| lanes.push_to(7, "heavy").expect("room in the last one"));
+        assert_eq!((lanes.push_to(1, "heavy"), lanes.len()), (Err("heavy"), 10));
+        let order: Vec<&str> = std::iter::from_fn(|| lanes.pop()).collect();
+        let heavy: Vec<usize> = (0..10).filter(|&at| order[at] == "heavy").collect();
+        assert_eq!(heavy, [1, 5], "one in four of those that are taken, until there is no more");
+        (0..2).for_each(|_| lanes.push_to(1, "heavy").expect("room"));
+        assert_eq!([lanes.pop(), lanes.pop(), lanes.pop()], [Some("heavy"), Some("heavy"), None]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use loom::thread;
 use crate::Blocking;
 use crate::bell::{Bell, Slept};
 use crate::lanes::Lanes;
-use crate::pool::{PoolConfig, Shared, Ticket};
+use crate::pool::{Lane, Order, PoolConfig, Shared, Ticket, Whose};
 use crate::receipts::{Promptness, Receipts, is_quiet};
 use crate::ring::Ring;
 use crate::task::{self, Error, Ran};
@@ -363,5 +363,27 @@ fn lanes_that_fill_refuse_and_lose_nothing() {
         let mut taken: Vec<usize> = std::iter::from_fn(|| lanes.pop()).collect();
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
+    });
+}
+
+/// Two kinds at once in a pool with lanes: a full lane refuses its own kind alone, and each job that was
+/// taken is run although its lane has no turn.
+#[test]
+fn a_full_lane_leaves_the_others_alone() {
+    static LANES: [Lane; 2] = [Lane { max_queue: 1, share: 2 }, Lane { max_queue: 1, share: 1 }];
+    let config =
+        || PoolConfig { threads: 1, max_queue: 2, order: Order::Lanes(&LANES), ..PoolConfig::new("m") };
+    model(2, move || {
+        let shared = StdArc::new(Shared::new(config(), StdArc::new(Discard)));
+        let theirs = StdArc::clone(&shared);
+        let in_lane = |lane| Ticket { whose: Whose::Lane(lane), ..Ticket::default() };
+        let other = thread::spawn(move || theirs.submit(in_lane(1), |_| 1));
+        let first = shared.submit(in_lane(0), |_| 0);
+        let full = shared.submit(in_lane(0), |_| 2);
+        assert_eq!(block_on(full), Err(Error::Overflow));
+        let second = other.join().unwrap();
+        shared.close();
+        shared.work(&Blocking::on_this_thread(), &|| ());
+        assert_eq!((block_on(first), block_on(second)), (Ok(0), Ok(1)));
     });
 }

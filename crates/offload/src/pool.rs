@@ -51,8 +51,8 @@ const START_RETRY_MS: u64 = 1000;
 const LANES: usize = 128;
 /// A client has two lanes, each of which takes so large a part of the tasks that may wait.
 const LANE_PART: u32 = 64;
-/// How much a pool that is fair, since it computes, stands back behind loops: the nice value of its threads.
-const FAIR_NICE: i32 = 10;
+/// The nice value of threads that hash passwords.
+const PASSWORDS_NICE: i32 = 10;
 
 /// Jobs that a full queue did not take.
 pub static OVERFLOWS: Counter = Counter::new(
@@ -97,6 +97,9 @@ pub struct PoolConfig {
     pub loops: u32,
     /// In which order jobs are taken.
     pub order: Order,
+    /// How much its threads stand back behind loops (their nice value): 0 as they, up to 19. Where that is
+    /// not permitted they compute as others do.
+    pub nice: i32,
 }
 
 /// In which order a pool takes its jobs.
@@ -107,6 +110,18 @@ pub enum Order {
     /// One of each client in turn, and no client has more than a part of the queue: for jobs that compute
     /// and that strangers can ask for.
     Fair,
+    /// In these lanes, for jobs of different kinds: who submits says which ([`Pool::submit_in`]).
+    Lanes(&'static [Lane]),
+}
+
+/// Jobs of one kind beside those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// How many of them may wait, per loop. `max_queue` of the pool holds for all lanes together.
+    pub max_queue: u32,
+    /// How many turns it has while each of the others has as many as its own share: 3 beside 1 is three jobs
+    /// of four. What it does not use is the others'.
+    pub share: u8,
 }
 
 impl PoolConfig {
@@ -119,6 +134,7 @@ impl PoolConfig {
             max_queue: MAX_QUEUE_DEFAULT,
             loops: 1,
             order: Order::Arrival,
+            nice: 0,
         }
     }
 
@@ -130,6 +146,7 @@ impl PoolConfig {
             threads: u32::try_from(processors).unwrap_or(THREADS_MAX),
             max_queue: PASSWORDS_MAX_QUEUE,
             order: Order::Fair,
+            nice: PASSWORDS_NICE,
             ..Self::new(PASSWORDS_POOL)
         }
     }
@@ -205,7 +222,7 @@ impl Pool {
         F: FnOnce(&Blocking) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.0.submit(Ticket { at, client: 0 }, job)
+        self.0.submit(Ticket { at, ..Ticket::default() }, job)
     }
 
     /// The same for a job of the client that has this hash, by which a pool that is [`Order::Fair`] tells
@@ -215,7 +232,17 @@ impl Pool {
         F: FnOnce(&Blocking) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.0.submit(Ticket { at: At::Anywhere, client }, job)
+        self.0.submit(Ticket { at: At::Anywhere, whose: Whose::Client(client) }, job)
+    }
+
+    /// The same for a job of this lane, where the pool has lanes ([`Order::Lanes`]). A lane that is full
+    /// refuses it as a full pool does, and leaves the others alone.
+    pub fn submit_in<F, T>(&self, lane: usize, job: F) -> Task<T>
+    where
+        F: FnOnce(&Blocking) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.0.submit(Ticket { at: At::Anywhere, whose: Whose::Lane(lane) }, job)
     }
 
     /// The name that `thread_pool` gave.
@@ -266,8 +293,23 @@ impl Drop for Pool {
 /// What is to be known of a job before it is run.
 #[derive(Default)]
 pub(crate) struct Ticket {
-    at: At,
-    client: u64,
+    pub(crate) at: At,
+    pub(crate) whose: Whose,
+}
+
+/// By what its lane is found.
+#[derive(Clone, Copy)]
+pub(crate) enum Whose {
+    /// By the hash of who wants it.
+    Client(u64),
+    /// By its number.
+    Lane(usize),
+}
+
+impl Default for Whose {
+    fn default() -> Self {
+        Self::Client(0)
+    }
 }
 
 /// Why a thread of a pool ends.
@@ -319,6 +361,10 @@ impl Shared {
             queue: match config.order {
                 Order::Arrival => Lanes::new(1, pending_max),
                 Order::Fair => Lanes::new(LANES, (queue / LANE_PART).max(1) as usize),
+                Order::Lanes(lanes) => Lanes::with_shares(lanes.iter().map(|lane| {
+                    let room = lane.max_queue.saturating_mul(loops).min(QUEUE_MAX);
+                    (room as usize, lane.share)
+                })),
             },
             places: Places::new(Limits { threads: threads_max, held_max: queue as usize / 4 }),
             pending: AtomicUsize::new(0),
@@ -347,7 +393,11 @@ impl Shared {
             return self.refuse();
         }
         let (run, task) = task::new_at(ticket.at, job);
-        if self.queue.push(ticket.client, run).is_err() {
+        let pushed = match ticket.whose {
+            Whose::Client(client) => self.queue.push(client, run),
+            Whose::Lane(lane) => self.queue.push_to(lane, run),
+        };
+        if pushed.is_err() {
             return self.refuse();
         }
         self.bell.ring();
@@ -536,10 +586,10 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     let thread = Arc::clone(shared);
     let run = move || {
         clearway_os::signal::block_all();
-        if thread.config.order == Order::Fair {
+        if thread.config.nice != 0 {
             // Where that is not permitted it computes as others do.
-            let own = clearway_os::thread::current();
-            let _ = clearway_os::thread::schedule(own, clearway_os::thread::Policy::Normal, FAIR_NICE, 0);
+            let (own, nice) = (clearway_os::thread::current(), thread.config.nice);
+            let _ = clearway_os::thread::schedule(own, clearway_os::thread::Policy::Normal, nice, 0);
         }
         // Declared first, so that it is counted as ended last.
         let mut end = Ending(Some(&thread.threads));

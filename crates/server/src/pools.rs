@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 use clearway_http::ThreadPools;
-use clearway_offload::{Order, PASSWORDS_POOL, Pool, PoolConfig};
+use clearway_offload::{PASSWORDS_POOL, Pool, PoolConfig};
 
 use crate::core_conf::CoreConf;
 
@@ -33,13 +33,9 @@ impl Pools {
         let mut wanted = Vec::new();
         for spec in core.thread_pools() {
             let name = String::from_utf8_lossy(&spec.name);
-            wanted.push(PoolConfig {
-                threads: spec.threads,
-                max_queue: spec.max_queue,
-                loops,
-                order: if name == PASSWORDS_POOL { Order::Fair } else { Order::Arrival },
-                ..PoolConfig::new(&name)
-            });
+            let usual = if name == PASSWORDS_POOL { PoolConfig::passwords() } else { PoolConfig::new(&name) };
+            let (threads, max_queue) = (spec.threads, spec.max_queue);
+            wanted.push(PoolConfig { threads, max_queue, loops, ..usual });
         }
         if wanted.iter().all(|config| config.name != PASSWORDS_POOL) {
             wanted.push(PoolConfig::passwords());

@@ -204,3 +204,51 @@ fn many_submitters_get_every_result() {
         }
     });
 }
+
+/// Light jobs and heavy ones.
+static LANES: [Lane; 2] = [Lane { max_queue: 64, share: 3 }, Lane { max_queue: 2, share: 1 }];
+
+#[test]
+fn a_kind_that_fills_its_lane_neither_delays_nor_refuses_the_other() {
+    let lines = Arc::new(Lines::default());
+    let config =
+        PoolConfig { threads: 1, max_queue: 66, order: Order::Lanes(&LANES), ..PoolConfig::new("crypto") };
+    let pool = Pool::start(config, Arc::clone(&lines) as Arc<dyn Sink>).unwrap();
+    let (first, release) = hold(&pool);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let job = |kind: &'static str| {
+        let order = Arc::clone(&order);
+        move |_: &Blocking| order.lock().unwrap().push(kind)
+    };
+    let mut tasks: Vec<_> = (0..2).map(|_| pool.submit_in(1, job("heavy"))).collect();
+    assert_eq!(block_on(pool.submit_in(1, job("heavy"))), Err(Error::Overflow));
+    tasks.extend((0..8).map(|_| pool.submit_in(0, job("light"))));
+    drop(release);
+    assert_eq!(block_on(first), Ok(()));
+    tasks.into_iter().for_each(|task| assert_eq!(block_on(task), Ok(())));
+    let order = order.lock().unwrap();
+    let last_heavy = order.iter().rposition(|&kind| kind == "heavy").unwrap();
+    assert!((order.len(), last_heavy <= 5) == (10, true), "{order:?}");
+    assert_eq!((lines.0.lock().unwrap().len(), pool.stats().overflows), (1, 1));
+}
+
+#[test]
+fn threads_stand_back_as_far_as_the_pool_says() {
+    for nice in [0, 5] {
+        let config = PoolConfig { threads: 1, nice, ..PoolConfig::new("crypto") };
+        let pool = Pool::start(config, Arc::new(Discard)).unwrap();
+        let stat = pool.submit(|_| {
+            #[expect(clippy::disallowed_methods, reason = "a pool thread")]
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat
+        });
+        let stat = block_on(stat).unwrap();
+        // Behind the name in brackets: state, and 15 numbers before the nice value.
+        let (_, behind) = stat.rsplit_once(')').unwrap();
+        let found: i32 = behind.split_whitespace().nth(16).unwrap().parse().unwrap();
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, behind) = own.rsplit_once(')').unwrap();
+        let usual: i32 = behind.split_whitespace().nth(16).unwrap().parse().unwrap();
+        assert_eq!(found, if nice == 0 { usual } else { nice });
+    }
+}
