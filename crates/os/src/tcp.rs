@@ -105,6 +105,40 @@ pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// Where the kernel says how many bytes the peer has acknowledged, in words of eight bytes
+/// (`tcpi_bytes_acked` of linux/tcp.h, Linux 4.1).
+const BYTES_ACKED_AT: usize = 15;
+
+/// How many of the bytes that were sent the peer's kernel has acknowledged, of a connection that this side
+/// has made, also after its end. What a segment has acknowledged that ended the connection (FIN) counts, what
+/// a reset says does not.
+///
+/// # Errors
+/// As getsockopt(2), so on sockets that are not TCP's, and where the kernel does not say it.
+pub fn acknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
+    let mut info = [0_u64; BYTES_ACKED_AT + 1];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `length` bytes into `info`, and the length into `length`; both
+    // live during the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (length as usize) < size_of_val(&info) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // The handshake counts as one.
+    Ok(info[BYTES_ACKED_AT].saturating_sub(1))
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
@@ -121,7 +155,28 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let found = info(&client).unwrap();
         assert!(found.snd_cwnd > 0 && found.rcv_space > 0, "{found:?}");
+        assert!(acknowledged_bytes(&client).is_ok_and(|bytes| bytes == 0));
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(acknowledged_bytes(&one).is_err());
         assert!(info(&one).is_err() && set_fastopen(&one, 1).is_err());
+    }
+
+    /// What is sent to a peer that has closed is never acknowledged, and what came there before is.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test may connect and read")]
+    fn a_peer_that_has_closed_acknowledges_no_more() {
+        use std::io::{Read, Write};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(b"first").unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        drop(server);
+        // The end of the stream is there when the second request leaves.
+        assert_eq!(client.peek(&mut [0]).unwrap(), 0);
+        assert_eq!(acknowledged_bytes(&client).unwrap(), 5);
+        client.write_all(b"second").unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        assert_eq!(acknowledged_bytes(&client).unwrap(), 5);
     }
 }

@@ -8,3 +8,5 @@ mod keeper;
 #[cfg(not(loom))]
 pub(crate) mod pool;
 pub(crate) mod shelf;
+#[cfg(not(loom))]
+mod trust;

@@ -81,9 +81,13 @@ impl Bench {
     }
 
     fn take(&self, at: usize, scope: u64) -> Option<Box<Connection>> {
+        self.take_for(at, scope, Repeat::Possible)
+    }
+
+    fn take_for(&self, at: usize, scope: u64, repeat: Repeat) -> Option<Box<Connection>> {
         let (pool, remote) = (Arc::clone(&self.pool), self.remote.clone());
         self.on(at, |home| async move {
-            pool.take(home, Identity { remote: &remote, local: None, scope }, Repeat::Impossible)
+            pool.take(home, Identity { remote: &remote, local: None, scope }, repeat)
         })
     }
 
@@ -281,4 +285,34 @@ fn with_the_pool_its_connections_go() {
     drop(pool);
     assert_eq!(server.read(&mut [0]).unwrap(), 0);
     expect_soon("no connection is left", || connector.policy(runtime.at(0)).connections() == 0);
+}
+
+/// A request that cannot be repeated has idle connections of servers that keep them: nothing is known of one
+/// at first, and one that closes behind an answer is left alone for a while.
+#[test]
+fn what_cannot_be_repeated_waits_until_a_server_is_trusted() {
+    let bench = Bench::new(CONFIG);
+    let (connection, _server) = bench.connect(0);
+    // In one poll, for which the loop's clock stands still.
+    let (pool, remote) = (Arc::clone(&bench.pool), bench.remote.clone());
+    let taken = bench.on(0, |home| async move {
+        pool.put(home, connection);
+        pool.take(home, Identity { remote: &remote, local: None, scope: 0 }, Repeat::Impossible)
+    });
+    assert!(taken.is_none(), "nothing is known of the server");
+    let mut found = None;
+    expect_soon("the server is trusted", || {
+        found = bench.take_for(0, 0, Repeat::Impossible);
+        found.is_some()
+    });
+    bench.put(0, found.unwrap());
+    let (hasty, server) = bench.connect(0);
+    bench.put(0, hasty);
+    drop(server);
+    bench.expect_counts(PoolCounts { idle: 1, reused: 1, gone: 1, ..bench.pool.counts() });
+    assert!(bench.take_for(0, 0, Repeat::Impossible).is_none(), "one was closed early");
+    let usual = bench.take_for(0, 0, Repeat::Possible);
+    assert!(usual.is_some(), "others may try");
+    bench.put(0, usual.unwrap());
+    expect_soon("it is trusted again", || bench.take_for(0, 0, Repeat::Impossible).is_some());
 }

@@ -5,6 +5,7 @@
 
 mod background;
 mod error_log;
+mod hasty;
 mod limits;
 mod proxy_protocol;
 mod serve;

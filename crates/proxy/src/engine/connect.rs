@@ -11,7 +11,7 @@ use clearway_http::{Answer, Exchange, Request, Step};
 use clearway_message::Method;
 use clearway_net::connect::{AddressOwner, ConnectFault, ConnectOptions, Connector, Keepalive, Local};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{Identity, Moment, Repeat};
+use clearway_upstream::{Identity, Moment, Pool, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
 use crate::engine::protocol::Protocol;
@@ -74,6 +74,30 @@ impl<'c, P: Protocol> Session<'c, P> {
         true
     }
 
+    /// Whether the connection, which was idle before, had ended before the request came to the server: then
+    /// it was asked nothing, whatever the method, and the request can be sent again.
+    pub(super) fn was_closed_unasked(&self, exchange: &mut Exchange<'_, 'c>) -> bool {
+        self.connection == Connection::Reused
+            && self.attempt(exchange).received_bytes == 0
+            && self.sending.is_whole(&self.asked.body)
+            && !self.sending.was_reset()
+            && self.outbound.as_ref().is_some_and(|outbound| outbound.ended_unasked())
+    }
+
+    /// Asks the same server on a new connection, as if there had been no other.
+    pub(super) fn ask_again(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        let Some(peer) = self.lease.as_ref().map(|lease| lease.peer().clone()) else {
+            return self.fail(exchange, Failures::ERROR);
+        };
+        if let (Some(ended), Some(pool)) = (self.outbound.take(), self.pool()) {
+            pool.note_ended(&ended, self.attempt_ms);
+        }
+        self.clocks.clear();
+        self.begin_attempt();
+        exchange.request.set_action(CONNECTING);
+        self.connect(exchange, &peer.config().remote)
+    }
+
     /// Whether the request may be sent again where its connection turns out to be closed.
     fn repeat(&self, exchange: &Exchange<'_, 'c>) -> Repeat {
         let is_idempotent = !matches!(exchange.request.method(), Method::Post | Method::Lock | Method::Patch);
@@ -94,11 +118,16 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The connection may be used by another request.
     pub(super) fn put_idle(&self, connection: Box<clearway_upstream::Connection>) {
-        let upstream = self.asked.choice.upstream();
-        let pool = upstream.zip(CONNECTOR.get()).and_then(|(upstream, connector)| upstream.idle(*connector));
-        if let Some(pool) = pool {
+        if let Some(pool) = self.pool() {
             pool.put(self.home, connection);
         }
+    }
+
+    /// Where connections wait, if they do.
+    fn pool(&self) -> Option<&Pool> {
+        let upstream = self.asked.choice.upstream();
+        let found = upstream.zip(CONNECTOR.get());
+        found.and_then(|(upstream, connector)| upstream.idle(*connector)).map(|pool| &**pool)
     }
 
     /// As the log shows it.

@@ -58,6 +58,10 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Poll::Ready(Ok(0)) => {
                     exchange.request.set_action(READING_HEAD);
                     let message = "upstream prematurely closed connection";
+                    if self.was_closed_unasked(exchange) {
+                        exchange.request.log(Level::Info, format_args!("{message} before it was asked"));
+                        return self.ask_again(exchange);
+                    }
                     exchange.request.log(Level::Error, format_args!("{message}"));
                     return self.fail(exchange, Failures::ERROR);
                 }

@@ -403,7 +403,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             && self.sending.is_done()
             && !frames_itself(self.asked.proxy)
             && self.protocol.persistence() == Persistence::Stays;
-        if let Some(connection) = self.outbound.take().filter(|_| is_reusable) {
+        if let Some(mut connection) = self.outbound.take().filter(|_| is_reusable) {
+            connection.note_sent(self.sending.sent_bytes);
             self.put_idle(connection);
         }
     }

@@ -38,6 +38,8 @@ pub(super) struct Sending {
     progress: Progress,
     /// What the socket took, bytes.
     pub(super) sent_bytes: u64,
+    /// How the connection broke, if it did while something was sent.
+    broken: Option<io::ErrorKind>,
 }
 
 /// Bytes that are being sent.
@@ -73,6 +75,16 @@ impl Sending {
         self.progress == Progress::Sent
     }
 
+    /// Whether all of it is still there, to be sent once more.
+    pub(super) fn is_whole(&self, body: &AskedBody) -> bool {
+        self.body_at == 0 || !matches!(body, AskedBody::Stream)
+    }
+
+    /// Whether a reset was met. It takes the place of the end that may have come before, and hides it.
+    pub(super) fn was_reset(&self) -> bool {
+        self.broken == Some(io::ErrorKind::ConnectionReset)
+    }
+
     /// Whether it is the client that is waited for.
     pub(super) fn reads_client(&self, body: &AskedBody) -> bool {
         matches!(body, AskedBody::Stream) && self.progress == Progress::UnderWay
@@ -97,7 +109,11 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
             }
             match self.poll_write(cx) {
-                Poll::Ready(written) => written.map_err(Unsent::Server)?,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.sending.broken = Some(error.kind());
+                    return Poll::Ready(Err(Unsent::Server(error)));
+                }
                 Poll::Pending => {
                     if self.clocks.send_until_ms.is_none() {
                         let until_ms = self.home.now_ms() + *self.asked.pass.send_timeout_ms;

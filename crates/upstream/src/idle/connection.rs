@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::{Local, Outbound};
 use clearway_os::outgoing::Remote;
+use clearway_os::tcp;
 use clearway_runtime::{Probe, Socket};
 
 /// Idle for so long a connection is looked at before a request goes out on it that cannot be repeated, in
@@ -54,6 +55,8 @@ pub struct Connection {
     pub(crate) requests: u32,
     pub(crate) born_ms: u64,
     pub(crate) idle_since_ms: u64,
+    /// What earlier requests have sent on it, bytes.
+    sent_bytes: u64,
 }
 
 impl Connection {
@@ -70,6 +73,7 @@ impl Connection {
             requests: 1,
             born_ms: now_ms,
             idle_since_ms: now_ms,
+            sent_bytes: 0,
         })
     }
 
@@ -88,6 +92,20 @@ impl Connection {
     /// Whether its loop wants its place for another connection.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.socket.is_reclaimed()
+    }
+
+    /// A request that sent so many bytes is over.
+    pub fn note_sent(&mut self, bytes: u64) {
+        self.sent_bytes += bytes;
+    }
+
+    /// Whether the server had ended the connection before any of the present request came there; to be asked
+    /// when the end was read and nothing before it. Each segment acknowledges what has come in its order, and
+    /// so does the one with the end: where that did not take in a byte of the request, nobody can have
+    /// read one, and what comes later is refused by the server's kernel. Of a reset nothing is known.
+    #[must_use]
+    pub fn ended_unasked(&self) -> bool {
+        tcp::acknowledged_bytes(&self.socket).is_ok_and(|bytes| bytes <= self.sent_bytes)
     }
 
     /// Whether nothing has come on it since the last response, as far as the loop has learned.

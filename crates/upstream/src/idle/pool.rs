@@ -15,6 +15,7 @@ use super::connection::{Connection, Identity, Repeat};
 use super::duty::Duty;
 use super::keeper::{self, Keeper};
 use super::shelf::{PLACES, Shelf};
+use super::trust::Trust;
 
 /// Shelves that a loop has at most: with their 64 places they bound what one loop keeps for a group.
 const SHELVES_MAX: usize = 64;
@@ -61,6 +62,7 @@ pub struct Pool {
     time_ms: AtomicU64,
     timeout_ms: AtomicU64,
     count: AtomicU32,
+    trust: Trust,
     loops: Box<[OnceLock<PerLoop>]>,
     /// For keepers.
     own: Weak<Self>,
@@ -135,6 +137,7 @@ impl Pool {
             time_ms: AtomicU64::new(0),
             timeout_ms: AtomicU64::new(0),
             count: AtomicU32::new(0),
+            trust: Trust::new(),
             loops: (0..loops.max(1)).map(|_| OnceLock::new()).collect(),
             own: own.clone(),
         });
@@ -159,7 +162,9 @@ impl Pool {
             _ => {
                 let tag = identity.tag();
                 let mut places = (0..loops).map(|distance| (home.index() + distance) % loops);
-                places.find_map(|at| self.take_at(at, home, (identity, tag), (repeat, now_ms)))
+                let may_use = repeat == Repeat::Possible || self.trust.holds(tag, now_ms);
+                let mut take = |at| self.take_at(at, home, (identity, tag), (repeat, now_ms));
+                may_use.then(|| places.find_map(&mut take)).flatten()
             }
         };
         if let Some(own) = self.loops[home.index() % loops].get() {
@@ -189,6 +194,7 @@ impl Pool {
             }
             if !connection.is_fit(repeat, now_ms) {
                 per_loop.gone.fetch_add(1, Ordering::Relaxed);
+                self.trust.note_closed(tag, idle_ms, now_ms);
                 continue;
             }
             if at != home.index() {
@@ -213,9 +219,14 @@ impl Pool {
         let connections_max = self.connections_max.load(Ordering::Relaxed);
         let is_spent = connection.requests >= self.requests_max.load(Ordering::Relaxed)
             || now_ms.saturating_sub(connection.born_ms) > self.time_ms.load(Ordering::Relaxed);
-        if is_spent || connections_max == 0 || !connection.is_quiet() {
+        if is_spent || connections_max == 0 {
             return;
         }
+        if !connection.is_quiet() {
+            self.trust.note_closed(connection.tag, 0, now_ms);
+            return;
+        }
+        self.trust.watch(connection.tag, now_ms);
         let at = home.index() % self.loops.len();
         let per_loop = self.loops[at].get_or_init(PerLoop::new);
         let watched = match per_loop.keeper.waker.get() {
@@ -245,6 +256,12 @@ impl Pool {
         }
     }
 
+    /// A connection that was taken turns out to have been closed before.
+    pub fn note_ended(&self, connection: &Connection, taken_ms: u64) {
+        let idle_ms = taken_ms.saturating_sub(connection.idle_since_ms);
+        self.trust.note_closed(connection.tag, idle_ms, taken_ms);
+    }
+
     /// Closes the one that was idle for longest, mostly: of this loop, if it has any.
     #[cold]
     fn displace(&self, at: usize) {
@@ -270,9 +287,13 @@ impl Pool {
                     per_loop.reclaimed.fetch_add(1, Ordering::Relaxed);
                     return true;
                 }
+                let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
                 let is_gone = !connection.is_quiet();
-                per_loop.gone.fetch_add(is_gone.into(), Ordering::Relaxed);
-                is_gone || now_ms.saturating_sub(connection.idle_since_ms) >= timeout_ms
+                if is_gone {
+                    per_loop.gone.fetch_add(1, Ordering::Relaxed);
+                    self.trust.note_closed(connection.tag, idle_ms, now_ms);
+                }
+                is_gone || idle_ms >= timeout_ms
             });
             self.count.fetch_sub(closed.len() as u32, Ordering::Relaxed);
         }
