@@ -1,6 +1,6 @@
 //! The response of a request, pushed by its handler: chunks pass the enabled header and body filters
-//! synchronously (`filters`), are framed, and wait in a `SendQueue` for the socket (`sink`). Owned by the
-//! request's task.
+//! synchronously (`filters`), are framed, and wait for the socket (`sending`), or go to the parent of a
+//! subrequest. Owned by the request's task.
 //!
 //! The first chunk sends the head. `Full` asks the handler to wait with `ready`; nothing else waits.
 //! A response is complete with the chunk that is marked `Last`; what a handler pushes afterwards, or
@@ -16,7 +16,7 @@ mod head_text;
 mod passed;
 mod passing;
 mod relaying;
-mod sink;
+mod sending;
 pub(crate) mod view;
 
 use clearway_h1::Framing;
@@ -32,6 +32,7 @@ use crate::request::Request;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::relay::Relay;
+use crate::request::sink::Sink;
 use crate::request::strands::Lookout;
 use crate::response::chunk::{Chunk, Mark, Pushed};
 
@@ -51,7 +52,7 @@ enum Progress {
 /// The state of one response.
 pub(crate) struct OutputState<'c> {
     pub(crate) head: ResponseHead<'c>,
-    wire: SendQueue<'c>,
+    sink: Sink<'c>,
     progress: Progress,
     framing: Framing,
     connection: Connection,
@@ -67,7 +68,7 @@ pub(crate) struct OutputState<'c> {
     source: Source,
     /// If its head comes from another server.
     passed: Option<Box<Passed>>,
-    /// Once there was a subrequest, or if it is of one.
+    /// Once there was a subrequest in it.
     relay: Option<Box<Relay<'c>>>,
     /// The stage before which bodies of subrequests come in.
     postpone_stage: u32,
@@ -189,12 +190,17 @@ impl<'c> Output<'_, 'c> {
 pub struct Unsent;
 
 impl<'c> OutputState<'c> {
-    /// A response that gathers in `buffer`.
+    /// A response to the client, which gathers in `buffer`.
     #[inline]
-    pub(crate) fn new(buffer: Vec<u8>) -> Self {
+    pub(crate) fn to_client(buffer: Vec<u8>) -> Self {
+        Self::new(Sink::Client(SendQueue::new(buffer)))
+    }
+
+    #[inline]
+    pub(crate) fn new(sink: Sink<'c>) -> Self {
         Self {
             head: ResponseHead::default(),
-            wire: SendQueue::new(buffer),
+            sink,
             progress: Progress::HeadOpen,
             framing: Framing::NoBody { content_length: None },
             connection: Connection::Close,
@@ -213,7 +219,7 @@ impl<'c> OutputState<'c> {
 
     /// The buffer that it was given, once there is no more to send.
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
-        self.wire.take_buffer()
+        self.sink.client_mut().map(SendQueue::take_buffer).unwrap_or_default()
     }
 
     /// Status code as logged: 0 while none was chosen.
@@ -227,13 +233,13 @@ impl<'c> OutputState<'c> {
 
     /// What the socket took, bytes (`$bytes_sent`).
     pub(crate) fn sent_bytes(&self) -> u64 {
-        self.wire.sent_bytes()
+        self.sink.sent_bytes()
     }
 
     /// What the socket took besides the head, bytes (`$body_bytes_sent`). As in nginx that counts the
     /// framing of chunks and `100 Continue`.
     pub(crate) fn body_sent_bytes(&self) -> u64 {
-        self.wire.sent_bytes().saturating_sub(u64::from(self.head_bytes))
+        self.sink.sent_bytes().saturating_sub(u64::from(self.head_bytes))
     }
 
     /// Whether another request may follow on the connection.
@@ -283,7 +289,11 @@ impl<'c> OutputState<'c> {
     pub(crate) fn invite(&mut self, link: Link<'_>, body: &mut BodyState) -> bool {
         let is_due = body.take_expectation() && !self.head_sent();
         match link {
-            Link::Http1(_) if is_due => self.wire.put(clearway_h1::CONTINUE),
+            Link::Http1(_) if is_due => {
+                if let Some(queue) = self.sink.client_mut() {
+                    queue.put(clearway_h1::CONTINUE);
+                }
+            }
             Link::Stream(stream) if is_due => {
                 stream.push_head(StreamHead { status: 100, lines: Headers::default() });
             }
@@ -312,12 +322,10 @@ impl<'c> OutputState<'c> {
     /// After a failure before anything was sent: forgets the response. The status to answer with.
     pub(crate) fn start_over(&mut self) -> Option<u16> {
         let Some(SendFailure::File(failure, _)) = self.failure() else { return None };
-        let nothing_sent =
-            self.wire.sent_bytes() == 0 && !(self.is_of_subrequest() && self.has_passed_bytes());
-        let status = failure.status().filter(|_| nothing_sent)?;
-        self.wire.clear();
-        let (buffer, relay) = (self.wire.take_buffer(), self.take_sink());
-        *self = Self { relay, ..Self::new(buffer) };
+        let status = failure.status().filter(|_| !self.has_passed_bytes())?;
+        let mut sink = std::mem::replace(&mut self.sink, Sink::Nowhere);
+        sink.drop_rest();
+        *self = Self::new(sink);
         Some(status)
     }
 
@@ -326,11 +334,9 @@ impl<'c> OutputState<'c> {
             return Pushed::Sent;
         }
         self.send_head(request);
-        if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() && !self.wire.has_sent_files() {
+        if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() {
             debug_assert!(self.takes_files(), "who pushes files asks before");
-            if request.is_main() {
-                self.wire.use_pool(request.file_pool(), request.link);
-            }
+            self.prepare_file(request);
         }
         if mark == Mark::Last {
             self.end_source(request);
@@ -339,8 +345,15 @@ impl<'c> OutputState<'c> {
         if self.is_full() { Pushed::Full } else { Pushed::Sent }
     }
 
+    /// Says who reads a file, before its first part goes on to the client.
+    fn prepare_file(&mut self, request: &Request<'c>) {
+        if let Some(queue) = self.sink.client_mut().filter(|queue| !queue.has_sent_files()) {
+            queue.use_pool(request.file_pool(), request.link);
+        }
+    }
+
     fn is_full(&self) -> bool {
-        self.wire.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full())
+        self.sink.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full())
     }
 
     /// Marks the response as complete if its handler has not.

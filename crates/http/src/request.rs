@@ -15,6 +15,7 @@ pub(crate) mod contexts;
 pub(crate) mod errand;
 mod log;
 pub(crate) mod relay;
+pub(crate) mod sink;
 pub(crate) mod stored_body;
 pub(crate) mod strands;
 pub(crate) mod subrequest;

@@ -33,7 +33,7 @@ impl Request<'_> {
             return Option::clone(&sending.pool);
         };
         // There may be a response already, but a pool does not depend on it.
-        let (no_response, mut name) = (OutputState::new(Vec::new()), Vec::new());
+        let (no_response, mut name) = (OutputState::to_client(Vec::new()), Vec::new());
         parts.append(&View::new(self, &no_response), &mut name);
         let pool = sending.pools.find(&name).cloned();
         if pool.is_none() {

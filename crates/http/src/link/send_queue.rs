@@ -121,14 +121,6 @@ impl<'c> SendQueue<'c> {
         Self { front: buffer, ..Self::default() }
     }
 
-    /// Drops everything, of which nothing was sent.
-    pub(crate) fn clear(&mut self) {
-        debug_assert_eq!(self.sent_bytes, 0, "what is sent cannot be taken back");
-        let mut front = std::mem::take(&mut self.front);
-        front.clear();
-        *self = Self::new(front);
-    }
-
     /// Drops what was not sent.
     pub(crate) fn drop_rest(&mut self) {
         self.front.clear();

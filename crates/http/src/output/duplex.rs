@@ -35,8 +35,8 @@ impl<'c> Output<'_, 'c> {
     /// What of the response is in memory and waits for the client, or for its turn among the bodies of
     /// subrequests, bytes. What filters hold back is not known.
     pub fn queued_bytes(&self) -> usize {
-        let relayed = self.state.relay.as_ref().map_or(0, |relay| relay.held_bytes());
-        self.state.wire.len() + relayed
+        let relayed = self.state.relay.as_ref().map_or(0, |relay| relay.queued_bytes());
+        self.state.sink.len() + relayed
     }
 
     /// Whether the handler is to wait before it pushes more: what the last [`write`](Self::write) said, as
@@ -81,9 +81,8 @@ impl<'c> OutputState<'c> {
     fn abandon(&mut self, request: &Request<'c>) {
         self.log_failure(request);
         self.note_left();
-        self.wire.drop_rest();
-        self.filters = None;
-        self.relay = self.take_sink();
+        self.sink.drop_rest();
+        (self.filters, self.relay) = (None, None);
         self.wait = None;
         self.source = Source::Ended;
         self.fail_with(SendFailure::Abandoned);
@@ -97,19 +96,22 @@ impl<'c> OutputState<'c> {
 
     /// Whether the socket has taken everything.
     pub(crate) fn is_sent(&self) -> bool {
-        self.wire.is_empty()
+        self.sink.is_empty()
     }
 
     /// The link took so many bytes of a tunnel.
     pub(crate) fn note_tunnelled(&mut self, count: usize) {
-        self.wire.count_sent(count);
+        if let Some(queue) = self.sink.client_mut() {
+            queue.count_sent(count);
+        }
     }
 
     fn put_interim(&mut self, link: Link<'_>, status: u16, lines: &Headers) {
         match link {
             Link::Http1(_) => {
+                let Some(queue) = self.sink.client_mut() else { return };
                 let reason = if status == 103 { "Early Hints" } else { "" };
-                let mut writer = HeadWriter::new(self.wire.front(), status, reason);
+                let mut writer = HeadWriter::new(queue.front(), status, reason);
                 for piece in lines.pieces() {
                     writer = match piece {
                         Piece::Lines(lines) => writer.lines(lines),

@@ -139,7 +139,7 @@ pub(super) struct Filters<'c>(pub(super) Vec<Option<Box<dyn BodyFilter + 'c>>>);
 impl<'c> OutputState<'c> {
     pub(super) fn takes_files(&self) -> bool {
         let all_take = self.filters().iter().flatten().all(|filter| filter.input() == Input::Anything);
-        all_take && self.sink_takes_files()
+        all_take && self.sink.takes_files()
     }
 
     pub(super) fn filters(&self) -> &[Option<Box<dyn BodyFilter + 'c>>] {
@@ -184,7 +184,7 @@ impl<'c> OutputState<'c> {
             return;
         }
         if self.filters.is_none() && self.relay.is_none() {
-            self.frame(chunk, mark);
+            self.frame(request, chunk, mark);
         } else if self.relay.is_some() && stage == self.postpone_stage as usize {
             self.postpone(request, chunk, mark);
         } else {
@@ -199,7 +199,7 @@ impl<'c> OutputState<'c> {
                 filter.push(chunk, mark, &mut Next { state: self, request, stage: stage + 1 });
                 self.filters_mut()[stage] = Some(filter);
             }
-            None => self.frame(chunk, mark),
+            None => self.frame(request, chunk, mark),
         }
     }
 }

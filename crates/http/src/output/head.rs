@@ -10,6 +10,7 @@ use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
 use crate::link::Link;
 use crate::link::stream::Stream;
 use crate::request::Request;
+use crate::request::sink::Sink;
 
 /// The status behind which a connection speaks another protocol.
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -96,7 +97,8 @@ impl<'c> OutputState<'c> {
         if request.is_persistent() && self.framing.is_delimited() && self.head.status != SWITCHING_PROTOCOLS {
             self.connection = Connection::KeepAlive;
         }
-        let before = self.wire.len();
+        let Sink::Client(queue) = &mut self.sink else { return };
+        let before = queue.len();
         if request.version().has_response_head() {
             let connection = match self.connection {
                 Connection::Close if self.head.status == SWITCHING_PROTOCOLS => ConnectionHeader::Upgrade,
@@ -106,8 +108,8 @@ impl<'c> OutputState<'c> {
                 }
             };
             let places = Places::of(self.passed.as_deref(), &self.head);
-            write_head(self.wire.front(), (&self.head, places), request, self.framing, connection);
+            write_head(queue.front(), (&self.head, places), request, self.framing, connection);
         }
-        self.head_bytes = (self.wire.len() - before) as u32;
+        self.head_bytes = (queue.len() - before) as u32;
     }
 }

@@ -1,5 +1,5 @@
-//! Output with subrequests: what is behind one in the body waits in the queue of the `Relay`, and what a
-//! subrequest makes goes to its parent instead of the socket. Owned by the request's task.
+//! Output with subrequests: what is behind one in the body waits in the queue of the `Relay`; and that of a
+//! subrequest, which waits for its parent instead of the socket. Owned by the request's task.
 
 use std::task::{Context, Poll};
 
@@ -10,8 +10,9 @@ use crate::link::send_queue::SendFailure;
 use crate::output::Input;
 use crate::output::view::View;
 use crate::request::Request;
-use crate::request::relay::{Moved, Parent, Relay, Sink};
-use crate::request::subrequest::{Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::request::relay::{Moved, Parent, Relay};
+use crate::request::sink::Sink;
+use crate::request::subrequest::{NotMade, Outcome, Subrequest, Terminated};
 use crate::response::chunk::{Chunk, Mark};
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
@@ -71,15 +72,9 @@ impl<'c> Next<'_, 'c> {
 }
 
 impl<'c> OutputState<'c> {
-    /// The response of a subrequest.
-    pub(crate) fn of_subrequest(sink: Sink<'c>, delivery: Delivery) -> Self {
-        let relay = Some(Box::new(Relay::of_subrequest(sink, delivery)));
-        Self { relay, ..Self::new(Vec::new()) }
-    }
-
-    /// Whether something of its body has passed, or a subrequest of its own was made.
+    /// Whether something of it cannot be taken back, or a subrequest of its own was made.
     pub(crate) fn has_passed_bytes(&self) -> bool {
-        self.relay.as_ref().is_some_and(|relay| relay.has_passed_bytes())
+        self.sink.has_passed_bytes() || self.relay.as_ref().is_some_and(|relay| relay.has_had_children())
     }
 
     /// Has it go on with a body, although it was empty.
@@ -90,29 +85,19 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// What remains of a response that is made once more: where it goes.
-    pub(super) fn take_sink(&mut self) -> Option<Box<Relay<'c>>> {
-        self.relay.take().filter(|relay| relay.is_of_subrequest())
-    }
-
     fn relay_mut(&mut self) -> &mut Relay<'c> {
         self.relay.get_or_insert_default()
     }
 
     pub(super) fn is_of_subrequest(&self) -> bool {
-        self.relay.as_ref().is_some_and(|relay| relay.is_of_subrequest())
+        self.sink.is_of_subrequest()
     }
 
     /// How the body of a subrequest goes on: as it is, or not at all.
     pub(super) fn choose_subrequest_framing(&mut self, request: &Request<'c>) {
-        let is_head_only = self.relay.as_ref().is_some_and(|relay| relay.is_head_only());
-        if !is_head_only && !request.is_head() {
+        if !matches!(self.sink, Sink::Nowhere) && !request.is_head() {
             self.framing = Framing::UntilClose;
         }
-    }
-
-    pub(super) fn sink_takes_files(&self) -> bool {
-        self.relay.as_ref().and_then(|relay| relay.sink_takes_files()).unwrap_or(true)
     }
 
     /// What has passed the filters before the place where bodies of subrequests come in.
@@ -125,27 +110,12 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// What has its turn: to the parent, or the filters behind.
+    /// What has its turn: through the filters behind, which a subrequest has none of.
     fn pass_on(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
-        if !self.is_of_subrequest() {
-            if matches!(chunk, Chunk::File(_)) && !self.wire.has_sent_files() {
-                self.wire.use_pool(request.file_pool(), request.link);
-            }
-            return self.push_behind(request, self.postpone_stage as usize, chunk, mark);
+        if matches!(chunk, Chunk::File(_)) {
+            self.prepare_file(request);
         }
-        let content_length = self.head.content_length;
-        let delivered = self.relay_mut().deliver(request, chunk, content_length);
-        if let Err(Terminated(_)) = delivered {
-            let _ = self.fail(SendFailure::Terminated);
-        }
-        if mark == Mark::Last {
-            self.progress = Progress::Complete;
-        }
-    }
-
-    /// Whether what comes next has nowhere to go.
-    fn is_way_full(&self) -> bool {
-        self.wire.is_full() || self.relay.as_ref().is_some_and(|relay| relay.is_sink_full())
+        self.push_behind(request, self.postpone_stage as usize, chunk, mark);
     }
 
     /// Completes once the response has gone on: to the socket or the parent, all of it if its end was made,
@@ -180,12 +150,12 @@ impl<'c> OutputState<'c> {
             }
             let is_relayed = self.is_relayed();
             let is_end = is_relayed && self.source == Source::Ended;
-            let makes_room = !self.wire.is_empty() && (is_end || self.is_due(request));
+            let makes_room = !self.sink.is_empty() && (is_end || self.is_due(request));
             if makes_room && self.poll_empty(request, cx)?.is_pending() {
                 return Poll::Pending;
             }
             if is_relayed {
-                self.wire.uncork(request.link);
+                self.uncork(request.link);
                 return Poll::Ready(Ok(()));
             }
             if !has_moved && !makes_room && resumed == Resumed::Waits {
@@ -203,28 +173,34 @@ impl<'c> OutputState<'c> {
     /// Whether what there is should be sent, and not wait for more.
     fn is_due(&self, request: &Request<'c>) -> bool {
         let postponed_bytes = *request.location().core.sending.postpone_output_bytes;
-        let is_much = self.wire.len() as u64 >= postponed_bytes || self.wire.is_full();
+        let is_much = self.sink.len() as u64 >= postponed_bytes || self.sink.is_full();
         is_much || self.urgency == Urgency::Flushed
     }
 
     fn is_relayed(&self) -> bool {
-        let Some(relay) = &self.relay else { return true };
         if self.is_busy() {
             return false;
         }
+        let is_empty = self.relay.as_ref().is_none_or(|relay| relay.is_empty());
+        let is_waiting = self.relay.as_ref().is_some_and(|relay| relay.is_waiting());
         match self.source {
-            Source::Ended => relay.is_empty() && !relay.is_waiting(),
-            Source::Open if self.urgency == Urgency::Flushed => relay.is_empty() && !relay.is_full(),
-            Source::Open => !relay.is_full(),
+            Source::Ended => is_empty && !is_waiting,
+            Source::Open if self.urgency == Urgency::Flushed => is_empty && !self.is_relay_full(),
+            Source::Open => !self.is_relay_full(),
         }
+    }
+
+    /// Whether who makes the body should wait for subrequests in it, or for its parent.
+    pub(super) fn is_relay_full(&self) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.is_full())
+            || self.is_of_subrequest() && self.sink.is_full()
     }
 
     fn begin_children(&mut self, request: &Request<'c>) -> Result<(), Terminated> {
         let Some(mut relay) = self.relay.take() else { return Ok(()) };
         let behind = self.filters()[self.postpone_stage as usize..].iter().flatten();
-        let takes_files = relay
-            .sink_takes_files()
-            .unwrap_or_else(|| behind.into_iter().all(|filter| filter.input() == Input::Anything));
+        let takes_files =
+            self.sink.takes_files() && behind.into_iter().all(|filter| filter.input() == Input::Anything);
         let content_type = self.head.content_type.as_ref();
         let begun = relay.begin_children(&Parent { request, content_type, takes_files });
         self.relay = Some(relay);
@@ -234,8 +210,9 @@ impl<'c> OutputState<'c> {
     /// Moves what has its turn; whether anything had.
     fn move_pieces(&mut self, request: &Request<'c>) -> bool {
         let mut has_moved = false;
-        while !self.is_way_full() {
-            match self.relay_mut().take_next() {
+        while !self.sink.is_full() {
+            let Some(relay) = &mut self.relay else { break };
+            match relay.take_next() {
                 Moved::Chunk(chunk, mark) => self.pass_on(request, chunk, mark),
                 Moved::Child => {}
                 Moved::Waiting | Moved::Empty => break,
@@ -262,6 +239,6 @@ impl<'c> OutputState<'c> {
             let asks = stage < self.postpone_stage as usize;
             !asks || !self.relay.as_ref().is_some_and(|relay| relay.has_many_children())
         };
-        self.last_busy().is_some_and(has_room) && !self.is_way_full()
+        self.last_busy().is_some_and(has_room) && !self.sink.is_full()
     }
 }

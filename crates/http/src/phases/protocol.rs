@@ -73,7 +73,7 @@ impl<'c> Active<'c> {
         let buffer = std::mem::take(&mut parts.output);
         let request = Request::new(way, strands, parts, start, number);
         // The last, so that it is made where it stays.
-        Self { request, body: BodyState::default(), output: OutputState::new(buffer) }
+        Self { request, body: BodyState::default(), output: OutputState::to_client(buffer) }
     }
 
     /// Parses what was received of the head; `None` where that is not all of it.

@@ -8,21 +8,22 @@ use crate::phases::engine::{Active, Start};
 use crate::phases::redirect::Onward;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
-use crate::request::relay::{Answering, Sink};
+use crate::request::relay::{Addressee, Answering};
+use crate::request::sink::Sink;
 use crate::request::strands::{Strand, StrandId};
 use crate::request::subrequest::{Audience, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, Terminated};
 use crate::request::tree::Asked;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Http;
-use clearway_message::ResponseHead;
+use clearway_message::{ResponseHead, Text as HeadText};
 
 impl Answering for Http {
-    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId {
+    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, to: Addressee<'c>) -> StrandId {
         let (audience, asker) = (parent.audience(), parent.strand());
+        let Addressee { sink, outcome, content_type } = to;
         parent.strands().begin(|strand| {
-            let outcome = sink.outcome().clone();
-            let mut active = Active::subrequest((audience, strand), parent, wanted, sink);
+            let mut active = Active::subrequest((audience, strand), parent, wanted, (sink, content_type));
             Box::pin(async move {
                 let end = active.answer_subrequest().await;
                 outcome.set_end(end.map(|()| active.output.status()));
@@ -35,7 +36,8 @@ impl Answering for Http {
 /// Answers one in the background; one that wants the connection closed does not have its way.
 fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, asked: Asked<'c>) {
     parent.strands().begin(|strand| -> Strand<'c> {
-        let mut active = Active::subrequest((Audience::Nobody, strand), parent, wanted, Sink::default());
+        let mut active =
+            Active::subrequest((Audience::Nobody, strand), parent, wanted, (Sink::Nowhere, None));
         Box::pin(async move {
             let _asked = asked;
             let _ = active.answer_subrequest().await;
@@ -48,11 +50,11 @@ impl<'c> Active<'c> {
         (audience, strand): (Audience, StrandId),
         parent: &Request<'c>,
         wanted: Subrequest,
-        sink: Sink<'c>,
+        (sink, content_type): (Sink<'c>, Option<HeadText<'c>>),
     ) -> Box<Self> {
         let Subrequest { path, args, entry, asking, delivery, stub } = wanted;
         let tree = parent.tree();
-        let stub = stub.map(|body| Stub { body, content_type: sink.content_type().map(<[u8]>::to_vec) });
+        let stub = stub.map(|body| Stub { body, content_type: content_type.map(HeadText::into_owned) });
         let strands = parent.strands();
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
         let sub =
@@ -73,7 +75,7 @@ impl<'c> Active<'c> {
         Box::new(Self {
             request: Request::new_subrequest(parent, node, sub),
             body: BodyState::default(),
-            output: OutputState::of_subrequest(sink, delivery),
+            output: OutputState::new(sink),
         })
     }
 
@@ -154,7 +156,7 @@ impl<'c> Exchange<'_, 'c> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let _asked = self.request.ask(&wanted).map_err(|NotMade| Answer::Abandon(500))?;
         let place = (self.request.audience(), self.request.strand());
-        let mut active = Active::subrequest(place, self.request, wanted, Sink::default());
+        let mut active = Active::subrequest(place, self.request, wanted, (Sink::Nowhere, None));
         match active.answer_subrequest().await {
             Ok(()) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),

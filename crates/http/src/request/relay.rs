@@ -9,19 +9,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clearway_base::log::Level;
 use clearway_message::Text;
-use clearway_runtime::{Entered, TaskCell};
 
 use crate::request::Request;
+use crate::request::sink::{FULL_BYTES, Pipe, PipeEnd, Sink};
 use crate::request::strands::{StrandId, Strands};
-use crate::request::subrequest::{Delivery, NotMade, Outcome, SUBREQUEST_CONF, Subrequest, Terminated};
+use crate::request::subrequest::{Delivery, NotMade, Outcome, Subrequest, Terminated};
 use crate::request::tree::{Asked, Live};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Http;
 
-/// What a pipe or a queue holds before who fills it has to wait, bytes.
-const FULL_BYTES: usize = 64 * 1024;
 /// How many subrequests of one parent run ahead of their turn.
 const AHEAD_MAX: usize = 16;
 /// How many run at a time in a request; beyond that only those whose turn it is among their siblings.
@@ -30,78 +27,20 @@ const LIVE_MAX: u32 = 64;
 /// What answers subrequests: the engine, which stands above.
 pub(crate) trait Answering {
     /// Answers one in a strand of its own.
-    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, sink: Sink<'c>) -> StrandId;
+    fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, to: Addressee<'c>) -> StrandId;
 }
 
-/// Where the body of a subrequest goes.
-#[derive(Default)]
-pub(crate) struct Sink<'c> {
-    /// To the parent.
-    pipe: Option<Arc<Pipe<'c>>>,
-    /// What takes it from there.
-    taker: StrandId,
-    outcome: Outcome,
-    takes_files: bool,
-    /// The parent's.
-    content_type: Option<Text<'c>>,
+/// Who has asked for a subrequest, and waits for it.
+pub(crate) struct Addressee<'c> {
+    pub(crate) sink: Sink<'c>,
+    pub(crate) outcome: Outcome,
+    /// What its stub is, if it has one.
+    pub(crate) content_type: Option<Text<'c>>,
 }
 
-impl Sink<'_> {
-    pub(crate) fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
-    pub(crate) fn content_type(&self) -> Option<&[u8]> {
-        self.content_type.as_deref()
-    }
-}
-
-/// What a subrequest has made and its parent not taken.
-#[derive(Default)]
-struct Pipe<'c>(TaskCell<PipeState<'c>>);
-
-#[derive(Default)]
-struct PipeState<'c> {
-    chunks: VecDeque<Chunk<'c>>,
-    /// In memory.
-    bytes: usize,
-    files: usize,
-}
-
-impl<'c> Pipe<'c> {
-    fn state(&self) -> Entered<'_, PipeState<'c>> {
-        self.0.enter()
-    }
-
-    fn push(&self, chunk: Chunk<'c>) {
-        if chunk.is_empty() {
-            return;
-        }
-        let mut state = self.state();
-        state.bytes += chunk.bytes().len();
-        state.files += usize::from(matches!(chunk, Chunk::File(_)));
-        state.chunks.push_back(chunk);
-    }
-
-    fn pop(&self) -> Option<Chunk<'c>> {
-        let mut state = self.state();
-        let chunk = state.chunks.pop_front()?;
-        state.bytes -= chunk.bytes().len();
-        state.files -= usize::from(matches!(chunk, Chunk::File(_)));
-        Some(chunk)
-    }
-
-    fn is_full(&self) -> bool {
-        let state = self.state();
-        state.bytes >= FULL_BYTES || state.files > 0
-    }
-}
-
-/// What a response has to do with others of its request.
+/// What a response has to do with others of its request: those in its body, and what waits behind them.
 #[derive(Default)]
 pub(crate) struct Relay<'c> {
-    /// Of a subrequest: where its body goes.
-    sink: Option<(Sink<'c>, Delivery)>,
     queue: VecDeque<Piece<'c>>,
     /// Subrequests in the queue. Only the first of them have begun, so nothing else is looked at: a document
     /// may have thousands.
@@ -109,15 +48,15 @@ pub(crate) struct Relay<'c> {
     queued_bytes: usize,
     /// What a filter waits for before it goes on.
     awaited: Option<Outcome>,
-    /// Whether something of the body has passed.
-    passed: Passed,
+    past: Past,
 }
 
+/// Whether there ever were subrequests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Passed {
+enum Past {
     #[default]
     Nothing,
-    Bytes,
+    Children,
 }
 
 enum Piece<'c> {
@@ -167,14 +106,18 @@ impl<'c> Child<'c> {
         // What stands here meanwhile is nobody's.
         let begun = Stage::Begun(StrandId::ROOT);
         let Stage::Wanted(wanted) = std::mem::replace(&mut self.stage, begun) else { return };
-        let sink = Sink {
-            pipe: Some(Arc::clone(&self.pipe)),
-            taker: parent.request.strand(),
-            outcome: self.outcome.clone(),
-            takes_files: parent.takes_files,
-            content_type: wanted.stub.as_ref().and(parent.content_type).cloned(),
+        let sink = match wanted.delivery {
+            Delivery::InOrder => Sink::Parent(PipeEnd {
+                pipe: Arc::clone(&self.pipe),
+                taker: parent.request.strand(),
+                takes_files: parent.takes_files,
+            }),
+            Delivery::InMemory => Sink::Memory(self.outcome.clone()),
+            Delivery::HeadOnly => Sink::Nowhere,
         };
-        self.stage = Stage::Begun(Http::answer(parent.request, wanted, sink));
+        let content_type = wanted.stub.as_ref().and(parent.content_type).cloned();
+        let to = Addressee { sink, outcome: self.outcome.clone(), content_type };
+        self.stage = Stage::Begun(Http::answer(parent.request, wanted, to));
     }
 
     /// Takes a piece of its body; if it has waited for room, it goes on.
@@ -204,24 +147,6 @@ pub(crate) enum Moved<'c> {
 }
 
 impl<'c> Relay<'c> {
-    pub(crate) fn of_subrequest(sink: Sink<'c>, delivery: Delivery) -> Self {
-        Self { sink: Some((sink, delivery)), ..Self::default() }
-    }
-
-    pub(crate) fn is_of_subrequest(&self) -> bool {
-        self.sink.is_some()
-    }
-
-    /// Whether the body of a subrequest is of no interest.
-    pub(crate) fn is_head_only(&self) -> bool {
-        matches!(self.sink, Some((_, Delivery::HeadOnly)))
-    }
-
-    /// Whether what the response goes to takes parts of files; none where it is no subrequest.
-    pub(crate) fn sink_takes_files(&self) -> Option<bool> {
-        self.sink.as_ref().map(|(sink, _)| sink.takes_files)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -233,22 +158,16 @@ impl<'c> Relay<'c> {
 
     /// Whether who makes the body should wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.queued_bytes >= FULL_BYTES || self.is_waiting() || self.is_sink_full()
+        self.queued_bytes >= FULL_BYTES || self.is_waiting()
     }
 
-    /// Whether a subrequest has made more than its parent has taken.
-    pub(crate) fn is_sink_full(&self) -> bool {
-        self.sink.as_ref().and_then(|(sink, _)| sink.pipe.as_ref()).is_some_and(|pipe| pipe.is_full())
+    /// What waits for its turn, bytes in memory.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
     }
 
-    /// What waits for its turn, and what of a subrequest its parent has not taken, bytes in memory.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let pipe = self.sink.as_ref().and_then(|(sink, _)| sink.pipe.as_ref());
-        self.queued_bytes + pipe.map_or(0, |pipe| pipe.state().bytes)
-    }
-
-    pub(crate) fn has_passed_bytes(&self) -> bool {
-        self.passed == Passed::Bytes
+    pub(crate) fn has_had_children(&self) -> bool {
+        self.past == Past::Children
     }
 
     /// Adds a chunk that has to wait.
@@ -274,7 +193,7 @@ impl<'c> Relay<'c> {
             strands: request.strands(),
         }));
         self.children += 1;
-        self.passed = Passed::Bytes;
+        self.past = Past::Children;
         Ok(outcome)
     }
 
@@ -350,38 +269,5 @@ impl<'c> Relay<'c> {
                 None => Moved::Waiting,
             },
         }
-    }
-
-    /// Gives the parent a piece of the body of a subrequest.
-    /// As in nginx, what is kept in memory may not be longer than was announced, even if it was filtered.
-    pub(crate) fn deliver(
-        &mut self,
-        request: &Request<'c>,
-        chunk: Chunk<'c>,
-        content_length: Option<u64>,
-    ) -> Result<(), Terminated> {
-        if !chunk.is_empty() {
-            self.passed = Passed::Bytes;
-        }
-        let limit_bytes = *request.conf(&SUBREQUEST_CONF).output_buffer_bytes;
-        let most_bytes = match content_length {
-            Some(bytes) if bytes > limit_bytes => 0,
-            Some(bytes) => bytes,
-            None => limit_bytes,
-        };
-        match &self.sink {
-            Some((Sink { pipe: Some(pipe), taker, .. }, Delivery::InOrder)) => {
-                pipe.push(chunk);
-                request.strands().notify(*taker);
-            }
-            Some((Sink { outcome, .. }, Delivery::InMemory)) if !outcome.keep(chunk.bytes(), most_bytes) => {
-                let announced = content_length.filter(|&bytes| bytes > limit_bytes);
-                let announced = announced.map(|bytes| format!(": {bytes}")).unwrap_or_default();
-                request.log(Level::Error, format_args!("too big subrequest response{announced}"));
-                return Err(Terminated(0));
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }

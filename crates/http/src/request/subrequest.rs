@@ -180,6 +180,11 @@ impl Outcome {
         std::mem::take(&mut *self.0.memory.enter())
     }
 
+    /// Whether something of the body was kept.
+    pub(crate) fn has_body(&self) -> bool {
+        !self.0.memory.enter().is_empty()
+    }
+
     /// Keeps a piece of the body, unless that is too much.
     pub(crate) fn keep(&self, bytes: &[u8], most_bytes: u64) -> bool {
         let mut memory = self.0.memory.enter();

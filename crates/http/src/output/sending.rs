@@ -11,9 +11,11 @@ use clearway_site::Sending;
 use super::{Connection, OutputState, Progress, Unsent, Urgency};
 use crate::link::Link;
 use crate::link::pace::Pace;
-use crate::link::send_queue::SendFailure;
+use crate::link::send_queue::{SendFailure, SendQueue};
 use crate::output::view::{View, eval_size};
 use crate::request::account;
+use crate::request::sink::Sink;
+use crate::request::subrequest::Terminated;
 use crate::request::{LIMIT_RATE, Request};
 use crate::response::chunk::{Chunk, Mark};
 
@@ -37,7 +39,7 @@ enum Step {
 
 impl<'c> OutputState<'c> {
     #[inline]
-    pub(super) fn frame(&mut self, mut chunk: Chunk<'c>, mark: Mark) {
+    pub(super) fn frame(&mut self, request: &Request<'c>, mut chunk: Chunk<'c>, mark: Mark) {
         match &mut self.framing {
             Framing::NoBody { .. } => {}
             Framing::Length(left) => {
@@ -49,10 +51,17 @@ impl<'c> OutputState<'c> {
                     // The peer cannot tell where the next response begins.
                     self.connection = Connection::Close;
                 }
-                self.wire.push(chunk);
+                if let Sink::Client(queue) = &mut self.sink {
+                    queue.push(chunk);
+                }
             }
             Framing::Chunked => self.frame_chunked(chunk, mark),
-            Framing::UntilClose => self.wire.push(chunk),
+            Framing::UntilClose => {
+                let pushed = self.sink.push(request, chunk, self.head.content_length);
+                if let Err(Terminated(_)) = pushed {
+                    self.fail_with(SendFailure::Terminated);
+                }
+            }
         }
         match mark {
             Mark::More => {}
@@ -62,32 +71,36 @@ impl<'c> OutputState<'c> {
     }
 
     fn frame_chunked(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        let has_trailers = self.trailers().next().is_some();
+        let Sink::Client(queue) = &mut self.sink else { return };
         if !chunk.is_empty() {
             let mut size = [0; clearway_h1::CHUNK_SIZE_MAX_BYTES];
-            self.wire.put(clearway_h1::chunk_size(&mut size, chunk.len()));
-            self.wire.push(chunk);
-            self.wire.put(clearway_h1::CHUNK_END);
+            queue.put(clearway_h1::chunk_size(&mut size, chunk.len()));
+            queue.push(chunk);
+            queue.put(clearway_h1::CHUNK_END);
         }
-        if mark == Mark::Last && self.trailers().next().is_none() {
-            self.wire.put(clearway_h1::LAST_CHUNK);
+        if mark == Mark::Last && !has_trailers {
+            queue.put(clearway_h1::LAST_CHUNK);
         } else if mark == Mark::Last {
             let mut end = Vec::new();
-            let lines = self.trailers().map(|line| (line.name, line.value));
-            clearway_h1::push_last_chunk(&mut end, lines);
-            self.wire.put(&end);
+            let lines = self.trailers.iter().flat_map(|state| state.lines.iter());
+            clearway_h1::push_last_chunk(&mut end, lines.map(|line| (line.name, line.value)));
+            queue.put(&end);
         }
     }
 
     /// Whether what there is may wait for more.
     pub(super) fn may_wait(&self, request: &Request<'c>) -> bool {
-        if let Some(relay) = &self.relay {
-            return relay.is_empty() && !relay.is_full() && relay.is_of_subrequest() && !self.is_busy();
-        }
-        self.progress == Progress::Body
+        let Sink::Client(queue) = &self.sink else {
+            let is_queue_empty = self.relay.as_ref().is_none_or(|relay| relay.is_empty());
+            return is_queue_empty && !self.is_relay_full() && !self.is_busy();
+        };
+        self.relay.is_none()
+            && self.progress == Progress::Body
             && self.urgency == Urgency::Postponed
-            && !self.wire.has_files()
+            && !queue.has_files()
             && !self.is_busy()
-            && (self.wire.len() as u64) < *request.location().core.sending.postpone_output_bytes
+            && (queue.len() as u64) < *request.location().core.sending.postpone_output_bytes
     }
 
     /// Completes once the socket has taken everything.
@@ -139,11 +152,11 @@ impl<'c> OutputState<'c> {
     }
 
     fn poll_flush(&mut self, request: &Request<'c>, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
-        if self.is_plain() {
-            match self.wire.is_empty() {
+        if let Some(queue) = self.plain() {
+            match queue.is_empty() {
                 true => return Poll::Ready(Ok(())),
-                false => match self.wire.poll_send_plain(request.link, cx) {
-                    Poll::Ready(Ok(())) if self.wire.is_empty() => return Poll::Ready(Ok(())),
+                false => match queue.poll_send_plain(request.link, cx) {
+                    Poll::Ready(Ok(())) if queue.is_empty() => return Poll::Ready(Ok(())),
                     Poll::Ready(Err(failure)) => return self.fail(failure.behind(&self.wait, request.link)),
                     // Some of it, or nothing: who waits is timed.
                     _ => {}
@@ -153,17 +166,17 @@ impl<'c> OutputState<'c> {
         if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
         }
-        if self.relay.is_some() {
+        if self.relay.is_some() || self.is_of_subrequest() {
             return self.poll_relayed(request, cx);
         }
         let mut turns_left = 1;
         loop {
             let is_busy = self.is_busy();
-            if !is_busy || self.urgency == Urgency::Flushed || self.wire.len() >= BUSY_SEND_BYTES {
+            if !is_busy || self.urgency == Urgency::Flushed || self.sink.len() >= BUSY_SEND_BYTES {
                 ready!(self.poll_empty(request, cx))?;
             }
             if !is_busy {
-                self.wire.uncork(request.link);
+                self.uncork(request.link);
                 return Poll::Ready(Ok(()));
             }
             if turns_left == 0 {
@@ -181,14 +194,23 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// Whether there is nothing but one buffer to send, and nobody who has a say in that.
+    /// What there is to send where that is one buffer at most, and nobody has a say in it.
     #[inline]
-    fn is_plain(&self) -> bool {
-        self.wire.is_plain()
+    fn plain(&mut self) -> Option<&mut SendQueue<'c>> {
+        let Sink::Client(queue) = &mut self.sink else { return None };
+        let is_plain = queue.is_plain()
             && self.filters.is_none()
             && self.unusual.is_none()
             && self.relay.is_none()
-            && self.wait.is_none()
+            && self.wait.is_none();
+        is_plain.then_some(queue)
+    }
+
+    /// Everything is sent.
+    pub(super) fn uncork(&mut self, link: Link<'_>) {
+        if let Sink::Client(queue) = &mut self.sink {
+            queue.uncork(link);
+        }
     }
 
     /// Completes once the socket has taken what there is now.
@@ -198,13 +220,15 @@ impl<'c> OutputState<'c> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
         let sending = &request.location().core.sending;
-        let start = self.wire.sent_bytes();
-        while !self.wire.is_empty() {
-            if self.wire.sent_bytes() - start >= TURN_BYTES {
+        let start = self.sink.sent_bytes();
+        while let Sink::Client(queue) = &mut self.sink
+            && !queue.is_empty()
+        {
+            if queue.sent_bytes() - start >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.wire.cork_large_file(request.link, sending);
+            queue.cork_large_file(request.link, sending);
             match self.poll_step(request.link, sending, cx) {
                 Step::Sent => {}
                 Step::Failed(failure) => return self.fail(failure.behind(&self.wait, request.link)),
@@ -217,7 +241,7 @@ impl<'c> OutputState<'c> {
                     return self.poll_left(request, cx);
                 }
                 Step::Blocked => {
-                    if self.wait.is_none() || self.wire.sent_bytes() > start {
+                    if self.wait.is_none() || self.sink.sent_bytes() > start {
                         let timer = self.wait.get_or_insert_with(|| Timer::new(request.client.home));
                         timer.arm(request.client.home.now_ms() + *sending.send_timeout_ms);
                     }
@@ -232,31 +256,28 @@ impl<'c> OutputState<'c> {
     }
 
     fn poll_step(&mut self, link: Link<'_>, sending: &Sending, cx: &mut Context<'_>) -> Step {
-        let before = self.wire.sent_bytes();
-        let allowance = match self.pace() {
+        let Sink::Client(queue) = &mut self.sink else { unreachable!("nothing else is sent") };
+        let mut pace = self.unusual.as_mut().and_then(|unusual| unusual.pace.as_mut());
+        let before = queue.sent_bytes();
+        let allowance = match &mut pace {
             Some(pace) => pace.poll_allowance(link.home(), before, cx),
             None => Poll::Ready(u64::MAX),
         };
         let Poll::Ready(limit) = allowance else {
-            return match self.pace().map(|pace| pace.poll_left(link, cx)) {
+            return match pace.map(|pace| pace.poll_left(link, cx)) {
                 Some(Poll::Ready(left)) => Step::Failed(SendFailure::Left(left)),
                 _ => Step::Resting,
             };
         };
-        let sent = self.wire.poll_send(link, sending, limit, cx);
-        let sent_bytes = self.wire.sent_bytes();
-        if let Some(pace) = self.pace() {
-            pace.note_sent(link.home(), before, sent_bytes);
+        let sent = queue.poll_send(link, sending, limit, cx);
+        if let Some(pace) = pace {
+            pace.note_sent(link.home(), before, queue.sent_bytes());
         }
         match sent {
             Poll::Ready(Ok(())) => Step::Sent,
             Poll::Ready(Err(failure)) => Step::Failed(failure),
-            Poll::Pending if self.wire.waits_for_pool() => Step::Reading,
+            Poll::Pending if queue.waits_for_pool() => Step::Reading,
             Poll::Pending => Step::Blocked,
         }
-    }
-
-    fn pace(&mut self) -> Option<&mut Pace> {
-        self.unusual.as_mut()?.pace.as_mut()
     }
 }
