@@ -47,7 +47,7 @@ pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{
-    BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Output, TIMED_OUT, Trailers, Unsent,
+    BodyFilter, Compression, Filtering, HeaderFilter, Hold, Input, Next, Output, TIMED_OUT, Trailers, Unsent,
 };
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;

@@ -13,6 +13,7 @@ mod file_bytes;
 mod filters;
 mod head;
 mod head_text;
+mod held;
 mod passed;
 mod passing;
 mod relaying;
@@ -39,12 +40,16 @@ use crate::response::chunk::{Chunk, Mark, Pushed};
 pub use ending::TIMED_OUT;
 use filters::Filters;
 pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Trailers};
+use held::HeldHead;
+pub use held::Hold;
 use passed::Passed;
 
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     HeadOpen,
+    /// A filter waits for something, and has the head wait for it.
+    HeadHeld,
     Body,
     Complete,
 }
@@ -98,7 +103,10 @@ struct Unusual<'c> {
     lookout: Option<Lookout<'c>>,
     /// What a header filter wants to be answered instead.
     refusal: Option<Answer>,
+    /// How many answers were refused before.
+    refusals: u32,
     sequel: Sequel,
+    held: Option<Box<HeldHead<'c>>>,
 }
 
 impl Unusual<'_> {
@@ -142,19 +150,23 @@ impl<'c> Output<'_, 'c> {
         &mut self.state.head
     }
 
-    /// Whether the head is beyond change.
+    /// Whether the head is beyond change by its handler.
     pub fn head_sent(&self) -> bool {
         self.state.progress != Progress::HeadOpen
     }
 
-    /// Whether the peer is to get a body; known once the head is sent. A handler need not produce one
-    /// otherwise.
+    /// Whether the peer is to get a body, as far as is known; asked once the head is sent. A handler need not
+    /// produce one otherwise.
     pub fn wants_body(&self) -> bool {
-        self.state.progress == Progress::Body && !self.state.is_bodiless()
+        match self.state.progress {
+            Progress::HeadOpen | Progress::Complete => false,
+            Progress::HeadHeld => true,
+            Progress::Body => !self.state.is_bodiless(),
+        }
     }
 
-    /// Whether the body may have parts of files in it; known once the head is sent. Otherwise there is
-    /// a filter that looks at bytes.
+    /// Whether the body may have parts of files in it; asked once the head is sent. Otherwise there is, or may
+    /// be, a filter that looks at bytes.
     pub fn takes_files(&self) -> bool {
         self.state.takes_files()
     }
@@ -287,7 +299,8 @@ impl<'c> OutputState<'c> {
     /// everything that is to be sent already. A client that got the head of the response is told nothing,
     /// as it would read the line as a part of the body. Whether there is something to send for it.
     pub(crate) fn invite(&mut self, link: Link<'_>, body: &mut BodyState) -> bool {
-        let is_due = body.take_expectation() && !self.head_sent();
+        let is_unsent = matches!(self.progress, Progress::HeadOpen | Progress::HeadHeld);
+        let is_due = body.take_expectation() && is_unsent;
         match link {
             Link::Http1(_) if is_due => {
                 if let Some(queue) = self.sink.client_mut() {
@@ -305,14 +318,29 @@ impl<'c> OutputState<'c> {
     /// What to answer instead of the response that was made.
     #[inline]
     pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
-        let refusal = self.unusual.as_mut()?.refusal.take()?;
+        let unusual = self.unusual.as_mut()?;
+        let refusal = unusual.refusal.take()?;
+        unusual.refusals += 1;
         self.drop_passed();
         self.head.clear_entity();
         Some(refusal)
     }
 
+    /// How often filters have wanted something else to be answered.
+    pub(crate) fn refusals(&self) -> u32 {
+        self.unusual.as_ref().map_or(0, |unusual| unusual.refusals)
+    }
+
     fn is_refused(&self) -> bool {
         self.unusual.as_ref().is_some_and(|unusual| unusual.refusal.is_some())
+    }
+
+    /// Whether a header filter does not want the others to see the head now.
+    fn is_stopped(&self) -> bool {
+        let is_stopped = |unusual: &Unusual<'c>| {
+            unusual.refusal.is_some() || unusual.held.as_ref().is_some_and(|held| held.is_waiting())
+        };
+        self.unusual.as_deref().is_some_and(is_stopped)
     }
 
     fn unusual(&mut self) -> &mut Unusual<'c> {
@@ -353,7 +381,10 @@ impl<'c> OutputState<'c> {
     }
 
     fn is_full(&self) -> bool {
-        self.sink.is_full() || self.is_busy() || self.relay.as_ref().is_some_and(|relay| relay.is_full())
+        self.sink.is_full()
+            || self.is_busy()
+            || self.relay.as_ref().is_some_and(|relay| relay.is_full())
+            || self.is_held_full()
     }
 
     /// Marks the response as complete if its handler has not.

@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::link::send_queue::SendFailure;
 use crate::link::stream::StreamHead;
 use crate::request::Request;
+use crate::response::chunk::{Chunk, Mark};
 
 impl<'c> Output<'_, 'c> {
     /// Does what [`ready`](Self::ready) does in one step: sends what the client takes now. Ready once
@@ -36,7 +37,7 @@ impl<'c> Output<'_, 'c> {
     /// subrequests, bytes. What filters hold back is not known.
     pub fn queued_bytes(&self) -> usize {
         let relayed = self.state.relay.as_ref().map_or(0, |relay| relay.queued_bytes());
-        self.state.sink.len() + relayed
+        self.state.sink.len() + relayed + self.state.kept_bytes()
     }
 
     /// Whether the handler is to wait before it pushes more: what the last [`write`](Self::write) said, as
@@ -79,6 +80,7 @@ impl<'c> Output<'_, 'c> {
 
 impl<'c> OutputState<'c> {
     fn abandon(&mut self, request: &Request<'c>) {
+        self.take_back();
         self.log_failure(request);
         self.note_left();
         self.sink.drop_rest();
@@ -91,12 +93,16 @@ impl<'c> OutputState<'c> {
     /// What follows the head is not pushed, but written past the framing.
     pub(crate) fn end_in_tunnel(&mut self) {
         self.source = Source::Ended;
-        (self.progress, self.connection) = (Progress::Complete, Connection::Close);
+        match self.progress {
+            // When it goes there is nothing that would follow it.
+            Progress::HeadHeld => self.keep_behind_head(Chunk::EMPTY, Mark::Last),
+            _ => (self.progress, self.connection) = (Progress::Complete, Connection::Close),
+        }
     }
 
     /// Whether the socket has taken everything.
     pub(crate) fn is_sent(&self) -> bool {
-        self.sink.is_empty()
+        self.sink.is_empty() && self.progress != Progress::HeadHeld
     }
 
     /// The link took so many bytes of a tunnel.

@@ -139,7 +139,7 @@ pub(super) struct Filters<'c>(pub(super) Vec<Option<Box<dyn BodyFilter + 'c>>>);
 impl<'c> OutputState<'c> {
     pub(super) fn takes_files(&self) -> bool {
         let all_take = self.filters().iter().flatten().all(|filter| filter.input() == Input::Anything);
-        all_take && self.sink.takes_files()
+        all_take && self.sink.takes_files() && self.progress != Progress::HeadHeld
     }
 
     pub(super) fn filters(&self) -> &[Option<Box<dyn BodyFilter + 'c>>] {
@@ -175,9 +175,18 @@ impl<'c> OutputState<'c> {
         resumed
     }
 
+    pub(super) fn add_filter(&mut self, filter: Option<Box<dyn BodyFilter + 'c>>) {
+        if let Some(filter) = filter {
+            self.filters.get_or_insert_default().0.push(Some(filter));
+        }
+    }
+
     /// Gives a chunk to the filter of a stage, or to the framing behind the last one.
     pub(super) fn push(&mut self, request: &Request<'c>, stage: usize, chunk: Chunk<'c>, mark: Mark) {
         if self.progress != Progress::Body || self.is_bodiless() {
+            if self.progress == Progress::HeadHeld {
+                return self.keep_behind_head(chunk, mark);
+            }
             if mark == Mark::Last && !self.is_refused() {
                 self.progress = Progress::Complete;
             }

@@ -5,6 +5,7 @@ use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
 use clearway_message::{Method, Version};
 
 use super::head_text::{list_head, write_head};
+use super::held::Unasked;
 use super::passed::Places;
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
 use crate::link::Link;
@@ -22,15 +23,34 @@ impl<'c> OutputState<'c> {
         }
         request.amend(&mut self.head);
         let (before, behind) = request.location().header_filters();
-        self.run_filters(request, before);
-        self.postpone_stage = self.filters().len() as u32;
-        if request.is_main() && !self.is_refused() {
-            self.run_filters(request, behind);
+        self.ask_filters(request, Unasked::Before(before, behind));
+    }
+
+    /// Has header filters look at the head, and sends it unless one of them stops it.
+    #[inline]
+    pub(super) fn ask_filters(&mut self, request: &Request<'c>, unasked: Unasked<'c>) {
+        let behind = match unasked {
+            Unasked::None => return,
+            Unasked::Behind(behind) => behind,
+            Unasked::Before(before, behind) => {
+                if let Some(rest) = self.run_filters(request, before) {
+                    return self.stop_head(Unasked::Before(rest, behind));
+                }
+                self.postpone_stage = self.filters().len() as u32;
+                behind
+            }
+        };
+        if request.is_main()
+            && let Some(rest) = self.run_filters(request, behind)
+        {
+            return self.stop_head(Unasked::Behind(rest));
         }
-        if self.is_refused() {
-            self.filters = None;
-            return;
-        }
+        self.pass_filtered(request);
+    }
+
+    /// Sends the head, which all filters have seen.
+    #[inline]
+    fn pass_filtered(&mut self, request: &Request<'c>) {
         self.progress = Progress::Body;
         if !matches!(self.head.status, 200 | 206 | 304) {
             self.head.last_modified = None;
@@ -46,16 +66,21 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// Runs header filters, up to one that refuses the response.
-    fn run_filters(&mut self, request: &Request<'c>, filters: &[HeaderFilter]) {
-        for filter in filters {
-            if let Some(body_filter) = filter(&mut Filtering { request, output: self }) {
-                self.filters.get_or_insert_default().0.push(Some(body_filter));
-            }
-            if self.is_refused() {
-                return;
+    /// Runs header filters; those behind one that stops the head.
+    fn run_filters(
+        &mut self,
+        request: &Request<'c>,
+        filters: &'c [HeaderFilter],
+    ) -> Option<&'c [HeaderFilter]> {
+        let mut left = filters.iter();
+        while let Some(filter) = left.next() {
+            let body_filter = filter(&mut Filtering { request, output: self });
+            self.add_filter(body_filter);
+            if self.is_stopped() {
+                return Some(left.as_slice());
             }
         }
+        None
     }
 
     fn write_head(&mut self, request: &Request<'c>) {

@@ -72,16 +72,24 @@ impl<'c> Next<'_, 'c> {
 }
 
 impl<'c> OutputState<'c> {
-    /// Whether something of it cannot be taken back, or a subrequest of its own was made.
-    pub(crate) fn has_passed_bytes(&self) -> bool {
-        self.sink.has_passed_bytes() || self.relay.as_ref().is_some_and(|relay| relay.has_had_children())
+    /// Whether something of it cannot be taken back.
+    pub(super) fn has_passed_bytes(&self) -> bool {
+        let has_had_children = || self.relay.as_ref().is_some_and(|relay| relay.has_had_children());
+        self.sink.has_passed_bytes() || self.is_of_subrequest() && has_had_children()
+    }
+
+    /// Whether a subrequest has made nothing of a body.
+    pub(crate) fn is_body_empty(&self) -> bool {
+        !self.has_passed_bytes() && self.kept_bytes() == 0
     }
 
     /// Has it go on with a body, although it was empty.
     pub(crate) fn reopen(&mut self) {
         self.source = Source::Open;
-        if self.progress == Progress::Complete {
-            self.progress = Progress::Body;
+        match self.progress {
+            Progress::Complete => self.progress = Progress::Body,
+            Progress::HeadHeld => self.reopen_kept(),
+            Progress::HeadOpen | Progress::Body => {}
         }
     }
 

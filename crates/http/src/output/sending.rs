@@ -93,7 +93,8 @@ impl<'c> OutputState<'c> {
     pub(super) fn may_wait(&self, request: &Request<'c>) -> bool {
         let Sink::Client(queue) = &self.sink else {
             let is_queue_empty = self.relay.as_ref().is_none_or(|relay| relay.is_empty());
-            return is_queue_empty && !self.is_relay_full() && !self.is_busy();
+            let is_free = self.progress != Progress::HeadHeld && !self.is_busy();
+            return is_queue_empty && is_free && !self.is_relay_full();
         };
         self.relay.is_none()
             && self.progress == Progress::Body
@@ -134,13 +135,14 @@ impl<'c> OutputState<'c> {
 
     /// Finds out once how fast this response may be sent.
     #[inline]
-    fn set_pace(&mut self, request: &Request<'c>) {
+    pub(super) fn set_pace(&mut self, request: &Request<'c>) {
         let sending = &request.location().core.sending;
         let own = request.context(&LIMIT_RATE).copied();
         if own.is_none() && !sending.limit_rate.is_set() {
             return;
         }
-        if self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some()) {
+        let is_known = self.unusual.as_ref().is_some_and(|unusual| unusual.pace.is_some());
+        if is_known || self.progress == Progress::HeadHeld {
             return;
         }
         let view = View::new(request, self);
@@ -165,6 +167,9 @@ impl<'c> OutputState<'c> {
         }
         if self.failure().is_some() {
             return Poll::Ready(Err(Unsent));
+        }
+        if self.progress == Progress::HeadHeld {
+            ready!(self.poll_head(request, cx))?;
         }
         if self.relay.is_some() || self.is_of_subrequest() {
             return self.poll_relayed(request, cx);

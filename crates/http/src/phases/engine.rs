@@ -122,6 +122,7 @@ impl<'c> Active<'c> {
     /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
     /// the body; a page of our own never waits for it.
     fn answer(&mut self, answer: Answer) -> Onward {
+        self.output.take_back();
         if matches!(answer, Answer::Status(_)) && self.push_stub() {
             return Onward::Answered;
         }

@@ -29,6 +29,10 @@ use crate::request::{Origin, Request, RequestLine};
 /// What is being done with a head of which the first line is complete.
 const READING_HEADERS: &str = "reading client request headers";
 
+/// How often a filter that has held a head may want something else to be answered, before the connection is
+/// closed: the page of an error, and what takes the place of that.
+const REFUSALS_MAX: u32 = 4;
+
 /// What the location says of a connection that ends behind its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Lingering {
@@ -150,10 +154,8 @@ impl Active<'_> {
         if self.follow(Answer::Status(fault.page())).await == Onward::Close {
             return;
         }
-        self.output.finish(&self.request);
-        if self.output.flush(&self.request).await.is_err() {
-            self.log_send_failure();
-        }
+        // What is wrong with it was said.
+        let _ = self.send_response().await;
     }
 
     fn route_refused(&mut self, fault: Fault) {
@@ -183,24 +185,43 @@ impl Active<'_> {
     ///
     /// # Errors
     /// It cannot be sent; that is logged.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     #[inline]
-    pub async fn send_rest(&mut self) -> Result<(), Cut> {
-        self.output.finish(&self.request);
-        while self.output.flush(&self.request).await.is_err() {
-            self.log_send_failure();
-            let code = self.output.start_over().ok_or(Cut)?;
-            if self.follow(Answer::Status(code)).await == Onward::Close {
-                return Err(Cut);
-            }
-            self.output.finish(&self.request);
+    pub fn send_rest(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
+        async move {
+            self.send_response().await?;
+            // What is in the background has ended before the next request of the connection begins.
+            self.request.strands().finish().await;
+            Ok(())
         }
-        // What is in the background has ended before the next request of the connection begins.
-        self.request.strands().finish().await;
-        Ok(())
     }
 
-    pub(crate) fn log_send_failure(&mut self) {
+    /// Sends the response, or goes from one to the next: that its file cannot be read may be found out now, and
+    /// what a filter wants instead that has held its head.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    #[inline]
+    pub(crate) fn send_response(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
+        async move {
+            self.output.finish(&self.request);
+            while self.output.flush(&self.request).await.is_err() {
+                let instead = self.instead().ok_or(Cut)?;
+                if self.follow(instead).await == Onward::Close {
+                    return Err(Cut);
+                }
+                self.output.finish(&self.request);
+            }
+            Ok(())
+        }
+    }
+
+    /// What is to be answered instead of a response that cannot be sent, if that can be said.
+    #[cold]
+    fn instead(&mut self) -> Option<Answer> {
+        if let Some(refusal) = self.output.take_refusal() {
+            return (self.output.refusals() <= REFUSALS_MAX).then_some(refusal);
+        }
         self.output.log_failure(&self.request);
+        self.output.start_over().map(Answer::Status)
     }
 
     /// Whether the response was written to its end.

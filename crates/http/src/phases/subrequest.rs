@@ -83,19 +83,11 @@ impl<'c> Active<'c> {
         if self.run_subrequest().await == Onward::Close {
             return Err(Terminated(self.output.status()));
         }
-        if !self.output.has_passed_bytes() {
+        if self.output.is_body_empty() {
             self.push_stub();
         }
-        self.output.finish(&self.request);
-        while self.output.flush(&self.request).await.is_err() {
-            self.log_send_failure();
-            let Some(code) = self.output.start_over() else {
-                return Err(Terminated(self.output.status()));
-            };
-            if self.follow(Answer::Status(code)).await == Onward::Close {
-                return Err(Terminated(self.output.status()));
-            }
-            self.output.finish(&self.request);
+        if self.send_response().await.is_err() {
+            return Err(Terminated(self.output.status()));
         }
         self.log();
         Ok(())

@@ -21,6 +21,8 @@ pub(crate) fn named(name: &str) -> Act {
         "page" => page,
         "echo" => |exchange| Step::WaitRegardless(Box::pin(echo(exchange))),
         "passed" => pass,
+        "words" => words,
+        "fails" => fail,
         _ => panic!("no handler {name}"),
     }
 }
@@ -131,6 +133,27 @@ fn hint<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     answer(&mut exchange, b"final");
     exchange.output.interim(exchange.request, 103, &lines);
     Step::Done
+}
+
+fn push_words(exchange: &mut Exchange<'_, '_>, words: &[&'static [u8]]) {
+    let head = exchange.output.head();
+    (head.status, head.content_type) = (200, Some(b"text/html".into()));
+    for word in words {
+        let pushed = exchange.output.write(exchange.request, Chunk::Borrowed(word), Mark::More);
+        assert_eq!(pushed, Pushed::Sent);
+    }
+}
+
+/// Does not wait for anything.
+fn words<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    push_words(&mut exchange, &[b"one ", b"two ", b"three"]);
+    Step::Done
+}
+
+/// Has begun to answer when it finds that it cannot.
+fn fail<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
+    push_words(&mut exchange, &[b"half "]);
+    Step::status(502)
 }
 
 fn trail<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {

@@ -14,6 +14,7 @@ use clearway_http::{
     POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, context, settings,
 };
 use clearway_log::{Progress, UtcOffset};
+use clearway_modules::filters::addition::ADDITION;
 use clearway_modules::filters::charset::CHARSET;
 use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
 use clearway_modules::filters::headers::HEADERS;
@@ -27,6 +28,7 @@ use clearway_testkit::client::PATIENCE;
 use clearway_testkit::wait_until;
 
 use crate::handlers;
+use crate::held::HOLD;
 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -219,9 +221,11 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
     };
     let modules = [
         &ACT,
+        &HOLD,
         &NOT_MODIFIED,
         &HEADERS,
         &CHARSET,
+        &ADDITION,
         &SUB_FILTER,
         &POSTPONE,
         &GZIP_ACCEPTANCE,
