@@ -53,7 +53,7 @@ pub use phases::access::Satisfy;
 pub use phases::engine::Active;
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
-pub use phases::redirect::{Onward, Rewritten};
+pub use phases::redirect::Rewritten;
 pub use phases::spool::{NotPutAside, Placement, Spool};
 pub use phases::subrequest::Finished;
 pub use phases::tunnel::Tunnel;

@@ -165,8 +165,8 @@ impl<'c> Output<'_, 'c> {
         }
     }
 
-    /// Whether the body may have parts of files in it; asked once the head is sent. Otherwise there is, or may
-    /// be, a filter that looks at bytes.
+    /// Whether the body may have parts of files in it; asked once the head is sent. Otherwise there is, or
+    /// may be, a filter that looks at bytes.
     pub fn takes_files(&self) -> bool {
         self.state.takes_files()
     }

@@ -18,6 +18,7 @@ pub(crate) mod subrequest;
 pub(crate) mod tunnel;
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 
 use crate::output::view::{Assign, Computed, Eval, View};
@@ -68,6 +69,8 @@ pub enum Step<'a> {
     Done,
     /// The engine answers so.
     Respond(Answer),
+    /// Its client has left while it waited; with an error if the connection broke.
+    Left(io::Result<()>),
     /// It will say later. If the client leaves before, what waits is dropped.
     Wait(Wait<'a>),
     /// It will say later, and sees itself to a client that leaves ([`Request::poll_closed`]).

@@ -86,7 +86,7 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                 );
             }
             while let Some(parts) = begun {
-                let after = {
+                let (after, rest) = {
                     let conn = &connection.conn;
                     // Made after its memory, so that nothing but its arguments is written there.
                     let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts)));
@@ -105,9 +105,9 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                         connection.conn.link.timer.arm(now_ms + timeout_ms);
                         None
                     }
-                    After::Outdated(parts) => {
+                    After::Outdated => {
                         connection.conn.renew();
-                        Some(parts)
+                        rest
                     }
                     After::Linger(limits) => break 'serving end(&connection.conn, Some(limits)),
                     After::Close => break 'serving end(&connection.conn, None),
@@ -288,13 +288,15 @@ pub(crate) fn read_idle(
 
 /// Polls its requests, unless it is to be closed at once.
 #[inline]
-fn poll_unless_closed<F: Future<Output = After>>(
+fn poll_unless_closed<F: Future<Output = (After, Option<Box<Parts>>)>>(
     conn: &Conn,
     requests: &mut Pin<Box<F>>,
     cx: &mut Context<'_>,
-) -> Poll<After> {
+) -> Poll<(After, Option<Box<Parts>>)> {
     match requests.as_mut().poll(cx) {
-        Poll::Pending if conn.client.listener().closes(conn.setup.generation()) => Poll::Ready(After::Close),
+        Poll::Pending if conn.client.listener().closes(conn.setup.generation()) => {
+            Poll::Ready((After::Close, None))
+        }
         after => after,
     }
 }

@@ -8,19 +8,20 @@ use std::pin::pin;
 use std::task::Poll;
 
 use clearway_base::Errno;
-use clearway_http::{Active, Fault, Lingering, LingeringClose, Link, Onward, Parts, Strands, TIMED_OUT, Way};
+use clearway_http::{Active, Fault, Lingering, LingeringClose, Link, Parts, Strands, TIMED_OUT, Way};
 
 use crate::conn::Conn;
 
-/// Serves what has arrived: `parts`, which are there, have the first bytes.
+/// Serves what has arrived: `parts`, which are there, have the first bytes. They come back with what was
+/// received of a request that another generation is to answer.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
 pub(crate) fn serve_requests(
     conn: &Conn,
     mut parts: Option<Box<Parts>>,
-) -> impl Future<Output = After> + Send {
+) -> impl Future<Output = (After, Option<Box<Parts>>)> + Send {
     async move {
         let mut start = 0;
-        let end = loop {
+        let after = loop {
             // Stays where it is, so that nothing has to remember whether it was moved.
             let parts = parts.as_mut().expect("they are given and not taken yet");
             // What the request refers to, as what it has there does.
@@ -28,55 +29,46 @@ pub(crate) fn serve_requests(
             let way = Way { client: &conn.client, setup: &conn.setup, link: Link::Http1(&conn.link) };
             // Lives and ends in place: it is large.
             let mut active = Active::new(way, &strands, parts, start, conn.link.count_request());
-            let (outcome, linger) = {
+            let after = {
                 let mut serving = pin!(serve(&mut active, conn));
                 poll_fn(|cx| strands.poll_beside(serving.as_mut(), cx)).await
             };
             // Also one of which nothing came but empty lines.
             let code = Some(active.status());
-            match linger {
-                Linger::Yes => conn.link.stage.linger(conn.client.home.index(), code),
-                Linger::No => conn.link.stage.end(conn.client.home.index(), code),
+            match after {
+                After::Linger(_) => conn.link.stage.linger(conn.client.home.index(), code),
+                _ => conn.link.stage.end(conn.client.home.index(), code),
             }
             active.log();
             let rest_start = active.end();
-            if outcome == Outcome::Close {
+            let After::Idle { .. } = after else {
                 if active.is_to_be_reset() {
                     conn.link.transport.reset_on_close();
                 }
-                break End::Known(match linger {
-                    Linger::Yes => After::Linger(active.lingering()),
-                    Linger::No => After::Close,
-                });
-            }
-            let core = &active.request().location().core;
-            conn.link.send_at_once(core);
-            let timeout_ms = core.keepalive_timeout.timeout_ms;
-            let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
-            match rest_start {
-                None => break End::Known(After::Idle { timeout_ms, min_timeout_ms }),
-                Some(at) if conn.setup.is_outdated(conn.client.listener()) => break End::Outdated(at),
-                Some(at) => start = at,
+                break after;
+            };
+            conn.link.send_at_once(&active.request().location().core);
+            let Some(at) = rest_start else { break after };
+            start = at;
+            if conn.setup.is_outdated(conn.client.listener()) {
+                break After::Outdated;
             }
             active.clear_head();
         };
         let mut parts = parts.take().expect("they are given and not taken yet");
-        match end {
-            End::Known(after) => {
-                conn.client.put_back(parts);
-                after
-            }
-            End::Outdated(at) => {
-                parts.keep_rest(at);
-                After::Outdated(parts)
-            }
+        if let After::Outdated = after {
+            parts.keep_rest(start);
+            return (after, Some(parts));
         }
+        conn.client.put_back(parts);
+        (after, None)
     }
 }
 
-/// What a connection does after requests.
+/// What a connection does after a request.
+#[derive(Clone, Copy)]
 pub(crate) enum After {
-    /// Waits for the next request.
+    /// Goes on with the next request, and waits for it where nothing has come of it.
     Idle {
         /// For how long, milliseconds.
         timeout_ms: u64,
@@ -84,40 +76,12 @@ pub(crate) enum After {
         min_timeout_ms: u32,
     },
     /// Goes on with what was received of the next request, in the generation that is published.
-    Outdated(Box<Parts>),
-    /// Ends, once the client has done so.
+    Outdated,
+    /// Ends, but is read from for a while, so that a client which is still sending gets to read the response
+    /// before it learns that nobody listens.
     Linger(Lingering),
     /// Ends.
     Close,
-}
-
-/// What follows a connection's requests.
-enum End {
-    Known(After),
-    /// What was received of the next one, from this byte on, is for another generation.
-    Outdated(usize),
-}
-
-/// Whether a connection goes on after a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    KeepAlive,
-    Close,
-}
-
-/// Whether a connection that ends is read from for a while, so that a client which is still sending
-/// gets to read the response before it learns that nobody listens.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Linger {
-    Yes,
-    No,
-}
-
-/// Whether the client seems to be sending still.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unread {
-    Something,
-    Nothing,
 }
 
 /// Why there is no complete head.
@@ -133,7 +97,7 @@ enum Unheaded {
 fn serve<'a, 'c>(
     active: &'a mut Active<'c>,
     conn: &'c Conn,
-) -> impl Future<Output = (Outcome, Linger)> + Send + use<'a, 'c> {
+) -> impl Future<Output = After> + Send + use<'a, 'c> {
     async move {
         let headed = match active.parse_head() {
             Some(Ok(())) => {
@@ -149,20 +113,19 @@ fn serve<'a, 'c>(
             Ok(()) => {
                 active.begin_body();
                 match active.run().await {
-                    Onward::Close => {
+                    Ok(()) => conclude(active, conn).await,
+                    Err(_) => {
                         active.act_behind_response().await;
-                        (Outcome::Close, Linger::No)
+                        After::Close
                     }
-                    _ => conclude(active, conn).await,
                 }
             }
             Err(Some(fault)) => {
                 active.refuse(fault).await;
-                let unread =
-                    if fault.lingers() || active.is_followed() { Unread::Something } else { Unread::Nothing };
-                (Outcome::Close, linger(active, unread))
+                let is_sending = fault.lingers() || active.is_followed();
+                linger(active, || is_sending)
             }
-            Err(None) => (Outcome::Close, Linger::No),
+            Err(None) => After::Close,
         }
     }
 }
@@ -212,48 +175,58 @@ async fn read_head(
 }
 
 /// Sends the rest of the response, and drops the rest of the body.
-async fn conclude(active: &mut Active<'_>, conn: &Conn) -> (Outcome, Linger) {
+async fn conclude(active: &mut Active<'_>, conn: &Conn) -> After {
     let sent = active.send_rest().await;
     active.act_behind_response().await;
     if sent.is_err() {
-        return (Outcome::Close, Linger::No);
+        return After::Close;
     }
-    if !active.is_persistent() {
-        // A client that has sent a body that was wanted may have sent more: nginx does not look.
-        let has_more = !active.is_body_done()
+    if active.is_persistent() {
+        return if active.is_body_done() { go_on(active) } else { discard_rest(active, conn).await };
+    }
+    // A client that has sent a body that was wanted may have sent more: nginx does not look.
+    let may_send = || {
+        !active.is_body_done()
             || active.is_body_wanted()
             || active.has_rest()
-            || conn.link.transport.has_unread();
-        let linger = linger(active, if has_more { Unread::Something } else { Unread::Nothing });
-        if linger == Linger::No && !active.is_body_done() {
-            // Dropping a body is not lingering: it goes on even where that is off.
-            discard_rest(active, conn).await;
-        }
-        return (Outcome::Close, linger);
+            || conn.link.transport.has_unread()
+    };
+    let after = linger(active, may_send);
+    if matches!(after, After::Close) && !active.is_body_done() {
+        // Dropping a body is not lingering: it goes on even where that is off.
+        discard_rest(active, conn).await;
     }
-    if active.is_body_done() {
-        return (Outcome::KeepAlive, Linger::No);
-    }
-    (discard_rest(active, conn).await, Linger::No)
+    after
 }
 
-/// Whether the connection lingers (`lingering_close`).
-fn linger(active: &Active<'_>, unread: Unread) -> Linger {
-    match (active.lingering().close, unread) {
-        (LingeringClose::Off, _) | (LingeringClose::On, Unread::Nothing) => Linger::No,
-        (LingeringClose::On, Unread::Something) | (LingeringClose::Always, _) => Linger::Yes,
+/// What follows a request whose connection stays.
+fn go_on(active: &Active<'_>) -> After {
+    let core = &active.request().location().core;
+    After::Idle {
+        timeout_ms: core.keepalive_timeout.timeout_ms,
+        min_timeout_ms: u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX),
+    }
+}
+
+/// Whether the connection lingers (`lingering_close`), whose client may be sending still.
+fn linger(active: &Active<'_>, is_sending: impl FnOnce() -> bool) -> After {
+    let lingering = active.lingering();
+    match lingering.close {
+        LingeringClose::Always => After::Linger(lingering),
+        LingeringClose::On if is_sending() => After::Linger(lingering),
+        LingeringClose::On | LingeringClose::Off => After::Close,
     }
 }
 
 /// Reads the rest of the body, which nobody wants, and says whether another request may follow it.
-async fn discard_rest(active: &mut Active<'_>, conn: &Conn) -> Outcome {
+async fn discard_rest(active: &mut Active<'_>, conn: &Conn) -> After {
     let (home, limits) = (conn.client.home, active.lingering());
     let give_up_ms = home.now_ms() + limits.time_ms;
     loop {
         match active.discard_received() {
             Ok(false) => {}
-            Ok(true) => return Outcome::KeepAlive,
-            Err(_) => return Outcome::Close,
+            Ok(true) => return go_on(active),
+            Err(_) => return After::Close,
         }
         conn.link.timer.arm(give_up_ms.min(home.now_ms() + limits.timeout_ms));
         let read = poll_fn(|cx| match active.poll_rest(cx) {
@@ -261,7 +234,7 @@ async fn discard_rest(active: &mut Active<'_>, conn: &Conn) -> Outcome {
             Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| false),
         });
         if !read.await {
-            return Outcome::Close;
+            return After::Close;
         }
     }
 }

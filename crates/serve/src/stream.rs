@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
-use clearway_http::{Active, Client, Link, Onward, Parts, Setup, Stage, Strands, Stream, Way};
+use clearway_http::{Active, Client, Link, Parts, Setup, Stage, Strands, Stream, Way};
 
 /// Answers the request whose complete head is in `parts`; it is the connection's `number`th. To be spawned on
 /// the loop that the client is at home on.
@@ -42,7 +42,7 @@ async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
     match active.parse_head() {
         Some(Ok(())) => {
             active.begin_stream_body(stream);
-            let is_sent = active.run().await != Onward::Close && active.send_rest().await.is_ok();
+            let is_sent = active.run().await.is_ok() && active.send_rest().await.is_ok();
             active.act_behind_response().await;
             is_sent
         }

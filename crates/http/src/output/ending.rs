@@ -7,8 +7,9 @@ use clearway_base::Errno;
 use clearway_base::log::Level;
 
 use super::{OutputState, Source, Unsent};
-use crate::link::send_queue::{Completion, SendFailure};
+use crate::link::send_queue::{Completion, SendFailure, SendQueue};
 use crate::request::Request;
+use crate::request::sink::Sink;
 use crate::response::file_part::OpenFile;
 use crate::response::file_sender::FileFailure;
 use clearway_base::log::Verbatim;
@@ -22,10 +23,11 @@ impl<'c> OutputState<'c> {
     /// What takes the place of this response, which is over, while the request does something more: it has
     /// the same head and the same counts, and nothing of it goes anywhere.
     pub(crate) fn begin_behind(&mut self, completion: Completion) -> Self {
-        let mut behind = Self::new(Vec::new());
+        let mut queue = SendQueue::default();
+        queue.count_sent(usize::try_from(self.sent_bytes()).unwrap_or(usize::MAX));
+        let mut behind = Self::new(Sink::Client(queue));
         behind.head = std::mem::take(&mut self.head);
         behind.head_bytes = self.head_bytes;
-        behind.wire.count_sent(usize::try_from(self.sent_bytes()).unwrap_or(usize::MAX));
         behind.source = Source::Ended;
         behind.fail_with(SendFailure::Behind(completion));
         behind

@@ -121,8 +121,8 @@ impl<'c> OutputState<'c> {
         self.unusual().held = None;
     }
 
-    /// Ready when the head is let go, and everything that was kept has followed it. The error is also that the
-    /// filter wants something else to be answered.
+    /// Ready when the head is let go, and everything that was kept has followed it. The error is also that
+    /// the filter wants something else to be answered.
     pub(super) fn poll_head(
         &mut self,
         request: &Request<'c>,

@@ -8,7 +8,8 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_message::{HeaderName, Method};
 use clearway_site::{ConfKey, Level, LimitExcept, Part, Setting, context, method_bit, msec, set, settings};
 
-use crate::phases::engine::{Active, Flow};
+use crate::phases::Step;
+use crate::phases::engine::Active;
 use crate::request::Request;
 use crate::request::answer::Answer;
 use crate::tables::{Load, Module};
@@ -130,37 +131,37 @@ fn limit_except(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
 impl<'c> Active<'c> {
     /// Asks the handlers of the access phase whether the client may.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(crate) fn run_access(&mut self) -> impl Future<Output = Flow> + Send {
+    pub(crate) fn run_access(&mut self) -> impl Future<Output = Step<'static>> + Send {
         async move {
             let location = self.request.location();
             let satisfy = self.request.satisfy();
             let mut refused = None;
             for index in location.phases.part(Part::Access) {
                 match (self.run_entry(location.phases.entry(index)).await, satisfy) {
-                    (Flow::Next, _) | (Flow::Allowed, Satisfy::All) => {}
-                    (Flow::Allowed, Satisfy::Any) => {
+                    (Step::Declined, _) | (Step::Allowed, Satisfy::All) => {}
+                    (Step::Allowed, Satisfy::Any) => {
                         for name in CHALLENGES {
                             self.output.head.headers.remove(name);
                         }
-                        return Flow::Next;
+                        return Step::Declined;
                     }
-                    (Flow::Answer(Answer::Status(code @ (401 | 403 | 407))), Satisfy::Any) => {
+                    (Step::Respond(Answer::Status(code @ (401 | 403 | 407))), Satisfy::Any) => {
                         // To be asked for a password is the more useful answer.
                         if refused.is_none_or(|code| code == 403) {
                             refused = Some(code);
                         }
                     }
-                    (Flow::Answer(Answer::Status(code @ (401 | 407))), Satisfy::All) => {
+                    (Step::Respond(Answer::Status(code @ (401 | 407))), Satisfy::All) => {
                         return Box::pin(self.refuse_unauthorized(code)).await;
                     }
                     (flow, _) => return flow,
                 }
             }
             match refused {
-                None => Flow::Next,
+                None => Step::Declined,
                 Some(403) => {
                     self.request.log(LogLevel::Error, format_args!("access forbidden by rule"));
-                    Flow::Answer(Answer::Status(403))
+                    Step::status(403)
                 }
                 Some(code) => Box::pin(self.refuse_unauthorized(code)).await,
             }
@@ -168,15 +169,15 @@ impl<'c> Active<'c> {
     }
 
     /// Answers so after `auth_delay`. To be boxed, as nobody else should have to have room for it.
-    async fn refuse_unauthorized(&mut self, code: u16) -> Flow {
+    async fn refuse_unauthorized(&mut self, code: u16) -> Step<'static> {
         let delay_ms = *self.request.conf(&ACCESS_CONF).auth_delay_ms;
         if delay_ms > 0 {
             self.request.log(LogLevel::Info, format_args!("delaying unauthorized request"));
             if let Err(answer) = self.exchange().pause(delay_ms).await {
-                return Flow::Answer(answer);
+                return Step::Respond(answer);
             }
         }
-        Flow::Answer(Answer::Status(code))
+        Step::status(code)
     }
 }
 

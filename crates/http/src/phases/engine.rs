@@ -13,7 +13,7 @@ use clearway_runtime::Tag;
 use crate::client::Way;
 use crate::config::body_directives::BODY_CONF;
 use crate::output::{Output, OutputState};
-use crate::phases::redirect::{BuiltIn, Onward};
+use crate::phases::protocol::Cut;
 use crate::phases::{Exchange, Step, Wait};
 use crate::request::account;
 use crate::request::answer::Answer;
@@ -47,15 +47,24 @@ struct Walk<'c> {
     left: Range<usize>,
 }
 
-/// What comes next in the phases.
-enum Turn<'c> {
-    /// A handler is asked.
-    Handler(&'c PhaseEntry),
-    /// Those of the access phase are, together.
-    Access,
-    /// Nothing more.
-    End(Flow),
+/// What the engine does next with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It asks handlers, beginning here.
+    Ask(Start),
+    /// It answers in the place of one.
+    Answer(Answer),
+    /// Nothing: the response is made, and may have to be sent.
+    Send,
+    /// Nothing: the connection is closed without a response, or with what was sent of one.
+    Close,
 }
+
+/// Who is asked next in the phases; an error is what they have come to without another one.
+type Next<'c> = Result<Asked<'c>, Step<'static>>;
+
+/// One handler, or those of the access phase together.
+type Asked<'c> = Option<&'c PhaseEntry>;
 
 impl<'c> Walk<'c> {
     fn new(location: &'c Location, part: Part) -> Self {
@@ -82,38 +91,37 @@ impl<'c> Walk<'c> {
 }
 
 impl<'c> Active<'c> {
-    /// Answers a request whose head is complete. The response may still have to be
-    /// [sent](Self::send_rest), unless the connection, or the stream, is to be closed.
+    /// Answers a request whose head is complete. The response may still have to be [sent](Self::send_rest).
+    ///
+    /// # Errors
+    /// There is none.
     #[inline]
-    pub fn run(&mut self) -> impl Future<Output = Onward> + Send {
-        let start = self.route().map(|()| Start::Server);
-        self.pursue(start)
+    pub fn run(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
+        let turn = match self.route() {
+            Ok(()) => Turn::Ask(Start::Server),
+            Err(answer) => Turn::Answer(answer),
+        };
+        self.pursue(turn)
     }
 
     /// Acts on answers until there is a response, if it takes several internal redirects.
-    pub(crate) fn follow(&mut self, answer: Answer) -> impl Future<Output = Onward> + Send {
-        self.pursue(Err(answer))
+    pub(crate) fn follow(&mut self, answer: Answer) -> impl Future<Output = Result<(), Cut>> + Send {
+        self.pursue(Turn::Answer(answer))
     }
 
     /// Runs phases, or acts on an answer, and so on until there is a response.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(super) fn pursue(&mut self, mut next: Result<Start, Answer>) -> impl Future<Output = Onward> + Send {
+    pub(super) fn pursue(&mut self, mut turn: Turn) -> impl Future<Output = Result<(), Cut>> + Send {
         async move {
             loop {
-                let given = match next {
-                    Ok(start) => {
-                        let flow = self.run_phases(start).await;
-                        match self.conclude_phases(flow) {
-                            None => return Onward::Answered,
-                            Some(given) => given,
-                        }
+                turn = match turn {
+                    Turn::Ask(start) => {
+                        let step = self.run_phases(start).await;
+                        self.conclude_phases(step)
                     }
-                    Err(given) => given,
-                };
-                next = match self.answer(given) {
-                    Onward::FromServer => Ok(Start::Server),
-                    Onward::FromLocation => Ok(Start::Location),
-                    end => return end,
+                    Turn::Answer(answer) => self.answer(answer),
+                    Turn::Send => return Ok(()),
+                    Turn::Close => return Err(Cut),
                 };
             }
         }
@@ -121,24 +129,24 @@ impl<'c> Active<'c> {
 
     /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
     /// the body; a page of our own never waits for it.
-    fn answer(&mut self, answer: Answer) -> Onward {
+    fn answer(&mut self, answer: Answer) -> Turn {
         self.output.take_back();
         if matches!(answer, Answer::Status(_)) && self.push_stub() {
-            return Onward::Answered;
+            return Turn::Send;
         }
-        let onward = self.request.answer(&mut self.output, answer);
+        let turn = self.request.answer(&mut self.output, answer);
         // Who is to learn of an error does not send its body first, whatever makes the page.
         if self.request.error_status().is_some_and(|status| status != 200) {
             self.body.take_expectation();
         }
-        onward.unwrap_or_else(|BuiltIn(code)| {
+        turn.unwrap_or_else(|code| {
             self.body.take_expectation();
             if self.body.discard_received().is_err() {
                 self.request.keep_alive = KeepAlive::No;
             }
             self.request.note_body(&self.body);
             self.request.answer_builtin(&mut self.output, code);
-            Onward::Answered
+            Turn::Send
         })
     }
 
@@ -159,17 +167,18 @@ impl<'c> Active<'c> {
         Ok(())
     }
 
-    /// What is to be answered when phases are over; `None` when a handler has pushed the response.
+    /// What comes of what the phases have come to.
     #[inline]
-    fn conclude_phases(&mut self, flow: Flow) -> Option<Answer> {
-        match flow {
-            Flow::Done => self.output.take_refusal(),
-            Flow::Answer(answer) => Some(answer),
-            Flow::Left(left) => Some(self.leave(&left)),
-            Flow::Next | Flow::Allowed => {
+    fn conclude_phases(&mut self, step: Step<'static>) -> Turn {
+        match step {
+            Step::Done => self.output.take_refusal().map_or(Turn::Send, Turn::Answer),
+            Step::Respond(answer) => Turn::Answer(answer),
+            Step::Left(left) => Turn::Answer(self.leave(&left)),
+            Step::Declined | Step::Allowed => {
                 self.request.log(Level::Error, format_args!("no handler found"));
-                Some(Answer::Status(404))
+                Turn::Answer(Answer::Status(404))
             }
+            Step::Wait(_) | Step::WaitRegardless(_) => unreachable!("a handler that waits is waited for"),
         }
     }
 
@@ -184,7 +193,7 @@ impl<'c> Active<'c> {
     /// Runs handlers up to the first one that has something to say. One that does not wait is a plain call.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     #[inline]
-    fn run_phases(&mut self, start: Start) -> impl Future<Output = Flow> + Send {
+    fn run_phases(&mut self, start: Start) -> impl Future<Output = Step<'static>> + Send {
         async move {
             let mut walk = Walk::new(
                 self.request.location(),
@@ -198,25 +207,25 @@ impl<'c> Active<'c> {
                 walk.skip_to_content();
             }
             loop {
-                let entry = match self.next_turn(&mut walk) {
-                    Turn::Handler(entry) => entry,
-                    Turn::Access => match self.run_access().await {
-                        Flow::Next => continue,
+                let entry = match self.next(&mut walk) {
+                    Ok(Some(entry)) => entry,
+                    Ok(None) => match self.run_access().await {
+                        Step::Declined => continue,
                         end => return end,
                     },
-                    Turn::End(flow) => return flow,
+                    Err(step) => return step,
                 };
-                let flow = match entry.tag {
+                let step = match entry.tag {
                     // Boxed, as nobody else should have to have room for it.
                     Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                     None => match self.call(entry) {
-                        Called::Said(flow) => flow,
-                        Called::Waits(ref mut settle) => settle.await,
+                        Ok(step) => step,
+                        Err(ref mut settle) => settle.await,
                     },
                 };
                 self.request.account(entry.phase.step());
-                if !matches!(flow, Flow::Next | Flow::Allowed) {
-                    return flow;
+                if !matches!(step, Step::Declined | Step::Allowed) {
+                    return step;
                 }
                 walk.pass(entry, self.request.location());
             }
@@ -225,10 +234,10 @@ impl<'c> Active<'c> {
 
     /// What comes next, and what the engine itself does between two parts of the phases.
     #[inline]
-    fn next_turn(&mut self, walk: &mut Walk<'c>) -> Turn<'c> {
+    fn next(&mut self, walk: &mut Walk<'c>) -> Next<'c> {
         loop {
             if let Some(index) = walk.left.next() {
-                return Turn::Handler(walk.location.phases.entry(index));
+                return Ok(Some(walk.location.phases.entry(index)));
             }
             let next = match walk.part {
                 Part::Server => self.find_config().map(|()| Part::Rewrite),
@@ -236,14 +245,14 @@ impl<'c> Active<'c> {
                 Part::Limits if self.is_guarded() => {
                     // They are not asked one by one; when they were, an empty part is over.
                     walk.part = Part::Access;
-                    return Turn::Access;
+                    return Ok(None);
                 }
                 Part::Limits | Part::Access => Ok(Part::Answer),
-                Part::Answer | Part::Log => return Turn::End(Flow::Next),
+                Part::Answer | Part::Log => return Err(Step::Declined),
             };
             match next {
                 Ok(part) => *walk = Walk::new(self.request.location(), part),
-                Err(answer) => return Turn::End(Flow::Answer(answer)),
+                Err(answer) => return Err(Step::Respond(answer)),
             }
         }
     }
@@ -263,43 +272,47 @@ impl<'c> Active<'c> {
             && !self.request.is_internal()
     }
 
-    /// Asks a handler that is not known to block.
+    /// Asks a handler that is not known to block; the error is that it has to be waited for.
     #[inline]
-    fn call(&mut self, entry: &'c PhaseEntry) -> Called<'_, 'c> {
+    fn call(&mut self, entry: &'c PhaseEntry) -> Result<Step<'static>, Settle<'_, 'c>> {
         let (way, location) = (self.request.way(), self.request.location());
         let lookout = self.request.lookout();
         match (entry.handler)(self.exchange()) {
-            Step::Wait(wait) => Called::Waits(Settle { wait, lookout, way, entry, location }),
+            Step::Wait(wait) => Err(Settle { wait, lookout, way, entry, location }),
             Step::WaitRegardless(wait) => {
-                Called::Waits(Settle { wait, lookout: Lookout::Nobody, way, entry, location })
+                Err(Settle { wait, lookout: Lookout::Nobody, way, entry, location })
             }
-            step => Called::Said(Flow::of(step)),
+            Step::Declined => Ok(Step::Declined),
+            Step::Allowed => Ok(Step::Allowed),
+            Step::Done => Ok(Step::Done),
+            Step::Respond(answer) => Ok(Step::Respond(answer)),
+            Step::Left(left) => Ok(Step::Left(left)),
         }
     }
 
     /// Asks a handler, and waits for what it says.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    pub(crate) fn run_entry(&mut self, entry: &'c PhaseEntry) -> impl Future<Output = Flow> + Send {
+    pub(crate) fn run_entry(&mut self, entry: &'c PhaseEntry) -> impl Future<Output = Step<'static>> + Send {
         async move {
-            let flow = match entry.tag {
+            let step = match entry.tag {
                 // Boxed, as nobody else should have to have room for it.
                 Some(tag) => Box::pin(self.run_suspect(entry, tag)).await,
                 None => match self.call(entry) {
-                    Called::Said(flow) => flow,
-                    Called::Waits(ref mut settle) => settle.await,
+                    Ok(step) => step,
+                    Err(ref mut settle) => settle.await,
                 },
             };
             self.request.account(entry.phase.step());
-            flow
+            step
         }
     }
 
-    async fn run_suspect(&mut self, entry: &'c PhaseEntry, tag: Tag) -> Flow {
+    async fn run_suspect(&mut self, entry: &'c PhaseEntry, tag: Tag) -> Step<'static> {
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
             match self.call(entry) {
-                Called::Said(flow) => flow,
-                Called::Waits(ref mut settle) => settle.await,
+                Ok(step) => step,
+                Err(ref mut settle) => settle.await,
             }
         })
         .await
@@ -352,36 +365,6 @@ impl<'c> Active<'c> {
     }
 }
 
-/// What a handler did.
-enum Called<'a, 'c> {
-    Said(Flow),
-    Waits(Settle<'a, 'c>),
-}
-
-/// What comes after a handler.
-pub(crate) enum Flow {
-    Next,
-    /// The next one, and what that means is for the access phase to say.
-    Allowed,
-    Done,
-    Answer(Answer),
-    /// The client has left while a handler waited; with an error if the connection broke.
-    Left(io::Result<()>),
-}
-
-impl Flow {
-    #[inline]
-    fn of(step: Step<'_>) -> Self {
-        match step {
-            Step::Declined => Self::Next,
-            Step::Allowed => Self::Allowed,
-            Step::Done => Self::Done,
-            Step::Respond(answer) => Self::Answer(answer),
-            Step::Wait(_) | Step::WaitRegardless(_) => unreachable!("a handler that waits is waited for"),
-        }
-    }
-}
-
 /// Waits until a handler has decided. A handler whose client leaves is dropped, and what it waits for with
 /// it.
 struct Settle<'a, 'c> {
@@ -393,21 +376,21 @@ struct Settle<'a, 'c> {
 }
 
 impl Future for Settle<'_, '_> {
-    type Output = Flow;
+    type Output = Step<'static>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Flow> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Step<'static>> {
         loop {
             match self.wait.as_mut().poll(cx) {
                 Poll::Ready(Step::Wait(next)) => self.wait = next,
                 Poll::Ready(Step::WaitRegardless(next)) => {
                     (self.wait, self.lookout) = (next, Lookout::Nobody);
                 }
-                Poll::Ready(step) => return Poll::Ready(Flow::of(step)),
+                Poll::Ready(step) => return Poll::Ready(step),
                 Poll::Pending => {
                     let step = self.entry.phase.step();
                     let Way { client, setup, link } = self.way;
                     client.home.account(|| account::of_location(client, setup, self.location, step));
-                    return self.lookout.poll(link, cx).map(Flow::Left);
+                    return self.lookout.poll(link, cx).map(Step::Left);
                 }
             }
         }

@@ -33,7 +33,8 @@ impl<'c> Active<'c> {
         self.request.stage = Stage::Behind;
         // As in nginx: where an action leads to a location with one, that follows.
         while let Some(action) = next_action(&self.request) {
-            self.follow(action).await;
+            // Nobody gets what it is answered with.
+            let _ = self.follow(action).await;
             self.request.strands().finish().await;
         }
         self.request.stage = Stage::Open;

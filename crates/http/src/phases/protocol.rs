@@ -19,7 +19,6 @@ use crate::link::send_queue::SendFailure;
 use crate::link::stream::Stream;
 use crate::output::OutputState;
 use crate::phases::engine::Active;
-use crate::phases::redirect::Onward;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::body_source::BodyError;
@@ -151,7 +150,7 @@ impl Active<'_> {
     /// Answers a request whose head is malformed.
     pub async fn refuse(&mut self, fault: Fault) {
         self.route_refused(fault);
-        if self.follow(Answer::Status(fault.page())).await == Onward::Close {
+        if self.follow(Answer::Status(fault.page())).await.is_err() {
             return;
         }
         // What is wrong with it was said.
@@ -196,8 +195,8 @@ impl Active<'_> {
         }
     }
 
-    /// Sends the response, or goes from one to the next: that its file cannot be read may be found out now, and
-    /// what a filter wants instead that has held its head.
+    /// Sends the response, or goes from one to the next: that its file cannot be read may be found out now,
+    /// and what a filter wants instead that has held its head.
     #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     #[inline]
     pub(crate) fn send_response(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
@@ -205,9 +204,8 @@ impl Active<'_> {
             self.output.finish(&self.request);
             while self.output.flush(&self.request).await.is_err() {
                 let instead = self.instead().ok_or(Cut)?;
-                if self.follow(instead).await == Onward::Close {
-                    return Err(Cut);
-                }
+                // Boxed, as nobody else should have to have room for it.
+                Box::pin(self.follow(instead)).await?;
                 self.output.finish(&self.request);
             }
             Ok(())

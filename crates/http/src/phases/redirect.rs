@@ -8,6 +8,7 @@ use clearway_base::log::Level;
 use crate::config::request_directives::refresh_page;
 use crate::output::OutputState;
 use crate::output::view::View;
+use crate::phases::engine::{Start, Turn};
 use crate::request::answer::{Answer, Redirect, Wanted};
 use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
@@ -15,23 +16,6 @@ use crate::tables::Location;
 use clearway_base::log::Verbatim;
 use clearway_message::{Method, Text as HeadText, status, status::Padding, uri};
 use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
-
-/// How a request goes on after an answer that is not its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Onward {
-    /// Its response is complete.
-    Answered,
-    /// From the server's phases, with a new path.
-    FromServer,
-    /// From the location's phases, in a new location.
-    FromLocation,
-    /// The connection is closed without a response.
-    Close,
-}
-
-/// The built-in page for a code is the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BuiltIn(pub(crate) u16);
 
 /// What becomes of a request whose path was rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +27,11 @@ pub enum Rewritten {
 }
 
 /// Gives up; the status is for the access log.
-fn close(output: &mut OutputState<'_>, status: u16) -> Onward {
+fn close(output: &mut OutputState<'_>, status: u16) -> Turn {
     if !output.head_sent() {
         output.head.status = status;
     }
-    Onward::Close
+    Turn::Close
 }
 
 impl<'c> Request<'c> {
@@ -145,7 +129,7 @@ impl<'c> Request<'c> {
     }
 
     /// Goes on with another path from the beginning.
-    fn redirect(&mut self, redirect: Redirect) -> Result<Onward, u16> {
+    fn redirect(&mut self, redirect: Redirect) -> Result<Turn, u16> {
         self.redirects_left -= 1;
         if self.redirects_left == 0 {
             self.log(
@@ -167,11 +151,11 @@ impl<'c> Request<'c> {
         node.rewriting = Rewriting::NONE;
         self.clear_contexts();
         self.enter_location(base);
-        Ok(Onward::FromServer)
+        Ok(Turn::Ask(Start::Server))
     }
 
     /// Goes on in a named location with the same path.
-    fn redirect_named(&mut self, name: &[u8]) -> Result<Onward, u16> {
+    fn redirect_named(&mut self, name: &[u8]) -> Result<Turn, u16> {
         self.redirects_left -= 1;
         let problem = if self.redirects_left == 0 {
             "rewrite or internal redirection cycle while redirect to named location"
@@ -184,7 +168,7 @@ impl<'c> Request<'c> {
             node.rewriting.wanted = Wanted::Nothing;
             self.clear_contexts();
             self.enter_location(location);
-            return Ok(Onward::FromLocation);
+            return Ok(Turn::Ask(Start::Location));
         } else {
             "could not find named location"
         };
@@ -192,10 +176,10 @@ impl<'c> Request<'c> {
         Err(500)
     }
 
-    /// Acts on what a handler answered. The error is for the caller to answer with, once it has seen to
-    /// the body of the request.
-    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Result<Onward, BuiltIn> {
-        let onward = match answer {
+    /// Acts on what a handler answered. The error is that the built-in page for this code is the answer, once
+    /// the caller has seen to the body of the request.
+    pub(crate) fn answer(&mut self, output: &mut OutputState<'c>, answer: Answer) -> Result<Turn, u16> {
+        let turn = match answer {
             Answer::Close => return Ok(close(output, 444)),
             Answer::Abandon(code) => return Ok(close(output, code)),
             // Whoever is not there any more, or not to be answered, is not, whoever asks for it.
@@ -204,20 +188,20 @@ impl<'c> Request<'c> {
             // As in nginx, these say that a response was sent; there is none.
             Answer::Status(0..=299) if !output.head_sent() => {
                 output.skip(self);
-                return Ok(Onward::Answered);
+                return Ok(Turn::Send);
             }
             Answer::Status(code) => return self.answer_status(output, code),
             Answer::Redirect(redirect) => self.redirect(*redirect),
             Answer::Named(name) => self.redirect_named(&name),
         };
-        onward.or_else(|code| self.answer_status(output, code))
+        turn.or_else(|code| self.answer_status(output, code))
     }
 
     /// Answers with the page for a code: a configured one, else the built-in one.
-    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Result<Onward, BuiltIn> {
+    fn answer_status(&mut self, output: &mut OutputState<'c>, code: u16) -> Result<Turn, u16> {
         if output.head_sent() {
             // Too late for a page: the client sees that the response is cut.
-            return Ok(Onward::Close);
+            return Ok(Turn::Close);
         }
         self.error_status = Some(code);
         if clearway_h1::closes_connection(code) {
@@ -232,17 +216,17 @@ impl<'c> Request<'c> {
                 return self.answer_page(output, page);
             }
         }
-        Err(BuiltIn(code))
+        Err(code)
     }
 
-    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Result<Onward, BuiltIn> {
+    fn answer_page(&mut self, output: &mut OutputState<'c>, page: &'c ErrorPage) -> Result<Turn, u16> {
         match page.overwrite {
             Overwrite::Keep => {}
             Overwrite::FromPage => self.error_status = None,
             Overwrite::With(code) => self.error_status = Some(code),
         }
         let uri = page.uri.eval(&View::new(self, output));
-        let onward = match uri.first() {
+        let turn = match uri.first() {
             Some(b'/') => {
                 self.use_get();
                 let (path, args) = uri::split_args(&uri);
@@ -252,10 +236,9 @@ impl<'c> Request<'c> {
             Some(b'@') => self.redirect_named(&uri),
             _ => return Err(self.answer_elsewhere(output, page.overwrite, uri)),
         };
-        onward.map_err(|code| {
+        turn.inspect_err(|&code| {
             self.error_status = Some(code);
             self.keep_alive = KeepAlive::No;
-            BuiltIn(code)
         })
     }
 
@@ -264,7 +247,7 @@ impl<'c> Request<'c> {
         output: &mut OutputState<'c>,
         overwrite: Overwrite,
         url: HeadText<'c>,
-    ) -> BuiltIn {
+    ) -> u16 {
         let code = match overwrite {
             // Which redirect a page takes the place of does not matter.
             _ if self.wants_refresh() => 302,
@@ -273,7 +256,7 @@ impl<'c> Request<'c> {
         };
         self.error_status = Some(code);
         output.head.location = Some(url);
-        BuiltIn(code)
+        code
     }
 
     /// Answers with the built-in page for a code.

@@ -4,8 +4,8 @@
 use crate::output::OutputState;
 use crate::output::view::View;
 use crate::phases::Exchange;
-use crate::phases::engine::{Active, Start};
-use crate::phases::redirect::Onward;
+use crate::phases::engine::{Active, Start, Turn};
+use crate::phases::protocol::Cut;
 use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::relay::{Addressee, Answering};
@@ -80,7 +80,7 @@ impl<'c> Active<'c> {
     }
 
     async fn answer_subrequest(&mut self) -> Result<(), Terminated> {
-        if self.run_subrequest().await == Onward::Close {
+        if self.run_subrequest().await.is_err() {
             return Err(Terminated(self.output.status()));
         }
         if self.output.is_body_empty() {
@@ -94,12 +94,12 @@ impl<'c> Active<'c> {
     }
 
     /// Answers a subrequest.
-    fn run_subrequest(&mut self) -> impl Future<Output = Onward> + Send {
+    fn run_subrequest(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
         let start = match self.request.parts.sub().map(|sub| sub.entry) {
             Some(Entry::Content) => Start::Content,
             Some(Entry::Server) | None => Start::Server,
         };
-        self.pursue(Ok(start))
+        self.pursue(Turn::Ask(start))
     }
 
     /// Answers with the stub of a subrequest, if it has one, in place of an error.

@@ -1,6 +1,6 @@
 //! Where a response goes behind its filters: that of a client is framed and waits in a queue for what carries
-//! the request, HTTP/1 or a stream; that of a subrequest goes as it is into a pipe that its parent empties, or
-//! into memory. Owned by the output of the request.
+//! the request, HTTP/1 or a stream; that of a subrequest goes as it is into a pipe that its parent empties,
+//! or into memory. Owned by the output of the request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
