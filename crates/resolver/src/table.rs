@@ -92,7 +92,6 @@ struct Asked {
     tried: usize,
     code: u8,
     ttl_s: u32,
-    alias: Option<Name>,
     targets: Vec<Target>,
     waiting: Vec<Follower>,
     resend_ms: u64,
@@ -105,6 +104,7 @@ struct Half {
     query: Vec<u8>,
     via: Via,
     answer: Option<Vec<IpAddr>>,
+    alias: Option<Name>,
 }
 
 /// A waiter, and what of the way was gone.
@@ -182,7 +182,6 @@ impl Table {
             tried: 1,
             code: 0,
             ttl_s: u32::MAX,
-            alias: None,
             targets: Vec::new(),
             waiting,
             resend_ms: now_ms + RESEND_MS,
@@ -380,7 +379,7 @@ fn queries(question: &Question, asks: &[Ask]) -> Option<Vec<Half>> {
     let idents = (0..).map(|number: u16| first.wrapping_add(apart.wrapping_mul(number)));
     let halves = asks.iter().zip(idents).map(|(&ask, ident)| {
         let query = wire::query(ident, question.name(), ask)?;
-        Some(Half { ask, ident, query, via: Via::Udp, answer: None })
+        Some(Half { ask, ident, query, via: Via::Udp, answer: None, alias: None })
     });
     halves.collect()
 }
@@ -441,9 +440,8 @@ impl Asked {
             self.code = response.code;
         }
         self.ttl_s = self.ttl_s.min(answers.ttl_s);
-        self.alias = answers.alias.or(self.alias.take());
         self.targets = answers.targets;
-        half.answer = Some(answers.addresses);
+        (half.answer, half.alias) = (Some(answers.addresses), answers.alias);
     }
 
     /// What all answers together say, or the code of an error.
@@ -461,7 +459,9 @@ impl Asked {
             let targets = std::mem::take(&mut self.targets).into();
             return Ok(Fact::Targets { targets, valid_until_s, used_s: now_s });
         }
-        let name = self.alias.take().ok_or(NO_SUCH_NAME)?;
+        // As in nginx, where it is the answer that comes last: a name that is an alias for one kind of
+        // addresses alone is broken.
+        let name = self.halves.last_mut().and_then(|half| half.alias.take()).ok_or(NO_SUCH_NAME)?;
         Ok(Fact::Alias { name, valid_until_s, used_s: now_s })
     }
 }
@@ -704,6 +704,31 @@ mod tests {
         let query = one_sent(&mut table);
         answer(&mut table, &query, &[(CNAME, 2, wire_name("c.d"))], NOW + 3000);
         assert_eq!(addresses(&waiter), Some(Ok(vec!["127.0.0.1".into()])));
+    }
+
+    #[test]
+    fn the_last_kind_of_addresses_says_what_is_followed() {
+        let name = |name: &str| (CNAME, 60, wire_name(name));
+        for (v4, v6, followed) in [
+            (vec![name("c.d")], vec![], None),
+            (vec![], vec![name("e.f")], Some(b"e.f")),
+            (vec![name("c.d")], vec![name("e.f")], Some(b"e.f")),
+        ] {
+            for order in [[Ask::V4, Ask::V6], [Ask::V6, Ask::V4]] {
+                let mut table = table(&[Ask::V4, Ask::V6], 1);
+                let waiter = ask(&mut table, "a.b", NOW);
+                let queries = sent(&mut table);
+                for kind in order {
+                    let (at, records) = if kind == Ask::V4 { (0, &v4) } else { (1, &v6) };
+                    answer(&mut table, &queries[at].2, records, NOW);
+                }
+                let asked = sent(&mut table);
+                let names = asked.iter().map(|(.., query)| &query[13..16]).collect::<Vec<_>>();
+                let expected = followed.map(|_| vec![&b"e\x01f"[..]; 2]).unwrap_or_default();
+                assert_eq!(names, expected, "{order:?}");
+                assert_eq!(addresses(&waiter).is_some(), followed.is_none());
+            }
+        }
     }
 
     #[test]

@@ -80,11 +80,19 @@ impl Question<'_> {
         let Some(resolver) = self.resolver.and_then(|spec| spec.0.running(home)) else {
             return Err(format!("no resolver defined to resolve {name}"));
         };
-        let answer = resolver.resolve(home, &self.name, self.timeout).await;
-        let addresses =
-            answer.map_err(|failure| format!("{name} could not be resolved ({failure})"))?.addresses;
-        // Each request begins with another one, as nothing else spreads them.
-        let first = usize::from(rand::random::<u16>()) % addresses.len().max(1);
+        let (addresses, first) = match resolver.find(home, &self.name) {
+            // Each request begins with another one, as nothing else spreads them.
+            Some(known) => {
+                let first = usize::from(rand::random::<u16>()) % known.addresses.len().max(1);
+                (known.addresses, first)
+            }
+            // As in nginx those that wait for the answer take it as it comes.
+            None => {
+                let answer = resolver.resolve(home, &self.name, self.timeout).await;
+                let failed = |failure| format!("{name} could not be resolved ({failure})");
+                (answer.map_err(failed)?.addresses, 0)
+            }
+        };
         let turned = addresses[first..].iter().chain(&addresses[..first]);
         let remotes = turned.map(|&address| Remote::Inet(SocketAddr::new(address, self.port)));
         Ok(group_of(&self.name, remotes))
