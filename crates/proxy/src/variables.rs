@@ -94,6 +94,10 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     ),
     variable!("upstream_trailer_", Prefix, "A trailer of the last server's response.", put_trailer),
     variable!("upstream_cookie_", Prefix, "A cookie that the last server's response sets.", put_cookie),
+    // There is no cache, so that no response has anything to do with one.
+    variable!("upstream_cache_status", Exact, "How a cache took part in the response; it never does.", none),
+    variable!("upstream_cache_last_modified", Exact, "`Last-Modified` of a response in a cache; none.", none),
+    variable!("upstream_cache_etag", Exact, "`ETag` of a response in a cache; none.", none),
     variable!(
         "proxy_host",
         Changeable,
@@ -149,6 +153,10 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         }
     ),
 ];
+
+fn none(_: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
+    Presence::put(None, out)
+}
 
 /// Something of each attempt, parted as in nginx.
 fn list(view: &View<'_, '_>, out: &mut Vec<u8>, put: impl Fn(&Attempt, &mut Vec<u8>)) -> Presence {

@@ -29,6 +29,7 @@ mod media;
 mod origin;
 mod post_action;
 mod proxied;
+mod proxied_beside;
 mod proxy_protocol;
 mod proxy_store;
 mod realip;
