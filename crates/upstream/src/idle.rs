@@ -9,4 +9,6 @@ mod keeper;
 pub(crate) mod pool;
 pub(crate) mod shelf;
 #[cfg(not(loom))]
+pub(crate) mod transport;
+#[cfg(not(loom))]
 mod trust;

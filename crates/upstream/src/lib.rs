@@ -25,6 +25,8 @@ pub use crate::group::{Choice, Group, GroupConfig, Moment};
 pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]
 pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
+#[cfg(not(loom))]
+pub use crate::idle::transport::Transport;
 pub use crate::peer::{
     Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
 };

@@ -106,9 +106,9 @@ fn talk(bench: &Bench, at: usize, connection: Box<Connection>, server: &mut TcpS
     let connection = bench.on(at, |_| async move {
         let mut answer = Vec::with_capacity(16);
         while answer.len() < 5 {
-            poll_fn(|cx| connection.socket.poll_read_vec(cx, &mut answer)).await.unwrap();
+            poll_fn(|cx| connection.transport.poll_read_vec(cx, &mut answer)).await.unwrap();
         }
-        poll_fn(|cx| connection.socket.poll_write(cx, &answer)).await.unwrap();
+        poll_fn(|cx| connection.transport.poll_write(cx, &answer)).await.unwrap();
         connection
     });
     let mut heard = [0; 5];
@@ -185,8 +185,8 @@ fn a_request_takes_none_that_has_ended() {
     drop(server);
     let pool = Arc::clone(&bench.pool);
     bench.on(0, |home| async move {
-        assert!(connection.socket.watch().is_ok());
-        poll_fn(|cx| connection.socket.poll_closed(cx)).await.unwrap();
+        assert!(connection.transport.watch().is_ok());
+        poll_fn(|cx| connection.transport.poll_closed(cx)).await.unwrap();
         pool.put(home, connection);
     });
     assert_eq!(bench.pool.counts().idle, 0, "it is not even put there");

@@ -96,7 +96,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn poll_read(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(outbound) = &self.outbound else { return Poll::Ready(Ok(0)) };
         self.input.reserve_exact(most.saturating_sub(self.input.len()).max(1));
-        outbound.socket.poll_read_vec(cx, &mut self.input)
+        outbound.transport.poll_read_vec(cx, &mut self.input)
     }
 
     /// Goes on with the head; `None`: more of it has to come.

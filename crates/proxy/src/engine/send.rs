@@ -198,7 +198,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Writes the rest of the head, and the piece behind it.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(socket) = self.outbound.as_ref().map(|outbound| &outbound.socket) else {
+        let Some(transport) = self.outbound.as_ref().map(|outbound| &outbound.transport) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         let sending = &mut self.sending;
@@ -206,10 +206,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         let piece = &mut sending.piece.bytes;
         let written = match (head.is_empty(), piece.is_empty()) {
             (true, true) => return Poll::Ready(Ok(())),
-            (false, true) => ready!(socket.poll_write(cx, head))?,
-            (true, false) => ready!(socket.poll_write(cx, piece))?,
+            (false, true) => ready!(transport.poll_write(cx, head))?,
+            (true, false) => ready!(transport.poll_write(cx, piece))?,
             (false, false) => {
-                ready!(socket.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(piece)]))?
+                ready!(transport.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(piece)]))?
             }
         };
         sending.sent_bytes += written as u64;

@@ -164,7 +164,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let count = std::task::ready!(self.server.socket.poll_write(cx, &self.up.held[self.up.at..]))?;
+        let count = std::task::ready!(self.server.transport.poll_write(cx, &self.up.held[self.up.at..]))?;
         self.sent_bytes += count as u64;
         self.up.wrote(count);
         Poll::Ready(Ok(()))
@@ -176,9 +176,9 @@ impl Carrying<'_, '_, '_> {
             if self.down.source == Source::Ended {
                 return Poll::Pending;
             }
-            std::task::ready!(self.server.socket.poll_readable(cx));
+            std::task::ready!(self.server.transport.poll_readable(cx));
             self.down.held.reserve(BUFFER_BYTES);
-            let count = std::task::ready!(self.server.socket.poll_read_vec(cx, &mut self.down.held))?;
+            let count = std::task::ready!(self.server.transport.poll_read_vec(cx, &mut self.down.held))?;
             if count == 0 {
                 self.down.source = Source::Ended;
                 return Poll::Ready(Ok(()));

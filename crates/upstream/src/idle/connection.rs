@@ -5,8 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::{Local, Outbound};
 use clearway_os::outgoing::Remote;
-use clearway_os::tcp;
-use clearway_runtime::{Probe, Socket};
+use clearway_runtime::Probe;
+
+use super::transport::Transport;
 
 /// Idle for so long a connection is looked at before a request goes out on it that cannot be repeated, in
 /// milliseconds.
@@ -44,8 +45,8 @@ pub enum Repeat {
 
 /// A connection in use, or idle. In a box from the first request on, so that no later one allocates for it.
 pub struct Connection {
-    /// Its socket.
-    pub socket: Socket,
+    /// What carries its bytes.
+    pub transport: Transport,
     pub(crate) slot: Option<ConnectionSlot>,
     remote: Remote,
     local: Option<Local>,
@@ -64,7 +65,7 @@ impl Connection {
     #[must_use]
     pub fn new(made: Outbound, identity: Identity<'_>, now_ms: u64) -> Box<Self> {
         Box::new(Self {
-            socket: made.socket,
+            transport: Transport::Plain(made.socket),
             slot: Some(made.slot),
             remote: identity.remote.clone(),
             local: identity.local,
@@ -91,7 +92,7 @@ impl Connection {
 
     /// Whether its loop wants its place for another connection.
     pub(crate) fn is_in_the_way(&self) -> bool {
-        self.socket.is_reclaimed()
+        self.transport.is_reclaimed()
     }
 
     /// A request that sent so many bytes is over.
@@ -105,19 +106,19 @@ impl Connection {
     /// read one, and what comes later is refused by the server's kernel. Of a reset nothing is known.
     #[must_use]
     pub fn ended_unasked(&self) -> bool {
-        tcp::acknowledged_bytes(&self.socket).is_ok_and(|bytes| bytes <= self.sent_bytes)
+        self.transport.acknowledged_bytes().is_ok_and(|bytes| bytes <= self.sent_bytes)
     }
 
     /// Whether nothing has come on it since the last response, as far as the loop has learned.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.socket.has_ended() && !self.socket.has_unread()
+        self.transport.is_quiet()
     }
 
     /// The same for a request, for which the kernel is asked where it matters.
     pub(crate) fn is_fit(&self, repeat: Repeat, now_ms: u64) -> bool {
         let idle_ms = now_ms.saturating_sub(self.idle_since_ms);
         let trusted = repeat == Repeat::Possible || idle_ms < LOOK_AFTER_MS;
-        self.is_quiet() && (trusted || self.socket.probe() == Probe::Quiet)
+        self.is_quiet() && (trusted || self.transport.probe() == Probe::Quiet)
     }
 }
 

@@ -184,7 +184,7 @@ impl Pool {
         let per_loop = self.loops[at].get()?;
         while let Some(mut connection) = per_loop.take(tag) {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            if !connection.socket.take_back() {
+            if !connection.transport.take_back() {
                 per_loop.reclaimed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -198,7 +198,7 @@ impl Pool {
                 continue;
             }
             if at != home.index() {
-                if connection.socket.move_to(home).is_err() {
+                if connection.transport.move_to(home).is_err() {
                     continue;
                 }
                 let policy = self.connector.policy(home);
@@ -230,14 +230,14 @@ impl Pool {
         let at = home.index() % self.loops.len();
         let per_loop = self.loops[at].get_or_init(PerLoop::new);
         let watched = match per_loop.keeper.waker.get() {
-            Some(waker) => connection.socket.watch_idle(waker),
-            None => connection.socket.watch(),
+            Some(waker) => connection.transport.watch_idle(waker),
+            None => connection.transport.watch(),
         };
         if watched.is_err() {
             return;
         }
         connection.idle_since_ms = now_ms;
-        connection.socket.offer();
+        connection.transport.offer();
         if self.count.fetch_add(1, Ordering::Relaxed) >= connections_max {
             self.displace(at);
         }

@@ -1,0 +1,126 @@
+//! Where the bytes of a connection to a server come from and go to: a plain socket. What encrypts is a
+//! further kind, beside it in the enum: with one kind the match costs nothing, with two a branch per call.
+//!
+//! What its methods promise is what [`Socket`]'s do, of the bytes of the request and the response:
+//! 1. Ready to read means that a read may succeed now: the socket has something, or what was read ahead is
+//!    still there. Who has read less than there was is told again.
+//! 2. Quiet means that neither the socket nor what was read ahead holds anything.
+//! 3. A transport moves to another loop only while it is quiet.
+//! 4. Bytes count as acknowledged when the peer's kernel has acknowledged all that they became on the wire.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, Waker};
+
+use clearway_os::tcp;
+use clearway_runtime::{LoopRef, Probe, Socket};
+
+/// See the file's head.
+pub enum Transport {
+    /// A socket, with nothing between it and the bytes.
+    Plain(Socket),
+}
+
+/// What a request does with it.
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "they are the socket's")]
+impl Transport {
+    #[inline]
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+        }
+    }
+
+    #[inline]
+    pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read_vec(cx, buf),
+        }
+    }
+
+    #[inline]
+    pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write(cx, buf),
+        }
+    }
+
+    #[inline]
+    pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write_vectored(cx, bufs),
+        }
+    }
+
+    #[inline]
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_closed(cx),
+        }
+    }
+
+    /// How many of the bytes that were sent the server's kernel has acknowledged.
+    pub fn acknowledged_bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::Plain(socket) => tcp::acknowledged_bytes(socket),
+        }
+    }
+}
+
+/// What is done with it while it is idle.
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "they are the socket's")]
+impl Transport {
+    /// Whether nothing has come, as far as the loop has learned.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Self::Plain(socket) => !socket.has_ended() && !socket.has_unread(),
+        }
+    }
+
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        match self {
+            Self::Plain(socket) => socket.probe(),
+        }
+    }
+
+    pub fn move_to(&mut self, home: LoopRef) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.move_to(home),
+        }
+    }
+
+    pub fn watch(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.watch(),
+        }
+    }
+
+    pub fn watch_idle(&self, waker: &Waker) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.watch_idle(waker),
+        }
+    }
+
+    #[inline]
+    pub fn offer(&self) {
+        match self {
+            Self::Plain(socket) => socket.offer(),
+        }
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn take_back(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.take_back(),
+        }
+    }
+
+    #[must_use]
+    pub fn is_reclaimed(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_reclaimed(),
+        }
+    }
+}
