@@ -14,9 +14,9 @@ use arc_swap::ArcSwap;
 use aws_lc_sys as ffi;
 
 use crate::engine::{
-    Asking, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Tickets,
+    Asking, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Side, Tickets,
+    Verification, Verified, Versions,
 };
-use crate::engine::{Verification, Verified, Versions};
 use crate::level::{Level, Place, Version};
 use crate::reason::{Library, Reason};
 use crate::sys::{self, Certificate, Owned, PrivateKey, TICKET_OVERHEAD, TicketCipher};
@@ -123,9 +123,12 @@ impl Context {
         for pair in &plan.pairs {
             context.add_pair(pair)?;
         }
-        context.set_sessions(plan)?;
+        match plan.side {
+            Side::Server => context.set_sessions(plan)?,
+            Side::Client => context.set_own_sessions(plan.keeping),
+        }
         context.set_verification(&plan.verification)?;
-        context.set_callbacks(plan.early_data)?;
+        context.set_callbacks(plan)?;
         Ok(Arc::new(context))
     }
 
@@ -255,6 +258,18 @@ impl Context {
         Ok(())
     }
 
+    /// Whether sessions of a client are handed out.
+    fn set_own_sessions(&mut self, keeping: Keeping) {
+        if keeping == Keeping::Kept {
+            let mode = ffi::SSL_SESS_CACHE_CLIENT | ffi::SSL_SESS_CACHE_NO_INTERNAL;
+            // SAFETY: the context is alive and nobody else's yet.
+            unsafe {
+                ffi::SSL_CTX_set_session_cache_mode(self.as_ptr(), mode);
+                ffi::SSL_CTX_sess_set_new_cb(self.as_ptr(), Some(keep_own_session));
+            }
+        }
+    }
+
     fn set_verification(&mut self, plan: &Verification) -> Result<(), LoadError> {
         let context = self.as_ptr();
         let depth = c_int::try_from(plan.depth).unwrap_or(c_int::MAX);
@@ -295,17 +310,27 @@ impl Context {
         succeeded(unsafe { ffi::X509_STORE_set_flags(store, ALL as _) }, "X509_STORE_set_flags()")
     }
 
-    fn set_callbacks(&mut self, early_data: EarlyData) -> Result<(), LoadError> {
+    fn set_callbacks(&mut self, plan: &Plan<Pair>) -> Result<(), LoadError> {
         let context = self.as_ptr();
         let shared: *const Shared = &raw const *self.shared;
         // SAFETY: the context is alive. What is hung on it is in a box of its owner, which sessions hold.
         unsafe {
             let is_hung = ffi::SSL_CTX_set_ex_data(context, context_index(), shared.cast_mut().cast());
             succeeded(is_hung, "SSL_CTX_set_ex_data()")?;
-            if !self.shared.protocols.is_empty() {
-                ffi::SSL_CTX_set_alpn_select_cb(context, Some(choose_protocol), ptr::null_mut());
+            match plan.side {
+                _ if plan.protocols.is_empty() => {}
+                Side::Server => {
+                    ffi::SSL_CTX_set_alpn_select_cb(context, Some(choose_protocol), ptr::null_mut())
+                }
+                Side::Client => {
+                    let list = protocol_list(&plan.protocols);
+                    // Of the library's functions this one alone returns 0 if all is well.
+                    let refused = ffi::SSL_CTX_set_alpn_protos(context, list.as_ptr(), list.len());
+                    succeeded(1 - refused, "SSL_CTX_set_alpn_protos()")?;
+                }
             }
-            ffi::SSL_CTX_set_early_data_enabled(context, c_int::from(early_data == EarlyData::Taken));
+            let takes = plan.side == Side::Server && plan.early_data == EarlyData::Taken;
+            ffi::SSL_CTX_set_early_data_enabled(context, c_int::from(takes));
         }
         Ok(())
     }
@@ -322,6 +347,12 @@ impl Context {
         // SAFETY: the context is alive and nobody else's yet; the text is copied.
         succeeded(unsafe { set(self.as_ptr(), value.as_ptr()) }, call)
     }
+}
+
+/// As they stand in a hello: each behind its length. Those that no hello could hold are left out.
+fn protocol_list(protocols: &[Vec<u8>]) -> Vec<u8> {
+    let sized = protocols.iter().filter_map(|name| Some((u8::try_from(name.len()).ok()?, name)));
+    sized.flat_map(|(length, name)| std::iter::once(length).chain(name.iter().copied())).collect()
 }
 
 fn refusal(version: Version) -> i32 {
@@ -555,23 +586,42 @@ unsafe extern "C" fn open_handle(
 
 /// Has a session of TLS 1.2 kept under its id.
 unsafe extern "C" fn keep_session(ssl: *mut ffi::SSL, session: *mut ffi::SSL_SESSION) -> c_int {
-    let (mut content, mut length, mut id_length) = (ptr::null_mut(), 0, 0);
-    // SAFETY: called by the library with a session that lives; what it writes is copied and freed.
+    let mut length = 0;
+    // SAFETY: called by the library with a session that lives.
     unsafe {
-        let id = ffi::SSL_SESSION_get_id(session, &raw mut id_length);
-        let key = shown(id, id_length as usize).to_vec();
-        if ffi::SSL_SESSION_to_bytes(session, &raw mut content, &raw mut length) == 1 {
-            let bytes = shown(content, length).to_vec();
-            ffi::OPENSSL_free(content.cast());
-            if let Some(lookups) = lookups(ssl)
-                && !key.is_empty()
-            {
-                lookups.fresh.push(Kept { key, content: bytes });
-            }
+        let id = ffi::SSL_SESSION_get_id(session, &raw mut length);
+        let key = shown(id, length as usize).to_vec();
+        if !key.is_empty() {
+            keep(ssl, session, key);
         }
     }
     // The library does not give its reference away.
     0
+}
+
+/// Has a session of a client's kept.
+unsafe extern "C" fn keep_own_session(ssl: *mut ffi::SSL, session: *mut ffi::SSL_SESSION) -> c_int {
+    // SAFETY: called by the library with a session that lives.
+    unsafe { keep(ssl, session, Vec::new()) };
+    0
+}
+
+/// Has a session kept in the library's form.
+///
+/// # Safety
+/// Both are alive, and this is a callback.
+unsafe fn keep(ssl: *const ffi::SSL, session: *const ffi::SSL_SESSION, key: Vec<u8>) {
+    let (mut content, mut length) = (ptr::null_mut(), 0);
+    // SAFETY: as the caller says; what the library writes is copied and freed.
+    unsafe {
+        if ffi::SSL_SESSION_to_bytes(session, &raw mut content, &raw mut length) == 1 {
+            let bytes = shown(content, length).to_vec();
+            ffi::OPENSSL_free(content.cast());
+            if let Some(lookups) = lookups(ssl) {
+                lookups.fresh.push(Kept { key, content: bytes });
+            }
+        }
+    }
 }
 
 /// The session of TLS 1.2 that was looked up before, if it is the one.

@@ -80,10 +80,10 @@ pub enum Keeping {
     Kept,
 }
 
-/// Whether clients are asked for certificates (`ssl_verify_client`).
+/// Whether peers' certificates are checked (`ssl_verify_client`, `proxy_ssl_verify`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asking {
-    /// They are not.
+    /// They are not, and clients are not asked for any.
     #[default]
     Off,
     /// They are, and what is wrong with one is found in [`Info::verification`]: it is not the handshake that
@@ -94,7 +94,7 @@ pub enum Asking {
 /// How a peer's certificate is checked.
 #[derive(Clone, Default)]
 pub struct Verification {
-    /// Whether clients are asked; servers always send theirs.
+    /// Whether it is; servers always send theirs.
     pub asking: Asking,
     /// Certificates in PEM that are trusted and whose names clients are told (`ssl_client_certificate`).
     pub authorities: Vec<u8>,
@@ -115,8 +115,19 @@ pub enum EarlyData {
     Taken,
 }
 
+/// Which side of connections sessions are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "names say it")]
+pub enum Side {
+    #[default]
+    Server,
+    Client,
+}
+
 /// Everything that a context is made from. Equal plans make equal contexts.
 pub struct Plan<P> {
+    /// Which side its sessions are. Tickets, the scope and early data are the server's.
+    pub side: Side,
     /// `ssl_protocols`.
     pub versions: Versions,
     /// `ssl_ciphers`.
@@ -129,9 +140,9 @@ pub struct Plan<P> {
     pub preference: Preference,
     /// Groups in their order, by name, with colons (`ssl_ecdh_curve`), or the library's.
     pub groups: Option<String>,
-    /// One for each kind of key at most; clients get one that they can check.
+    /// One for each kind of key at most; the peer gets one that it can check.
     pub pairs: Vec<Arc<P>>,
-    /// Protocols in the order of the server (ALPN); none: clients are told nothing.
+    /// Protocols in the order of this side (ALPN); none: the peer is told nothing.
     pub protocols: Vec<Vec<u8>>,
     /// Tickets.
     pub tickets: Tickets,
@@ -154,6 +165,7 @@ impl<P> Plan<P> {
         const TIMEOUT_S: u32 = 300;
         const DEPTH: u32 = 1;
         Self {
+            side: Side::default(),
             versions: Versions::default(),
             level: ciphers.level().map_or_else(Level::default, Level::new),
             ciphers,
@@ -205,7 +217,7 @@ impl fmt::Display for Reasons<'_> {
 /// A session as the server keeps it, by what the client shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// A session id, or the beginning of a ticket.
+    /// A session id, or the beginning of a ticket. A client's own sessions have none.
     pub key: Vec<u8>,
     /// The session in the library's own form.
     pub content: Vec<u8>,
@@ -223,6 +235,15 @@ pub fn kept_key(hello: &Hello) -> Option<&[u8]> {
         Some(handle) => handle.get(..KEPT_KEY_LENGTH),
         None => Some(hello.session_id()).filter(|id| !id.is_empty()),
     }
+}
+
+/// What a client begins a connection with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The host that is asked for (`proxy_ssl_server_name`). Addresses are not names.
+    pub name: Option<&'a str>,
+    /// A session of an earlier connection to it, as [`Session::take_kept`] gave it.
+    pub session: Option<&'a [u8]>,
 }
 
 /// What was looked up for a handshake before it begins.
@@ -338,6 +359,12 @@ pub trait Engine {
         hello: &Hello,
         given: Given<Self::Pair>,
     ) -> Result<Self::Session, LoadError>;
+
+    /// Begins the client's side of a connection: its hello comes out of the first step.
+    ///
+    /// # Errors
+    /// If the library refuses the name.
+    fn connect(context: &Arc<Self::Context>, target: Target<'_>) -> Result<Self::Session, LoadError>;
 }
 
 /// One side of a connection. It moves between threads, and is used by one at a time.
@@ -361,7 +388,8 @@ pub trait Session: Send {
     /// What there is to say of it.
     fn info(&self) -> Info;
 
-    /// The peer's certificate, if it has sent one, in DER.
+    /// The peer's certificate, if it has sent one, in DER. That of a session which was taken up is the one
+    /// that was sent when it began.
     fn peer_certificate(&self) -> Option<Vec<u8>>;
 
     /// Sessions that are to be kept, once each.

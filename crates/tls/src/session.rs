@@ -2,7 +2,7 @@
 //! one, both lent for one call. Nothing of it belongs to a thread.
 #![expect(unsafe_code, reason = "a C library that reads and writes lent buffers")]
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{CString, c_char, c_int, c_long, c_void};
 use std::io::IoSlice;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,9 @@ use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
 use crate::context::{Context, Lookups, Pair, session_index, succeeded, verified};
-use crate::engine::{Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Verified};
+use crate::engine::{
+    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified,
+};
 use crate::hello::Hello;
 use crate::level::Version;
 use crate::reason::Library;
@@ -36,6 +38,10 @@ impl Engine for AwsLc {
 
     fn accept(context: &Arc<Context>, hello: &Hello, given: Given<Pair>) -> Result<TlsSession, LoadError> {
         TlsSession::accept(context, hello, given)
+    }
+
+    fn connect(context: &Arc<Context>, target: Target<'_>) -> Result<TlsSession, LoadError> {
+        TlsSession::connect(context, target)
     }
 }
 
@@ -99,6 +105,31 @@ impl TlsSession {
             // SAFETY: the session is alive; the answer is copied.
             let is_set = unsafe { ffi::SSL_set_ocsp_response(ssl, staple.as_ptr(), staple.len()) };
             succeeded(is_set, "SSL_set_ocsp_response()")?;
+        }
+        Ok(session)
+    }
+
+    fn connect(context: &Arc<Context>, target: Target<'_>) -> Result<Self, LoadError> {
+        let session = Self::new(context, Lookups::default())?;
+        let ssl = session.ssl.as_ptr();
+        // SAFETY: the session is alive and nobody else's.
+        unsafe { ffi::SSL_set_connect_state(ssl) };
+        if let Some(name) = target.name {
+            const CALL: &str = "SSL_set_tlsext_host_name()";
+            let Ok(name) = CString::new(name) else {
+                return Err(LoadError { call: CALL, reasons: Vec::new() });
+            };
+            // SAFETY: the session is alive; the name is copied.
+            succeeded(unsafe { ffi::SSL_set_tlsext_host_name(ssl, name.as_ptr()) }, CALL)?;
+        }
+        if let Some(content) = target.session {
+            // SAFETY: both are alive; the library counts its reference. One that is broken is none.
+            unsafe {
+                let earlier = ffi::SSL_SESSION_from_bytes(content.as_ptr(), content.len(), context.as_ptr());
+                if let Some(earlier) = Owned::take(earlier) {
+                    ffi::SSL_set_session(ssl, earlier.as_ptr());
+                }
+            }
         }
         Ok(session)
     }

@@ -175,6 +175,8 @@ fn written(write: impl FnOnce(*mut ffi::BIO) -> c_int) -> Option<Vec<u8>> {
     Some(unsafe { std::slice::from_raw_parts(content, length) }.to_vec())
 }
 
+const SHA1_LENGTH: usize = 20;
+
 /// A certificate.
 pub struct Certificate(Owned<ffi::X509>);
 
@@ -213,6 +215,18 @@ impl Certificate {
                 None => return Err(load_error("PEM_read_bio_X509()")),
             }
         }
+    }
+
+    /// One in DER.
+    #[must_use]
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        clear_reasons();
+        let mut start = der.as_ptr();
+        let length = c_long::try_from(der.len()).ok()?;
+        // SAFETY: `der` has that many bytes; what comes back is ours.
+        let x509 = unsafe { Owned::take(ffi::d2i_X509(ptr::null_mut(), &raw mut start, length)) };
+        clear_reasons();
+        x509.map(Self)
     }
 
     /// From a pointer that the library counts for us.
@@ -299,6 +313,62 @@ impl Certificate {
             ffi::OPENSSL_free(line.as_ptr().cast());
             Some(copy)
         }
+    }
+
+    /// Its number in hexadecimal (`$ssl_client_serial`).
+    #[must_use]
+    pub fn serial(&self) -> Option<Vec<u8>> {
+        // SAFETY: both are alive during the call; the number belongs to the certificate.
+        written(|bio| unsafe { ffi::i2a_ASN1_INTEGER(bio, ffi::X509_get_serialNumber(self.as_ptr())) })
+    }
+
+    /// Its SHA-1 (`$ssl_client_fingerprint`).
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<[u8; SHA1_LENGTH]> {
+        let (mut digest, mut length) = ([0; SHA1_LENGTH], 0);
+        // SAFETY: the certificate is alive, and the digest has as many bytes as SHA-1.
+        let is_made =
+            unsafe { ffi::X509_digest(self.as_ptr(), ffi::EVP_sha1(), digest.as_mut_ptr(), &raw mut length) };
+        (is_made == 1).then_some(digest)
+    }
+
+    /// From when on it is good, as `Nov 23 05:04:00 2026 GMT` (`$ssl_client_v_start`).
+    #[must_use]
+    pub fn begins(&self) -> Option<Vec<u8>> {
+        // SAFETY: both are alive during the call; the time belongs to the certificate.
+        written(|bio| unsafe { ffi::ASN1_TIME_print(bio, ffi::X509_get0_notBefore(self.as_ptr())) })
+    }
+
+    /// Until when it is good (`$ssl_client_v_end`).
+    #[must_use]
+    pub fn ends(&self) -> Option<Vec<u8>> {
+        // SAFETY: both are alive during the call; the time belongs to the certificate.
+        written(|bio| unsafe { ffi::ASN1_TIME_print(bio, ffi::X509_get0_notAfter(self.as_ptr())) })
+    }
+
+    /// Until when it is good, in seconds since 1970.
+    #[must_use]
+    pub fn ends_at_s(&self) -> Option<i64> {
+        let mut seconds = 0;
+        // SAFETY: the certificate is alive; the time belongs to it.
+        let is_time =
+            unsafe { ffi::ASN1_TIME_to_posix(ffi::X509_get0_notAfter(self.as_ptr()), &raw mut seconds) };
+        (is_time == 1).then_some(seconds)
+    }
+
+    /// Whether it is for this host, by its alternative names or, where it has none, by its common name.
+    #[must_use]
+    pub fn is_for(&self, host: &str) -> bool {
+        // The library takes a length of 0 for that of a text with a NUL at its end.
+        if host.is_empty() {
+            return false;
+        }
+        // SAFETY: both are alive during the call, and the name is as long as is said, which is not 0.
+        let found = unsafe {
+            ffi::X509_check_host(self.as_ptr(), host.as_ptr().cast(), host.len(), 0, ptr::null_mut())
+        };
+        clear_reasons();
+        found == 1
     }
 
     /// In PEM (`$ssl_client_raw_cert`).

@@ -11,6 +11,13 @@ const PKCS8: &[u8] = include_bytes!("../data/rsa-pkcs8.key");
 const WITH_PARAMETERS: &[u8] = include_bytes!("../data/ecdsa-with-parameters.key");
 const WEAK: (&[u8], &[u8]) = (include_bytes!("../data/weak.pem"), include_bytes!("../data/weak.key"));
 
+/// What `openssl x509` says of the client's certificate.
+const SERIAL: &[u8] = b"21113E31C684EBE93CCC62A4DE27681EA75B4973";
+const FINGERPRINT: &str = "1ebb4acdb262a6c67b5639059f513e4c4ffd83bb";
+const BEGINS: &str = "Nov 23 05:04:37 2026 GMT";
+const ENDS: &str = "Oct 30 05:04:37 2126 GMT";
+const ENDS_AT_S: i64 = 4949010277;
+
 fn refused(certificates: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> LoadError {
     Pair::read(certificates, key, passwords).map(|_| ()).unwrap_err()
 }
@@ -85,6 +92,17 @@ fn a_certificate_says_what_it_is() {
     assert!(name.starts_with("CN=client 1,O=Gr\\C3") && name.ends_with("\\, Inc.,C=DE"), "{name}");
     assert_eq!((certificate.key(), certificate.signature()), (Key::Curve(256), Some(Digest::Sha256)));
     assert_eq!(certificate.to_pem().unwrap(), CLIENT.0);
+    assert_eq!(certificate.serial().unwrap(), SERIAL);
+    let fingerprint: String = certificate.fingerprint().unwrap().iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(fingerprint, FINGERPRINT);
+    assert_eq!(String::from_utf8(certificate.begins().unwrap()).unwrap(), BEGINS);
+    assert_eq!(String::from_utf8(certificate.ends().unwrap()).unwrap(), ENDS);
+    assert_eq!(certificate.ends_at_s(), Some(ENDS_AT_S));
+    let again = Certificate::from_der(&certificate.to_der().unwrap()).unwrap();
+    assert_eq!(again.to_pem().unwrap(), CLIENT.0);
+    assert!(Certificate::from_der(b"none").is_none());
+    assert!(certificate.is_for("www.example.com") && !certificate.is_for("example.com"));
+    assert!(!certificate.is_for("") && !certificate.is_for("client 1"), "it has an alternative name");
     assert_eq!(Certificate::read_all(CA).unwrap()[0].signature(), None, "it has signed itself");
 }
 

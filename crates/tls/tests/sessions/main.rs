@@ -4,6 +4,7 @@
 
 mod broken;
 mod clients;
+mod connections;
 mod handshakes;
 mod keys;
 mod resumption;
