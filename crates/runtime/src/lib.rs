@@ -44,5 +44,5 @@ pub use crate::{
 pub use crate::{
     handover::word::PollId,
     task::cell::{Entered, TaskCell},
-    task::token::{Entering, Held, Token},
+    task::token::{Entering, Guarded, Held, HeldValue, Token},
 };

@@ -13,7 +13,7 @@
 #![expect(unsafe_code, reason = "a line that is made when it is needed")]
 
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +22,7 @@ use crate::handover::line::Line;
 use crate::handover::word::PollId;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 use crate::task;
+use crate::task::cell::{Entered, TaskCell};
 use crate::task::place::{Departure, Place};
 
 /// The holder in tasks of other executors: no value of a word in POLL.
@@ -169,27 +170,34 @@ impl<T: Deref<Target: AsRef<Token>>> Entering<T> {
     /// # Panics
     /// If this poll holds the token already.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Held<'_>> {
-        let token = self.token.deref().as_ref();
-        let entered = match &self.place {
-            None => token.try_enter(cx),
-            Some(place) if place.poll_granted(cx).is_pending() => return Poll::Pending,
-            Some(_) => token.take(cx),
-        };
-        if let Some(held) = entered {
-            self.place = None;
-            return Poll::Ready(held);
-        }
-        // One that was released and comes too late joins again, which looks as rule 3 wants it.
-        let place = Place::new();
-        self.place = Some(Arc::clone(&place));
-        token.line_for_waiting().push(Arc::clone(&place));
-        token.look();
-        if place.poll_granted(cx).is_ready() {
-            // It was released at once, before the waker was there.
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
+        enter_in_turn(self.token.deref().as_ref(), &mut self.place, cx)
     }
+}
+
+fn enter_in_turn<'a>(
+    token: &'a Token,
+    own_place: &mut Option<Arc<Place>>,
+    cx: &Context<'_>,
+) -> Poll<Held<'a>> {
+    let entered = match own_place {
+        None => token.try_enter(cx),
+        Some(place) if place.poll_granted(cx).is_pending() => return Poll::Pending,
+        Some(_) => token.take(cx),
+    };
+    if let Some(held) = entered {
+        *own_place = None;
+        return Poll::Ready(held);
+    }
+    // One that was released and comes too late joins again, which looks as rule 3 wants it.
+    let place = Place::new();
+    *own_place = Some(Arc::clone(&place));
+    token.line_for_waiting().push(Arc::clone(&place));
+    token.look();
+    if place.poll_granted(cx).is_ready() {
+        // It was released at once, before the waker was there.
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
 }
 
 impl<T: Deref<Target: AsRef<Token>>> Drop for Entering<T> {
@@ -204,6 +212,69 @@ impl<T: Deref<Target: AsRef<Token>>> Drop for Entering<T> {
         if was_swept {
             token.look();
         }
+    }
+}
+
+/// A token and the value that it guards.
+pub struct Guarded<T> {
+    token: Token,
+    value: TaskCell<T>,
+}
+
+impl<T> Guarded<T> {
+    /// With a token that nobody holds.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self { token: Token::new(), value: TaskCell::new(value) }
+    }
+
+    /// As [`Token::try_enter`].
+    ///
+    /// # Panics
+    /// If this poll holds the token already.
+    pub fn try_enter(&self, cx: &Context<'_>) -> Option<HeldValue<'_, T>> {
+        let held = self.token.try_enter(cx)?;
+        Some(HeldValue { value: self.value.enter(), _held: held })
+    }
+}
+
+impl<T> AsRef<Token> for Guarded<T> {
+    fn as_ref(&self) -> &Token {
+        &self.token
+    }
+}
+
+impl<T, G: Deref<Target = Guarded<T>>> Entering<G> {
+    /// As [`Entering::poll`], with what the token guards.
+    ///
+    /// # Panics
+    /// If this poll holds the token already.
+    pub fn poll_value(&mut self, cx: &Context<'_>) -> Poll<HeldValue<'_, T>> {
+        let guarded = self.token.deref();
+        let entered = enter_in_turn(&guarded.token, &mut self.place, cx);
+        entered.map(|held| HeldValue { value: guarded.value.enter(), _held: held })
+    }
+}
+
+/// The guarded value is this poll's until this is dropped.
+#[must_use = "it is left when this is dropped"]
+pub struct HeldValue<'a, T> {
+    value: Entered<'a, T>,
+    /// Left after the value, which stands before it.
+    _held: Held<'a>,
+}
+
+impl<T> Deref for HeldValue<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for HeldValue<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 
@@ -234,6 +305,29 @@ mod tests {
         // Released, and gone: its release is passed on to nobody, and the token is free.
         drop(second);
         assert!(token.try_enter(cx).is_some() && token.holder().is_none());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod guarded_tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn a_value_is_reached_by_one_guard_at_a_time() {
+        let guarded = Arc::new(Guarded::new(vec![1]));
+        let cx = &Context::from_waker(Waker::noop());
+        let mut first = guarded.try_enter(cx).unwrap();
+        first.push(2);
+        assert!(guarded.try_enter(cx).is_none());
+        let mut entering = Entering::new(Arc::clone(&guarded));
+        assert!(entering.poll_value(cx).is_pending());
+        drop(first);
+        let Poll::Ready(mut second) = entering.poll_value(cx) else { panic!("it is free") };
+        second.push(3);
+        assert_eq!(*second, [1, 2, 3]);
+        drop(second);
+        assert!(Guarded::as_ref(&guarded).holder().is_none());
     }
 }
 

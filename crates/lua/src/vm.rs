@@ -1,0 +1,3 @@
+//! A loop's VMs: its own one, and reserves for what would have to wait for it.
+
+pub mod choice;
