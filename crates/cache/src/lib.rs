@@ -12,6 +12,8 @@ mod fill;
 mod fills;
 mod freshness;
 mod header;
+#[cfg(not(loom))]
+pub mod index;
 mod key;
 mod levels;
 pub mod placement;

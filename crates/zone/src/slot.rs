@@ -50,6 +50,11 @@ pub(crate) const fn is_half(word: u64, half: u64) -> bool {
     (word ^ half) & !VERSION_MASK == 0
 }
 
+/// What a key word says of the half of a key.
+pub(crate) const fn half_of(word: u64) -> u64 {
+    word & !VERSION_MASK
+}
+
 /// The state word of a slot, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u64);

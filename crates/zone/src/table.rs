@@ -14,7 +14,7 @@
 //!    same version behind it; all of them at once by filling the slot anew: who dies meanwhile takes the key
 //!    away.
 
-use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, is_half, value_of};
+use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, half_of, is_half, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 
 /// Slots of a bucket: one cache line for each of their words.
@@ -40,6 +40,12 @@ impl KeyHash {
     #[must_use]
     pub const fn new(halves: [u64; 2]) -> Self {
         Self(halves)
+    }
+
+    /// The two halves.
+    #[must_use]
+    pub const fn halves(self) -> [u64; 2] {
+        self.0
     }
 }
 
@@ -401,6 +407,19 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     fn slots_of(&self, key: KeyHash) -> impl Iterator<Item = Slot<'a, VALUES>> + use<'a, VALUES> {
         let table = *self;
         table.buckets_of(key).into_iter().flat_map(move |bucket| table.slots_in(bucket))
+    }
+
+    /// What the slot with this number holds, and the key it is for without the last eight bits of its halves,
+    /// if one is there: to look at all of them in turn.
+    #[must_use]
+    pub fn at(&self, number: usize) -> Option<([u64; 2], Entry<VALUES>)> {
+        let slot = self.slot_at(number)?;
+        let state = slot.read_state();
+        let key = slot.key.map(|word| word.load(Ordering::Relaxed));
+        let entry = slot.read_values(state).filter(|_| state.is_live())?;
+        // The words of the key were read behind the state, and perhaps of a use that came since.
+        let is_whole = key.iter().all(|&word| state.version().is_of(word)) && slot.is_still(state);
+        is_whole.then(|| (key.map(half_of), entry))
     }
 
     /// The slot with this number.

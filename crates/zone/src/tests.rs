@@ -338,3 +338,23 @@ fn values_beside_a_payload_are_kept_put_anew_and_changed() {
     table.die_while_filling(key(3), Death::HalfAKey);
     assert!(table.read(key(3)).is_none() && table.remove(key(1)) && table.read(key(1)).is_none());
 }
+
+#[test]
+fn all_slots_can_be_looked_at() {
+    let words = memory(10 * bucket_words(2));
+    let table = Table::<2>::new(&words);
+    for n in 1..=20 {
+        table.put(key(n), 0, Entry { payload: n, values: [n, 2 * n] }).unwrap();
+    }
+    assert!(table.remove(key(7)));
+    let all = (0..=table.slots()).filter_map(|number| table.at(number));
+    let mut seen: Vec<u64> = all
+        .map(|(halves, Entry { payload, values })| {
+            assert_eq!(values, [payload, 2 * payload]);
+            assert_eq!(halves, key(payload).halves().map(|half| half & !0xff));
+            payload
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (1..=20).filter(|&n| n != 7).collect::<Vec<_>>());
+}
