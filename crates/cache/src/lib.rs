@@ -14,6 +14,8 @@ mod freshness;
 mod header;
 #[cfg(not(loom))]
 pub mod index;
+#[cfg(not(loom))]
+pub mod journal;
 mod key;
 mod levels;
 pub mod placement;
