@@ -7,6 +7,8 @@
 //! response that is on its way in. Nothing here opens a file or reads a clock.
 #![forbid(unsafe_code)]
 
+#[cfg(not(loom))]
+pub mod ages;
 mod fill;
 #[cfg(not(loom))]
 mod fills;
