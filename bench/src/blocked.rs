@@ -1,6 +1,7 @@
 //! `blocked`: 64 keep-alive connections ask for something cheap on a fixed schedule while other clients
 //! ask back to back for what holds its thread for 200 ms. Each row has a server of its own, so that
-//! nothing is learned from the row before; the first second with blockers is reported apart.
+//! nothing is learned from the row before; the first second with blockers is reported apart. Cheap requests
+//! are answered by the server itself, or passed on to an origin.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,11 @@ use rustix::process::setpriority_process;
 use crate::args::Args;
 use crate::closed::{self, End, Load, Next, Tally};
 use crate::connection::request;
+use crate::cpu::CLIENT_CORE;
 use crate::hiccups::{Hiccups, Watch};
 use crate::open_loop::{self, Requests, Schedule};
-use crate::servers::{self, User, blockers, config, socket_address};
+use crate::origin::{Manner, Origin};
+use crate::servers::{self, User, blockers, config_with, socket_address};
 use crate::stats::Latencies;
 
 const CONNECTIONS: usize = 64;
@@ -66,18 +69,25 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let rate: f64 = args.take("rate", 10_000.0)?;
     let only: String = args.take("only", String::new())?;
     let watches: bool = args.take("hiccups", false)?;
+    let is_proxied: bool = args.take("proxied", false)?;
     args.finish()?;
+    let origin = match is_proxied {
+        true => Some(Origin::start(Manner::Length(1024), CLIENT_CORE).map_err(|e| format!("origin: {e}"))?),
+        false => None,
+    };
+    let cheap = if is_proxied { "/proxied" } else { "/cheap" };
     for user in &users {
         for count in &loops {
             let count: usize = count.parse().map_err(|_| format!("--loops {count}: not a number"))?;
             for name in &servers {
                 println!("\n{name}, {count} loop(s), as {user}; {rate} requests/s, {seconds} s\n{}", head());
                 for row in ROWS.iter().filter(|row| row.0.contains(&only)) {
-                    let (binary, text) = server(name, count)?;
+                    let (binary, text) = server(name, count, origin.as_ref())?;
                     let user = if user == "nobody" { User::Nobody } else { User::Same };
                     let running = servers::start(&binary, &text, user, None);
                     let to = socket_address(&running);
-                    let measured = measure(to, row, rate, Duration::from_secs(seconds), watches)?;
+                    let length = Duration::from_secs(seconds);
+                    let measured = measure((to, cheap), row, rate, length, watches)?;
                     println!("{}", line(row, &measured));
                 }
             }
@@ -87,18 +97,31 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
 }
 
 /// The program and configuration of a server of the `--servers` list.
-fn server(name: &str, loops: usize) -> Result<(Binary, String), String> {
-    let held = |product| blockers(product, "/burn", "/sleep", HOLD_MILLISECONDS);
+fn server(name: &str, loops: usize, origin: Option<&Origin>) -> Result<(Binary, String), String> {
+    let http = origin.map_or_else(String::new, |origin| {
+        format!("upstream origin {{ server {}; keepalive {CONNECTIONS}; }}", origin.address)
+    });
+    let passing = match origin {
+        Some(_) => {
+            "location /proxied { proxy_pass http://origin; proxy_http_version 1.1; \
+             proxy_set_header Connection ''; }\n"
+        }
+        None => "",
+    };
+    let text = |product, main: &str| {
+        let held = blockers(product, "/burn", "/sleep", HOLD_MILLISECONDS);
+        config_with(loops, main, &http, &format!("{passing}{held}"))
+    };
     match name {
-        "clearway" => Ok((Binary::under_test(), config(loops, "", &held(Product::Clearway)))),
-        "off" => Ok((Binary::under_test(), config(loops, "handover_after off;", &held(Product::Clearway)))),
-        "nginx" => Ok((Binary::oracle(), config(loops, &servers::lua_modules(), &held(Product::Nginx)))),
+        "clearway" => Ok((Binary::under_test(), text(Product::Clearway, ""))),
+        "off" => Ok((Binary::under_test(), text(Product::Clearway, "handover_after off;"))),
+        "nginx" => Ok((Binary::oracle(), text(Product::Nginx, &servers::lua_modules()))),
         _ => Err(format!("--servers {name}: clearway, off or nginx")),
     }
 }
 
 fn measure(
-    to: SocketAddr,
+    (to, cheap): (SocketAddr, &str),
     row: &(&str, &str, usize),
     rate: f64,
     length: Duration,
@@ -107,7 +130,7 @@ fn measure(
     let (_, path, clients) = *row;
     let schedule = Schedule {
         to,
-        requests: Requests::Same(request("/cheap", "keep-alive")),
+        requests: Requests::Same(request(cheap, "keep-alive")),
         connections: CONNECTIONS,
         requests_per_second: rate,
         duration: LEAD + length,

@@ -37,6 +37,7 @@ usage: clearway-bench COMMAND [OPTIONS]
             --servers clearway,off,nginx   (off: without hand-over; nginx: Debian's, with Lua)
             --users root,nobody  --loops 1,2  --secs 6  --rate 10000  --only TEXT (of a row's name)
             --hiccups true   (tells apart what the machine held up; makes waits shorter itself)
+            --proxied true   (the cheap requests are passed on to an origin)
   choke     files while passwords and names on a file system that does not answer wait (as root)
             --passwords 2000  --hung 200  --secs 10  --rate 1000  --loops 2
   cpu       CPU per request, all servers at once on core 0, their load on core 1
@@ -55,6 +56,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             MINUTES  --loops 2  --blockers 12
   reload    reloads under load: failures, idle connections, lines, memory
             --rounds 100  --idle 1000
+  tunnels   reloads under load while connections are WebSockets: lost ones, memory, beside nginx
+            --rounds 100  --tunnels 1000
   crash     workers that are killed under load: how soon the next one answers
             --kills 20
   upgrade   another binary takes over, gives back, takes over; also from and to nginx
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         "proxy" => proxy::command(args),
         "soak" => soak::command(args),
         "reload" => processes::reload(args),
+        "tunnels" => processes::tunnels(args),
         "crash" => processes::crash(args),
         "upgrade" => processes::upgrade_command(args),
         "logs" => processes::logs(args),

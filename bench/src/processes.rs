@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, full_device, stuck_log, upgrade};
+use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, Tunnels, full_device, stuck_log, upgrade};
 use clearway_testkit::{Binary, Failure, Tally};
 
 use crate::args::Args;
@@ -33,6 +33,34 @@ pub(crate) fn reload(mut args: Args) -> Result<(), String> {
         (report.lines == report.staying.answered, "lines are missing"),
         (late <= early + early * GROWTH_PERCENT / 100, "memory grew"),
     ])
+}
+
+/// `tunnels --rounds 100 --tunnels 1000`: beside nginx, where it is there.
+pub(crate) fn tunnels(mut args: Args) -> Result<(), String> {
+    let plan = Tunnels { rounds: args.take("rounds", 100)?, tunnels: args.take("tunnels", 1000)? };
+    args.finish()?;
+    let ours = Binary::under_test();
+    let others = Binary::installed_oracle().map(|nginx| ("nginx", nginx));
+    let mut faults = Vec::new();
+    for (name, binary) in others.into_iter().chain([("clearway", ours)]) {
+        let mut report = plan.play(&binary);
+        println!(
+            "{name}: {} of {} tunnels are there after {} reloads",
+            report.alive, plan.tunnels, plan.rounds
+        );
+        println!(
+            "  {} processes, {:.1} -> {:.1} MiB",
+            report.processes,
+            mib(report.pss_before),
+            mib(report.pss_after)
+        );
+        tell("  requests beside them", &mut report.load);
+        if name == "clearway" {
+            faults.push((report.alive == plan.tunnels, "tunnels were lost"));
+            faults.push((report.load.failed() == 0, "requests failed"));
+        }
+    }
+    verdict(&faults)
 }
 
 /// `crash --kills 20`.

@@ -1,6 +1,6 @@
 //! The scenarios of the test kit, with what they promise.
 
-use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, full_device, stuck_log, upgrade};
+use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, Tunnels, full_device, stuck_log, upgrade};
 use clearway_testkit::{Binary, Failure};
 
 /// In steps of about so many bytes the allocator takes memory, for threads that came late as well.
@@ -31,6 +31,13 @@ fn reloads_are_noticed_by_nobody() {
     let is_lent = std::env::var_os("CLEARWAY_CHAOS_LEND").is_some();
     let most = early + early / 20 + ALLOCATED_AT_ONCE;
     assert!(is_lent || late <= most, "memory grew from {early} to {late} bytes");
+}
+
+#[test]
+fn tunnels_outlive_reloads() {
+    let plan = Tunnels { rounds: 6, tunnels: 40 };
+    let report = plan.play(&Binary::under_test());
+    assert_eq!((report.alive, report.load.failed()), (plan.tunnels, 0), "{report:?}");
 }
 
 #[test]

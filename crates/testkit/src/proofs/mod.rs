@@ -6,12 +6,14 @@ mod crash;
 mod logs;
 mod never_old;
 mod reload;
+mod tunnels;
 mod upgrade;
 
 pub use crash::{Crash, CrashReport};
 pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
 pub use never_old::{NeverOld, NeverOldReport};
 pub use reload::{Reload, ReloadReport};
+pub use tunnels::{Tunnels, TunnelsReport};
 pub use upgrade::upgrade;
 
 /// The body of every answer of [`deployed`] servers that are not given another.
