@@ -197,7 +197,9 @@ impl Context {
         /// ECDSA, Ed25519, PSS and PKCS #1, each with SHA-256, 384 and 512.
         const STRONG: [u16; 10] =
             [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0603, 0x0806, 0x0601, 0x0807];
-        if plan.level.number() > 0 {
+        if let Some(names) = &plan.signatures {
+            self.with_text("SSL_CTX_set1_sigalgs_list()", names, ffi::SSL_CTX_set1_sigalgs_list)?;
+        } else if plan.level.number() > 0 {
             // SAFETY: the array is as long as is said, and copied.
             let is_set = unsafe {
                 ffi::SSL_CTX_set_signing_algorithm_prefs(self.as_ptr(), STRONG.as_ptr(), STRONG.len())
@@ -243,6 +245,10 @@ impl Context {
             if plan.keeping == Keeping::Kept {
                 ffi::SSL_CTX_sess_set_new_cb(context, Some(keep_session));
                 ffi::SSL_CTX_sess_set_get_cb(context, Some(find_session));
+            }
+            if let Some(count) = plan.tickets_count {
+                let is_set = ffi::SSL_CTX_set_num_tickets(context, count as usize);
+                succeeded(is_set, "SSL_CTX_set_num_tickets()")?;
             }
             match (has_tickets, plan.keeping) {
                 (true, _) => ffi::SSL_CTX_set_ticket_aead_method(context, &raw const TICKETS.0),

@@ -136,6 +136,8 @@ pub struct Plan<P> {
     pub suites_of_13: Option<String>,
     /// `@SECLEVEL`.
     pub level: Level,
+    /// Signature algorithms by name (`ssl_conf_command SignatureAlgorithms`), or those of the level.
+    pub signatures: Option<String>,
     /// `ssl_prefer_server_ciphers`.
     pub preference: Preference,
     /// Groups in their order, by name, with colons (`ssl_ecdh_curve`), or the library's.
@@ -146,6 +148,8 @@ pub struct Plan<P> {
     pub protocols: Vec<Vec<u8>>,
     /// Tickets.
     pub tickets: Tickets,
+    /// Tickets for a client of TLS 1.3 (`ssl_conf_command NumTickets`), or as many as the library gives.
+    pub tickets_count: Option<u32>,
     /// Sessions that the server keeps.
     pub keeping: Keeping,
     /// For which servers a session is good: those with the same bytes.
@@ -170,11 +174,13 @@ impl<P> Plan<P> {
             level: ciphers.level().map_or_else(Level::default, Level::new),
             ciphers,
             suites_of_13: None,
+            signatures: None,
             preference: Preference::default(),
             groups: None,
             pairs,
             protocols: Vec::new(),
             tickets: Tickets::default(),
+            tickets_count: None,
             keeping: Keeping::default(),
             scope: [0; 32],
             timeout_s: TIMEOUT_S,

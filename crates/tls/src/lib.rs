@@ -1,12 +1,13 @@
 //! TLS: what clients offer, what configurations say about it, and sessions. No socket, no clock of its own:
 //! bytes go in and come out.
 //!
-//! [`hello`] reads the ClientHello before a library sees anything of a connection; [`ciphers`] and [`level`]
-//! are OpenSSL's cipher strings and security levels, whatever library is used. [`engine`] is what is asked of
-//! a library, and with the feature `aws-lc` [`AwsLc`] is one.
+//! [`hello`] reads the ClientHello before a library sees anything of a connection; [`ciphers`], [`level`] and
+//! [`command`] are what configurations say in OpenSSL's terms, whatever library is used. [`engine`] is what
+//! is asked of a library, and with the feature `aws-lc` [`AwsLc`] is one.
 
 mod bytes;
 pub mod ciphers;
+pub mod command;
 #[cfg(feature = "aws-lc")]
 mod context;
 pub mod engine;

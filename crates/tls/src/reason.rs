@@ -58,11 +58,14 @@ pub struct Reason {
     library: Library,
     number: u32,
     text: String,
+    /// What it is about, where OpenSSL says it.
+    detail: Option<String>,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error:{:08X}:{}::{}", self.code(), self.library.text(), self.text)
+        write!(f, "error:{:08X}:{}::{}", self.code(), self.library.text(), self.text)?;
+        self.detail.iter().try_for_each(|detail| write!(f, ":{detail}"))
     }
 }
 
@@ -75,9 +78,16 @@ impl Reason {
             _ => OF_OTHERS.iter().find(|row| (row.0, row.1) == (library, name)).map(|row| row.2),
         };
         if let Some((library, number, text)) = known {
-            return Self { library, number, text: text.map_or_else(|| spelled(name), str::to_owned) };
+            let text = text.map_or_else(|| spelled(name), str::to_owned);
+            return Self { library, number, text, detail: None };
         }
-        Self { library, number: 0, text: spelled(name) }
+        Self { library, number: 0, text: spelled(name), detail: None }
+    }
+
+    /// Says what it is about.
+    #[must_use]
+    pub fn with_detail(self, detail: String) -> Self {
+        Self { detail: Some(detail), ..self }
     }
 
     /// Library and reason in one number, as OpenSSL 3 packs them.
@@ -145,14 +155,14 @@ const OF_OTHERS: [(Library, &str, Known); 6] = [
 
 /// Reasons of the handshake and of records that have one name, and another number in OpenSSL. By name.
 #[rustfmt::skip]
-const SAME: [(&str, u32); 142] = [
+const SAME: [(&str, u32); 144] = [
     ("APP_DATA_IN_HANDSHAKE", 100), ("ATTEMPT_TO_REUSE_SESSION_IN_DIFFERENT_CONTEXT", 272),
     ("BAD_CHANGE_CIPHER_SPEC", 103), ("BAD_DATA_RETURNED_BY_CALLBACK", 106), ("BAD_DIGEST_LENGTH", 111),
     ("BAD_ECC_CERT", 304), ("BAD_ECPOINT", 306), ("BAD_HELLO_REQUEST", 105), ("BAD_LENGTH", 271),
     ("BAD_PACKET_LENGTH", 115), ("BAD_RSA_ENCRYPT", 119), ("BAD_SIGNATURE", 123),
     ("BAD_SRTP_MKI_VALUE", 352), ("BAD_SRTP_PROTECTION_PROFILE_LIST", 353), ("BAD_SSL_FILETYPE", 124),
-    ("BAD_WRITE_RETRY", 127), ("BIO_NOT_SET", 128), ("BLOCK_CIPHER_PAD_IS_WRONG", 129), ("BN_LIB", 130),
-    ("CA_DN_LENGTH_MISMATCH", 131), ("CA_KEY_TOO_SMALL", 397), ("CA_MD_TOO_WEAK", 398),
+    ("BAD_VALUE", 384), ("BAD_WRITE_RETRY", 127), ("BIO_NOT_SET", 128), ("BLOCK_CIPHER_PAD_IS_WRONG", 129),
+    ("BN_LIB", 130), ("CA_DN_LENGTH_MISMATCH", 131), ("CA_KEY_TOO_SMALL", 397), ("CA_MD_TOO_WEAK", 398),
     ("CCS_RECEIVED_EARLY", 133), ("CERTIFICATE_VERIFY_FAILED", 134), ("CERT_CB_ERROR", 377),
     ("CERT_LENGTH_MISMATCH", 135), ("CLIENTHELLO_TLSEXT", 226), ("CONNECTION_TYPE_NOT_SET", 144),
     ("DATA_LENGTH_TOO_LONG", 146), ("DECRYPTION_FAILED", 147), ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", 281),
@@ -194,13 +204,13 @@ const SAME: [(&str, u32); 142] = [
     ("UNABLE_TO_FIND_ECDH_PARAMETERS", 314), ("UNEXPECTED_EOF_WHILE_READING", 294),
     ("UNEXPECTED_MESSAGE", 244), ("UNEXPECTED_RECORD", 245), ("UNINITIALIZED", 276),
     ("UNKNOWN_ALERT_TYPE", 246), ("UNKNOWN_CERTIFICATE_TYPE", 247), ("UNKNOWN_CIPHER_RETURNED", 248),
-    ("UNKNOWN_CIPHER_TYPE", 249), ("UNKNOWN_DIGEST", 368), ("UNKNOWN_KEY_EXCHANGE_TYPE", 250),
-    ("UNKNOWN_PROTOCOL", 252), ("UNKNOWN_SSL_VERSION", 254), ("UNKNOWN_STATE", 255),
-    ("UNSAFE_LEGACY_RENEGOTIATION_DISABLED", 338), ("UNSUPPORTED_COMPRESSION_ALGORITHM", 257),
-    ("UNSUPPORTED_ELLIPTIC_CURVE", 315), ("UNSUPPORTED_PROTOCOL", 258), ("WRONG_CERTIFICATE_TYPE", 383),
-    ("WRONG_CIPHER_RETURNED", 261), ("WRONG_CURVE", 378), ("WRONG_SIGNATURE_TYPE", 370),
-    ("WRONG_SSL_VERSION", 266), ("WRONG_VERSION_NUMBER", 267), ("X509_LIB", 268),
-    ("X509_VERIFICATION_SETUP_PROBLEMS", 269),
+    ("UNKNOWN_CIPHER_TYPE", 249), ("UNKNOWN_CMD_NAME", 386), ("UNKNOWN_DIGEST", 368),
+    ("UNKNOWN_KEY_EXCHANGE_TYPE", 250), ("UNKNOWN_PROTOCOL", 252), ("UNKNOWN_SSL_VERSION", 254),
+    ("UNKNOWN_STATE", 255), ("UNSAFE_LEGACY_RENEGOTIATION_DISABLED", 338),
+    ("UNSUPPORTED_COMPRESSION_ALGORITHM", 257), ("UNSUPPORTED_ELLIPTIC_CURVE", 315),
+    ("UNSUPPORTED_PROTOCOL", 258), ("WRONG_CERTIFICATE_TYPE", 383), ("WRONG_CIPHER_RETURNED", 261),
+    ("WRONG_CURVE", 378), ("WRONG_SIGNATURE_TYPE", 370), ("WRONG_SSL_VERSION", 266),
+    ("WRONG_VERSION_NUMBER", 267), ("X509_LIB", 268), ("X509_VERIFICATION_SETUP_PROBLEMS", 269),
 ];
 
 /// Reasons that OpenSSL calls otherwise. By name.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use clearway_tls::engine::{Given, Preference, Session, Step, Verified, Versions};
+use clearway_tls::AwsLc;
+use clearway_tls::engine::{Engine, Given, Preference, Session, Step, Verified, Versions};
 use clearway_tls::hello::HelloReader;
 use clearway_tls::level::{Level, Version};
 
@@ -180,6 +181,19 @@ fn versions_that_the_level_refuses_are_not_spoken() {
     assert_eq!(lax.version_with([0x0301].into_iter()), Some(Version::Tls10));
     let failure = Ends::new(&strict, &Arc::new(client_config(TLS13))).handshake().unwrap_err();
     assert_eq!(failure.to_string(), "(SSL: error:0A000102:SSL routines::unsupported protocol)");
+}
+
+#[test]
+fn names_that_the_library_does_not_know_are_refused() {
+    let mut plan = plan(ECDSA);
+    plan.signatures = Some("nonsense".to_owned());
+    assert_eq!(AwsLc::context(&plan).map(|_| ()).unwrap_err().call, "SSL_CTX_set1_sigalgs_list()");
+    plan.signatures = Some("ECDSA+SHA256:RSA-PSS+SHA256".to_owned());
+    plan.groups = Some("P-256:X25519".to_owned());
+    let mut ends = Ends::new(&context(&plan), &Arc::new(client_config(TLS13)));
+    ends.handshake().unwrap();
+    plan.groups = Some("prime256v1:nonsense".to_owned());
+    assert_eq!(AwsLc::context(&plan).map(|_| ()).unwrap_err().call, "SSL_CTX_set1_curves_list()");
 }
 
 #[test]

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use clearway_tls::engine::{Given, Keeping, Kept, Session, Tickets, kept_key};
+use clearway_tls::engine::{
+    EarlyData, Engine, Given, Keeping, Kept, Opened, Session, Step, Tickets, kept_key,
+};
+use clearway_tls::hello::HelloReader;
 use clearway_tls::tickets::{KeyRing, TicketKey};
-use clearway_tls::{Context, Pair};
+use clearway_tls::{AwsLc, Context, Pair};
 use rustls::ClientConfig;
 
-use crate::support::{ECDSA, Ends, TLS12, TLS13, client_config, context, plan};
+use crate::support::{ECDSA, Ends, TLS12, TLS13, client, client_config, context, plan};
 
 fn key(byte: u8) -> TicketKey {
     TicketKey::from_file(&[byte; 80]).unwrap()
@@ -63,6 +66,68 @@ fn rotated_keys_open_and_new_ones_encrypt() {
     assert!(resumes(&context, &config), "the ticket of the old key");
     context.rotate(&ring(2)).unwrap();
     assert!(resumes(&context, &config), "a ticket of the new key was given");
+}
+
+#[test]
+fn as_many_tickets_as_is_said() {
+    for count in [0, 3] {
+        let mut plan = with_ring(1);
+        plan.tickets_count = Some(count);
+        let mut ends = Ends::new(&context(plan), &Arc::new(client_config(TLS13)));
+        ends.handshake().unwrap();
+        ends.assert_connected();
+        assert_eq!(ends.client.tls13_tickets_received(), count);
+    }
+}
+
+/// Connects with a request in the first flight. What the server read of it before the client's handshake was
+/// over, and whether it knew.
+fn early_request(context: &Arc<Context>, config: &Arc<ClientConfig>) -> (Vec<u8>, bool) {
+    let mut client = client(config);
+    std::io::Write::write_all(&mut client.early_data().unwrap(), b"early request").unwrap();
+    let mut to_server = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut to_server).unwrap();
+    }
+    let hello = HelloReader::default().read(&to_server).unwrap().unwrap();
+    assert!(hello.has_early_data() && hello.identity().is_some());
+    let mut server = AwsLc::accept(context, &hello, Given::default()).unwrap();
+    let (mut input, mut to_client) = (&to_server[..], Vec::new());
+    let step = server.step(&mut input, &mut to_client);
+    let mut plain = Vec::with_capacity(100);
+    let mut is_early = false;
+    if step == Step::Done {
+        assert_eq!(server.open(&mut input, &mut plain, &mut to_client), Opened::Need);
+        is_early = server.is_early();
+    }
+    // The client ends its handshake in either case, and the server then knows who it is.
+    client.read_tls(&mut &to_client[..]).unwrap();
+    client.process_new_packets().unwrap();
+    assert_eq!(client.is_early_data_accepted(), is_early);
+    let mut rest = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut rest).unwrap();
+    }
+    let mut more = Vec::with_capacity(100);
+    assert_eq!(server.open(&mut &rest[..], &mut more, &mut to_client), Opened::Need);
+    assert_eq!((more.len(), server.is_early()), (0, false));
+    (plain, is_early)
+}
+
+#[test]
+fn early_data_is_taken_where_that_is_said() {
+    for (early_data, expected) in [(EarlyData::Taken, &b"early request"[..]), (EarlyData::Refused, b"")] {
+        let mut config = client_config(TLS13);
+        config.enable_early_data = true;
+        let config = Arc::new(config);
+        // The ticket says that early data may be sent; the other server does not take it.
+        let mut plan = with_ring(1);
+        plan.early_data = EarlyData::Taken;
+        assert!(!resumes(&context(&plan), &config));
+        plan.early_data = early_data;
+        let (plain, is_early) = early_request(&context(&plan), &config);
+        assert_eq!((&plain[..], is_early), (expected, !expected.is_empty()));
+    }
 }
 
 #[test]
