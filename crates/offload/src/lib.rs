@@ -7,6 +7,7 @@
 
 mod bell;
 mod cell;
+pub mod directory;
 pub mod file;
 pub mod files;
 mod kept_memory;
