@@ -39,7 +39,7 @@ pub(crate) fn config_with(loops: usize, main: &str, http: &str, locations: &str)
     format!(
         "{main}\ndaemon off;\nuser root;\nworker_processes {loops};\npid nginx.pid;\n\
          error_log logs/error.log error;\n\
-         events {{ worker_connections 15000; accept_mutex off; }}\n\
+         events {{ worker_connections 19000; accept_mutex off; }}\n\
          http {{ %%TEMP%%\naccess_log off;\nkeepalive_timeout 300s;\nkeepalive_requests 1000000000;\n{http}\n\
          server {{ listen 127.0.0.1:%%PORT%% backlog=4096;\n\
          location /cheap {{ return 200 \"hello, world\\n\"; }}\n{locations}\n}} }}\n"
