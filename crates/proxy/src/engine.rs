@@ -6,6 +6,7 @@ mod aside;
 mod ask;
 mod connect;
 mod http1;
+mod lookup;
 mod next;
 mod protocol;
 mod receive;
@@ -17,7 +18,6 @@ mod tunnel;
 
 use std::future::poll_fn;
 
-use clearway_base::log::Level;
 use clearway_http::{Exchange, Step};
 
 pub use crate::engine::connect::start;
@@ -42,12 +42,9 @@ async fn pass(mut exchange: Exchange<'_, '_>) -> Step<'static> {
     let chosen = target.choose(&exchange);
     let choice = match chosen {
         Ok(choice) => choice,
-        Err(question) => match Box::pin(question.ask(exchange.request.home())).await {
+        Err(question) => match Box::pin(lookup::servers_of(question, exchange.request)).await {
             Ok(group) => Choice::among(group),
-            Err(message) => {
-                exchange.request.log(Level::Error, format_args!("{message}"));
-                return Step::status(502);
-            }
+            Err(step) => return step,
         },
     };
     let mut session = match ask::begin(&mut exchange, (target, choice), body) {

@@ -2,13 +2,13 @@
 //! nginx's rules (`ngx_http_upstream_next`).
 
 use clearway_base::log::Level;
-use clearway_http::{Answer, Exchange, Step};
+use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
 use clearway_message::Method;
 use clearway_upstream::Outcome;
 
 use crate::attempts::Connection;
 use crate::engine::protocol::Protocol;
-use crate::engine::session::{Flow, READING, Session, Stage};
+use crate::engine::session::{Flow, READING, READING_HEAD, SENDING, Session, Stage};
 use crate::settings::masks::{Failures, Mask};
 
 impl<'c, P: Protocol> Session<'c, P> {
@@ -68,6 +68,10 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The time of a stage is over.
     pub(super) fn time_out(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         if !matches!(self.stage, Stage::Relaying | Stage::Draining | Stage::Storing | Stage::Cutting) {
+            if matches!(self.stage, Stage::Asking) {
+                let waits_for_head = self.sending.is_done();
+                exchange.request.set_action(if waits_for_head { READING_HEAD } else { SENDING });
+            }
             return self.fail(exchange, Failures::TIMEOUT);
         }
         exchange.request.set_action(READING);
@@ -75,8 +79,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.cut(exchange)
     }
 
-    /// A response whose head was sent cannot be completed.
+    /// A response whose head was pushed cannot be completed: what there is of it leaves.
     pub(super) fn cut(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
         self.note_end(exchange);
         self.outbound = None;
         self.clocks.clear();

@@ -6,7 +6,6 @@
 
 use std::task::{Context, Poll};
 
-use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
@@ -15,6 +14,7 @@ use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
 
 use crate::attempts::{Attempt, Attempts, Connection};
 use crate::engine::ask::{Asked, AskedBody};
+use crate::engine::lookup::log_departure;
 use crate::engine::protocol::Protocol;
 use crate::engine::relay::Relay;
 use crate::engine::send::Sending;
@@ -190,10 +190,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             return Flow::Wait;
         }
         let Poll::Ready(closed) = exchange.request.poll_closed(cx) else { return Flow::Wait };
-        let error = closed.err().map(|error| format!(" {}", Errno(&error))).unwrap_or_default();
-        let message = "epoll_wait() reported that client prematurely closed connection";
         let end = if self.outbound.is_some() { ", so upstream connection is closed too" } else { "" };
-        exchange.request.log(Level::Info, format_args!("{message}{end}{error}"));
+        log_departure(exchange.request, closed, end);
         Flow::End(Step::Respond(Answer::Status(CLIENT_CLOSED_REQUEST)))
     }
 

@@ -1,0 +1,85 @@
+//! Servers whose names are resolved while serving (`resolve`, `service=`).
+
+use std::time::Duration;
+
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::wait_until;
+
+use crate::origins::{Dns, Origin, Zone};
+use crate::start;
+
+const PASS: &str = "location / { proxy_pass http://u; }";
+
+#[test]
+fn a_group_follows_its_name() {
+    let origin = Origin::named("here");
+    let dns = Dns::start(Zone { addresses: vec![("a.example", 1)], ttl_s: 1, ..Zone::default() });
+    let http = format!(
+        "resolver 127.0.0.1:{} ipv6=off; resolver_timeout 1s;
+         upstream u {{ zone u 1m; server a.example:{} resolve; }}",
+        dns.port, origin.port
+    );
+    let server = start(&http, PASS);
+    assert!(wait_until(PATIENCE, || server.get("/").text() == "here"), "{}", server.error_log());
+    // The name moves to an address at which nobody listens, and back.
+    dns.change(|zone| zone.addresses = vec![("a.example", 9)]);
+    assert!(wait_until(PATIENCE, || server.get("/").status == 502), "it is asked again");
+    server.wait_log("logs/access.log", &format!("127.0.0.9:{}", origin.port));
+    dns.change(|zone| zone.addresses = vec![("a.example", 1)]);
+    assert!(wait_until(PATIENCE, || server.get("/").status == 200));
+    // While the name server is dead what is known holds.
+    dns.change(|zone| zone.is_dead = true);
+    let asked = dns.asked();
+    assert!(wait_until(PATIENCE, || dns.asked() > asked + 1), "it goes on asking");
+    assert_eq!(server.get("/").text(), "here");
+    // A name that does not exist any more has no servers.
+    dns.change(|zone| (zone.is_dead, zone.addresses) = (false, Vec::new()));
+    assert!(wait_until(PATIENCE, || server.get("/").status == 502));
+    server.wait_log("logs/error.log", "a.example could not be resolved (3: Host not found)");
+    server.wait_log("logs/error.log", "no live upstreams");
+}
+
+#[test]
+fn a_service_says_where_it_is() {
+    let (first, second) = (Origin::named("first"), Origin::named("second"));
+    let service = |port| vec![("_http._tcp.example.com", port, "host.example.com")];
+    let zone = Zone {
+        addresses: vec![("host.example.com", 1)],
+        services: service(first.port),
+        ttl_s: 1,
+        is_dead: false,
+    };
+    let dns = Dns::start(zone);
+    let http = format!(
+        "resolver 127.0.0.1:{} ipv6=off;
+         upstream u {{ zone u 1m; server example.com service=http resolve; }}",
+        dns.port
+    );
+    let server = start(&http, PASS);
+    assert!(wait_until(PATIENCE, || server.get("/").text() == "first"), "{}", server.error_log());
+    dns.change(|zone| zone.services = service(second.port));
+    assert!(wait_until(PATIENCE, || server.get("/").text() == "second"), "{}", server.error_log());
+}
+
+/// A name whose address changes each second, asked for all the time: no request fails.
+#[test]
+fn no_request_fails_while_a_name_changes_each_second() {
+    let origin = Origin::start(|stream| crate::origins::answer(stream, "here"));
+    let dns = Dns::start(Zone { addresses: vec![("a.example", 1)], ttl_s: 0, ..Zone::default() });
+    let locations = format!(
+        "resolver 127.0.0.1:{} ipv6=off; resolver_timeout 20s;
+         location / {{ set $name a.example; proxy_pass http://$name:{}; }}",
+        dns.port, origin.port
+    );
+    let server = start("", &locations);
+    for round in 0..12 {
+        // Both lead to the same server: that of 127.0.0.1 alone.
+        let addresses = if round % 2 == 0 { vec![("a.example", 1)] } else { vec![("a.example", 1); 2] };
+        dns.change(|zone| zone.addresses = addresses);
+        for _ in 0..10 {
+            assert_eq!(server.get("/").text(), "here", "{}", server.error_log());
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert!(dns.asked() >= 3, "answers do not hold: {}", dns.asked());
+}
