@@ -180,9 +180,8 @@ unsafe fn run(state: *mut State, function: impl HostFunction) -> Exit {
     let host = unsafe { Host::of(state) };
     host.enter_host();
     // SAFETY: `state` runs, on this thread, and everything above waits for this call.
-    let exit = unsafe {
-        if ffi::lua_checkstack(state, SLOTS) == 0 { Exit::Overflow } else { call(state, host, function) }
-    };
+    let mut stack = unsafe { Stack::new(state, host) };
+    let exit = if stack.has_room(SLOTS) { call(stack, function) } else { Exit::Overflow };
     let exit = match exit {
         Exit::Returns(_) if host.is_over_limit() => Exit::Memory,
         other => other,
@@ -191,20 +190,23 @@ unsafe fn run(state: *mut State, function: impl HostFunction) -> Exit {
     exit
 }
 
-/// # Safety
-/// As of `run`, in mode Host.
+/// In mode Host.
 #[inline]
-unsafe fn call(state: *mut State, host: &Host, function: impl HostFunction) -> Exit {
-    // SAFETY: by the contract.
-    let stack = unsafe { Stack::new(state, host) };
-    let arguments = stack.len();
+fn call(stack: Stack<'_>, function: impl HostFunction) -> Exit {
+    let (state, host, arguments) = (stack.state(), stack.host(), stack.len());
     let mut call = Call { stack, arguments };
     let answer = catch_unwind(AssertUnwindSafe(|| {
         let answer = function(&mut call);
-        let (Ok(Returns::Values(count) | Returns::Yield(count)), len) = (&answer, call.stack.len()) else {
-            return answer;
-        };
-        assert!((0..=len).contains(count), "{count} of {len} values");
+        // SAFETY: the thread that this was called by. The function may have put another stack into its call.
+        let mut stack = unsafe { Stack::new(state, host) };
+        match &answer {
+            Ok(Returns::Values(count) | Returns::Yield(count)) => {
+                assert!((0..=stack.len()).contains(count), "{count} of {} values", stack.len());
+            }
+            // It may have taken the text away again.
+            Err(Raise(_)) if stack.is_empty() => stack.push(()),
+            Err(Raise(_)) => {}
+        }
         answer
     }));
     match answer {

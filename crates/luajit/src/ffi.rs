@@ -87,7 +87,6 @@ unsafe extern "C" {
     pub(crate) fn lua_atpanic(state: *mut State, function: Function) -> Option<Function>;
     pub(crate) fn lua_getallocf(state: *mut State, data: *mut *mut c_void) -> Allocate;
     pub(crate) fn lua_setallocf(state: *mut State, function: Allocate, data: *mut c_void);
-    pub(crate) fn lua_gettop(state: *mut State) -> c_int;
     pub(crate) fn lua_settop(state: *mut State, top: c_int);
     pub(crate) fn lua_pushvalue(state: *mut State, at: c_int);
     pub(crate) fn lua_remove(state: *mut State, at: c_int);

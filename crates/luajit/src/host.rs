@@ -118,6 +118,7 @@ impl Host {
     ///
     /// # Safety
     /// `state` is a live thread of a VM that `adopt` took over and that is open for `'a`.
+    #[inline]
     pub(crate) unsafe fn of<'a>(state: *mut State) -> &'a Self {
         let mut data = ptr::null_mut();
         // SAFETY: `adopt` gave its address as the allocator's data.
@@ -147,17 +148,20 @@ impl Host {
     }
 
     /// Mode Host: at the beginning of what Lua calls.
+    #[inline]
     pub(crate) fn enter_host(&self) {
         self.mode.set(Mode::Host);
         self.stop_collector();
     }
 
     /// Mode Lua: when what Lua has called is about to return to it.
+    #[inline]
     pub(crate) fn leave_host(&self) {
         self.start_collector();
         self.mode.set(Mode::Lua);
     }
 
+    #[inline]
     fn stop_collector(&self) {
         let threshold = self.field::<u64>(layout().global_gc_threshold);
         // SAFETY: `field` leads to a field of this type, which nobody else uses now.
@@ -167,22 +171,26 @@ impl Host {
         }
     }
 
+    #[inline]
     fn start_collector(&self) {
         // SAFETY: as above.
         unsafe { *self.field::<u64>(layout().global_gc_threshold) = self.threshold.get() };
     }
 
     /// Bytes that the VM has in use.
+    #[inline]
     pub(crate) fn memory(&self) -> usize {
         // SAFETY: as above.
         unsafe { *self.field::<usize>(layout().global_gc_total) }
     }
 
     /// Whether our functions have made more than the VM may have.
+    #[inline]
     pub(crate) fn is_over_limit(&self) -> bool {
         self.memory() > self.memory_max
     }
 
+    #[inline]
     fn field<T>(&self, offset: u32) -> *mut T {
         self.global.wrapping_add(offset as usize).cast()
     }

@@ -32,7 +32,8 @@ pub enum Interrupted {
 
 /// Has the run that this signal has interrupted end with an error. Async-signal-safe.
 ///
-/// # Safety In a handler of a signal that has interrupted the thread of this run, at `pc`; `Run::on` has
+/// # Safety
+/// In a handler of a signal that has interrupted the thread of this run, at `pc`; `Run::on` has
 /// found the run in the same handler.
 #[must_use]
 pub unsafe fn run_too_long(run: &Run, pc: usize) -> Interrupted {

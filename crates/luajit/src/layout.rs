@@ -57,6 +57,7 @@ pub(crate) struct Layout {
 }
 
 /// Of the library that is linked.
+#[inline]
 pub(crate) fn layout() -> &'static Layout {
     // SAFETY: a constant of c/layout.c, whose structure has these fields in this order, all `uint32_t`.
     unsafe { &ffi::clearway_luajit_layout }

@@ -13,10 +13,16 @@ use std::ptr;
 use crate::fault::Fault;
 use crate::ffi::{self, State};
 use crate::host::Host;
+use crate::layout::layout;
 use crate::reference::Reference;
 
 /// Of one text that is pushed; LuaJIT's own limit is a little below 2 GiB.
 const TEXT_BYTES_MAX: usize = 0x7fff_ff00;
+
+/// Values of one function on a stack, which is LuaJIT's own limit.
+const VALUES_MAX: i32 = 8_000;
+
+const SLOT_BYTES: usize = 8;
 
 /// Rooms that a new table may ask for ahead.
 const ROOM_MAX: usize = 1 << 20;
@@ -152,10 +158,26 @@ impl<'vm> Stack<'vm> {
     }
 
     /// Values on the stack.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> i32 {
-        // SAFETY: a live state, as everywhere in this file.
-        unsafe { ffi::lua_gettop(self.state) }
+        ((self.address_in(layout().state_top) - self.address_in(layout().state_base)) / SLOT_BYTES) as i32
+    }
+
+    /// One of the thread's addresses: asked for at each step, so it is read where LuaJIT has it.
+    #[inline]
+    fn address_in(&self, offset: u32) -> usize {
+        // SAFETY: a live state, whose layout says that an address is there.
+        unsafe { self.state.byte_add(offset as usize).cast::<usize>().read() }
+    }
+
+    /// Whether there is room for `count` values now, or there is after the stack has grown.
+    #[inline]
+    pub(crate) fn has_room(&mut self, count: i32) -> bool {
+        let free = (self.address_in(layout().state_max) - self.address_in(layout().state_top)) / SLOT_BYTES;
+        let is_free = (0..=free as i32).contains(&count) && self.len() + count <= VALUES_MAX;
+        // SAFETY: a live state. It grows by a protected call, or says that it cannot.
+        is_free || unsafe { ffi::lua_checkstack(self.state, count) } != 0
     }
 
     /// Whether there is none.
@@ -171,6 +193,7 @@ impl<'vm> Stack<'vm> {
     }
 
     /// The slot's number from below.
+    #[inline]
     fn slot(&self, at: i32) -> c_int {
         let len = self.len();
         let slot = if at < 0 { len + 1 + at } else { at };
@@ -194,10 +217,9 @@ impl<'vm> Stack<'vm> {
     ///
     /// # Panics
     /// If the stack would have more than 8,000.
+    #[inline]
     pub fn reserve(&mut self, count: i32) {
-        // SAFETY: it grows by a protected call, or says that it cannot.
-        let has_room = unsafe { ffi::lua_checkstack(self.state, count) } != 0;
-        assert!(has_room, "a stack of Lua has at most 8,000 values");
+        assert!(self.has_room(count), "a stack of Lua has at most {VALUES_MAX} values");
     }
 
     /// Pushes a value.
@@ -319,7 +341,8 @@ impl<'vm> Stack<'vm> {
         is_text.then(|| unsafe { self.text_of(slot) })
     }
 
-    /// # Safety A string or a number is in the slot. In the first case nothing changes; in both, what comes
+    /// # Safety
+    /// A string or a number is in the slot. In the first case nothing changes; in both, what comes
     /// back lives as long as it stays there.
     unsafe fn text_of(&self, slot: c_int) -> &[u8] {
         let mut len = 0;

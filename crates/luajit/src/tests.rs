@@ -87,6 +87,21 @@ fn functions_of_ours_take_arguments_and_object_as_luas_do() {
 }
 
 #[test]
+fn a_stack_that_a_function_leaves_as_it_should_not_breaks_nothing() {
+    let mut vm = vm();
+    define(&mut vm, "taken", |call: &mut Call<'_>| {
+        let raise = call.raise("gone");
+        let len = call.stack.len();
+        call.stack.pop(len);
+        Err(raise)
+    });
+    assert_eq!(run(&mut vm, "return tostring(select(2, pcall(taken, 1)))").unwrap(), "nil");
+    assert!(!vm.is_poisoned());
+    define(&mut vm, "more", |_: &mut Call<'_>| Ok(Returns::Values(1000)));
+    assert_eq!(run(&mut vm, "return more()").unwrap_err().kind(), FaultKind::Poisoned);
+}
+
+#[test]
 fn a_loop_that_calls_us_gives_the_same_compiled() {
     let mut vm = vm();
     define(&mut vm, "add", add);
