@@ -13,9 +13,10 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use aws_lc_sys as ffi;
 
+use crate::compression::{CompressedCertificates, ZLIB};
 use crate::engine::{
-    Asking, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Side, Tickets,
-    Verification, Verified, Versions,
+    Asking, Compression, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Side,
+    Tickets, Verification, Verified, Versions,
 };
 use crate::level::{Level, Place, Version};
 use crate::reason::{Library, Reason};
@@ -63,6 +64,7 @@ impl Pair {
 
 /// What callbacks of a context need.
 pub(crate) struct Shared {
+    compressed: CompressedCertificates,
     protocols: Vec<Vec<u8>>,
     ciphers: ArcSwap<Vec<TicketCipher>>,
 }
@@ -111,6 +113,7 @@ impl Context {
         let mut context = Self {
             ssl,
             shared: Box::new(Shared {
+                compressed: CompressedCertificates::default(),
                 protocols: plan.protocols.clone(),
                 ciphers: ArcSwap::from_pointee(ciphers),
             }),
@@ -337,6 +340,11 @@ impl Context {
             }
             let takes = plan.side == Side::Server && plan.early_data == EarlyData::Taken;
             ffi::SSL_CTX_set_early_data_enabled(context, c_int::from(takes));
+            if plan.compression == Compression::Zlib {
+                let is_added =
+                    ffi::SSL_CTX_add_cert_compression_alg(context, ZLIB, Some(compress_certificate), None);
+                succeeded(is_added, "SSL_CTX_add_cert_compression_alg()")?;
+            }
         }
         Ok(())
     }
@@ -463,6 +471,22 @@ unsafe extern "C" fn choose_protocol(
         }
     }
     ffi::SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// Writes a certificate message as zlib makes it; without it the message is sent as it is.
+unsafe extern "C" fn compress_certificate(
+    ssl: *mut ffi::SSL,
+    out: *mut ffi::CBB,
+    message: *const u8,
+    length: usize,
+) -> c_int {
+    // SAFETY: called by the library, with a message of that length and a buffer that grows.
+    unsafe {
+        match shared(ssl).and_then(|shared| shared.compressed.of(shown(message, length))) {
+            Some(compressed) => ffi::CBB_add_bytes(out, compressed.as_ptr(), compressed.len()),
+            None => 0,
+        }
+    }
 }
 
 /// A table of functions.

@@ -124,6 +124,15 @@ pub enum Side {
     Client,
 }
 
+/// Whether certificates are sent compressed to clients that take it (`ssl_certificate_compression`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "names say it")]
+pub enum Compression {
+    #[default]
+    Off,
+    Zlib,
+}
+
 /// Everything that a context is made from. Equal plans make equal contexts.
 pub struct Plan<P> {
     /// Which side its sessions are. Tickets, the scope and early data are the server's.
@@ -160,6 +169,8 @@ pub struct Plan<P> {
     pub verification: Verification,
     /// What comes with the handshake.
     pub early_data: EarlyData,
+    /// Certificates of this side.
+    pub compression: Compression,
 }
 
 impl<P> Plan<P> {
@@ -186,6 +197,7 @@ impl<P> Plan<P> {
             timeout_s: TIMEOUT_S,
             verification: Verification { depth: DEPTH, ..Verification::default() },
             early_data: EarlyData::default(),
+            compression: Compression::default(),
         }
     }
 }

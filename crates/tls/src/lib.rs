@@ -9,6 +9,8 @@ mod bytes;
 pub mod ciphers;
 pub mod command;
 #[cfg(feature = "aws-lc")]
+mod compression;
+#[cfg(feature = "aws-lc")]
 mod context;
 pub mod engine;
 pub mod hello;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clearway_tls::AwsLc;
-use clearway_tls::engine::{Engine, Given, Preference, Session, Step, Verified, Versions};
+use clearway_tls::engine::{Compression, Engine, Given, Preference, Session, Step, Verified, Versions};
 use clearway_tls::hello::HelloReader;
 use clearway_tls::level::{Level, Version};
 
@@ -194,6 +194,34 @@ fn names_that_the_library_does_not_know_are_refused() {
     ends.handshake().unwrap();
     plan.groups = Some("prime256v1:nonsense".to_owned());
     assert_eq!(AwsLc::context(&plan).map(|_| ()).unwrap_err().call, "SSL_CTX_set1_curves_list()");
+}
+
+#[test]
+fn certificates_may_be_compressed() {
+    let mut plan = plan(RSA);
+    // The same one, several times: a chain.
+    plan.pairs = vec![pair((&RSA.0.repeat(4), RSA.1))];
+    let sent = |plan: &_| {
+        let context = context(plan);
+        let lengths = [(); 2].map(|()| {
+            // This client takes zlib.
+            let mut ends = Ends::new(&context, &Arc::new(client_config(TLS13)));
+            let hello = std::mem::take(&mut ends.to_server);
+            ends.server.step(&mut &hello[..], &mut ends.to_client);
+            let length = ends.to_client.len();
+            ends.deliver();
+            ends.client.write_tls(&mut ends.to_server).unwrap();
+            ends.handshake().unwrap();
+            ends.assert_connected();
+            length
+        });
+        assert!(lengths[0].abs_diff(lengths[1]) < 16);
+        lengths[0]
+    };
+    let plain = sent(&plan);
+    plan.compression = Compression::Zlib;
+    let compressed = sent(&plan);
+    assert!(compressed + 1_500 < plain, "{compressed} of {plain} bytes");
 }
 
 #[test]
