@@ -1,5 +1,5 @@
 //! Certificates that are sent compressed (RFC 8879). A server sends the same message again and again, so what
-//! came of it is kept: to compress takes longer than the rest of a handshake.
+//! came of it is kept, and no handshake after the first compresses anything.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
