@@ -226,6 +226,25 @@ fn responses_stand_in_others_and_in_their_place() {
 }
 
 #[test]
+fn files_are_fetched_in_slices() {
+    let mut case = case(
+        "location / { slice 10; proxy_set_header Range $slice_range; proxy_pass http://127.0.0.1:%%PORT2%%; }
+        location /whole/ { slice 100; proxy_set_header Range $slice_range;
+            proxy_pass http://127.0.0.1:%%PORT2%%/; }
+        location /named { slice 7; try_files /none @named; }
+        location @named { slice 7; proxy_set_header Range $slice_range;
+                          proxy_pass http://127.0.0.1:%%PORT2%%/a.txt$arg_no; }
+        location /none/ { slice 10; proxy_pass http://127.0.0.1:%%PORT2%%/; }",
+    );
+    for path in ["/a.txt", "/whole/a.txt", "/named", "/none/a.txt"] {
+        for range in ["", "Range: bytes=3-4", "Range: bytes=5-25", "Range: bytes=-3", "Range: bytes=35-"] {
+            case = ask(case, &[format!("GET {path}\n{range}").trim_end()]);
+        }
+    }
+    ask(case, &["HEAD /a.txt", "GET /s404", "GET /empty.txt", "GET /say"]).run();
+}
+
+#[test]
 fn connections_are_made_as_it_is_said() {
     let case = case(
         "location / { proxy_pass http://127.0.0.1:%%PORT2%%; }

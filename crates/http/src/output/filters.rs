@@ -3,7 +3,7 @@
 
 use std::task::{Context, Poll};
 
-use clearway_message::{ResponseHead, Text};
+use clearway_message::{Ranges, ResponseHead, Text};
 
 use super::{OutputState, Progress, Sequel};
 use crate::output::view::View;
@@ -129,6 +129,17 @@ impl<'c> Next<'_, 'c> {
     /// To the next filter, or to the peer.
     pub fn push(&mut self, chunk: Chunk<'c>, mark: Mark) {
         self.state.push(self.request, self.stage, chunk, mark);
+    }
+
+    /// Says that what is pushed from now on begins at this byte of the body. What stands before it and was
+    /// not pushed is left out: filters that cut parts out count on from there.
+    pub fn skip_to(&mut self, byte: u64) {
+        self.state.head.ranges = Ranges::OneFrom(byte);
+    }
+
+    /// The head, as all header filters have left it.
+    pub fn head(&self) -> &ResponseHead<'c> {
+        &self.state.head
     }
 }
 

@@ -242,6 +242,11 @@ impl<'c> Request<'c> {
         self.parts.sub().is_none()
     }
 
+    /// Whether it asks once more for what the request that it belongs to asks for ([`Subrequest::clone_of`]).
+    pub fn is_clone(&self) -> bool {
+        self.parts.sub().is_some_and(|sub| sub.entry == Entry::Content)
+    }
+
     /// What goes on beside its handlers, and those of its subrequests.
     pub(crate) fn strands(&self) -> &'c Strands<'c> {
         match &self.parts {

@@ -35,13 +35,15 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
         return None;
     }
     let ranges = std::mem::take(&mut head.ranges);
-    let is_allowed = head.status == 200 && matches!(ranges, Ranges::Allowed | Ranges::OnePart);
+    let at = if let Ranges::OneFrom(start) = ranges { start } else { 0 };
+    let is_one = matches!(ranges, Ranges::OnePart | Ranges::OneFrom(_));
+    let is_allowed = head.status == 200 && (is_one || ranges == Ranges::Allowed);
     let length = head.content_length.filter(|_| is_allowed)?;
     let max_ranges = *request.location().core.sending.max_ranges;
     if max_ranges == Some(0) || request.version() < Version::HTTP_10 {
         return None;
     }
-    let max_ranges = if ranges == Ranges::OnePart { Some(1) } else { max_ranges };
+    let max_ranges = if is_one { Some(1) } else { max_ranges };
     head.ranges = Ranges::Announced;
     let wanted = request.header(Known::Range).filter(|range| range.len() >= 7)?;
     let (unit, specs) = wanted.split_at(6);
@@ -59,7 +61,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
             [part] => {
                 set_content_range(head, content_range(part, length));
                 head.content_length = Some(part.end - part.start);
-                Box::new(One { part: part.clone(), at: 0 })
+                Box::new(One { part: part.clone(), at })
             }
             _ if takes_files => Box::new(Several::begin(head, parts, length)),
             // The parts may come in any order, so the body would have to be there as one.
@@ -173,6 +175,9 @@ impl BodyFilter for One {
     }
 
     fn push<'c>(&mut self, mut chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
+        if let Ranges::OneFrom(at) = next.head().ranges {
+            self.at = self.at.max(at);
+        }
         let (start, end) = (self.at, self.at + chunk.len());
         self.at = end;
         let inside = |at: u64| at.clamp(start, end) - start;
