@@ -241,6 +241,21 @@ fn idle_connections_make_room_for_others() {
     assert!(bench.take(0, 0).is_none());
 }
 
+/// Behind a wave of requests there are more than the limit for a moment, for the next wave.
+#[test]
+fn what_is_above_the_limit_stays_for_a_moment() {
+    let bench = Bench::new(PoolConfig { connections_max: 3, ..CONFIG });
+    let (connections, _servers): (Vec<_>, Vec<_>) = (0..7).map(|_| bench.connect(0)).unzip();
+    let pool = Arc::clone(&bench.pool);
+    let idle = bench.on(0, |home| async move {
+        connections.into_iter().for_each(|connection| pool.put(home, connection));
+        pool.counts().idle
+    });
+    assert_eq!(idle, 6, "twice the limit, and no more");
+    bench.expect_counts(PoolCounts { idle: 3, displaced: 4, ..PoolCounts::default() });
+    assert_eq!(bench.connections(0), 3);
+}
+
 /// A reload may allow more than there were places for at first.
 #[test]
 fn a_limit_can_be_raised() {

@@ -20,6 +20,13 @@ use super::trust::Trust;
 /// Shelves that a loop has at most: with their 64 places they bound what one loop keeps for a group.
 const SHELVES_MAX: usize = 64;
 
+/// What `keepalive` does not allow is closed when it was idle for so long, milliseconds: clients come in
+/// waves, and what was closed behind one would be made anew for the next.
+const EXCESS_MS: u64 = 100;
+
+/// There are never more than so many times the connections that `keepalive` allows.
+const EXCESS_FACTOR: u32 = 2;
+
 /// What `keepalive` and its kin say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -47,7 +54,7 @@ pub struct PoolCounts {
     pub missed: u64,
     /// Connections that the server closed, or spoke on, while they were idle.
     pub gone: u64,
-    /// Connections that were closed for others, as `keepalive` allows no more.
+    /// Connections that were closed as `keepalive` allows no more.
     pub displaced: u64,
     /// Connections that were closed for others of any kind, as `worker_connections` or descriptors allow no
     /// more.
@@ -238,11 +245,13 @@ impl Pool {
         }
         connection.idle_since_ms = now_ms;
         connection.transport.offer();
-        if self.count.fetch_add(1, Ordering::Relaxed) >= connections_max {
+        // Those above the limit were in use just now; the keeper closes them, unless they soon are again.
+        let hard_max = connections_max.saturating_mul(EXCESS_FACTOR);
+        if self.count.fetch_add(1, Ordering::Relaxed) >= hard_max {
             self.displace(at);
         }
         // Any loop may have all of them.
-        let shelves = (connections_max as usize).div_ceil(PLACES);
+        let shelves = (hard_max as usize).div_ceil(PLACES);
         if let Err(connection) = per_loop.put(connection, shelves) {
             self.count.fetch_sub(1, Ordering::Relaxed);
             drop(connection);
@@ -278,22 +287,30 @@ impl Pool {
         self.loops[at % self.loops.len()].get()
     }
 
-    /// Closes those of a loop that the server has closed, that were idle for too long, or are in the way.
+    /// Closes those of a loop that the server has closed, that were idle for too long, are in the way, or are
+    /// more than `keepalive` allows.
     pub(crate) fn sweep(&self, per_loop: &PerLoop, now_ms: u64) {
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
-        for shelf in per_loop.shelves().filter(|shelf| !shelf.is_empty()) {
+        let connections_max = self.connections_max.load(Ordering::Relaxed);
+        let mut excess = self.count.load(Ordering::Relaxed).saturating_sub(connections_max);
+        for shelf in per_loop.shelves().rev().filter(|shelf| !shelf.is_empty()) {
             let closed = shelf.take_if(|connection| {
-                if connection.is_in_the_way() {
-                    per_loop.reclaimed.fetch_add(1, Ordering::Relaxed);
-                    return true;
-                }
                 let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
-                let is_gone = !connection.is_quiet();
-                if is_gone {
-                    per_loop.gone.fetch_add(1, Ordering::Relaxed);
+                let (counter, is_over) = if connection.is_in_the_way() {
+                    (Some(&per_loop.reclaimed), true)
+                } else if !connection.is_quiet() {
                     self.trust.note_closed(connection.tag, idle_ms, now_ms);
+                    (Some(&per_loop.gone), true)
+                } else if idle_ms < timeout_ms && excess > 0 && idle_ms >= EXCESS_MS {
+                    (Some(&per_loop.displaced), true)
+                } else {
+                    (None, idle_ms >= timeout_ms)
+                };
+                if let Some(counter) = counter {
+                    counter.fetch_add(1, Ordering::Relaxed);
                 }
-                is_gone || idle_ms >= timeout_ms
+                excess = excess.saturating_sub(is_over.into());
+                is_over
             });
             self.count.fetch_sub(closed.len() as u32, Ordering::Relaxed);
         }

@@ -93,10 +93,11 @@ impl<T> Shelf<T> {
         self.take_at(take_highest(&self.full)?)
     }
 
-    /// Takes out everything for which this is true. What is put meanwhile may be missed.
+    /// Takes out everything for which this is true, what has been there for longest first, mostly. What is
+    /// put meanwhile may be missed.
     pub(crate) fn take_if(&self, mut wanted: impl FnMut(&T) -> bool) -> Vec<Box<T>> {
         let mut taken = Vec::new();
-        for at in 0..self.places.len() {
+        for at in (0..self.places.len()).rev() {
             if self.full.fetch_and(!(1 << at), Ordering::Acquire) & (1 << at) == 0 {
                 continue;
             }
