@@ -12,7 +12,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash};
-use crate::line_text::{ends_line, push_line_text};
+use crate::line_text::{has_line_end, push_line_text};
 
 /// From this size on the buffer of added lines drops what is replaced before it grows, bytes.
 const COMPACT_MIN_BYTES: usize = 4 * 1024;
@@ -213,17 +213,14 @@ impl HeaderLines {
     }
 
     /// The same of a line that is likely to be sent on: it is passed as it is, if it has that form.
-    pub fn receive_to_pass(&mut self, received: &[u8], header: Header) {
-        self.receive(header);
-        let Header { name, value, .. } = header;
+    #[inline]
+    pub fn receive_to_pass(&mut self, received: &[u8], Header { name, value, hash, known }: Header) {
         let is_sent_so = received.get(name.end()..value.start()) == Some(SEPARATOR)
             && received.get(value.end()..value.end() + END.len()) == Some(END)
-            && !name.of(received).iter().chain(value.of(received)).any(|&byte| ends_line(byte));
-        if let Some(line) = self.lines.last_mut()
-            && is_sent_so
-        {
-            line.place = Place::Passed;
-        }
+            && !has_line_end(&received[name.start()..value.end()]);
+        let place = if is_sent_so { Place::Passed } else { Place::Received };
+        self.lines.push(Line { name, value, hash, known, place });
+        self.seen |= known.bit();
     }
 
     /// Forgets everything, but keeps the memory.

@@ -11,6 +11,12 @@ pub fn push_line_text(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
+/// Whether any byte of a text could end the line that it stands in.
+#[inline]
+pub(crate) fn has_line_end(text: &[u8]) -> bool {
+    has_control(text) && text.iter().copied().any(ends_line)
+}
+
 /// Whether a byte could end the line that it stands in.
 #[inline]
 pub(crate) fn ends_line(byte: u8) -> bool {
@@ -56,6 +62,7 @@ mod tests {
                     push_line_text(&mut out, &text);
                     assert_eq!(out, expected, "{byte} at {at} of {len}");
                     assert!(has_control(&text) && !has_control(&plain));
+                    assert_eq!(has_line_end(&text), ends_line(byte));
                 }
             }
         }

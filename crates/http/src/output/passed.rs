@@ -33,7 +33,6 @@ impl<'a> Places<'a> {
         }
     }
 
-    #[cold]
     fn of_passed(passed: &'a Passed, head: &ResponseHead<'_>) -> Self {
         let is_there = |known: &&Known| head.headers.first_known(**known).is_some();
         let places = [Known::ETag, Known::ContentEncoding, Known::Server, Known::Date];
@@ -59,16 +58,15 @@ impl<'a> Places<'a> {
 }
 
 impl Passed {
-    /// Puts a type into its places, and keeps in mind how it was written.
-    pub(super) fn take_content_type(&mut self, head: &mut ResponseHead<'_>, value: &[u8]) {
+    /// What a type says, and its charset. How it was written is kept in mind.
+    pub(super) fn take_content_type<'c>(&mut self, value: &[u8]) -> (Option<Text<'c>>, Option<Text<'c>>) {
         let (content_type, charset) = split_type(value);
-        head.content_type = Some(known_text(content_type));
-        head.charset = charset.map(known_text);
         let is_usual = match charset {
             None => content_type.len() == value.len(),
             Some(charset) => crate::response::with_charset(content_type, charset)[..] == *value,
         };
         self.content_type = (!is_usual).then(|| value.into());
+        (Some(known_text(content_type)), charset.map(known_text))
     }
 }
 

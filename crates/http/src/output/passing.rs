@@ -29,16 +29,17 @@ impl Output<'_, '_> {
         let state = &mut *self.state;
         let (received, mut passed): (Bytes, _) = (received.into(), Passed::default());
         let head = &mut state.head;
+        let ResponseHead { headers, content_type, charset, .. } = head;
+        let bytes = received.clone();
         let lines = lines.into_iter().filter(|line| match line.known {
             Known::ContentLength => false,
             Known::ContentType => {
-                passed.take_content_type(head, line.value.of(&received));
+                (*content_type, *charset) = passed.take_content_type(line.value.of(&bytes));
                 false
             }
             _ => true,
         });
-        let lines: smallvec::SmallVec<[Header; 24]> = lines.collect();
-        head.headers.pass(received, lines);
+        headers.pass(received, lines);
         lift(head);
         head.status = status_line.get(..3).map_or(0, |code| code.iter().fold(0, digits));
         if status::status_line(head.status).is_none_or(|own| own.as_bytes() != status_line) {
@@ -74,7 +75,6 @@ impl OutputState<'_> {
         }
     }
 
-    #[cold]
     fn settle(&mut self) {
         let ResponseHead { headers, etag, content_encoding, ranges, .. } = &mut self.head;
         for (name, known, value) in
