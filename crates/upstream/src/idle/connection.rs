@@ -1,6 +1,6 @@
 //! A connection to a server that may be used for several requests, and which requests those are.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::{Local, Outbound};
@@ -28,9 +28,53 @@ pub struct Identity<'a> {
 impl Identity<'_> {
     /// By this it is found among others, some of which may have the same.
     pub(crate) fn tag(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = TagHasher(0);
         self.hash(&mut hasher);
         hasher.finish()
+    }
+}
+
+/// Addresses of a configuration are not chosen by those who would have them collide, and who finds another
+/// connection with the same tag looks on.
+struct TagHasher(u64);
+
+impl Hasher for TagHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for block in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..block.len()].copy_from_slice(block);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u16(&mut self, number: u16) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    #[inline]
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
