@@ -281,7 +281,8 @@ impl<'a, 'c> Gathering<'a, 'c> {
         let usual = if goes_to_file { buffer_bytes.max(WRITE_BYTES) } else { buffer_bytes };
         self.room_bytes = buffer_room(self.receiving.rest(), usual);
         self.read_bytes = 0;
-        let room = usize::try_from(self.room_bytes).unwrap_or(usize::MAX);
+        // A read that fills all of the room does not say that the socket has no more: the next one would ask.
+        let room = usize::try_from(self.room_bytes).unwrap_or(usize::MAX).saturating_add(1);
         self.data.try_reserve_exact(room).map_err(|_| Failure::NoMemory(self.room_bytes))
     }
 
