@@ -13,7 +13,7 @@ pub(crate) mod body_source;
 pub(crate) mod browser;
 pub(crate) mod contexts;
 pub(crate) mod errand;
-mod log;
+pub(crate) mod log;
 pub(crate) mod relay;
 pub(crate) mod sink;
 pub(crate) mod stored_body;
@@ -246,7 +246,7 @@ pub struct Request<'c> {
     /// Whether what came in chunks was dropped: `$content_length` says 0 then.
     pub(crate) chunks: Chunks,
     /// Most requests have none.
-    contexts: Contexts,
+    contexts: Contexts<log::UpstreamUrl>,
 }
 
 impl<'c> Request<'c> {

@@ -1,10 +1,11 @@
 //! What has become of a request so far at other servers: kept with the request, for variables and logs, to
 //! its end.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_http::{ContextKey, Lasts, Request};
+use clearway_http::{ContextKey, Lasts, Request, Verbatim};
 use clearway_message::{Header, HeaderName, Headers, name_hash};
 use clearway_upstream::Peer;
 use smallvec::SmallVec;
@@ -23,7 +24,27 @@ pub(crate) struct Attempts {
     pub(crate) trailers: Headers,
     /// Whom the last location names.
     pub(crate) origin: Option<Origin>,
+    /// What it is asked for.
+    pub(crate) uri: AskedUri,
     pub(crate) body: BodyForm,
+}
+
+/// What a server is asked for.
+#[derive(Debug, Default)]
+pub(crate) enum AskedUri {
+    /// What the client has asked for, as it came.
+    #[default]
+    AsReceived,
+    Made(Vec<u8>),
+}
+
+impl AskedUri {
+    pub(crate) fn text<'a>(&'a self, request: &'a Request<'_>) -> &'a [u8] {
+        match self {
+            Self::AsReceived => request.raw_target(),
+            Self::Made(uri) => uri,
+        }
+    }
 }
 
 /// How the body of the request is passed on.
@@ -39,10 +60,10 @@ pub(crate) enum BodyForm {
 }
 
 /// A head as it came, with what is not passed to the client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct KeptHead {
     pub(crate) bytes: Bytes,
-    pub(crate) lines: Box<[Header]>,
+    pub(crate) lines: Vec<Header>,
 }
 
 impl KeptHead {
@@ -113,19 +134,39 @@ impl Attempts {
 
     /// The same, to be changed.
     pub(crate) fn of_mut<'a>(request: &'a mut Request<'_>) -> &'a mut Self {
-        if request.context(&ATTEMPTS).is_none() {
-            request.set_context(&ATTEMPTS, Self::default());
-        }
-        request.context_mut(&ATTEMPTS).expect("subrequests do not know it")
+        request.context_mut(&ATTEMPTS).expect("it has begun, and subrequests do not know it")
     }
 
     /// A location begins to ask.
-    pub(crate) fn begin(&mut self, origin: Origin, body: BodyForm) {
+    pub(crate) fn begin(request: &mut Request<'_>, origin: Origin, uri: AskedUri, body: BodyForm) {
+        if let Some(attempts) = request.context_mut(&ATTEMPTS) {
+            attempts.begin_again(origin, uri, body);
+            return;
+        }
+        let attempts = Self { origin: Some(origin), uri, body, ..Self::default() };
+        request.set_context(&ATTEMPTS, attempts);
+    }
+
+    fn begin_again(&mut self, origin: Origin, uri: AskedUri, body: BodyForm) {
         if !self.list.is_empty() {
             self.list.push(Attempt::default());
         }
-        (self.head, self.trailers) = (None, Headers::default());
-        (self.origin, self.body) = (Some(origin), body);
+        let list = std::mem::take(&mut self.list);
+        *self = Self { list, origin: Some(origin), uri, body, ..Self::default() };
+    }
+
+    /// Writes what is asked for of whom, as the error log shows it.
+    pub(crate) fn write_url(request: &Request<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(attempts) = Self::of(request) else { return Ok(()) };
+        let scheme = attempts.origin.as_ref().map_or("", |origin| origin.scheme.text());
+        let name = attempts.list.last().and_then(Attempt::name).unwrap_or_default();
+        let uri = attempts.uri.text(request);
+        let separator = match uri.first() {
+            _ if name.starts_with("unix:") => ":",
+            Some(b'/') => "",
+            _ => "/",
+        };
+        write!(f, "{scheme}{name}{separator}{}", Verbatim(uri))
     }
 
     /// The attempt that is under way.

@@ -18,6 +18,9 @@ use crate::header_line::{HeaderLine, Line, Sender};
 /// How many interim responses (1xx) may come before the one that answers the request.
 pub const INTERIM_HEADS_MAX: u32 = 1000;
 
+/// Room for the lines of most heads.
+const LINES_FIRST: usize = 16;
+
 /// How many lines that were dropped are remembered for the log.
 const DROPPED_KEPT_MAX: usize = 16;
 
@@ -270,6 +273,9 @@ impl ResponseParser {
             return Ok(());
         }
         self.seen |= known.bit();
+        if self.lines.is_empty() {
+            self.lines.reserve(LINES_FIRST);
+        }
         self.lines.push(header);
         Ok(())
     }
@@ -386,6 +392,11 @@ impl ResponseParser {
     /// The header lines in their order, as spans of what was parsed.
     pub fn lines(&self) -> &[Header] {
         &self.lines
+    }
+
+    /// The same, to be kept: from here on there are none.
+    pub fn take_lines(&mut self) -> Vec<Header> {
+        std::mem::take(&mut self.lines)
     }
 
     /// Whether there is a line with a known header.

@@ -37,6 +37,7 @@ impl<'a, 'c> Exchange<'a, 'c> {
             link.send_at_once(&self.request.location().core);
             let head_end = self.request.start + self.request.parts.parser.len();
             received = self.request.parts.own().input.split_off(head_end);
+            self.request.parts.own().input.shrink_to_fit();
             self.body.state.put_rest_into(&mut received);
         }
         Some(Tunnel { request: self.request, body: self.body, output: self.output, received })

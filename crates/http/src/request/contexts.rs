@@ -45,8 +45,27 @@ impl<T> ContextKey<T> {
 }
 
 /// What modules keep of a request; most requests have none.
-#[derive(Clone, Default)]
-pub(super) struct Contexts(Option<Box<SmallVec<[Context; 2]>>>);
+#[derive(Clone)]
+pub(super) struct Contexts<U>(Option<Box<Kept<U>>>);
+
+#[derive(Clone)]
+struct Kept<U> {
+    list: SmallVec<[Context; 2]>,
+    /// Says which other server is asked, where one is.
+    upstream: Option<U>,
+}
+
+impl<U> Default for Contexts<U> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<U> Default for Kept<U> {
+    fn default() -> Self {
+        Self { list: SmallVec::new(), upstream: None }
+    }
+}
 
 /// A module's own state in a request.
 #[derive(Clone)]
@@ -56,19 +75,19 @@ struct Context {
     state: Arc<dyn Any + Send + Sync>,
 }
 
-impl Contexts {
+impl<U: Copy> Contexts<U> {
     /// What a subrequest knows of it from the beginning.
     pub(super) fn of_subrequest(&self) -> Self {
         let Some(contexts) = &self.0 else { return Self(None) };
-        let inherited = contexts.iter().filter(|context| context.lasts == Lasts::Inherited).cloned();
-        let inherited: SmallVec<_> = inherited.collect();
-        Self((!inherited.is_empty()).then(|| Box::new(inherited)))
+        let inherited = contexts.list.iter().filter(|context| context.lasts == Lasts::Inherited).cloned();
+        let list: SmallVec<_> = inherited.collect();
+        Self((!list.is_empty()).then(|| Box::new(Kept { list, upstream: None })))
     }
 
     /// Forgets what does not outlast an internal redirect.
     pub(super) fn leave(&mut self) {
         if let Some(contexts) = &mut self.0 {
-            contexts.retain(|context| context.lasts != Lasts::UntilRedirect);
+            contexts.list.retain(|context| context.lasts != Lasts::UntilRedirect);
         }
     }
 
@@ -76,7 +95,7 @@ impl Contexts {
     pub(super) fn find<T: Any + Send + Sync>(&self, key: &ContextKey<T>) -> Option<&T> {
         let contexts = self.0.as_ref()?;
         let number = key.number();
-        let context = contexts.iter().find(|context| context.number == number)?;
+        let context = contexts.list.iter().find(|context| context.number == number)?;
         context.state.downcast_ref()
     }
 
@@ -84,7 +103,7 @@ impl Contexts {
     pub(super) fn find_mut<T: Any + Send + Sync>(&mut self, key: &ContextKey<T>) -> Option<&mut T> {
         let contexts = self.0.as_mut()?;
         let number = key.number();
-        let context = contexts.iter_mut().find(|context| context.number == number)?;
+        let context = contexts.list.iter_mut().find(|context| context.number == number)?;
         Arc::get_mut(&mut context.state)?.downcast_mut()
     }
 
@@ -94,10 +113,19 @@ impl Contexts {
         let contexts = self.0.get_or_insert_default();
         let number = key.number();
         let context = Context { number, lasts: key.lasts, state: Arc::new(state) };
-        match contexts.iter_mut().find(|context| context.number == number) {
+        match contexts.list.iter_mut().find(|context| context.number == number) {
             Some(old) => *old = context,
-            None => contexts.push(context),
+            None => contexts.list.push(context),
         }
+    }
+
+    /// Which server is asked, for the error log.
+    pub(super) fn set_upstream(&mut self, url: U) {
+        self.0.get_or_insert_default().upstream = Some(url);
+    }
+
+    pub(super) fn upstream(&self) -> Option<U> {
+        self.0.as_ref()?.upstream
     }
 }
 
@@ -134,23 +162,24 @@ mod tests {
 
     #[test]
     fn each_lasts_as_long_as_its_key_says() {
-        let mut main = Contexts::default();
+        let mut main = Contexts::<()>::default();
         for (key, state) in [(&PASSING, 1), (&OWN, 2), (&INHERITED, 3)] {
             assert_eq!(main.find(key), None);
             main.put(key, 9);
             main.put(key, state);
         }
-        let found = |contexts: &Contexts| [&PASSING, &OWN, &INHERITED].map(|key| contexts.find(key).copied());
+        let found =
+            |contexts: &Contexts<()>| [&PASSING, &OWN, &INHERITED].map(|key| contexts.find(key).copied());
         assert_eq!(found(&main), [Some(1), Some(2), Some(3)]);
         assert_eq!(found(&main.of_subrequest()), [None, None, Some(3)]);
         main.leave();
         assert_eq!(found(&main), [None, Some(2), Some(3)]);
-        assert!(Contexts::default().of_subrequest().0.is_none());
+        assert!(Contexts::<()>::default().of_subrequest().0.is_none());
     }
 
     #[test]
     fn what_nobody_else_knows_can_be_changed() {
-        let mut main = Contexts::default();
+        let mut main = Contexts::<()>::default();
         assert!(main.find_mut(&OWN).is_none());
         main.put(&OWN, 1);
         main.put(&INHERITED, 1);

@@ -7,18 +7,18 @@ use clearway_base::log::{Level, Record};
 use clearway_message::Known;
 use clearway_offload::moving::Journal;
 
-use super::contexts::{ContextKey, Lasts};
 use super::{Request, RequestLine};
 use clearway_base::log::Verbatim;
 
-/// Which server of an upstream group is asked.
-static UPSTREAM: ContextKey<Box<[u8]>> = ContextKey::new(Lasts::ToTheEnd);
+/// Writes the URL of what another server is asked for, as the error log shows it:
+/// `http://192.0.2.1:8080/path`.
+pub type UpstreamUrl = fn(&Request<'_>, &mut fmt::Formatter<'_>) -> fmt::Result;
 
 /// Clocks and logs.
 impl Request<'_> {
-    /// Names the server that is asked, as the error log shows it: `http://192.0.2.1:8080/path`.
-    pub fn set_upstream(&mut self, url: &[u8]) {
-        self.set_context(&UPSTREAM, url.into());
+    /// Another server is asked, as lines of the error log say from now on.
+    pub fn set_upstream(&mut self, url: UpstreamUrl) {
+        self.contexts.set_upstream(url);
     }
 
     /// Seconds since the epoch, as of this turn of the loop.
@@ -116,8 +116,10 @@ impl fmt::Display for Circumstances<'_, '_> {
         if !request.is_main() {
             write!(f, ", subrequest: \"{}\"", Verbatim(request.path()))?;
         }
-        if let Some(upstream) = request.context(&UPSTREAM) {
-            write!(f, ", upstream: \"{}\"", Verbatim(upstream))?;
+        if let Some(url) = request.contexts.upstream() {
+            f.write_str(", upstream: \"")?;
+            url(request, f)?;
+            f.write_str("\"")?;
         }
         if let Some(host) = request.header(Known::Host) {
             write!(f, ", host: \"{}\"", Verbatim(host))?;

@@ -7,11 +7,11 @@ use std::task::Poll;
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
-use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Store, StoredBody, Text, uri};
+use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Store, StoredBody, Text, View, uri};
 use clearway_message::{Known, Version, put_decimal};
 use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 
-use crate::attempts::{Attempts, BodyForm};
+use crate::attempts::{AskedUri, Attempts, BodyForm};
 use crate::engine::protocol::Wanted;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::{HttpVersion, LineValue, Origin, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
@@ -51,9 +51,6 @@ pub(super) struct Asked<'c> {
     /// How a body that is passed on as it comes is framed.
     pub(super) form: BodyForm,
     pub(super) wanted: Wanted,
-    /// How the log calls the path.
-    pub(super) uri: Vec<u8>,
-    pub(super) scheme: Scheme,
 }
 
 /// Finds out where the request goes.
@@ -138,37 +135,38 @@ pub(super) fn begin<'c>(
         }
         (AskedBody::None, None) => BodyForm::None,
     };
-    let scheme = origin.scheme;
     let host_header = origin.host_header.clone();
-    Attempts::of_mut(exchange.request).begin(origin, form);
     let uri = make_uri(exchange.request, uri);
+    Attempts::begin(exchange.request, origin, uri, form);
+    let (request, view) = (&*exchange.request, exchange.view());
+    let uri = Attempts::of(request).map_or(&[][..], |attempts| attempts.uri.text(request));
     if uri.is_empty() {
-        exchange.request.log(Level::Error, format_args!("zero length URI to proxy"));
+        request.log(Level::Error, format_args!("zero length URI to proxy"));
         return Err(Answer::Status(500));
     }
     let method = match &*proxy.method {
-        Some(method) => method.eval(&exchange.view()).into_owned(),
-        None => exchange.request.method_name().to_vec(),
+        Some(method) => method.eval(&view),
+        None => request.method_name().into(),
     };
     let wanted = if method.eq_ignore_ascii_case(b"HEAD") { Wanted::Head } else { Wanted::Whole };
     let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-    write_head(exchange, (&method, &uri), &host_header, form, &mut head);
+    write_head((request, &view), (&method, uri), &host_header, form, &mut head);
     head.extend_from_slice(text.as_deref().unwrap_or_default());
-    Ok(Asked { pass, proxy, choice, head, body, form, wanted, uri, scheme })
+    Ok(Asked { pass, proxy, choice, head, body, form, wanted })
 }
 
 /// Room for most heads, bytes.
 const HEAD_FIRST_BYTES: usize = 1024;
 
-fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> Vec<u8> {
+fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> AskedUri {
     let (replacement, location_len) = match uri {
-        Uri::Given(uri) => return uri,
+        Uri::Given(uri) => return AskedUri::Made(uri),
         Uri::Replacing(replacement, location_len) => (replacement, location_len),
     };
     // An absolute target may have a query and no path.
     let is_passed = |target: &&[u8]| replacement.is_empty() && target.starts_with(b"/");
-    if let Some(target) = request.untouched_target().filter(is_passed) {
-        return target.to_vec();
+    if request.untouched_target().as_ref().is_some_and(is_passed) {
+        return AskedUri::AsReceived;
     }
     let path = request.path();
     let is_in_location = !request.is_rewritten_in_place();
@@ -183,23 +181,22 @@ fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> Vec<u8> {
         out.push(b'?');
         out.extend_from_slice(request.args());
     }
-    out
+    AskedUri::Made(out)
 }
 
-fn write_head(
-    exchange: &Exchange<'_, '_>,
+fn write_head<'c>(
+    (request, view): (&Request<'c>, &View<'_, 'c>),
     (method, uri): (&[u8], &[u8]),
     host_header: &[u8],
     form: BodyForm,
     out: &mut Vec<u8>,
 ) {
-    let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
-    let view = exchange.view();
+    let (pass, proxy) = (request.conf(&PROXY_PASS), request.conf(&PROXY));
     let version = match *proxy.version {
         HttpVersion::Http10 => Version::HTTP_10,
         HttpVersion::Http11 => Version::HTTP_11,
     };
-    let said_host = proxy.headers.host.as_ref().map(|host| host.eval(&view));
+    let said_host = proxy.headers.host.as_ref().map(|host| host.eval(view));
     let host = match &said_host {
         Some(host) if !host.is_empty() || *proxy.version == HttpVersion::Http10 => host,
         _ => host_header,
@@ -212,7 +209,7 @@ fn write_head(
     for (name, line) in &proxy.headers.lines {
         value.clear();
         match (line, form) {
-            (LineValue::Said(said), _) => said.append(&view, &mut value),
+            (LineValue::Said(said), _) => said.append(view, &mut value),
             (LineValue::BodyLength, BodyForm::Counted(bytes)) => put_decimal(&mut value, bytes),
             (LineValue::Chunked, BodyForm::Chunked) => value.extend_from_slice(b"chunked"),
             (LineValue::BodyLength | LineValue::Chunked, _) => {}
@@ -222,9 +219,8 @@ fn write_head(
         }
     }
     if *pass.pass_request_headers {
-        for line in exchange.request.headers() {
-            // The names of most lines are not known, and none of those is replaced as a rule.
-            if !proxy.headers.replaces(line.name) {
+        for line in request.headers() {
+            if !proxy.headers.replaces(line.known, line.name) {
                 writer = writer.header(line.name, line.value);
             }
         }

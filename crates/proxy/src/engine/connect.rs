@@ -42,8 +42,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             None => PeerName::Group(self.asked.choice.name().into()),
         };
         let attempt = Attempt { peer, ..Attempt::default() };
-        self.name_upstream(exchange, attempt.name().unwrap_or_default());
         Attempts::of_mut(exchange.request).list.push(attempt);
+        exchange.request.set_upstream(Attempts::write_url);
         let Some(lease) = lease else {
             exchange.request.log(Level::Error, format_args!("no live upstreams"));
             self.attempt(exchange).status = 502;
@@ -130,21 +130,11 @@ impl<'c, P: Protocol> Session<'c, P> {
         found.and_then(|(upstream, connector)| upstream.idle(*connector)).map(|pool| &**pool)
     }
 
-    /// As the log shows it.
-    fn name_upstream(&self, exchange: &mut Exchange<'_, 'c>, name: &str) {
-        let separator: &[u8] = match self.asked.uri.first() {
-            _ if name.starts_with("unix:") => b":",
-            Some(b'/') => b"",
-            _ => b"/",
-        };
-        let parts = [self.asked.scheme.text().as_bytes(), name.as_bytes(), separator, &self.asked.uri];
-        exchange.request.set_upstream(&parts.concat());
-    }
-
     /// Forgets the attempt before this one.
     fn begin_attempt(&mut self) {
         self.protocol.reset();
         self.input.clear();
+        self.whole_body = None;
         self.sending = Sending::default();
         self.connection = Connection::New;
     }

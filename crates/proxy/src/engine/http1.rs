@@ -68,6 +68,10 @@ impl Protocol for Http1 {
         self.parser.lines()
     }
 
+    fn take_lines(&mut self) -> Vec<Header> {
+        self.parser.take_lines()
+    }
+
     fn head_len(&self) -> usize {
         self.parser.len()
     }

@@ -74,6 +74,9 @@ pub(super) trait Protocol: Default + Send {
 
     fn lines(&self) -> &[Header];
 
+    /// The lines, to be kept; from here on there are none.
+    fn take_lines(&mut self) -> Vec<Header>;
+
     /// Where the body begins.
     fn head_len(&self) -> usize;
 

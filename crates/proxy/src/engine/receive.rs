@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_http::{Answer, Exchange, HeaderName, Step, View};
+use clearway_http::{Answer, Exchange, HeaderName, Request, Step, View};
 use clearway_message::{Headers, Known};
 
 use crate::attempts::{Attempts, KeptHead};
@@ -15,7 +15,7 @@ use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
 use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
 use crate::heads::accel::{self, Accel, Buffering};
-use crate::heads::fill::{Received, fill};
+use crate::heads::fill::{Received, Rewritten, fill};
 use crate::settings::masks::Failures;
 use crate::upstreams::{LearnWhen, RESOLVER_CONF};
 
@@ -138,7 +138,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let mut lines = Headers::default();
         for line in self.protocol.lines() {
             let (name, value) = (line.name.of(&self.input), line.value.of(&self.input));
-            if !self.asked.pass.hidden.has(name) {
+            if !self.asked.pass.hidden.has(line.known, name) {
                 lines.add(name, value);
             }
         }
@@ -161,8 +161,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                 return self.intercept(exchange, status);
             }
         }
-        let bytes = self.keep_head(exchange);
-        let received = self.received(&bytes);
+        self.keep_head(exchange);
+        let received = self.received(exchange.request);
         if let Some(answer) = accel::redirect(exchange.request, self.asked.pass, &received) {
             accel::keep_for_redirect(exchange.output.head(), &received);
             exchange.request.use_get();
@@ -170,7 +170,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.release(exchange);
             return Flow::End(Step::Respond(answer));
         }
-        self.respond(exchange, &bytes, buffering)
+        self.respond(exchange, buffering)
     }
 
     /// Does what the server asks for, of this response or what takes its place.
@@ -185,19 +185,35 @@ impl<'c, P: Protocol> Session<'c, P> {
         accel.buffering
     }
 
-    /// Takes the head out of what was received, and keeps it for variables.
-    fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Bytes {
-        let bytes = Bytes::copy_from_slice(&self.input[..self.protocol.head_len()]);
-        let head = KeptHead { bytes: bytes.clone(), lines: self.protocol.lines().into() };
+    /// Takes the head out of what was received, and keeps it for variables. Where the body has come with it
+    /// and nothing else, both stay where they are.
+    fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        let len = self.protocol.head_len();
+        let body_len = self.input.len() - len;
+        let is_whole = body_len > 0
+            && self.asked.wanted == Wanted::Whole
+            && self.protocol.content_length() == Some(body_len as u64);
+        let bytes = if is_whole {
+            let mut all = Bytes::from(std::mem::take(&mut self.input));
+            self.whole_body = Some(all.split_off(len));
+            all
+        } else {
+            let bytes = Bytes::copy_from_slice(&self.input[..len]);
+            self.input.drain(..len);
+            bytes
+        };
+        let head = KeptHead { bytes, lines: self.protocol.take_lines() };
         Attempts::of_mut(exchange.request).head = Some(head);
-        bytes
     }
 
-    fn received<'a>(&'a self, bytes: &'a Bytes) -> Received<'a> {
+    fn received<'a>(&'a self, request: &'a Request<'_>) -> Received<'a> {
+        static NONE: Bytes = Bytes::new();
+        let head = Attempts::of(request).and_then(|attempts| attempts.head.as_ref());
+        let (bytes, lines) = head.map_or((&NONE, &[][..]), |head| (&head.bytes, &head.lines));
         Received {
             status_line: self.protocol.status_line(bytes),
             bytes,
-            lines: self.protocol.lines(),
+            lines,
             content_length: self.protocol.content_length(),
         }
     }
@@ -205,11 +221,10 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The error page of this server takes the place of the response. What asks for a password stays.
     fn intercept(&mut self, exchange: &mut Exchange<'_, 'c>, status: u16) -> Flow {
         if status == 401 {
-            for line in self.protocol.lines() {
-                if CHALLENGE.is(line.name.of(&self.input)) {
-                    let value = line.value.of(&self.input);
-                    exchange.output.head().headers.add(CHALLENGE.text(), value);
-                }
+            let received = self.received(exchange.request);
+            for line in received.lines.iter().filter(|line| CHALLENGE.is(line.name.of(received.bytes))) {
+                let value = line.value.of(received.bytes);
+                exchange.output.head().headers.add(CHALLENGE.text(), value);
             }
         }
         self.begin_body();
@@ -217,19 +232,16 @@ impl<'c, P: Protocol> Session<'c, P> {
         Flow::End(Step::Respond(Answer::Status(status)))
     }
 
-    fn respond(
-        &mut self,
-        exchange: &mut Exchange<'_, 'c>,
-        bytes: &Bytes,
-        buffering: Option<Buffering>,
-    ) -> Flow {
+    fn respond(&mut self, exchange: &mut Exchange<'_, 'c>, buffering: Option<Buffering>) -> Flow {
         let cookie = self.lease.as_ref().and_then(|lease| {
             let view = exchange.view();
             self.asked.choice.learn(&view, lease, LearnWhen::AtHead);
             self.asked.choice.cookie(&view, lease)
         });
-        let received = self.received(bytes);
-        fill(exchange, (self.asked.pass, self.asked.proxy), &received);
+        let received = self.received(exchange.request);
+        let conf = (self.asked.pass, self.asked.proxy);
+        let rewritten = Rewritten::new(&exchange.view(), conf, &received);
+        fill(&mut exchange.output, self.asked.pass, rewritten, &received);
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
@@ -249,9 +261,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let trailers = if keeps { TrailerUse::Kept { max_bytes } } else { TrailerUse::Dropped };
         let wanted = self.asked.wanted;
         debug_assert!(wanted == Wanted::Head || wanted == Wanted::Whole);
-        let len = self.protocol.head_len();
         self.protocol.begin_body(wanted, trailers);
-        self.input.drain(..len);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_base::units;
-use clearway_h1::BodyEvent;
+use clearway_h1::{BodyEvent, Decoded};
 use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
 use clearway_message::Headers;
 use clearway_runtime::Timer;
@@ -26,6 +27,9 @@ const READS_MAX: usize = 16;
 
 /// The largest buffer that is read into, bytes.
 const READ_MAX_BYTES: usize = 64 * 1024;
+
+/// Buffers are as large as so many bytes, or a multiple of them.
+const READ_STEP_BYTES: usize = 4096;
 
 /// See the file's head.
 pub(super) struct Relay {
@@ -121,30 +125,38 @@ impl<'c, P: Protocol> Session<'c, P> {
             }
             return self.complete(exchange);
         }
+        if let Some(body) = self.whole_body.take()
+            && let Some(flow) = self.take_whole(exchange, body)
+        {
+            return flow;
+        }
         if let Some(flow) = self.take_input(exchange) {
             return flow;
         }
         for _ in 0..READS_MAX {
-            let flushed = match self.poll_flush(exchange, cx) {
-                Poll::Ready(Err(over)) => return self.give_up(exchange, over),
-                flushed => flushed,
-            };
-            let is_held = flushed.is_pending() && !self.may_read(exchange);
-            if self.poll_keeping(exchange, cx) || is_held {
-                // The client is waited for, or the disk, and the server does not have to send.
-                self.clocks.read_until_ms = None;
-                return Flow::Wait;
+            // What has come leaves together, as far as there is room for it.
+            if !self.may_hold_back(exchange) {
+                let flushed = match self.poll_flush(exchange, cx) {
+                    Poll::Ready(Err(over)) => return self.give_up(exchange, over),
+                    flushed => flushed,
+                };
+                let is_held = flushed.is_pending() && !self.may_read(exchange);
+                if self.poll_keeping(exchange, cx) || is_held {
+                    // The client is waited for, or the disk, and the server does not have to send.
+                    self.clocks.read_until_ms = None;
+                    return Flow::Wait;
+                }
             }
             let Poll::Ready(allowed) = self.poll_allowed(cx) else {
                 self.clocks.read_until_ms = None;
-                return Flow::Wait;
+                return self.flush_and_wait(exchange, cx);
             };
             if self.clocks.read_until_ms.is_none() {
                 self.restart_read_clock();
             }
-            let most = self.relay.read_bytes.min(allowed);
+            let most = self.next_read_bytes().min(allowed);
             match self.poll_read(most, cx) {
-                Poll::Pending => return Flow::Wait,
+                Poll::Pending => return self.flush_and_wait(exchange, cx),
                 Poll::Ready(Err(error)) => {
                     exchange.request.set_action(READING);
                     exchange.request.log(Level::Error, format_args!("readv() failed {}", Errno(&error)));
@@ -166,7 +178,33 @@ impl<'c, P: Protocol> Session<'c, P> {
             }
         }
         cx.waker().wake_by_ref();
-        Flow::Wait
+        self.flush_and_wait(exchange, cx)
+    }
+
+    /// Whether what was received may wait for what else comes at once.
+    fn may_hold_back(&self, exchange: &Exchange<'_, 'c>) -> bool {
+        self.relay.buffering == Buffering::On
+            && self.relay.aside.is_none()
+            && self.relay.keeping.is_none()
+            && exchange.output.queued_bytes() < self.relay.memory_bytes
+    }
+
+    /// Nothing more comes for now: what was held back leaves.
+    fn flush_and_wait(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        match self.poll_flush(exchange, cx) {
+            Poll::Ready(Err(over)) => self.give_up(exchange, over),
+            Poll::Ready(Ok(())) | Poll::Pending => Flow::Wait,
+        }
+    }
+
+    /// How much is to be read at once: the rest of the body where its length is known, with a little more
+    /// room, since a read that fills all of it says nothing of what comes behind.
+    fn next_read_bytes(&self) -> usize {
+        let least = self.relay.read_bytes;
+        let Some(length) = self.protocol.content_length() else { return least };
+        let left = usize::try_from(length.saturating_sub(self.relay.length)).unwrap_or(usize::MAX);
+        let most = READ_MAX_BYTES.min(self.relay.memory_bytes).max(least);
+        (left / READ_STEP_BYTES).saturating_add(1).saturating_mul(READ_STEP_BYTES).clamp(least, most)
     }
 
     /// After so many bytes nothing is read for as long as they should take.
@@ -278,6 +316,23 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
+    /// Passes on a body that has come in one piece; `None` where it turns out not to be one.
+    fn take_whole(&mut self, exchange: &mut Exchange<'_, 'c>, body: Bytes) -> Option<Flow> {
+        let step = self.protocol.body(&body);
+        let is_all = |step: &Decoded| step.event == BodyEvent::Data(0..body.len());
+        if !step.as_ref().is_ok_and(is_all) || !self.protocol.is_done() {
+            debug_assert!(step.is_ok_and(|step| step.event == BodyEvent::End), "it has this length");
+            self.input.extend_from_slice(&body);
+            return None;
+        }
+        self.relay.length += body.len() as u64;
+        if let Some(keeping) = &mut self.relay.keeping {
+            keeping.put(&body);
+        }
+        let _ = exchange.output.write(exchange.request, Chunk::Shared(body), Mark::More);
+        Some(self.complete(exchange))
+    }
+
     /// Passes on what was received; `Some` when that is the end.
     fn take_input(&mut self, exchange: &mut Exchange<'_, 'c>) -> Option<Flow> {
         let (mut at, mut kept) = (0, 0);
@@ -330,6 +385,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let mut data = std::mem::take(&mut self.input);
         data.truncate(len);
+        if data.capacity() > 2 * len.max(READ_STEP_BYTES) {
+            // What waits counts by its length.
+            data.shrink_to_fit();
+        }
         if let Some(keeping) = &mut self.relay.keeping {
             keeping.put(&data);
         }
@@ -400,6 +459,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let is_reusable = self.protocol.is_done()
             && self.relay.excess == Excess::None
             && self.input.is_empty()
+            && self.whole_body.is_none()
             && self.sending.is_done()
             && !frames_itself(self.asked.proxy)
             && self.protocol.persistence() == Persistence::Stays;

@@ -6,6 +6,7 @@
 
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use clearway_base::log::Level;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
@@ -47,6 +48,8 @@ pub(super) struct Session<'c, P> {
     pub(super) sending: Sending,
     /// What was received and not dealt with.
     pub(super) input: Vec<u8>,
+    /// The body of the response, if all of it has come with the head.
+    pub(super) whole_body: Option<Bytes>,
     pub(super) protocol: P,
     pub(super) relay: Relay,
     pub(super) clocks: Clocks,
@@ -142,6 +145,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             connection: Connection::New,
             sending: Sending::default(),
             input: Vec::new(),
+            whole_body: None,
             protocol: P::default(),
             relay: Relay::default(),
             clocks: Clocks::new(home),
@@ -223,11 +227,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.clocks.clear();
     }
 
-    /// A tunnel is over.
-    pub(super) fn end_tunnel(&mut self, outcome: Outcome) {
-        if let Some(lease) = self.lease.take() {
-            lease.finish(PeerAttempt::of(outcome), self.home.now_ms());
-        }
+    /// What is to be done when the tunnel is over that this has become.
+    pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
+        TunnelEnd(self.lease.take())
     }
 
     /// Writes down how long the present attempt took, unless that was done.
@@ -245,6 +247,18 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The body of the request is passed on as it comes.
     pub(super) fn streams(&self) -> bool {
         matches!(self.asked.body, AskedBody::Stream)
+    }
+}
+
+/// The lease of a server that a tunnel leads to.
+pub(super) struct TunnelEnd(Option<Lease>);
+
+impl TunnelEnd {
+    /// The tunnel is over.
+    pub(super) fn tell(self, home: LoopRef, outcome: Outcome) {
+        if let Some(lease) = self.0 {
+            lease.finish(PeerAttempt::of(outcome), home.now_ms());
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use clearway_upstream::{Connection, Outcome};
 
 use crate::attempts::Attempts;
 use crate::engine::protocol::Protocol;
-use crate::engine::session::Session;
+use crate::engine::session::{Session, TunnelEnd};
 
 /// What the log says a tunnel does.
 const PROXYING: &str = "proxying upgraded connection";
@@ -54,6 +54,12 @@ enum Source {
 }
 
 impl Direction {
+    /// With something that has come already, or nothing, and no buffer then.
+    fn holding(held: Vec<u8>) -> Self {
+        let held = if held.is_empty() { Vec::new() } else { held };
+        Self { held, ..Self::default() }
+    }
+
     fn is_empty(&self) -> bool {
         self.at == self.held.len()
     }
@@ -78,28 +84,52 @@ enum End {
     Broken(io::Error),
 }
 
+/// What is left of a request whose connections have become a tunnel: there may be many of those, for long.
+pub(super) struct Begun {
+    server: Box<Connection>,
+    /// What the server has said behind its head.
+    first: Vec<u8>,
+    home: LoopRef,
+    timeout_ms: u64,
+    attempt_ms: u64,
+    sent_bytes: u64,
+    end: TunnelEnd,
+}
+
+impl Begun {
+    /// The tunnel of a request that was answered with one.
+    pub(super) fn of<P: Protocol>(session: &mut Session<'_, P>) -> Option<Self> {
+        Some(Self {
+            server: session.outbound.take()?,
+            first: std::mem::take(&mut session.input),
+            home: session.home,
+            timeout_ms: *session.asked.pass.read_timeout_ms,
+            attempt_ms: session.attempt_ms,
+            sent_bytes: session.sending.sent_bytes,
+            end: session.tunnel_end(),
+        })
+    }
+}
+
 /// Carries bytes behind a head that was pushed, until one side ends.
-pub(super) async fn carry<'c, P: Protocol>(
-    exchange: Exchange<'_, 'c>,
-    mut session: Box<Session<'c, P>>,
-) -> Step<'static> {
-    let Some(server) = session.outbound.take() else { return Step::Done };
+pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'static> {
+    let Begun { server, first, home, timeout_ms, attempt_ms, sent_bytes: sent_before, end: tunnel_end } =
+        begun;
     exchange.request.set_action(PROXYING);
     let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
     // The client that asked for the switch may wait for it before it says more.
     if client.begin().await.is_err() {
-        session.end_tunnel(Outcome::Answered);
+        tunnel_end.tell(home, Outcome::Answered);
         return client.close();
     }
-    let home = session.home;
     let mut carrying = Carrying {
         client: &mut client,
         server: &server,
         home,
         up: Direction::default(),
-        down: Direction { held: std::mem::take(&mut session.input), ..Direction::default() },
+        down: Direction::holding(first),
         timer: Timer::new(home),
-        timeout_ms: *session.asked.pass.read_timeout_ms,
+        timeout_ms,
         received_bytes: 0,
         sent_bytes: 0,
     };
@@ -115,12 +145,12 @@ pub(super) async fn carry<'c, P: Protocol>(
         }
         End::Broken(error) => request.log(Level::Info, format_args!("recv() failed {}", Errno(&error))),
     }
-    let elapsed_ms = session.elapsed_ms();
+    let elapsed_ms = home.now_ms().saturating_sub(attempt_ms);
     let attempt = Attempts::of_mut(request).last();
     attempt.received_bytes += received_bytes;
-    attempt.sent_bytes = session.sending.sent_bytes + sent_bytes;
+    attempt.sent_bytes = sent_before + sent_bytes;
     (attempt.length, attempt.response_ms) = (first_bytes + received_bytes, Some(elapsed_ms));
-    session.end_tunnel(Outcome::Answered);
+    tunnel_end.tell(home, Outcome::Answered);
     client.close()
 }
 

@@ -3,7 +3,7 @@
 //! request.
 
 use bytes::Bytes;
-use clearway_http::{Conditions, Exchange, HeaderName, Ranges, ResponseHead, View};
+use clearway_http::{Conditions, HeaderName, Output, Ranges, ResponseHead, View};
 use clearway_message::{Header, Known};
 
 use crate::heads::cookies::{are_rewritten, rewrite_cookie};
@@ -26,7 +26,7 @@ pub(crate) struct Received<'a> {
 
 /// What is rewritten of it.
 #[derive(Default)]
-struct Rewritten {
+pub(crate) struct Rewritten {
     location: Option<Vec<u8>>,
     refresh: Option<Vec<u8>>,
     /// What each `Set-Cookie` becomes.
@@ -34,15 +34,10 @@ struct Rewritten {
 }
 
 /// Makes the head of the response from one that was received.
-pub(crate) fn fill<'c>(
-    exchange: &mut Exchange<'_, 'c>,
-    (pass, proxy): (&'c PassConf, &'c ProxyConf),
-    from: &Received<'_>,
-) {
-    let rewritten = Rewritten::new(&exchange.view(), (pass, proxy), from);
+pub(crate) fn fill(output: &mut Output<'_, '_>, pass: &PassConf, rewritten: Rewritten, from: &Received<'_>) {
     let lines = from.lines.iter().filter(|line| is_passed(line, from.bytes, pass)).copied();
-    exchange.output.pass_head(from.status_line, from.bytes.clone(), lines);
-    let head = exchange.output.head();
+    output.pass_head(from.status_line, from.bytes.clone(), lines);
+    let head = output.head();
     head.content_length = from.content_length;
     head.conditions = Conditions::JudgedThere;
     if *pass.force_ranges {
@@ -56,19 +51,23 @@ fn is_passed(line: &Header, bytes: &[u8], pass: &PassConf) -> bool {
     match line.known {
         Known::ContentLength | Known::TransferEncoding | Known::Connection | Known::KeepAlive => false,
         Known::AcceptRanges if *pass.force_ranges => false,
-        _ => !pass.hidden.has(line.name.of(bytes)),
+        known => !pass.hidden.has(known, line.name.of(bytes)),
     }
 }
 
 impl Rewritten {
-    fn new<'c>(
+    pub(crate) fn new<'c>(
         view: &View<'_, 'c>,
         (pass, proxy): (&'c PassConf, &'c ProxyConf),
         from: &Received<'_>,
     ) -> Self {
         let mut rewritten = Self::default();
         let rewrites_cookies = are_rewritten(proxy);
-        for line in from.lines.iter().filter(|line| !pass.hidden.has(line.name.of(from.bytes))) {
+        let rewritable = [Known::Location, Known::Refresh, Known::SetCookie];
+        for line in from.lines.iter().filter(|line| rewritable.contains(&line.known)) {
+            if pass.hidden.has(line.known, line.name.of(from.bytes)) {
+                continue;
+            }
             let value = line.value.of(from.bytes);
             match line.known {
                 Known::Location => rewritten.location = rewrite(proxy.redirects.list(), view, value, 0),

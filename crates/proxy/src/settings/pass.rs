@@ -11,6 +11,7 @@ use clearway_http::temp_paths::TempPath;
 use clearway_http::{Own, Setting, Value, settings};
 
 use crate::settings::masks::{Failures, Ignored};
+use crate::settings::names::NameSet;
 
 /// A page of nginx's, which many of its defaults are: bytes.
 const PAGE_BYTES: u64 = 4096;
@@ -57,7 +58,7 @@ settings! {
         pub(crate) store_access: Setting<u32> = 0o600,
         pub(crate) cache: CacheForm,
         /// What is not passed to the client, worked out of three lists.
-        pub(crate) hidden: Own<Arc<Hidden>>,
+        pub(crate) hidden: Own<Arc<NameSet>>,
     }
 }
 
@@ -109,17 +110,6 @@ pub(crate) fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 0)).or_else(with_port)
 }
 
-/// Names of headers that are not passed to the client.
-#[derive(Debug, Default)]
-pub(crate) struct Hidden(Box<[Box<[u8]>]>);
-
-impl Hidden {
-    /// `name` in any case.
-    pub(crate) fn has(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|hidden| hidden.eq_ignore_ascii_case(name))
-    }
-}
-
 impl PassConf {
     /// Completes a level: works out what is hidden, where all is inherited from.
     ///
@@ -130,8 +120,7 @@ impl PassConf {
         let is_passed = |name: &[u8]| passed.iter().any(|other| other.eq_ignore_ascii_case(name));
         let defaults = hidden_by_default.iter().map(|name| name.as_bytes());
         let names = defaults.chain(self.hide_headers.iter().map(|name| &name[..]));
-        let names = names.filter(|name| !is_passed(name)).map(Box::from).collect();
-        *self.hidden = Arc::new(Hidden(names));
+        *self.hidden = Arc::new(names.filter(|name| !is_passed(name)).collect());
         self.check_sizes(prefix).map_or(Ok(()), |text| Err(Error::unplaced(text)))
     }
 
@@ -187,6 +176,7 @@ impl PassConf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearway_message::Known;
 
     #[test]
     fn sizes_must_fit_each_other() {
@@ -220,7 +210,8 @@ mod tests {
         conf.hide_headers.here().push(Bytes::from_static(b"X-One"));
         conf.pass_headers.here().push(Bytes::from_static(b"server"));
         conf.complete("p", &["Date", "Server"]).unwrap();
-        let hidden = [&b"date"[..], b"SERVER", b"x-one", b"X-Two"].map(|name| conf.hidden.has(name));
+        let is_hidden = |name: &[u8]| conf.hidden.has(Known::find(name), name);
+        let hidden = [&b"date"[..], b"SERVER", b"x-one", b"X-Two"].map(is_hidden);
         assert_eq!(hidden, [true, false, true, false]);
     }
 }

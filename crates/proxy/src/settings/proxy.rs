@@ -5,8 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_http::regex::Regex;
 use clearway_http::{ConfKey, Level, Merge, Own, Setting, Value, settings};
+use clearway_message::Known;
 use clearway_net::url::{Url, UrlKind};
 
+use crate::settings::names::NameSet;
 use crate::settings::pass::PassConf;
 use crate::upstreams::GroupRef;
 
@@ -293,8 +295,8 @@ pub(crate) struct Headers {
     pub(crate) host: Option<Value>,
     /// The lines in their order.
     pub(crate) lines: Vec<(Bytes, LineValue)>,
-    /// The names of what the client's lines are not passed for.
-    names: Vec<Bytes>,
+    /// What the client's lines are not passed for.
+    names: NameSet,
 }
 
 /// The value of a line.
@@ -327,25 +329,26 @@ impl Headers {
                 headers.host = Some(value.clone());
                 continue;
             }
-            headers.names.push(name.clone());
+            headers.names.add(name);
             if value.as_literal() != Some(b"") {
                 headers.lines.push((name.clone(), LineValue::Said(value.clone())));
             }
         }
         for (name, value) in OWN_LINES {
-            if headers.replaces(name.as_bytes()) {
+            if headers.replaces(Known::find(name.as_bytes()), name.as_bytes()) {
                 continue;
             }
             let name = Bytes::from_static(name.as_bytes());
-            headers.names.push(name.clone());
+            headers.names.add(&name);
             headers.lines.extend(value.map(|value| (name, value)));
         }
         headers
     }
 
-    /// Whether lines of the client with this name are left out.
-    pub(crate) fn replaces(&self, name: &[u8]) -> bool {
-        self.names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    /// Whether lines of the client with this name are left out; `known` is what it is known as.
+    #[inline]
+    pub(crate) fn replaces(&self, known: Known, name: &[u8]) -> bool {
+        self.names.has(known, name)
     }
 }
 
@@ -380,7 +383,7 @@ mod tests {
         assert_eq!(names, [&b"connection"[..], b"Content-Length", b"Transfer-Encoding"]);
         assert!(headers.host.is_some());
         let replaced = ["Connection", "te", "upgrade", "Host", "Accept"];
-        let replaced = replaced.map(|name| headers.replaces(name.as_bytes()));
+        let replaced = replaced.map(|name| headers.replaces(Known::find(name.as_bytes()), name.as_bytes()));
         assert_eq!(replaced, [true, true, true, true, false]);
     }
 

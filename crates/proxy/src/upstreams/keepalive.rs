@@ -26,7 +26,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive CONNECTIONS [local]",
         default: "keepalive 32 local;",
         doc: "How many connections to the servers of the group wait for further requests, for each loop; any \
-              loop may use them. With `local` only requests of the location do that they were made for. \
+              loop may use them. Those above it are closed when they were idle for a moment, and there are \
+              never twice as many. With `local` only requests of the location do that they were made for. \
               `keepalive 0` has each request make a connection.",
         example: "
             upstream backend {

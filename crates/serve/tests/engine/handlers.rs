@@ -202,7 +202,7 @@ async fn pieces(mut exchange: Exchange<'_, '_>) -> Step<'static> {
 /// Says whether there are pages, and names an upstream server in the log.
 fn page<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     assert!(exchange.request.has_error_page(502) && !exchange.request.has_error_page(503));
-    exchange.request.set_upstream(b"http://192.0.2.1:81/x");
+    exchange.request.set_upstream(|_, f| f.write_str("http://192.0.2.1:81/x"));
     exchange.request.set_action("reading response header from upstream");
     exchange.request.log(clearway_base::log::Level::Error, format_args!("no"));
     answer(&mut exchange, b"page");
