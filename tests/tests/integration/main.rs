@@ -7,6 +7,7 @@ mod background;
 mod error_log;
 mod hasty;
 mod limits;
+mod passed_on;
 mod proxy_protocol;
 mod serve;
 mod signals;

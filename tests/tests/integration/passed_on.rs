@@ -1,0 +1,99 @@
+//! What a request that is passed on costs where both connections are kept: system calls, as strace sees them.
+//! Where there is no strace, or it may not look, nothing is counted.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::{Binary, Server, Setup, wait_until};
+
+/// Where the calls are written.
+const CALLS: &str = "calls.log";
+
+/// Each receives, sends, connects, closes, or has a descriptor watched. epoll_wait is not among them: one is
+/// for all that is ready; nor are read and write, which logs use.
+const TRACED: &str = "trace=%network,readv,writev,sendfile,close,epoll_ctl";
+
+/// Requests that are counted, behind as many that are not.
+const REQUESTS: usize = 50;
+
+/// Answers every request with 1 KiB.
+fn origin() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n{}", "x".repeat(1024));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut part = [0; 4096];
+                // A request comes in one piece.
+                while let Ok(1..) = stream.read(&mut part) {
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+fn may_trace() -> bool {
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-qq", "-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    strace.status().is_ok_and(|status| status.success())
+}
+
+fn start() -> Server {
+    let http = format!(
+        "upstream origins {{ server 127.0.0.1:{}; keepalive 4; }}
+         server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://origins; }} }}",
+        origin()
+    );
+    let strace = ["strace", "-D", "-f", "-qq", "-s", "0", "-e", TRACED, "-o", CALLS];
+    Setup::http(Binary::under_test(), &http).through(&strace).start()
+}
+
+/// How often each of these calls was begun from a line of the record on.
+fn count(record: &str, from: usize, names: &[&str]) -> usize {
+    let begins = |line: &str| {
+        let call = line.split_once(' ').map_or("", |(_, call)| call.trim_start());
+        names.iter().any(|name| call.strip_prefix(name).is_some_and(|rest| rest.starts_with('(')))
+    };
+    record.lines().skip(from).filter(|line| begins(line)).count()
+}
+
+const RECEIVING: &[&str] = &["recvfrom", "recvmsg", "readv"];
+const SENDING: &[&str] = &["sendto", "sendmsg", "writev", "sendfile"];
+const OTHERS: &[&str] = &["connect", "socket", "close", "accept4", "epoll_ctl", "getsockopt", "setsockopt"];
+
+fn expect_two_each(request: &str) {
+    let server = start();
+    let mut client = server.connect();
+    let mut ask = || (0..REQUESTS).for_each(|_| assert_eq!(client.ask(request).status, 200));
+    ask();
+    let sent = |from| count(&server.read(CALLS), from, SENDING);
+    assert!(wait_until(PATIENCE, || sent(0) >= 2 * REQUESTS), "the record ends early");
+    let from = server.read(CALLS).lines().count();
+    ask();
+    assert!(wait_until(PATIENCE, || sent(from) >= 2 * REQUESTS), "the record ends early");
+    let record = server.read(CALLS);
+    let counts = [RECEIVING, SENDING, OTHERS].map(|names| count(&record, from, names));
+    // Beside requests, files and connections are closed now and then.
+    let rest = REQUESTS / 10;
+    assert!(counts[0] <= 2 * REQUESTS + rest && counts[1] <= 2 * REQUESTS + rest, "{counts:?}");
+    assert!(counts[2] <= rest, "{counts:?}");
+}
+
+#[test]
+#[expect(clippy::disallowed_macros, reason = "a test says why it did nothing")]
+fn a_request_takes_two_calls_to_receive_and_two_to_send() {
+    if !may_trace() {
+        println!("skipped: nothing can be traced here");
+        return;
+    }
+    expect_two_each("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect_two_each("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+}
