@@ -332,7 +332,7 @@ impl Certificate {
         (is_made == 1).then_some(digest)
     }
 
-    /// From when on it is good, as `Nov 23 05:04:00 2026 GMT` (`$ssl_client_v_start`).
+    /// From when on it is good, as `Jan  1 00:00:00 2020 GMT` (`$ssl_client_v_start`).
     #[must_use]
     pub fn begins(&self) -> Option<Vec<u8>> {
         // SAFETY: both are alive during the call; the time belongs to the certificate.

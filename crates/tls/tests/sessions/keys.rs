@@ -13,10 +13,10 @@ const WEAK: (&[u8], &[u8]) = (include_bytes!("../data/weak.pem"), include_bytes!
 
 /// What `openssl x509` says of the client's certificate.
 const SERIAL: &[u8] = b"21113E31C684EBE93CCC62A4DE27681EA75B4973";
-const FINGERPRINT: &str = "1ebb4acdb262a6c67b5639059f513e4c4ffd83bb";
-const BEGINS: &str = "Nov 23 05:04:37 2026 GMT";
-const ENDS: &str = "Oct 30 05:04:37 2126 GMT";
-const ENDS_AT_S: i64 = 4949010277;
+const FINGERPRINT: &str = "de54480ec6ba78ae6406c71ef56a771a4055d636";
+const BEGINS: &str = "Jan  1 00:00:00 2020 GMT";
+const ENDS: &str = "Jan  1 00:00:00 2120 GMT";
+const ENDS_AT_S: i64 = 4733510400;
 
 fn refused(certificates: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> LoadError {
     Pair::read(certificates, key, passwords).map(|_| ()).unwrap_err()
