@@ -155,7 +155,7 @@ fn parse(text: &[u8], ends: &[usize], release: Release, options: &Options) -> Re
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 1024 }))]
 
     #[test]
     fn chunks_are_read_by_their_grammar(

@@ -146,7 +146,7 @@ fn check(input: &[u8], reading: Reading) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2048))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2048 }))]
 
     #[test]
     fn responses_are_read_by_their_grammar(input in response(), reading in readings()) {

@@ -13,12 +13,15 @@ const CLOSED: u16 = 444;
 
 impl<'c> Active<'c> {
     /// Does what the location says, if anything; the response has left, or never will.
+    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
     #[inline]
-    pub async fn act_behind_response(&mut self) {
-        let is_wanted = self.request.conf(&PAGES).post_action.is_some() && self.output.status() != CLOSED;
-        if is_wanted {
-            // Boxed, as most requests should not have to have room for it.
-            Box::pin(self.run_post_actions()).await;
+    pub fn act_behind_response(&mut self) -> impl Future<Output = ()> + Send {
+        async move {
+            let is_wanted = self.request.conf(&PAGES).post_action.is_some() && self.output.status() != CLOSED;
+            if is_wanted {
+                // Boxed, as most requests should not have to have room for it.
+                Box::pin(self.run_post_actions()).await;
+            }
         }
     }
 

@@ -153,8 +153,11 @@ impl Active<'_> {
         if self.follow(Answer::Status(fault.page())).await.is_err() {
             return;
         }
-        // What is wrong with it was said.
-        let _ = self.send_response().await;
+        self.output.finish(&self.request);
+        if self.output.flush(&self.request).await.is_err() {
+            // What is wrong with that is said.
+            let _ = Box::pin(self.send_instead()).await;
+        }
     }
 
     fn route_refused(&mut self, fault: Fault) {
@@ -188,27 +191,27 @@ impl Active<'_> {
     #[inline]
     pub fn send_rest(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
         async move {
-            self.send_response().await?;
+            self.output.finish(&self.request);
+            if self.output.flush(&self.request).await.is_err() {
+                // Boxed, as nobody else should have to have room for it.
+                Box::pin(self.send_instead()).await?;
+            }
             // What is in the background has ended before the next request of the connection begins.
             self.request.strands().finish().await;
             Ok(())
         }
     }
 
-    /// Sends the response, or goes from one to the next: that its file cannot be read may be found out now,
-    /// and what a filter wants instead that has held its head.
-    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
-    #[inline]
-    pub(crate) fn send_response(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
-        async move {
+    /// Goes on where a response could not be sent, with another one in its place: that its file cannot be
+    /// read may be found out when it is sent, and what a filter wants instead that has held its head.
+    pub(crate) async fn send_instead(&mut self) -> Result<(), Cut> {
+        loop {
+            let instead = self.instead().ok_or(Cut)?;
+            self.follow(instead).await?;
             self.output.finish(&self.request);
-            while self.output.flush(&self.request).await.is_err() {
-                let instead = self.instead().ok_or(Cut)?;
-                // Boxed, as nobody else should have to have room for it.
-                Box::pin(self.follow(instead)).await?;
-                self.output.finish(&self.request);
+            if self.output.flush(&self.request).await.is_ok() {
+                return Ok(());
             }
-            Ok(())
         }
     }
 

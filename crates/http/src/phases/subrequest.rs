@@ -86,7 +86,8 @@ impl<'c> Active<'c> {
         if self.output.is_body_empty() {
             self.push_stub();
         }
-        if self.send_response().await.is_err() {
+        self.output.finish(&self.request);
+        if self.output.flush(&self.request).await.is_err() && Box::pin(self.send_instead()).await.is_err() {
             return Err(Terminated(self.output.status()));
         }
         self.log();
