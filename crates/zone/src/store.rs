@@ -184,7 +184,7 @@ impl<'a> Store<'a> {
             let mut chain = self.take(value.len().div_ceil(CELL_BYTES).max(1))?;
             let updated = match found {
                 Some((slot, state, word)) => {
-                    let name = chain.write(slot.number, &value);
+                    let name = chain.write(self.index.number_of(&slot), &value);
                     let is_new = slot.swap_value(0, word, state.version().value_word(name));
                     (is_new && slot.is_still(state)).then_some(Updated::Changed)
                 }
@@ -384,7 +384,7 @@ impl<'a> Store<'a> {
         match (self.index.find(key), death) {
             (_, DeathInStore::Taken) => {}
             (Some((slot, state)), _) => {
-                let name = chain.write(slot.number, value);
+                let name = chain.write(self.index.number_of(&slot), value);
                 let word = slot.values[0].load(Ordering::Relaxed);
                 if death == DeathInStore::Published {
                     assert!(slot.swap_value(0, word, state.version().value_word(name)));

@@ -105,8 +105,6 @@ pub struct Entry<const VALUES: usize> {
 /// The words of one slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a, const VALUES: usize = 0> {
-    /// Among all of the table.
-    pub(crate) number: usize,
     key: [&'a AtomicU64; 2],
     pub(crate) values: [&'a AtomicU64; VALUES],
     state: &'a AtomicU64,
@@ -325,7 +323,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     ) -> Option<()> {
         let reserved = self.reserve(&victim)?;
         let published = self.is_alone(key, victim.slot) && victim.write_key(key, reserved) && {
-            let entry = entry(victim.slot.number);
+            let entry = entry(self.number_of(&victim.slot));
             victim.write_values(entry.values, reserved)
                 && victim.slot.swap_state(reserved, reserved.holding(entry.payload))
         };
@@ -422,6 +420,14 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         is_whole.then(|| (key.map(half_of), entry))
     }
 
+    /// The number of a slot among all of the table; found from where it stands, so that no look pays for it.
+    pub(crate) fn number_of(&self, slot: &Slot<'_, VALUES>) -> usize {
+        let offset = std::ptr::from_ref(slot.state) as usize - self.words.as_ptr() as usize;
+        let at = offset / size_of::<AtomicU64>();
+        let (bucket, within) = (at / bucket_words(VALUES), at % bucket_words(VALUES));
+        bucket * WAYS + within % WAYS
+    }
+
     /// The slot with this number.
     pub(crate) fn slot_at(&self, number: usize) -> Option<Slot<'a, VALUES>> {
         (number < self.slots()).then(|| self.slots_in(number / WAYS).nth(number % WAYS))?
@@ -434,7 +440,6 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         let (values, states) = rest.split_at(VALUES * WAYS);
         let keys = first.iter().zip(second).enumerate();
         keys.zip(states).map(move |((way, (first, second)), state)| Slot {
-            number: bucket * WAYS + way,
             key: [first, second],
             values: std::array::from_fn(|at| &values[at * WAYS + way]),
             state,
@@ -518,7 +523,7 @@ impl<const VALUES: usize> Victim<'_, VALUES> {
 impl<const VALUES: usize> Table<'_, VALUES> {
     /// The numbers of the slots that a key may be in.
     pub(crate) fn slots_for(&self, key: KeyHash) -> impl Iterator<Item = usize> {
-        self.slots_of(key).map(|slot| slot.number)
+        self.slots_of(key).map(|slot| self.number_of(&slot))
     }
 
     /// In how many slots a key is live.
