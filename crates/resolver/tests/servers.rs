@@ -323,3 +323,123 @@ fn a_resolver_that_is_dropped_ends() {
     }
     expect_soon("its task has let go of everything", || Arc::strong_count(&lines) == 1);
 }
+
+/// Somebody who guesses is faster than the name server, again and again.
+#[test]
+fn lies_are_told_of_and_not_believed() {
+    let runtime = start(1);
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = udp.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buf = [0; 512];
+        while let Ok((len, from)) = udp.recv_from(&mut buf) {
+            let query = &buf[..len];
+            let right = respond(query, OK, 60, &[(1, vec![127, 0, 0, 1])]);
+            let edited = |edit: &dyn Fn(&mut Vec<u8>)| {
+                let mut message = respond(query, OK, 60, &[(1, vec![127, 0, 0, 66])]);
+                edit(&mut message);
+                message
+            };
+            let lies = [
+                edited(&|message| message[0] ^= 1),
+                edited(&|message| message[13] ^= 1),
+                edited(&|message| message[len - 3] = 28),
+                edited(&|message| message[7] = 200),
+                edited(&|message| message.truncate(message.len() - 1)),
+                edited(&|message| message[len + 11] = 255),
+                edited(&|message| message[12] = 63),
+                vec![0xff; 512],
+                Vec::new(),
+                query.to_vec(),
+            ];
+            for message in lies.iter().chain([&right]) {
+                udp.send_to(message, from).unwrap();
+            }
+        }
+    });
+    let lines = Arc::new(Lines::default());
+    let config = Config { families: Families::V4, ..Config::new(vec![address]) };
+    let resolver = Resolver::start(&config, runtime.at(0), Arc::clone(&lines) as Arc<dyn Sink>);
+    for name in ["a.example", "b.example"] {
+        assert_eq!(*resolve(&resolver, runtime.at(0), name).unwrap().addresses, [local(1)]);
+    }
+    let lines = lines.0.lock().unwrap();
+    for said in
+        ["wrong ident", "unexpected DNS response for", "short DNS response", "invalid UDP DNS response"]
+    {
+        assert!(lines.iter().any(|line| line.contains(said)), "{said} is not in {lines:?}");
+    }
+}
+
+/// An answer that says that it does not hold is believed to the end of the second.
+#[test]
+fn what_does_not_hold_is_asked_for_again() {
+    let runtime = start(1);
+    let count = Arc::<AtomicUsize>::default();
+    let asked = Arc::clone(&count);
+    let server = NameServer::start(move |query, _| {
+        let last = asked.fetch_add(1, Ordering::SeqCst) as u8 + 1;
+        Some(respond(query, OK, 0, &[(1, vec![127, 0, 0, last])]))
+    });
+    let resolver = Resolver::start(&only_v4(&[&server]), runtime.at(0), Arc::new(Discard));
+    let begun = Instant::now();
+    assert_eq!(*resolve(&resolver, runtime.at(0), "a.example").unwrap().addresses, [local(1)]);
+    expect_soon("another answer", || {
+        *resolve(&resolver, runtime.at(0), "a.example").unwrap().addresses == [local(2)]
+    });
+    let seconds = begun.elapsed().as_secs() as usize + 2;
+    assert!(server.asked() <= seconds, "{} in {seconds} s", server.asked());
+}
+
+/// A name server whose answer is too long and whose TCP port is of no use: the next one is asked.
+#[test]
+fn a_stream_that_hangs_or_is_refused_is_left() {
+    let runtime = start(1);
+    let hangs = NameServer::start(|query, transport| match transport {
+        Transport::Udp => Some(respond(query, CUT, 60, &[])),
+        Transport::Tcp => None,
+    });
+    let refuses = {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = udp.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut buf = [0; 512];
+            while let Ok((len, from)) = udp.recv_from(&mut buf) {
+                udp.send_to(&respond(&buf[..len], CUT, 60, &[]), from).unwrap();
+            }
+        });
+        address
+    };
+    let works = NameServer::start(|query, transport| match transport {
+        Transport::Udp => Some(respond(query, CUT, 60, &[])),
+        Transport::Tcp => Some(respond(query, OK, 60, &[(1, vec![127, 0, 0, 1])])),
+    });
+    for (first, limit) in [(hangs.address, Duration::from_secs(20)), (refuses, Duration::from_secs(4))] {
+        let config = Config { servers: vec![first, works.address], ..only_v4(&[&works]) };
+        let resolver = Resolver::start(&config, runtime.at(0), Arc::new(Discard));
+        let begun = Instant::now();
+        assert_eq!(*resolve(&resolver, runtime.at(0), "a.example").unwrap().addresses, [local(1)]);
+        assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
+    }
+}
+
+/// A name that leads to itself by way of another one, and one that leads on and on.
+#[test]
+fn aliases_without_an_end_are_given_up() {
+    let runtime = start(1);
+    let server = NameServer::start(|query, _| {
+        let name = name_of(query);
+        let next = match name.as_str() {
+            "a.example" => "b.example".to_owned(),
+            "b.example" => "a.example".to_owned(),
+            _ => format!("n{}.example", name[1..].split('.').next()?.parse::<u32>().ok()? + 1),
+        };
+        let labels = next.split('.').flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+        Some(respond(query, OK, 60, &[(5, labels.chain([0]).collect())]))
+    });
+    let resolver = Resolver::start(&only_v4(&[&server]), runtime.at(0), Arc::new(Discard));
+    for name in ["a.example", "n1.example"] {
+        assert_eq!(resolve(&resolver, runtime.at(0), name), Err(Failure::Code(3)), "{name}");
+    }
+    assert!(server.asked() <= 2 + 52, "{}", server.asked());
+}
