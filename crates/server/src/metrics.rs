@@ -130,6 +130,9 @@ pub(crate) static GROUPS: &[Group] = &[
         title: "Upstream servers",
         entries: &[
             Entry::Whole(&upstreams::ATTEMPTS, |running, put| running.lasting().put_attempts(put)),
+            Entry::Whole(&upstreams::CONNECTIONS, |running, put| running.lasting().put_connections(put)),
+            Entry::Whole(&upstreams::IDLE, |running, put| running.lasting().put_idle(put)),
+            Entry::Whole(&upstreams::CLOSED, |running, put| running.lasting().put_closed(put)),
             Entry::Whole(&upstreams::ACTIVE, |running, put| running.lasting().put_active(put)),
             Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
             Entry::Counters(clearway_resolver::metrics::ALL),

@@ -55,10 +55,19 @@ fn idle_connections_and_counts_stay() {
     }
     let origin = Origin::named("here");
     let http = format!("upstream u {{ server 127.0.0.1:{}; keepalive 4; }}", origin.port);
-    let locations = "location / { add_header Reused $upstream_reused; proxy_pass http://u; }
+    let locations = "location / { add_header Reused $upstream_reused;
+            add_header Times \"$upstream_wait_time $upstream_send_time\"; proxy_pass http://u; }
         location = /status { status prometheus; }";
     let mut server = Setup::new(Binary::under_test(), &numbered(1, &http, locations)).start();
-    assert_eq!(server.get("/").header("reused"), Some("0"));
+    let first = server.get("/");
+    assert_eq!(first.header("reused"), Some("0"));
+    let times: Vec<f64> = first
+        .header("times")
+        .unwrap_or_default()
+        .split(' ')
+        .map(|time| time.parse().expect("seconds"))
+        .collect();
+    assert!(times.len() == 2 && times.iter().all(|time| (0.0..30.0).contains(time)), "{times:?}");
     for number in 2..5 {
         reload(&mut server, number, &http, locations);
         assert_eq!(server.get("/").header("reused"), Some("1"), "reload {number}");
@@ -69,7 +78,14 @@ fn idle_connections_and_counts_stay() {
         "clearway_upstream_attempts_total{{upstream=\"u\",server=\"127.0.0.1:{}\",outcome=\"answered\"}} 4",
         origin.port
     );
-    assert!(status.contains(&counted), "{counted} is not in {status}");
+    let pool = [
+        "upstream_connections_total{upstream=\"u\",origin=\"idle\"} 3",
+        "upstream_idle{upstream=\"u\"} 1",
+        "upstream_idle_closed_total{upstream=\"u\",reason=\"server\"} 0",
+    ];
+    for counted in pool.into_iter().chain([&counted[..]]) {
+        assert!(status.contains(counted), "{counted} is not in {status}");
+    }
 }
 
 #[test]

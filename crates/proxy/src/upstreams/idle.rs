@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use clearway_net::connect::Connector;
-use clearway_upstream::{Pool, PoolConfig};
+use clearway_upstream::{Pool, PoolConfig, PoolCounts};
 
 use crate::upstreams::group::UpstreamGroup;
 use crate::upstreams::said::Keepalive;
@@ -19,6 +19,11 @@ impl UpstreamGroup {
         let keepalive = self.keepalive()?;
         let config = config_of(keepalive, connector.loops());
         Some(self.idle.0.get_or_init(|| Pool::new(config, connector.loops(), connector)))
+    }
+
+    /// How idle connections fared; `None` where none was kept so far.
+    pub(crate) fn idle_counts(&self) -> Option<PoolCounts> {
+        self.idle.0.get().map(|pool| pool.counts())
     }
 
     /// What `keepalive` and its kin say from here on counts for connections that are there already.

@@ -2,7 +2,7 @@
 //! outlive configurations with their servers.
 
 use clearway_metrics::{Family, Kind, Label, Put, Value};
-use clearway_upstream::Peer;
+use clearway_upstream::{Peer, PoolCounts};
 
 use crate::upstreams::lasting::Lasting;
 
@@ -46,7 +46,89 @@ pub static FAILS: Family = Family::new(
 )
 .by(&[UPSTREAM, SERVER]);
 
+/// Idle connections.
+pub static IDLE: Family = Family::new(
+    Kind::Gauge,
+    "upstream_idle",
+    "connections",
+    "Connections to servers of the group that wait for a request: what keepalive limits.",
+)
+.by(&[UPSTREAM]);
+
+/// How requests came by connections.
+pub static CONNECTIONS: Family = Family::new(
+    Kind::Counter,
+    "upstream_connections_total",
+    "requests",
+    "Requests to groups with keepalive, by how they came by their connection; each loop counts from its \
+     first idle connection on.",
+)
+.by(&[
+    UPSTREAM,
+    Label {
+        name: "origin",
+        help: "`idle`: an idle one of the request's loop; `moved`: one of another loop; `new`: there was \
+               none.",
+    },
+]);
+
+/// What became of idle connections that no request took.
+pub static CLOSED: Family = Family::new(
+    Kind::Counter,
+    "upstream_idle_closed_total",
+    "connections",
+    "Idle connections to servers of the group that were closed before keepalive_timeout.",
+)
+.by(&[
+    UPSTREAM,
+    Label {
+        name: "reason",
+        help: "`server`: the server has closed it, or spoke before it was asked; `keepalive`: there were \
+               more than keepalive allows; `room`: for other connections, as worker_connections or \
+               descriptors ran out.",
+    },
+]);
+
 impl Lasting {
+    /// Shows [`IDLE`].
+    pub fn put_idle(&self, put: &mut Put<'_>) {
+        self.visit_pools(&mut |upstream, counts| {
+            put(&[("upstream", upstream)], Value::Number(counts.idle));
+        });
+    }
+
+    /// Shows [`CONNECTIONS`].
+    pub fn put_connections(&self, put: &mut Put<'_>) {
+        self.visit_pools(&mut |upstream, counts| {
+            let own = counts.reused.saturating_sub(counts.moved);
+            for (origin, count) in [("idle", own), ("moved", counts.moved), ("new", counts.missed)] {
+                put(&[("upstream", upstream), ("origin", origin)], Value::Number(count));
+            }
+        });
+    }
+
+    /// Shows [`CLOSED`].
+    pub fn put_closed(&self, put: &mut Put<'_>) {
+        self.visit_pools(&mut |upstream, counts| {
+            let reasons =
+                [("server", counts.gone), ("keepalive", counts.displaced), ("room", counts.reclaimed)];
+            for (reason, count) in reasons {
+                put(&[("upstream", upstream), ("reason", reason)], Value::Number(count));
+            }
+        });
+    }
+
+    /// Groups that keep connections, from the first one that was kept on.
+    fn visit_pools(&self, visit: &mut dyn FnMut(&str, &PoolCounts)) {
+        for cell in self.in_use().iter().filter_map(std::sync::Weak::upgrade) {
+            let Some((group, counts)) = cell.get().and_then(|group| Some((group, group.idle_counts()?)))
+            else {
+                continue;
+            };
+            visit(&String::from_utf8_lossy(group.name()), &counts);
+        }
+    }
+
     /// Shows [`ATTEMPTS`].
     pub fn put_attempts(&self, put: &mut Put<'_>) {
         self.visit(&mut |upstream, peer| {
