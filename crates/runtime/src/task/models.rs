@@ -236,20 +236,18 @@ mod waiting {
             let first = come(&model).unwrap_err();
             give_back(&model, 2);
             assert!(first.is_granted());
-            let joining = {
+            // Who only looks is the thread: loom plays other orders where its reads meet what was written.
+            let looking = {
                 let model = Arc::clone(&model);
-                // The line is empty but for it; the hand-over of another loop has the spare for a moment.
-                thread::spawn(move || {
-                    let spare = model.spares.pop(0);
-                    let came = come(&model).err();
-                    if let Some(spare) = spare {
-                        give_back(&model, spare);
-                    }
-                    came
-                })
+                thread::spawn(move || model.waiting.look(&model.spares))
             };
-            model.waiting.look(&model.spares);
-            let place = joining.join().unwrap();
+            // The line is empty but for it; the hand-over of another loop has the spare for a moment.
+            let spare = model.spares.pop(0);
+            let place = come(&model).err();
+            if let Some(spare) = spare {
+                give_back(&model, spare);
+            }
+            looking.join().unwrap();
             expect_released(&model, &place.iter().collect::<Vec<_>>());
         });
     }
