@@ -115,7 +115,9 @@ fn serve<'a, 'c>(
                 match active.run().await {
                     Ok(()) => conclude(active, conn).await,
                     Err(_) => {
-                        active.act_behind_response().await;
+                        if active.acts_behind_response() {
+                            active.act_behind_response().await;
+                        }
                         After::Close
                     }
                 }
@@ -177,7 +179,9 @@ async fn read_head(
 /// Sends the rest of the response, and drops the rest of the body.
 async fn conclude(active: &mut Active<'_>, conn: &Conn) -> After {
     let sent = active.send_rest().await;
-    active.act_behind_response().await;
+    if active.acts_behind_response() {
+        active.act_behind_response().await;
+    }
     if sent.is_err() {
         return After::Close;
     }

@@ -43,7 +43,9 @@ async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
         Some(Ok(())) => {
             active.begin_stream_body(stream);
             let is_sent = active.run().await.is_ok() && active.send_rest().await.is_ok();
-            active.act_behind_response().await;
+            if active.acts_behind_response() {
+                active.act_behind_response().await;
+            }
             is_sent
         }
         Some(Err(fault)) => {

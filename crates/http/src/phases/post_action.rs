@@ -2,6 +2,8 @@
 //! variables tell how that has gone. It goes through the phases from an internal redirect on; what it is
 //! answered with is nobody's. Runs in the request's task, before the request is logged.
 
+use std::pin::Pin;
+
 use crate::config::request_directives::PAGES;
 use crate::link::send_queue::Completion;
 use crate::phases::engine::Active;
@@ -12,17 +14,16 @@ use crate::request::{Request, Stage};
 const CLOSED: u16 = 444;
 
 impl<'c> Active<'c> {
-    /// Does what the location says, if anything; the response has left, or never will.
-    #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
+    /// Whether the location says that something is done behind its responses, which has left or never will.
     #[inline]
-    pub fn act_behind_response(&mut self) -> impl Future<Output = ()> + Send {
-        async move {
-            let is_wanted = self.request.conf(&PAGES).post_action.is_some() && self.output.status() != CLOSED;
-            if is_wanted {
-                // Boxed, as most requests should not have to have room for it.
-                Box::pin(self.run_post_actions()).await;
-            }
-        }
+    pub fn acts_behind_response(&self) -> bool {
+        self.request.conf(&PAGES).post_action.is_some() && self.output.status() != CLOSED
+    }
+
+    /// Does what the location says. Boxed, as most requests should not have to have room for it.
+    #[cold]
+    pub fn act_behind_response(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.run_post_actions())
     }
 
     async fn run_post_actions(&mut self) {
