@@ -132,10 +132,11 @@ fn a_long_document_takes_no_more_for_each_command_than_a_short_one() {
     assert!(of_long < of_short * 2, "{of_long:?}, as many in short ones {of_short:?}");
 }
 
-/// Tasks that the loops have polled.
+/// Tasks that the loops and their helpers have polled.
 fn polls(server: &Server) -> u64 {
     let page = server.get("/status").text();
-    let lines = page.lines().filter(|line| line.starts_with("clearway_loop_polls_total"));
+    let counters = ["clearway_loop_polls_total", "clearway_helped_polls_total"];
+    let lines = page.lines().filter(|line| counters.iter().any(|counter| line.starts_with(counter)));
     lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok()).expect("a number")).sum()
 }
 
