@@ -27,8 +27,3 @@ fn start(http: &str, locations: &str) -> Server {
     let server = format!("{http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }}");
     Setup::new(Binary::under_test(), &config("events { }", &server)).start()
 }
-
-/// What only Clearway does is not asked of others.
-fn is_clearway() -> bool {
-    Binary::under_test().is_clearway()
-}

@@ -7,8 +7,8 @@ use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 use rustix::process::Signal;
 
+use crate::config;
 use crate::origins::{Dns, Origin, Zone, nobody, read_head};
-use crate::{config, is_clearway};
 
 /// A configuration that tells which it is.
 fn numbered(number: u32, http: &str, locations: &str) -> String {
@@ -49,10 +49,8 @@ fn failures_begin_anew() {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does not say whether a connection was there before")]
 fn idle_connections_and_counts_stay() {
-    if !is_clearway() {
-        return;
-    }
     let origin = Origin::named("here");
     let http = format!("upstream u {{ server 127.0.0.1:{}; keepalive 4; }}", origin.port);
     let locations = "location / { add_header Reused $upstream_reused;
