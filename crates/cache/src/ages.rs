@@ -1,5 +1,5 @@
 //! Which objects have to go for others: how much lies on a disk for how long unused, as a look at all slots
-//! of the index has found it. There is no list of objects by age, which all who use one would have to change.
+//! of the index has found it. There is no list of objects by age, which every use would have to change.
 
 use crate::index::BLOCK_BYTES;
 

@@ -3,12 +3,12 @@
 //!
 //! 1. A leader decides once whether the response will be stored, publishes how much of the file may be read,
 //!    which only grows, and ends the fill once. Dropped before that, it has failed.
-//! 2. What it publishes it stores first (release), then it exchanges the count of those who wait for 0.
+//! 2. What it publishes it stores first (release), then it exchanges the count of waiters for 0.
 //!    Unless that was 0 it takes all that stand in the queue by then, and wakes each: not as many as were
-//!    counted, since who was pushed earlier may be counted later.
-//! 3. Who waits stores its waker and marks itself as queued. If it was not, it pushes itself into the queue
+//!    counted, since a waiter that was pushed earlier may be counted later.
+//! 3. A waiter stores its waker and marks itself as queued. If it was not, it pushes itself into the queue
 //!    and adds one to the count. Then it looks once more.
-//! 4. Of who is taken from the queue the mark is taken off first, and then the waker.
+//! 4. Of a waiter that is taken from the queue the mark is taken off first, and then the waker.
 //! 5. So nothing is lost: count and mark are exchanged by both sides. The leader's exchange finds the
 //!    waiter, or it came before, and the waiter's second look finds what was published.
 //! 6. The end is read before the length: where it says complete, the length is the whole.

@@ -1,8 +1,8 @@
 //! Which responses are on their way into a cache: of all requests of this process for the same file one
 //! leads, the others follow it. Any thread; nothing here waits.
 //!
-//! A bucket is a short list that is copied when it changes and exchanged as a whole, so that who looks
-//! takes no lock, and who is slow is only tried again.
+//! A bucket is a short list that is copied when it changes and exchanged as a whole, so that a look
+//! takes no lock, and a change that is late is only tried again.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl<T: Clone> Default for Fills<T> {
 }
 
 impl<T: Clone> Fills<T> {
-    /// Follows who fetches this file, or leads.
+    /// Follows the request that fetches this file, or leads.
     pub fn enter(self: &Arc<Self>, digest: Digest) -> Entered<T> {
         let found = |bucket: &Bucket<T>| {
             bucket.iter().filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
@@ -91,7 +91,7 @@ impl<T: Clone> Led<T> {
         &self.leader
     }
 
-    /// The fill has ended; the file is where it is looked for. Who comes between this and the list that
+    /// The fill has ended; the file is where it is looked for. A request between this and the list that
     /// forgets it sees the end, and takes the place.
     pub fn finish(self, end: End) {
         self.leader.end(end);

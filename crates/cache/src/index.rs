@@ -1,11 +1,11 @@
 //! What is known of each object without looking at a disk: a slot of 64 bytes in the memory of a zone, which
 //! outlives configurations and workers. Any thread of any process; nothing here waits.
 //!
-//! 1. A slot is found by the digest as it is. Who makes up digests for the same bucket pushes out what was
-//!    used least recently there, which are his own before an object that others ask for.
+//! 1. A slot is found by the digest as it is. A client that makes up digests for the same bucket pushes out
+//!    what was used least recently there: its own before an object that others ask for.
 //! 2. The payload of a slot says when the object was last used, in its upper bits: so the table forgets the
 //!    one that was used least recently. Below that stands which worker updates it, if one does.
-//! 3. All else is values, put together by who publishes an object; the count of uses alone is changed.
+//! 3. All else is values, put together when an object is published; the count of uses alone is changed.
 //! 4. An update belongs to a worker by its number in the zone, so that of one that has died is void.
 
 use clearway_zone::{Contended, Entry, KeyHash, Table, Updated};
@@ -306,8 +306,8 @@ impl<'z> Index<'z> {
         })
     }
 
-    /// Changes when an object was used and who updates it. The key alone is compared: of two digests that
-    /// differ in their last sixteen bits alone one is not told from the other here, which is harmless.
+    /// Changes when an object was used and which worker updates it. The key alone is compared: of two digests
+    /// that differ in their last sixteen bits alone one is not told from the other here, which is harmless.
     fn change(
         &self,
         digest: Digest,
@@ -436,7 +436,7 @@ mod tests {
         (0..20).for_each(|number| publish(number, NOW + 1000));
         (20..5000).for_each(|number| publish(number, NOW + u64::from(number % 900)));
         let kept = (0..20).filter(|&number| index.get(digest(number)).is_some()).count();
-        assert_eq!(kept, 20, "what is used is kept, whoever floods the index");
+        assert_eq!(kept, 20, "what is used is kept when the index is flooded");
         assert_eq!(index.scan(0..256).count(), 256);
     }
 

@@ -373,7 +373,7 @@ impl<'c> OutputState<'c> {
         if self.is_full() { Pushed::Full } else { Pushed::Sent }
     }
 
-    /// Says who reads a file, before its first part goes on to the client.
+    /// Says which pool reads a file, before its first part goes on to the client.
     fn prepare_file(&mut self, request: &Request<'c>) {
         if let Some(queue) = self.sink.client_mut().filter(|queue| !queue.has_sent_files()) {
             queue.use_pool(request.file_pool(), request.link);

@@ -1,5 +1,5 @@
 //! One VM: LuaJIT with its libraries, handlers that are compiled once, and coroutines that are used again.
-//! Whoever has it exclusively may use it, on any thread.
+//! The holder of its token may use it, on any thread.
 #![expect(unsafe_code, reason = "a VM is made, run and closed")]
 
 use std::any::TypeId;
@@ -29,7 +29,7 @@ pub struct Vm {
     idle: Vec<Coroutine>,
 }
 
-// SAFETY: LuaJIT has no thread that it belongs to; who has this alone uses it.
+// SAFETY: LuaJIT has no thread that it belongs to; the sole owner of this uses it.
 unsafe impl Send for Vm {}
 
 /// A thread of Lua. It belongs to one VM, and nothing but that VM can use it.

@@ -3,7 +3,7 @@
 //! For what strangers can ask for any number of times lanes are alike (stochastic fairness queueing): a
 //! client gets two of them by the hash of its address, and the shorter of the two takes the job. With 128
 //! lanes one busy client fills two, and any other client shares both with it once in 8,128 cases. For jobs of
-//! different kinds lanes have shares: who submits says which one a job goes to.
+//! different kinds lanes have shares: the submitter says which one a job goes to.
 //!
 //! Producers never wait, as in [`ring`](crate::ring): each lane is one. A lane without jobs loses its turn to
 //! the next; threads that look for their next job at the same moment may take two of the same lane.

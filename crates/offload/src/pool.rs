@@ -110,7 +110,7 @@ pub enum Order {
     /// One of each client in turn, and no client has more than a part of the queue: for jobs that compute
     /// and that strangers can ask for.
     Fair,
-    /// In these lanes, for jobs of different kinds: who submits says which ([`Pool::submit_in`]).
+    /// In these lanes, for jobs of different kinds: the submitter says which ([`Pool::submit_in`]).
     Lanes(&'static [Lane]),
 }
 

@@ -214,7 +214,7 @@ mod tests {
         assert!(Cycle::new([1; 4097].into()).is_none());
     }
 
-    /// Who goes on from a place without the cycle chooses as the cycle would have.
+    /// Reckoning that goes on from a place chooses as the cycle would have.
     #[test]
     fn it_can_be_left_anywhere() {
         let weights = [5, 0, 3, 1, 4];

@@ -196,7 +196,7 @@ fn a_value_is_read_whole_or_not_at_all() {
     model(2, || {
         let memory = StoreMemory::new(4);
         memory.of(1).put(X, 0, 1, &value(1)).expect("there is room");
-        // Who only reads is the thread: loom goes back to where its reads meet writes, not the other way.
+        // The side that only reads is the thread: loom goes back to where its reads meet writes.
         let other = Arc::clone(&memory);
         let thread = thread::spawn(move || {
             let read = other.value(X).expect("it is there all the time");
@@ -266,7 +266,7 @@ fn a_full_store_forgets_whole_values() {
     });
 }
 
-/// All values of a slot are of one filling, whoever reads them while they are put anew.
+/// All values of a slot are of one filling, whatever reader looks while they are put anew.
 #[test]
 fn values_of_a_slot_belong_together() {
     type Three<'a> = Table<'a, 3>;

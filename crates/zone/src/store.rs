@@ -346,7 +346,7 @@ impl Chain<'_, '_> {
 
     /// Rule 2: what the chain is called.
     fn write(&mut self, slot: usize, value: &[u8]) -> u64 {
-        // Whoever reads what is written from here on sees that the cells were nobody's.
+        // A reader of what is written from here on sees that the cells were nobody's.
         fence(Ordering::Release);
         let (first, head) = self.cells[0];
         let name = head.name(first);

@@ -6,12 +6,12 @@
 //! 1. A live slot is changed by one compare-and-swap of its state word.
 //! 2. To fill one: read all its words, reserve it by a compare-and-swap of its state word to the next version
 //!    (what it held is gone), obey rule 3, swap the other words from what was read, then the state word to
-//!    live. Who fails anywhere gives the slot up: a filler that was cancelled changes nothing later.
+//!    live. A filler that fails anywhere gives the slot up: one that was cancelled changes nothing later.
 //! 3. Between reserving and publishing, behind a SeqCst fence, look at the other slots of both buckets: if
 //!    the key is there, give up; cancel other reservations. So of two that fill for a key one sees the other.
 //! 4. Nobody waits for a reservation: that of a process that died is cancelled by the next who fills.
 //! 5. A value is changed by one compare-and-swap of its word, which holds if the slot is found live in the
-//!    same version behind it; all of them at once by filling the slot anew: who dies meanwhile takes the key
+//!    same version behind it; all of them at once by filling the slot anew: a death meanwhile takes the key
 //!    away.
 
 use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, half_of, is_half, value_of};

@@ -164,7 +164,7 @@ impl Zone {
         self.table_with_values()
     }
 
-    /// Bytes under keys in the place of a table. All who use a zone agree on that; its label says so.
+    /// Bytes under keys in the place of a table. All users of a zone agree on that; its label says so.
     /// `None` while too many processes use the zone: there are 64 places.
     ///
     /// # Panics
@@ -175,7 +175,7 @@ impl Zone {
         Some(Store::new(&self.opened().memory.shared.words()[HEADER_WORDS..], self.workers(), own))
     }
 
-    /// The same with so many values in each slot: a zone holds fewer of those. All who use a zone agree on
+    /// The same with so many values in each slot: a zone holds fewer of those. All users of a zone agree on
     /// the number; its label says what its contents are.
     ///
     /// # Panics

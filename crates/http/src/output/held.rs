@@ -1,5 +1,5 @@
 //! Heads that wait. A header filter that cannot say yet what it wants holds the head: nothing of the response
-//! is sent, what is pushed meanwhile is kept in order, and who makes it is told to wait where that becomes
+//! is sent, what is pushed meanwhile is kept in order, and its producer is told to wait where that becomes
 //! much. What is waited for is asked by whatever sends the response, and once it has come the other filters
 //! see the head. Owned by the request's task.
 //!
@@ -56,7 +56,7 @@ impl<'c> HeldHead<'c> {
 impl<'c> Filtering<'_, 'c> {
     /// Holds the head, and with it the response, until what the filter waits for has come. Filters behind it
     /// see the head then. Until then [`Output::takes_files`](super::Output::takes_files) says that bytes are
-    /// wanted, since nobody knows who will look at them.
+    /// wanted, since nobody knows which filter will look at them.
     pub fn hold(&mut self, until: impl Hold<'c> + 'c) {
         let held = self.output.unusual().held.get_or_insert_default();
         held.until = Some(Box::new(until));
@@ -100,7 +100,7 @@ impl<'c> OutputState<'c> {
         self.unusual.as_ref().and_then(|unusual| unusual.held.as_ref()).map_or(0, |held| held.kept_bytes)
     }
 
-    /// Whether who makes the body should wait for the head.
+    /// Whether the body's producer should wait for the head.
     #[inline]
     pub(super) fn is_held_full(&self) -> bool {
         self.progress == Progress::HeadHeld && self.kept_bytes() >= FULL_BYTES

@@ -198,7 +198,7 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// Whether who makes the body should wait for subrequests in it, or for its parent.
+    /// Whether the body's producer should wait for subrequests in it, or for its parent.
     pub(super) fn is_relay_full(&self) -> bool {
         self.relay.as_ref().is_some_and(|relay| relay.is_full())
             || self.is_of_subrequest() && self.sink.is_full()
@@ -241,7 +241,7 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// Who asks for subrequests goes on when few of them wait: so a long document has few at a time.
+    /// A filter that asks for subrequests goes on when few of them wait: a long document has few at a time.
     fn can_resume(&self) -> bool {
         let has_room = |stage| {
             let asks = stage < self.postpone_stage as usize;

@@ -60,7 +60,7 @@ pub(crate) enum Turn {
     Close,
 }
 
-/// Who is asked next in the phases; an error is what they have come to without another one.
+/// Which handler is asked next in the phases; an error is what they have come to without another one.
 type Next<'c> = Result<Asked<'c>, Step<'static>>;
 
 /// One handler, or those of the access phase together.

@@ -28,7 +28,7 @@ impl<'c> Active<'c> {
 
     async fn run_post_actions(&mut self) {
         if self.body.discard_received().is_err() {
-            // Whoever reads on behind this request finds that out.
+            // The connection finds that out when it reads on behind this request.
             return;
         }
         let completion = if self.output.is_completed() { Completion::Whole } else { Completion::Cut };

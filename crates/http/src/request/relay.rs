@@ -30,7 +30,7 @@ pub(crate) trait Answering {
     fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, to: Addressee<'c>) -> StrandId;
 }
 
-/// Who has asked for a subrequest, and waits for it.
+/// The filter or handler that has asked for a subrequest, and waits for it.
 pub(crate) struct Addressee<'c> {
     pub(crate) sink: Sink<'c>,
     pub(crate) outcome: Outcome,

@@ -14,7 +14,7 @@ use crate::request::strands::StrandId;
 use crate::request::subrequest::{Outcome, SUBREQUEST_CONF, Terminated};
 use crate::response::chunk::Chunk;
 
-/// What a pipe holds before who fills it has to wait, bytes.
+/// What a pipe holds before its filler has to wait, bytes.
 pub(crate) const FULL_BYTES: usize = 64 * 1024;
 
 /// Where a response goes behind its filters.
@@ -23,7 +23,7 @@ pub(crate) enum Sink<'c> {
     Client(SendQueue<'c>),
     /// To its place in the body of its parent.
     Parent(PipeEnd<'c>),
-    /// Nowhere: who has asked for it finds it here.
+    /// Nowhere: the asking request finds it here.
     Memory(Outcome),
     /// It has no body.
     Nowhere,

@@ -158,7 +158,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Everything is pushed: the client is sent what it takes while the file gets its path.
     pub(super) fn poll_storing(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
-        // Who answers the client says what became of that.
+        // The engine, which answers the client, says what became of that.
         let _ = exchange.output.poll_ready(exchange.request, cx);
         let keeping = self.relay.keeping.as_mut();
         match keeping.map_or(Poll::Ready(()), |keeping| keeping.poll(exchange.request, cx)) {

@@ -236,7 +236,7 @@ mod waiting {
             let first = come(&model).unwrap_err();
             give_back(&model, 2);
             assert!(first.is_granted());
-            // Who only looks is the thread: loom plays other orders where its reads meet what was written.
+            // The side that only looks is the thread: loom plays other orders where its reads meet writes.
             let looking = {
                 let model = Arc::clone(&model);
                 thread::spawn(move || model.waiting.look(&model.spares))

@@ -190,7 +190,7 @@ fn a_response_waits_behind_its_head_and_comes_whole() {
     assert_eq!(body(&all), "4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n");
     assert_eq!(gate.heads.load(Ordering::SeqCst), 1, "a head is looked at once");
 
-    // Who makes the body stops when there is as much as it wants to hold.
+    // The body's producer stops when there is as much as it wants to hold.
     let mut client = site.send("GET /large/a HTTP/1.0\r\n\r\n");
     let gate = wait_held("/large/a");
     expect_nothing(&mut client);

@@ -3,7 +3,7 @@
 //!
 //! What its methods promise is what [`Socket`]'s do, of the bytes of the request and the response:
 //! 1. Ready to read means that a read may succeed now: the socket has something, or what was read ahead is
-//!    still there. Who has read less than there was is told again.
+//!    still there. A reader that has read less than there was is told again.
 //! 2. Quiet means that neither the socket nor what was read ahead holds anything.
 //! 3. A transport moves to another loop only while it is quiet.
 //! 4. Bytes count as acknowledged when the peer's kernel has acknowledged all that they became on the wire.
