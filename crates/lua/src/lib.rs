@@ -1,4 +1,9 @@
-//! Lua in the configuration. So far: which VM of a loop runs a request.
+//! Lua in the configuration: VMs, phases, and what Lua calls of the server.
+//!
+//! `vm` has the interpreters of a loop, `api` the functions that Lua finds in `ngx`, `current` what such a
+//! function is called for.
 #![forbid(unsafe_code)]
 
+pub mod api;
+pub mod current;
 pub mod vm;

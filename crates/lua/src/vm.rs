@@ -1,3 +1,4 @@
 //! A loop's VMs: its own one, and reserves for what would have to wait for it.
 
 pub mod choice;
+pub mod state;
