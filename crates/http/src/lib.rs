@@ -30,8 +30,8 @@ pub use clearway_site::{
     Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags,
     Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
     Nesting, OpenErrorLog, Own, Phase, Root, RootKind, Sending, Server, Services, Setting, Socket,
-    ThreadPools, Value, VariableId, context, file_access, locations, mime, msec, regex, server_names, set,
-    settings, temp_paths,
+    ThreadPools, Value, VariableId, WantedRights, context, file_access, locations, mime, msec, regex,
+    server_names, set, settings, temp_paths,
 };
 
 pub use client::{Client, Front, Way};

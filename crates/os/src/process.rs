@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::CapabilitySets;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
 const NICE_LIMIT_MAX: u64 = 40;
@@ -129,14 +129,35 @@ pub fn set_dumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Whether this thread has any capability, or may take one. As processes of one user do, unless their program
-/// file brings some along.
+/// Whether a program that this thread executes may have capabilities of the thread: all of root's, and those
+/// of other users that can be inherited (ambient ones). What the program's file brings along does not count.
 ///
 /// # Errors
 /// As capget(2).
-pub fn has_capabilities() -> io::Result<bool> {
-    let CapabilitySets { effective, permitted, .. } = rustix::thread::capabilities(None)?;
-    Ok(!(effective | permitted).is_empty())
+pub fn hands_capabilities_on() -> io::Result<bool> {
+    let CapabilitySets { permitted, inheritable, .. } = rustix::thread::capabilities(None)?;
+    let handed_on = if is_root() { permitted } else { permitted & inheritable };
+    Ok(!handed_on.is_empty())
+}
+
+/// Has a change of user leave this thread its capabilities as ones that it may take (PR_SET_KEEPCAPS), until
+/// [`keep_raw_sockets`] says which it keeps.
+///
+/// # Errors
+/// As prctl(2).
+pub fn keep_capabilities() -> io::Result<()> {
+    Ok(rustix::thread::set_keep_capabilities(true)?)
+}
+
+/// Gives up all capabilities of this thread, and of those that it starts, but CAP_NET_RAW, with which
+/// sockets may have addresses of other machines (IP_TRANSPARENT). Programs that it executes do not have it.
+///
+/// # Errors
+/// As capset(2): EPERM if the thread did not have that one.
+pub fn keep_raw_sockets() -> io::Result<()> {
+    let raw = CapabilitySet::NET_RAW;
+    let sets = CapabilitySets { effective: raw, permitted: raw, inheritable: CapabilitySet::empty() };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
 /// Lets this thread, and those that it starts, gain no rights by executing a program (PR_SET_NO_NEW_PRIVS).

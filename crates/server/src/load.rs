@@ -8,7 +8,9 @@ use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
-use clearway_http::{Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools};
+use clearway_http::{
+    Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools, WantedRights,
+};
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::listen::HostNames;
@@ -134,7 +136,8 @@ fn load_with(
     let (mut snapshot, mut checked) = (None, None);
     if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
         let mut environment = environment(options, means, &pools, &temp_paths, sink);
-        environment.services = environment.services.with(Arc::clone(&lasting));
+        let rights = WantedRights::default();
+        environment.services = environment.services.with(Arc::clone(&lasting)).with(rights.clone());
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
@@ -143,6 +146,7 @@ fn load_with(
             }
         };
         loaded?;
+        core.rights = rights;
         text.extend(behind);
     }
     core.finish(whole.insert(Vec::new()))?;

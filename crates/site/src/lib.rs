@@ -19,6 +19,7 @@ mod name_keys;
 mod phases;
 mod product;
 pub mod regex;
+mod rights;
 mod sending;
 pub mod server_names;
 mod setting;
@@ -43,6 +44,7 @@ pub use load::{
 pub use module::{FilterSpec, Finish, Module, Role, context};
 pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};
 pub use product::{NGINX_VERSION, Product, ServerTokens, Signature, is_name};
+pub use rights::WantedRights;
 pub use sending::{Aio, Directio, IfModifiedSince, Sending, Size, ThreadPools};
 pub use setting::{Answers, Merge, Own, Setting, file_access, millis, msec, set};
 pub use snapshot::{Location, Server, Snapshot};

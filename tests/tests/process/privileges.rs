@@ -82,3 +82,37 @@ fn a_worker_without_capabilities_gains_none_by_executing_programs() {
         assert!(!refuses(server.worker()), "it keeps its capabilities");
     }
 }
+
+/// The second server says which address it was connected to from.
+const TRANSPARENT: &str = "server { listen 127.0.0.1:%%PORT%%; location /plain { return 200 plain; }
+        location / { proxy_bind 127.0.0.2 transparent; proxy_pass http://127.0.0.1:%%PORT%%/from; }
+        location /from { return 200 $remote_addr; } }";
+
+#[test]
+fn connections_from_other_addresses_need_one_capability() {
+    if !is_root() {
+        return;
+    }
+    const NET_RAW: &str = "0000000000002000";
+    let (user, held) = ("user nobody nogroup;", |pid: Pid| proc_field(pid, "status", "CapPrm:"));
+    let without = TRANSPARENT.replace(" transparent", "");
+    let mut server = setup(user, &without).start();
+    assert_eq!(server.get("/").text(), "127.0.0.2");
+    let worker = server.worker();
+    assert_eq!(held(worker), "0000000000000000");
+    // What a running process has given up it cannot gain: another one takes its place.
+    server.configure(&config(user, TRANSPARENT));
+    server.signal(Signal::HUP);
+    assert!(
+        wait_until(PATIENCE, || server.workers().iter().all(|&pid| pid != worker)),
+        "{}",
+        server.described()
+    );
+    assert_eq!(server.get("/").text(), "127.0.0.2");
+    let worker = server.worker();
+    assert_eq!((held(worker), proc_field(worker, "status", "CapEff:")), (NET_RAW.into(), NET_RAW.into()));
+    // Nothing that it executes has it.
+    if clearway_testkit::Binary::under_test().is_clearway() {
+        assert_eq!(proc_field(worker, "status", "NoNewPrivs:"), "1");
+    }
+}

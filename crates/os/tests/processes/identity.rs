@@ -7,12 +7,14 @@ use std::sync::mpsc;
 use clearway_os::process::{self, Limit};
 use clearway_os::thread::{self, Policy};
 use clearway_os::users::{self, Refused, User};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use super::Case;
 
 pub(crate) const CASES: &[Case] = &[
     ("every_thread_takes_the_identity_on", every_thread_takes_the_identity_on),
+    ("of_all_capabilities_one_is_kept", of_all_capabilities_one_is_kept),
     ("there_is_no_way_back", there_is_no_way_back),
     ("a_demoted_thread_is_restored_without_rights", a_demoted_thread_is_restored_without_rights),
     ("a_change_of_user_hides_the_process", a_change_of_user_hides_the_process),
@@ -36,6 +38,7 @@ fn become_nobody() {
 /// Capabilities by their numbers, see capabilities(7). In a container root often lacks some of them.
 const SETGID: u32 = 6;
 const SETUID: u32 = 7;
+const NET_RAW: u32 = 13;
 const SYS_NICE: u32 = 23;
 const SYS_RESOURCE: u32 = 24;
 
@@ -95,6 +98,25 @@ fn every_thread_takes_the_identity_on() {
     other.join().unwrap();
 }
 
+fn of_all_capabilities_one_is_kept() {
+    if !may_become_somebody() || !holds(NET_RAW) {
+        return;
+    }
+    process::keep_capabilities().unwrap();
+    become_nobody();
+    process::keep_raw_sockets().unwrap();
+    let only = format!("{:016x}", 1u64 << NET_RAW);
+    let sets = || ["CapEff:", "CapPrm:"].map(|key| status(thread::current(), key));
+    assert_eq!(sets(), [only.clone(), only.clone()]);
+    assert_eq!(std::thread::spawn(sets).join().unwrap(), [only.clone(), only]);
+    assert!(!process::hands_capabilities_on().unwrap());
+    let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    clearway_os::tcp::set_transparent(&fd, &"192.0.2.1:0".parse().unwrap()).unwrap();
+    let root = users::find_user(b"root").unwrap().unwrap();
+    let refused = users::become_user(&root, |_| panic!("setgid comes first")).unwrap_err();
+    assert!(matches!(refused, Refused::SetGid(0, _)), "{refused}");
+}
+
 fn there_is_no_way_back() {
     if !without_rights() {
         return;
@@ -141,12 +163,13 @@ fn a_change_of_user_hides_the_process() {
 }
 
 fn new_privileges_are_refused_for_good() {
-    assert_eq!(
-        process::has_capabilities().unwrap(),
-        status(thread::current(), "CapPrm:").contains(|c| c != '0')
-    );
-    if without_rights() {
-        assert!(!process::has_capabilities().unwrap());
+    if process::is_root() {
+        let permitted = status(thread::current(), "CapPrm:");
+        assert_eq!(process::hands_capabilities_on().unwrap(), permitted.contains(|c| c != '0'));
+    }
+    if may_become_somebody() {
+        become_nobody();
+        assert!(!process::hands_capabilities_on().unwrap());
     }
     process::refuse_new_privileges().unwrap();
     let refuses = || status(thread::current(), "NoNewPrivs:");

@@ -42,8 +42,8 @@ macro_rules! pass_directives {
                 $p, $example, "bind", TAKE12, "ADDRESS [transparent] | off", "off", "127.0.0.1",
                 "The local address, or address and port, that connections to servers come from; it may \
                  have variables in it. With `transparent` it need not be one of this machine (such as \
-                 that of the client: `$remote_addr`), which takes the right to do so and routing that \
-                 leads answers back.",
+                 that of the client: `$remote_addr`): the worker keeps the right to do so (CAP_NET_RAW) \
+                 where it is started as root, and routing has to lead answers back.",
                 ["socket_keepalive", "connect_timeout"],
                 |s, d| readers::read_bind(s, d, |load| &mut $at(load).bind)
             },

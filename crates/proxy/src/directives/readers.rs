@@ -8,7 +8,7 @@ use clearway_conf::error::{message, printed};
 use clearway_conf::{Directive, Error, Scope};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::temp_paths::{TempPath, TempPaths};
-use clearway_http::{ConfKey, Load, Setting, Value};
+use clearway_http::{ConfKey, Load, Setting, Value, WantedRights};
 
 use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, StoreAt, parse_local};
 
@@ -99,6 +99,11 @@ pub(super) fn read_bind(
         Some(b"transparent") => BindForm::Transparent,
         Some(word) => return Err(invalid_parameter(directive, word)),
     };
+    if form == BindForm::Transparent
+        && let Some(rights) = scope.conf.environment().services.find::<WantedRights>()
+    {
+        rights.want_foreign_addresses();
+    }
     place(scope.conf).set(Some(Arc::new(Bind { address, form })));
     Ok(())
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_conf::{Contexts, Directive, Error, Spec};
+use clearway_http::WantedRights;
 use clearway_os::process;
 use clearway_os::users::User;
 
@@ -103,6 +104,8 @@ pub struct CoreConf {
     events: Option<()>,
     /// The `http` block, to be loaded when the logs are open.
     pub http: Option<HttpBlock>,
+    /// What directives in `http` need, once it is loaded.
+    pub rights: WantedRights,
 }
 
 /// All that a running worker process cannot change: if it differs between two configurations the new one
@@ -119,6 +122,7 @@ pub struct ProcessTraits {
     affinity: Option<Affinity>,
     working_directory: Option<PathBuf>,
     no_new_privileges: bool,
+    foreign_addresses: bool,
     handover_after: Option<Duration>,
     handover_carriers: usize,
 }
@@ -155,6 +159,7 @@ impl CoreConf {
             formal: no_effect::Formal::default(),
             events: None,
             http: None,
+            rights: WantedRights::default(),
         }
     }
 
@@ -285,6 +290,13 @@ impl CoreConf {
         self.no_new_privileges.unwrap_or(true)
     }
 
+    /// Whether a worker that becomes `user` keeps the right to connect from addresses of other machines
+    /// (CAP_NET_RAW): a directive needs it, and the user does not have it. Known once `http` is loaded.
+    #[must_use]
+    pub fn keeps_raw_sockets(&self, user: &User) -> bool {
+        user.uid != 0 && self.rights.wants_foreign_addresses()
+    }
+
     /// `thread_pool` directives in order.
     #[must_use]
     pub fn thread_pools(&self) -> &[ThreadPoolSpec] {
@@ -343,6 +355,8 @@ impl CoreConf {
             affinity: self.affinity.clone(),
             working_directory: self.working_directory.clone(),
             no_new_privileges: self.no_new_privileges(),
+            // Without a user to become the rights are those that the process was started with.
+            foreign_addresses: self.user.as_ref().is_some_and(|user| self.keeps_raw_sockets(user)),
             handover_after: self.handover_after(),
             handover_carriers: self.handover_carriers(),
         }

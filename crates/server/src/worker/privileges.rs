@@ -4,7 +4,7 @@
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim, bytes_of};
 use clearway_os::process::{self, Limit};
-use clearway_os::users::{self, User};
+use clearway_os::users::{self, Refused, User};
 
 use crate::control::Report;
 use crate::core_conf::CoreConf;
@@ -40,8 +40,20 @@ pub(crate) fn give_up(loaded: &Loaded, user: Option<&User>) -> Result<(), Report
         let _ = process::allow_nice();
     }
     if let Some(user) = user {
-        users::become_user(user, |refused| alert(format_args!("{refused}"), refused.error()))
-            .map_err(|refused| fatal(format_args!("{refused} failed {}", Errno(refused.error()))))?;
+        let keeps_raw_sockets = core.keeps_raw_sockets(user);
+        if keeps_raw_sockets {
+            process::keep_capabilities()
+                .map_err(|error| fatal(format_args!("prctl(PR_SET_KEEPCAPS, 1) failed {}", Errno(&error))))?;
+        }
+        let ignore = |refused: &Refused| {
+            log.log(Level::Alert, format_args!("{refused} {}", Errno(refused.error())));
+        };
+        users::become_user(user, ignore)
+            .map_err(|refused| fatal(format_args!("{refused} {}", Errno(refused.error()))))?;
+        if keeps_raw_sockets {
+            process::keep_raw_sockets()
+                .map_err(|error| fatal(format_args!("capset() failed {}", Errno(&error))))?;
+        }
         // The watchdog reads files of its own process in /proc.
         if let Err(error) = process::set_dumpable() {
             alert(format_args!("prctl(PR_SET_DUMPABLE)"), &error);
@@ -58,9 +70,9 @@ pub(crate) fn give_up(loaded: &Loaded, user: Option<&User>) -> Result<(), Report
     Ok(())
 }
 
-/// A worker that has capabilities keeps them over exec(2), so giving up others would not make it safer.
+/// A worker whose programs would have its capabilities is not made safer by giving up others.
 pub(crate) fn refuse_new_privileges(log: &dyn Sink) {
-    let outcome = match process::has_capabilities() {
+    let outcome = match process::hands_capabilities_on() {
         Ok(true) => return,
         Ok(false) => process::refuse_new_privileges(),
         Err(error) => Err(error),
