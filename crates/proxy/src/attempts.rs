@@ -22,9 +22,21 @@ pub(crate) struct Attempts {
     /// The head of the last response.
     pub(crate) head: Option<KeptHead>,
     pub(crate) trailers: Headers,
-    /// Whom the last location names.
+    /// What stands before the address in the log.
+    scheme: &'static str,
+    /// Whom the last location names, if it is one with `proxy_pass`.
     pub(crate) origin: Option<Origin>,
     /// What it is asked for.
+    pub(crate) uri: AskedUri,
+    pub(crate) body: BodyForm,
+}
+
+/// What a location begins to ask.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    /// What stands before the address in the log.
+    pub(crate) scheme: &'static str,
+    pub(crate) origin: Option<Origin>,
     pub(crate) uri: AskedUri,
     pub(crate) body: BodyForm,
 }
@@ -126,6 +138,13 @@ impl Attempt {
     }
 }
 
+impl From<Begun> for Attempts {
+    fn from(begun: Begun) -> Self {
+        let Begun { scheme, origin, uri, body } = begun;
+        Self { scheme, origin, uri, body, ..Self::default() }
+    }
+}
+
 impl Attempts {
     /// What is known of a request, if other servers were asked.
     pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
@@ -138,32 +157,32 @@ impl Attempts {
     }
 
     /// A location begins to ask.
-    pub(crate) fn begin(request: &mut Request<'_>, origin: Origin, uri: AskedUri, body: BodyForm) {
+    pub(crate) fn begin(request: &mut Request<'_>, begun: Begun) {
         if let Some(attempts) = request.context_mut(&ATTEMPTS) {
-            attempts.begin_again(origin, uri, body);
+            attempts.begin_again(begun);
             return;
         }
-        let attempts = Self { origin: Some(origin), uri, body, ..Self::default() };
+        let attempts = Self::from(begun);
         request.set_context(&ATTEMPTS, attempts);
     }
 
-    fn begin_again(&mut self, origin: Origin, uri: AskedUri, body: BodyForm) {
+    fn begin_again(&mut self, begun: Begun) {
         if !self.list.is_empty() {
             self.list.push(Attempt::default());
         }
         let list = std::mem::take(&mut self.list);
-        *self = Self { list, origin: Some(origin), uri, body, ..Self::default() };
+        *self = Self { list, ..Self::from(begun) };
     }
 
     /// Writes what is asked for of whom, as the error log shows it.
     pub(crate) fn write_url(request: &Request<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(attempts) = Self::of(request) else { return Ok(()) };
-        let scheme = attempts.origin.as_ref().map_or("", |origin| origin.scheme.text());
+        let scheme = attempts.scheme;
         let name = attempts.list.last().and_then(Attempt::name).unwrap_or_default();
         let uri = attempts.uri.text(request);
         let separator = match uri.first() {
             _ if name.starts_with("unix:") => ":",
-            Some(b'/') => "",
+            Some(b'/') | None => "",
             _ => "/",
         };
         write!(f, "{scheme}{name}{separator}{}", Verbatim(uri))

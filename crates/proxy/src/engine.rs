@@ -4,6 +4,7 @@
 
 mod aside;
 mod ask;
+mod asked;
 mod connect;
 mod http1;
 mod lookup;
@@ -20,35 +21,40 @@ use std::future::poll_fn;
 
 use clearway_http::{Exchange, Step};
 
+use crate::engine::ask::Proxy;
+use crate::engine::asked::Family;
 pub use crate::engine::connect::start;
-use crate::engine::http1::Http1;
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;
 
 /// `proxy_pass`
 pub(crate) fn handle<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
-    Step::WaitRegardless(Box::pin(pass(exchange)))
+    Step::WaitRegardless(Box::pin(pass::<Proxy>(exchange)))
 }
 
-async fn pass(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let mut target = match ask::evaluate(&exchange) {
-        Ok(target) => target,
+async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
+    let way = match F::evaluate(&exchange) {
+        Ok(way) => way,
         Err(answer) => return Step::Respond(answer),
     };
-    let body = match ask::take_body(&mut exchange).await {
+    let wanted = F::body_use(&exchange);
+    let body = match asked::take_body(&mut exchange, wanted).await {
         Ok(body) => body,
         Err(answer) => return Step::Respond(answer),
     };
-    let chosen = target.choose(&exchange);
+    let (target, chosen) = asked::choose(&exchange, way);
     let choice = match chosen {
         Ok(choice) => choice,
-        Err(question) => match Box::pin(lookup::servers_of(question, exchange.request)).await {
-            Ok(group) => Choice::among(group),
-            Err(step) => return step,
-        },
+        Err(question) => {
+            let watched = F::pass(exchange.request);
+            match Box::pin(lookup::servers_of(question, exchange.request, watched)).await {
+                Ok(group) => Choice::among(group),
+                Err(step) => return step,
+            }
+        }
     };
-    let mut session = match ask::begin(&mut exchange, (target, choice), body) {
-        Ok(asked) => Box::new(Session::<Http1>::new(&mut exchange, asked)),
+    let mut session = match F::begin(&mut exchange, (target, choice), body) {
+        Ok((asked, protocol)) => Box::new(Session::new(&mut exchange, asked, protocol)),
         Err(answer) => return Step::Respond(answer),
     };
     let end = poll_fn(|cx| session.poll(&mut exchange, cx)).await;
@@ -80,7 +86,7 @@ mod tests {
     /// Beyond 1,024 bytes the allocator takes several times as long; and there may be many tunnels.
     #[test]
     fn what_waits_for_a_server_is_small() {
-        let bytes = [future_bytes(pass), tunnel_bytes(tunnel::carry)];
+        let bytes = [future_bytes(pass::<Proxy>), tunnel_bytes(tunnel::carry)];
         assert!(bytes.iter().all(|&bytes| bytes <= 1024), "{bytes:?}");
     }
 }

@@ -1,25 +1,23 @@
-//! What a server is asked: where, with which head, with which body. Evaluated once for a request; further
-//! attempts send the same bytes.
-
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::Poll;
+//! What an HTTP server is asked (`proxy_pass`).
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
-use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Store, StoredBody, Text, View, uri};
+use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Text, View, uri};
 use clearway_message::{Known, Version, put_decimal};
-use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 
-use crate::attempts::{AskedUri, Attempts, BodyForm};
+use crate::attempts::{AskedUri, Attempts, Begun, BodyForm};
+use crate::engine::asked::{Asked, AskedBody, BodyUse, Family, Framing, Where, find_server};
+use crate::engine::http1::Http1;
 use crate::engine::protocol::Wanted;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::{HttpVersion, LineValue, Origin, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
-use crate::upstreams::{self, Choice, Destination, Question};
+use crate::upstreams::{Choice, Destination};
 
-/// Where a request goes.
-pub(super) struct Where<'c> {
-    destination: Option<Destination<'c>>,
+/// `proxy_pass`
+pub(super) struct Proxy;
+
+/// What a request asks of whom.
+pub(super) struct Aim<'c> {
     origin: Origin,
     uri: Uri<'c>,
 }
@@ -32,98 +30,73 @@ enum Uri<'c> {
     Given(Vec<u8>),
 }
 
-/// The body of a request.
-pub(super) enum AskedBody {
-    None,
-    Stored(Arc<StoredBody>),
-    /// It is passed on as it comes.
-    Stream,
-}
+impl Family for Proxy {
+    type Protocol = Http1;
+    type Target<'c> = Aim<'c>;
 
-/// A request to a server.
-pub(super) struct Asked<'c> {
-    pub(super) pass: &'c PassConf,
-    pub(super) proxy: &'c ProxyConf,
-    pub(super) choice: Choice<'c>,
-    /// The head, and what `proxy_set_body` says.
-    pub(super) head: Vec<u8>,
-    pub(super) body: AskedBody,
-    /// How a body that is passed on as it comes is framed.
-    pub(super) form: BodyForm,
-    pub(super) wanted: Wanted,
-}
+    fn pass<'c>(request: &Request<'c>) -> &'c PassConf {
+        request.conf(&PROXY_PASS)
+    }
 
-/// Finds out where the request goes.
-pub(super) fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c>, Answer> {
-    let request = &exchange.request;
-    let conf: &'c ProxyConf = request.conf(&PROXY);
-    let target: &'c Target = conf.target.get().ok_or(Answer::Status(500))?;
-    match target {
-        Target::Fixed(fixed) => Ok(Where {
-            destination: Some(Destination::Configured(fixed.group.group())),
-            origin: fixed.origin.clone(),
-            uri: Uri::Replacing(&fixed.uri, fixed.location.len()),
-        }),
-        Target::Evaluated(value) => evaluate_url(request, value.eval(&exchange.view())),
+    fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Aim<'c>>, Answer> {
+        let request = &exchange.request;
+        let conf: &'c ProxyConf = request.conf(&PROXY);
+        let target: &'c Target = conf.target.get().ok_or(Answer::Status(500))?;
+        match target {
+            Target::Fixed(fixed) => Ok(Where {
+                destination: Destination::Configured(fixed.group.group()),
+                target: Aim {
+                    origin: fixed.origin.clone(),
+                    uri: Uri::Replacing(&fixed.uri, fixed.location.len()),
+                },
+            }),
+            Target::Evaluated(value) => evaluate_url(request, value.eval(&exchange.view())),
+        }
+    }
+
+    fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
+        let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+        let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();
+        match *pass.pass_request_body && proxy.body.is_none() {
+            false => BodyUse::Dropped,
+            true if !*pass.request_buffering && may_stream => BodyUse::Streamed,
+            true => BodyUse::Passed,
+        }
+    }
+
+    fn begin<'c>(
+        exchange: &mut Exchange<'_, 'c>,
+        way: (Aim<'c>, Choice<'c>),
+        body: AskedBody,
+    ) -> Result<(Asked<'c>, Http1), Answer> {
+        begin(exchange, way, body).map(|asked| (asked, Http1::new()))
     }
 }
 
-fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c>, Answer> {
+fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c, Aim<'c>>, Answer> {
     let Some(scheme) = Scheme::of(&url).filter(|scheme| *scheme == Scheme::Http) else {
         request.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", Verbatim(&url)));
         return Err(Answer::Status(500));
     };
     let address = bytes::Bytes::copy_from_slice(&url[scheme.text().len()..]);
-    let rules = UrlRules { default_port: scheme.port(), path: UrlPath::Allowed, names: Names::Kept };
-    let parsed = parse_url(&address, rules).map_err(|error| {
-        request.log(Level::Error, format_args!("{error} in upstream \"{}\"", Verbatim(&address)));
-        Answer::Status(500)
-    })?;
+    let (destination, parsed) = find_server(request, &address, scheme.port(), Level::Error)?;
     let uri = match &address[parsed.path.clone()] {
         [] => Uri::Replacing(&[], 0),
         path @ [b'?', ..] => Uri::Given([b"/", path].concat()),
         path => Uri::Given(path.to_vec()),
     };
     let origin = Origin::new(scheme, &address, &parsed);
-    let destination = upstreams::destination(request, &address, &parsed);
-    Ok(Where { destination: Some(destination), origin, uri })
-}
-
-impl<'c> Where<'c> {
-    /// The servers; the error is a name that has to be resolved first.
-    pub(super) fn choose(&mut self, exchange: &Exchange<'_, 'c>) -> Result<Choice<'c>, Question<'c>> {
-        let destination = self.destination.take().expect("a request chooses once");
-        destination.begin(&exchange.view())
-    }
-}
-
-/// Has the body read, unless it is passed on as it comes.
-pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>) -> Result<AskedBody, Answer> {
-    let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
-    let passes = *pass.pass_request_body && proxy.body.is_none();
-    let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();
-    let is_unread = exchange.request.stored_body().is_none() && !exchange.body.is_dropped();
-    if passes && !*pass.request_buffering && may_stream && is_unread && exchange.body.is_announced() {
-        // As in nginx one that has come already is like one that was waited for.
-        let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
-        return Ok(kept.map_or(AskedBody::Stream, AskedBody::Stored));
-    }
-    let stored = exchange.read_body(Store::AsConfigured).await?;
-    Ok(match stored.filter(|_| passes) {
-        Some(body) => AskedBody::Stored(body),
-        None => AskedBody::None,
-    })
+    Ok(Where { destination, target: Aim { origin, uri } })
 }
 
 /// Makes the request.
-pub(super) fn begin<'c>(
+fn begin<'c>(
     exchange: &mut Exchange<'_, 'c>,
-    (target, choice): (Where<'c>, Choice<'c>),
+    (Aim { origin, uri }, choice): (Aim<'c>, Choice<'c>),
     body: AskedBody,
 ) -> Result<Asked<'c>, Answer> {
     let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
         (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
-    let Where { origin, uri, .. } = target;
     let text = proxy.body.as_ref().map(|text| text.eval(&exchange.view()).into_owned());
     let form = match (&body, &text) {
         (_, Some(text)) => BodyForm::Counted(text.len() as u64),
@@ -137,7 +110,8 @@ pub(super) fn begin<'c>(
     };
     let host_header = origin.host_header.clone();
     let uri = make_uri(exchange.request, uri);
-    Attempts::begin(exchange.request, origin, uri, form);
+    let scheme = origin.scheme.text();
+    Attempts::begin(exchange.request, Begun { scheme, origin: Some(origin), uri, body: form });
     let (request, view) = (&*exchange.request, exchange.view());
     let uri = Attempts::of(request).map_or(&[][..], |attempts| attempts.uri.text(request));
     if uri.is_empty() {
@@ -152,7 +126,8 @@ pub(super) fn begin<'c>(
     let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
     write_head((request, &view), (&method, uri), &host_header, form, &mut head);
     head.extend_from_slice(text.as_deref().unwrap_or_default());
-    Ok(Asked { pass, proxy, choice, head, body, form, wanted })
+    let framing = if form == BodyForm::Chunked { Framing::Chunked } else { Framing::Plain };
+    Ok(Asked { pass, proxy: Some(proxy), choice, head, body, framing, wanted })
 }
 
 /// Room for most heads, bytes.

@@ -1,31 +1,52 @@
 //! HTTP/1 as servers speak it.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use clearway_base::log::Level;
 use clearway_h1::{
     Asked, Decoded, ResponseBody, ResponseFault, ResponseFraming, ResponseParser, ResponseProgress, Trailers,
 };
-use clearway_message::Header;
+use clearway_message::{Header, status};
 
-use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, TrailerUse, Wanted};
+use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted};
 
 /// Digits of a status.
 const STATUS_DIGITS: usize = 3;
 
 /// Reads responses.
-#[derive(Default)]
 pub(super) struct Http1 {
     parser: ResponseParser,
     body: Option<ResponseBody>,
+    /// Whether connections serve several requests.
+    connections: Persistence,
 }
 
 impl Http1 {
+    /// Responses of HTTP servers.
+    pub(super) fn new() -> Self {
+        Self { parser: ResponseParser::default(), body: None, connections: Persistence::Stays }
+    }
+
     fn reader(&self) -> &ResponseBody {
         self.body.as_ref().expect("the body begins behind the head")
     }
 }
 
+/// The status line from the status on, of a head in either style. Without a text behind the status it is as
+/// if this server made the response.
+pub(super) fn status_line_of<'a>(parser: &ResponseParser, input: &'a [u8]) -> Cow<'a, [u8]> {
+    let reason = parser.reason();
+    match (reason.start().checked_sub(STATUS_DIGITS), status::status_line(parser.status())) {
+        (Some(start), _) => Cow::Borrowed(&input[start..reason.end()]),
+        (None, Some(line)) => Cow::Borrowed(line.as_bytes()),
+        (None, None) => Cow::Owned(format!("{:03} ", parser.status()).into_bytes()),
+    }
+}
+
 impl Protocol for Http1 {
+    type Fault = ResponseFault;
+
     fn reset(&mut self) {
         self.parser.clear();
         self.body = None;
@@ -44,24 +65,24 @@ impl Protocol for Http1 {
         self.parser.next_head()
     }
 
-    fn describe_head<'a>(&'a self, fault: ResponseFault, input: &'a [u8]) -> Box<dyn fmt::Display + 'a> {
-        Box::new(self.parser.describe(fault, input))
+    fn describe_head<'a>(
+        &'a self,
+        fault: ResponseFault,
+        input: &'a [u8],
+    ) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.parser.describe(fault, input)))
     }
 
-    fn warn(&self, input: &[u8], say: &mut dyn FnMut(fmt::Arguments<'_>)) {
-        self.parser.warnings(input).for_each(|warning| say(format_args!("{warning}")));
+    fn remark(&self, input: &[u8], say: Say<'_>) {
+        self.parser.warnings(input).for_each(|warning| say(Level::Warn, format_args!("{warning}")));
     }
 
     fn status(&self) -> u16 {
         self.parser.status()
     }
 
-    fn status_line<'a>(&self, input: &'a [u8]) -> &'a [u8] {
-        let reason = self.parser.reason();
-        match reason.start().checked_sub(STATUS_DIGITS) {
-            Some(start) => &input[start..reason.end()],
-            None => b"200 OK",
-        }
+    fn status_line<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
+        status_line_of(&self.parser, input)
     }
 
     fn lines(&self) -> &[Header] {
@@ -85,7 +106,7 @@ impl Protocol for Http1 {
     }
 
     fn persistence(&self) -> Persistence {
-        if self.parser.keeps_alive() { Persistence::Stays } else { Persistence::Closes }
+        if self.parser.keeps_alive() { self.connections } else { Persistence::Closes }
     }
 
     fn begin_body(&mut self, wanted: Wanted, trailers: TrailerUse) {
@@ -121,8 +142,8 @@ impl Protocol for Http1 {
         }
     }
 
-    fn excess(&self) -> &'static str {
-        self.reader().excess()
+    fn excess(&self) -> (Level, &'static str) {
+        (Level::Warn, self.reader().excess())
     }
 
     fn trailers(&self, take: &mut dyn FnMut(&[u8], &[u8])) {

@@ -12,7 +12,7 @@ use clearway_http::{Request, Step};
 use clearway_upstream::Group;
 
 use crate::engine::session::CLIENT_CLOSED_REQUEST;
-use crate::settings::proxy::PROXY_PASS;
+use crate::settings::pass::PassConf;
 use crate::upstreams::Question;
 
 /// Asks for the servers. Where the client leaves (and `…_ignore_client_abort` does not say otherwise) nobody
@@ -23,8 +23,9 @@ use crate::upstreams::Question;
 pub(super) async fn servers_of(
     question: Question<'_>,
     request: &mut Request<'_>,
+    pass: &PassConf,
 ) -> Result<Arc<Group>, Step<'static>> {
-    let watches = !*request.conf(&PROXY_PASS).ignore_client_abort;
+    let watches = !*pass.ignore_client_abort;
     let mut asking = pin!(question.ask(request.home()));
     let found = std::future::poll_fn(|cx| {
         if let Poll::Ready(found) = asking.as_mut().poll(cx) {

@@ -1,9 +1,12 @@
 //! What differs from one protocol of servers to another: how a response is read. Sans-I/O: bytes in, what
 //! they mean out.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use clearway_h1::{Decoded, ResponseFault};
+use clearway_base::log::Level;
+use clearway_h1::Decoded;
+use clearway_http::ResponseHead;
 use clearway_message::Header;
 
 /// How far a head is.
@@ -47,30 +50,52 @@ pub(super) enum TrailerUse {
     Kept { max_bytes: usize },
 }
 
+/// What takes the lines about a response for the log.
+pub(super) type Say<'a> = &'a mut dyn FnMut(Level, fmt::Arguments<'_>);
+
 /// See the file's head. One value serves all attempts of a request.
-pub(super) trait Protocol: Default + Send {
+pub(super) trait Protocol: Send {
+    /// Why a response is refused.
+    type Fault;
+
+    /// Whether a server answers. One that is merely connected to has a head by then.
+    const ANSWERS: bool = true;
+
+    /// Whether a body is complete with the last of the bytes that its head announces.
+    const ENDS_WITH_BODY: bool = true;
+
+    /// Whether a response with the status 404 is always replaced by the server's own.
+    const INTERCEPTS_404: bool = false;
+
     /// Before another attempt.
     fn reset(&mut self);
+
+    /// Takes off what frames the bytes of `input` from `from` on, which have just come: what stays there are
+    /// those of the head and the body. A head has to be complete within so many bytes.
+    fn unframe(&mut self, input: &mut Vec<u8>, from: usize, max_bytes: usize, say: Say<'_>) {
+        let _ = (input, from, max_bytes, say);
+    }
 
     /// Goes on with the head at the beginning of `input`, which has to be complete within so many bytes.
     ///
     /// # Errors
     /// The response is refused.
-    fn head(&mut self, input: &[u8], max_bytes: usize) -> Result<HeadProgress, ResponseFault>;
+    fn head(&mut self, input: &[u8], max_bytes: usize) -> Result<HeadProgress, Self::Fault>;
 
     /// Goes on behind an interim head: its length.
     fn next_head(&mut self) -> usize;
 
-    /// The message for the log about a fault of the head.
-    fn describe_head<'a>(&'a self, fault: ResponseFault, input: &'a [u8]) -> Box<dyn fmt::Display + 'a>;
+    /// The message for the log about a fault of the head, if it has none yet.
+    fn describe_head<'a>(&'a self, fault: Self::Fault, input: &'a [u8])
+    -> Option<Box<dyn fmt::Display + 'a>>;
 
-    /// Lines about a head that is strange, but taken.
-    fn warn(&self, input: &[u8], say: &mut dyn FnMut(fmt::Arguments<'_>));
+    /// Lines about a head that is taken.
+    fn remark(&self, input: &[u8], say: Say<'_>);
 
     fn status(&self) -> u16;
 
     /// The status line from the status on.
-    fn status_line<'a>(&self, input: &'a [u8]) -> &'a [u8];
+    fn status_line<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]>;
 
     fn lines(&self) -> &[Header];
 
@@ -81,6 +106,11 @@ pub(super) trait Protocol: Default + Send {
     fn head_len(&self) -> usize;
 
     fn content_length(&self) -> Option<u64>;
+
+    /// What the head of the response to the client gets beside the lines that were received.
+    fn complete_head(&self, head: &mut ResponseHead<'_>) {
+        let _ = head;
+    }
 
     /// Whether the connection has become a tunnel.
     fn switches_protocols(&self) -> bool;
@@ -94,9 +124,9 @@ pub(super) trait Protocol: Default + Send {
     ///
     /// # Errors
     /// It is cut here.
-    fn body(&mut self, input: &[u8]) -> Result<Decoded, ResponseFault>;
+    fn body(&mut self, input: &[u8]) -> Result<Decoded, Self::Fault>;
 
-    fn describe_body(&self, fault: ResponseFault) -> Box<dyn fmt::Display + '_>;
+    fn describe_body(&self, fault: Self::Fault) -> Box<dyn fmt::Display + '_>;
 
     /// Whether the body is complete.
     fn is_done(&self) -> bool;
@@ -104,8 +134,12 @@ pub(super) trait Protocol: Default + Send {
     fn eof(&self) -> Eof;
 
     /// The message for the log about bytes behind the end.
-    fn excess(&self) -> &'static str;
+    fn excess(&self) -> (Level, &'static str) {
+        (Level::Warn, "upstream sent more data than specified in \"Content-Length\" header")
+    }
 
     /// The trailers that were kept.
-    fn trailers(&self, take: &mut dyn FnMut(&[u8], &[u8]));
+    fn trailers(&self, take: &mut dyn FnMut(&[u8], &[u8])) {
+        let _ = take;
+    }
 }

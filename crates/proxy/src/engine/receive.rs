@@ -34,6 +34,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             }
             Poll::Pending => None,
         };
+        if !P::ANSWERS {
+            return self.take_head(exchange);
+        }
         let flow = self.poll_head(exchange, cx);
         match (flow, broken) {
             // Servers that refuse a body answer before they close; one that is just gone does not.
@@ -76,6 +79,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                     if self.sending.is_done() {
                         self.restart_read_clock();
                     }
+                    self.unframe(exchange, size);
                 }
             }
             if let Some(flow) = self.parse_head(exchange, most) {
@@ -99,6 +103,14 @@ impl<'c, P: Protocol> Session<'c, P> {
         outbound.transport.poll_read_vec(cx, &mut self.input)
     }
 
+    /// Takes off what frames the last bytes that were received.
+    pub(super) fn unframe(&mut self, exchange: &mut Exchange<'_, 'c>, size: usize) {
+        let most = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX).max(1);
+        let from = self.input.len() - size;
+        self.protocol
+            .unframe(&mut self.input, from, most, &mut |level, text| exchange.request.log(level, text));
+    }
+
     /// Goes on with the head; `None`: more of it has to come.
     fn parse_head(&mut self, exchange: &mut Exchange<'_, 'c>, most: usize) -> Option<Flow> {
         loop {
@@ -116,9 +128,9 @@ impl<'c, P: Protocol> Session<'c, P> {
                     return Some(self.take_head(exchange));
                 }
                 Err(fault) => {
-                    let text = self.protocol.describe_head(fault, &self.input);
-                    exchange.request.log(Level::Error, format_args!("{text}"));
-                    drop(text);
+                    if let Some(text) = self.protocol.describe_head(fault, &self.input) {
+                        exchange.request.log(Level::Error, format_args!("{text}"));
+                    }
                     return Some(self.fail(exchange, Failures::INVALID_HEADER));
                 }
             }
@@ -148,7 +160,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The head is complete.
     fn take_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         let (status, elapsed_ms) = (self.protocol.status(), self.elapsed_ms());
-        self.protocol.warn(&self.input, &mut |warning| exchange.request.log(Level::Warn, warning));
+        self.protocol.remark(&self.input, &mut |level, text| exchange.request.log(level, text));
         let attempt = self.attempt(exchange);
         (attempt.status, attempt.header_ms) = (status, Some(elapsed_ms));
         let buffering = self.heed_accel(exchange);
@@ -156,7 +168,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             if let Some(failure) = self.passes_over(exchange, status) {
                 return self.fail(exchange, failure);
             }
-            if *self.asked.pass.intercept_errors && exchange.request.has_error_page(status) {
+            let is_miss = P::INTERCEPTS_404 && status == 404;
+            let is_replaced = *self.asked.pass.intercept_errors && exchange.request.has_error_page(status);
+            if is_miss || is_replaced {
                 self.keep_head(exchange);
                 return self.intercept(exchange, status);
             }
@@ -190,7 +204,8 @@ impl<'c, P: Protocol> Session<'c, P> {
     fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) {
         let len = self.protocol.head_len();
         let body_len = self.input.len() - len;
-        let is_whole = body_len > 0
+        let is_whole = P::ENDS_WITH_BODY
+            && body_len > 0
             && self.asked.wanted == Wanted::Whole
             && self.protocol.content_length() == Some(body_len as u64);
         let bytes = if is_whole {
@@ -239,16 +254,19 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.asked.choice.cookie(&view, lease)
         });
         let received = self.received(exchange.request);
-        let conf = (self.asked.pass, self.asked.proxy);
-        let rewritten = Rewritten::new(&exchange.view(), conf, &received);
-        fill(&mut exchange.output, self.asked.pass, rewritten, &received);
+        let pass = self.asked.pass;
+        let rewritten =
+            self.asked.proxy.map(|proxy| Rewritten::new(&exchange.view(), (pass, proxy), &received));
+        fill(&mut exchange.output, pass, rewritten.unwrap_or_default(), &received);
+        self.protocol.complete_head(exchange.output.head());
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
         self.begin_body();
         self.relay.begin(exchange, self.asked.pass, buffering);
         exchange.output.send_head(exchange.request);
-        if self.protocol.switches_protocols() && exchange.request.header(Known::Upgrade).is_some() {
+        let is_wanted = || !P::ANSWERS || exchange.request.header(Known::Upgrade).is_some();
+        if self.protocol.switches_protocols() && is_wanted() {
             return Flow::Tunnel;
         }
         self.stage = Stage::Relaying;

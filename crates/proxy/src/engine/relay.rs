@@ -167,6 +167,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                     self.restart_read_clock();
                     self.attempt(exchange).received_bytes += size as u64;
                     self.rest_for(size);
+                    exchange.request.set_action(READING);
+                    self.unframe(exchange, size);
                     if size == most {
                         self.relay.read_bytes =
                             (2 * most).min(READ_MAX_BYTES).min(self.relay.memory_bytes).max(most);
@@ -371,7 +373,8 @@ impl<'c, P: Protocol> Session<'c, P> {
     fn note_excess(&mut self, exchange: &mut Exchange<'_, 'c>, end: usize) {
         if end < self.input.len() {
             exchange.request.set_action(READING);
-            exchange.request.log(Level::Warn, format_args!("{}", self.protocol.excess()));
+            let (level, text) = self.protocol.excess();
+            exchange.request.log(level, format_args!("{text}"));
             self.relay.excess = Excess::Some;
         }
     }
@@ -461,7 +464,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             && self.input.is_empty()
             && self.whole_body.is_none()
             && self.sending.is_done()
-            && !frames_itself(self.asked.proxy)
+            && !self.asked.proxy.is_some_and(frames_itself)
             && self.protocol.persistence() == Persistence::Stays;
         if let Some(mut connection) = self.outbound.take().filter(|_| is_reusable) {
             connection.note_sent(self.sending.sent_bytes);

@@ -11,8 +11,7 @@ use bytes::Bytes;
 use clearway_h1::{CHUNK_END, push_chunk_size, push_last_chunk};
 use clearway_http::{Answer, Exchange};
 
-use crate::attempts::BodyForm;
-use crate::engine::ask::AskedBody;
+use crate::engine::asked::{AskedBody, Framing};
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{SENDING, Session};
 
@@ -177,19 +176,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         let is_last = data.is_empty();
         let sending = &mut self.sending;
         sending.body_at += data.len() as u64;
-        if self.asked.form == BodyForm::Chunked {
-            let mut framed = Vec::with_capacity(data.len() + 32);
-            if !data.is_empty() {
-                push_chunk_size(&mut framed, data.len() as u64);
-                framed.extend_from_slice(&data);
-                framed.extend_from_slice(CHUNK_END);
-            }
-            if is_last {
-                push_last_chunk(&mut framed, []);
-            }
-            data = framed;
-        }
-        sending.piece.bytes = data.into();
+        sending.piece.bytes = match self.asked.framing {
+            Framing::Plain => data.into(),
+            Framing::Chunked => chunk_of(&data),
+        };
         if is_last {
             sending.progress = Progress::Taken;
         }
@@ -218,4 +208,17 @@ impl<'c, P: Protocol> Session<'c, P> {
         bytes::Buf::advance(piece, written - of_head);
         Poll::Ready(Ok(()))
     }
+}
+
+/// A piece as a chunk; nothing as the last one.
+fn chunk_of(data: &[u8]) -> Bytes {
+    let mut framed = Vec::with_capacity(data.len() + 32);
+    if data.is_empty() {
+        push_last_chunk(&mut framed, []);
+    } else {
+        push_chunk_size(&mut framed, data.len() as u64);
+        framed.extend_from_slice(data);
+        framed.extend_from_slice(CHUNK_END);
+    }
+    framed.into()
 }

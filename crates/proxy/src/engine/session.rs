@@ -14,7 +14,7 @@ use clearway_runtime::{LoopRef, Timer};
 use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
 
 use crate::attempts::{Attempt, Attempts, Connection};
-use crate::engine::ask::{Asked, AskedBody};
+use crate::engine::asked::{Asked, AskedBody};
 use crate::engine::lookup::log_departure;
 use crate::engine::protocol::Protocol;
 use crate::engine::relay::Relay;
@@ -126,7 +126,7 @@ impl Clocks {
 }
 
 impl<'c, P: Protocol> Session<'c, P> {
-    pub(super) fn new(exchange: &mut Exchange<'_, 'c>, asked: Asked<'c>) -> Self {
+    pub(super) fn new(exchange: &mut Exchange<'_, 'c>, asked: Asked<'c>, protocol: P) -> Self {
         let home = exchange.request.home();
         let most = usize::try_from(*asked.pass.next_upstream_tries).unwrap_or(usize::MAX);
         let tries = if most == 0 { asked.choice.tries() } else { asked.choice.tries().min(most) };
@@ -146,7 +146,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             sending: Sending::default(),
             input: Vec::new(),
             whole_body: None,
-            protocol: P::default(),
+            protocol,
             relay: Relay::default(),
             clocks: Clocks::new(home),
         }

@@ -2,6 +2,8 @@
 //! hidden or speak of the connection alone, with redirects and cookies rewritten. Runs on the loop of the
 //! request.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use clearway_http::{Conditions, HeaderName, Output, Ranges, ResponseHead, View};
 use clearway_message::{Header, Known};
@@ -18,7 +20,7 @@ const REFRESH: HeaderName<'_> = HeaderName::new(b"Refresh");
 /// A head that was received.
 pub(crate) struct Received<'a> {
     /// From the status on.
-    pub(crate) status_line: &'a [u8],
+    pub(crate) status_line: Cow<'a, [u8]>,
     pub(crate) bytes: &'a Bytes,
     pub(crate) lines: &'a [Header],
     pub(crate) content_length: Option<u64>,
@@ -36,7 +38,7 @@ pub(crate) struct Rewritten {
 /// Makes the head of the response from one that was received.
 pub(crate) fn fill(output: &mut Output<'_, '_>, pass: &PassConf, rewritten: Rewritten, from: &Received<'_>) {
     let lines = from.lines.iter().filter(|line| is_passed(line, from.bytes, pass)).copied();
-    output.pass_head(from.status_line, from.bytes.clone(), lines);
+    output.pass_head(&from.status_line, from.bytes.clone(), lines);
     let head = output.head();
     head.content_length = from.content_length;
     head.conditions = Conditions::JudgedThere;

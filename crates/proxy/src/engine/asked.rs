@@ -1,0 +1,138 @@
+//! What a server is asked, whatever the protocol: where, with which head, with which body. Evaluated once for
+//! a request; further attempts send the same bytes.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_http::{Answer, Exchange, Request, Store, StoredBody};
+use clearway_net::url::{Names, Url, UrlPath, UrlRules, parse_url};
+
+use crate::engine::protocol::{Protocol, Wanted};
+use crate::settings::pass::PassConf;
+use crate::settings::proxy::ProxyConf;
+use crate::upstreams::{Choice, Destination, Question};
+
+/// A family of directives by which requests are passed on.
+pub(super) trait Family {
+    type Protocol: Protocol;
+
+    /// More about where a request goes than its server.
+    type Target<'c>;
+
+    /// What all families share, of this one.
+    fn pass<'c>(request: &Request<'c>) -> &'c PassConf;
+
+    /// Finds out where the request goes.
+    ///
+    /// # Errors
+    /// What is answered instead; the log says why.
+    fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Self::Target<'c>>, Answer>;
+
+    /// What becomes of the body of the request.
+    fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse;
+
+    /// Makes the request.
+    ///
+    /// # Errors
+    /// What is answered instead; the log says why.
+    fn begin<'c>(
+        exchange: &mut Exchange<'_, 'c>,
+        way: (Self::Target<'c>, Choice<'c>),
+        body: AskedBody,
+    ) -> Result<(Asked<'c>, Self::Protocol), Answer>;
+}
+
+/// Where a request goes.
+pub(super) struct Where<'c, T> {
+    pub(super) destination: Destination<'c>,
+    pub(super) target: T,
+}
+
+/// What becomes of the body of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyUse {
+    /// Nobody reads it for the server.
+    Unread,
+    /// It is read, and not passed on.
+    Dropped,
+    /// It is read, and then passed on.
+    Passed,
+    /// It is passed on as it comes.
+    Streamed,
+}
+
+/// The body of a request.
+pub(super) enum AskedBody {
+    None,
+    Stored(Arc<StoredBody>),
+    /// It is passed on as it comes.
+    Stream,
+}
+
+/// How a body is framed on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// As it is.
+    Plain,
+    /// In chunks (HTTP/1.1), if it is passed on as it comes.
+    Chunked,
+}
+
+/// A request to a server.
+pub(super) struct Asked<'c> {
+    pub(super) pass: &'c PassConf,
+    /// What only `proxy_pass` knows.
+    pub(super) proxy: Option<&'c ProxyConf>,
+    pub(super) choice: Choice<'c>,
+    /// The head, and what `proxy_set_body` says.
+    pub(super) head: Vec<u8>,
+    pub(super) body: AskedBody,
+    pub(super) framing: Framing,
+    pub(super) wanted: Wanted,
+}
+
+/// A server whose address is the value of variables. Its family knows what becomes of a path behind it.
+///
+/// # Errors
+/// What is answered instead; the log says why, at this level.
+pub(super) fn find_server<'c>(
+    request: &Request<'c>,
+    address: &bytes::Bytes,
+    default_port: u16,
+    level: Level,
+) -> Result<(Destination<'c>, Url), Answer> {
+    let rules = UrlRules { default_port, path: UrlPath::Allowed, names: Names::Kept };
+    let url = parse_url(address, rules).map_err(|error| {
+        request.log(level, format_args!("{error} in upstream \"{}\"", Verbatim(address)));
+        Answer::Status(500)
+    })?;
+    Ok((crate::upstreams::destination(request, address, &url), url))
+}
+
+/// The servers; the error is a name that has to be resolved first.
+pub(super) fn choose<'c, T>(
+    exchange: &Exchange<'_, 'c>,
+    way: Where<'c, T>,
+) -> (T, Result<Choice<'c>, Question<'c>>) {
+    (way.target, way.destination.begin(&exchange.view()))
+}
+
+/// Has the body read, unless it is passed on as it comes.
+pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>, wanted: BodyUse) -> Result<AskedBody, Answer> {
+    if wanted == BodyUse::Unread {
+        return Ok(AskedBody::None);
+    }
+    let is_unread = exchange.request.stored_body().is_none() && !exchange.body.is_dropped();
+    if wanted == BodyUse::Streamed && is_unread && exchange.body.is_announced() {
+        // As in nginx one that has come already is like one that was waited for.
+        let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
+        return Ok(kept.map_or(AskedBody::Stream, AskedBody::Stored));
+    }
+    let stored = exchange.read_body(Store::AsConfigured).await?;
+    Ok(match stored.filter(|_| wanted != BodyUse::Dropped) {
+        Some(body) => AskedBody::Stored(body),
+        None => AskedBody::None,
+    })
+}
