@@ -3,9 +3,11 @@
 //!
 //! [`hello`] reads the ClientHello before a library sees anything of a connection; [`ciphers`], [`level`] and
 //! [`command`] are what configurations say in OpenSSL's terms, whatever library is used. [`engine`] is what
-//! is asked of a library, and with the feature `aws-lc` [`AwsLc`] is one.
+//! is asked of a library, and with the feature `aws-lc` [`AwsLc`] is one. [`cache`] keeps sessions in a zone.
 
 mod bytes;
+#[cfg(feature = "aws-lc")]
+pub mod cache;
 pub mod ciphers;
 pub mod command;
 #[cfg(feature = "aws-lc")]

@@ -17,7 +17,7 @@ pub const FILE_LENGTHS: [usize; 2] = [48, 80];
 const OLD_KEYS_MAX: usize = 2;
 
 /// Secret bytes of a key that is made here.
-const RANDOM_LENGTH: usize = 80;
+pub(crate) const RANDOM_LENGTH: usize = 80;
 
 /// One key.
 #[derive(Clone, PartialEq, Eq)]
