@@ -4,12 +4,15 @@
 //!
 //! Names are relative and lead down: one with `..`, or an absolute one, is EXDEV, whatever it leads to.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 
-use clearway_os::open::{Access, How, Walk};
+use clearway_os::open::{Access, How, Links, Walk};
+use clearway_os::stat::Stat;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno as Code;
 
@@ -59,6 +62,15 @@ impl Directory {
         self.open_to_read(name, Walk::Full)
     }
 
+    /// Opens a file below it to be read and changed in place.
+    ///
+    /// # Errors
+    /// As openat(2): ELOOP where the name is a symbolic link.
+    pub fn open_to_change(&self, _: &Blocking, name: &Path) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(rustix::fs::openat(&self.0, below(name)?, flags, Mode::empty())?))
+    }
+
     fn open_to_read(&self, name: &Path, walk: Walk) -> io::Result<File> {
         clearway_os::open::open(Some(self.0.as_fd()), below(name)?, How::default(), walk).map(File::from)
     }
@@ -99,6 +111,51 @@ impl Directory {
         }
     }
 
+    /// Gives a file that lies elsewhere on the same file system a name below it, in one step; what had that
+    /// name is gone. Directories on the way that are missing are made.
+    ///
+    /// # Errors
+    /// As renameat(2) and mkdirat(2): EXDEV where the file lies on another file system.
+    pub fn move_in(&self, blocking: &Blocking, from: &Path, to: &Path) -> io::Result<()> {
+        let to = below(to)?;
+        let rename = || rustix::fs::renameat(rustix::fs::CWD, from, &self.0, to);
+        match rename() {
+            Err(Code::NOENT) => {
+                self.make_parents(blocking, to)?;
+                Ok(rename()?)
+            }
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// What is in it, or in a directory below it, without `.` and `..`.
+    ///
+    /// # Errors
+    /// As openat(2).
+    pub fn entries(&self, _: &Blocking, name: Option<&Path>) -> io::Result<Entries> {
+        let name = name.map_or(Ok(Path::new(".")), below)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+        Ok(Entries(rustix::fs::Dir::new(fd)?))
+    }
+
+    /// What a name below it leads to; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub fn stat(&self, _: &Blocking, name: &Path) -> io::Result<Stat> {
+        clearway_os::stat::of_path(Some(self.0.as_fd()), below(name)?, Links::NotLast)
+    }
+
+    /// How much more may be written to its file system by processes that are not root's, bytes.
+    ///
+    /// # Errors
+    /// As fstatvfs(2).
+    pub fn free_bytes(&self, _: &Blocking) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.0)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     /// Removes the name of a file below it.
     ///
     /// # Errors
@@ -117,6 +174,30 @@ impl Directory {
             }
         }
         Ok(())
+    }
+}
+
+/// Names in a directory, for pool threads: reading on may wait for the disk.
+#[derive(Debug)]
+pub struct Entries(rustix::fs::Dir);
+
+impl Entries {
+    /// The next one, in no order. `None`: there are no more.
+    ///
+    /// # Errors
+    /// As getdents(2); nothing is read behind that.
+    pub fn next(&mut self, _: &Blocking) -> Option<io::Result<OsString>> {
+        loop {
+            match self.0.next()? {
+                Ok(entry) => {
+                    let name = entry.file_name().to_bytes();
+                    if !matches!(name, b"." | b"..") {
+                        return Some(Ok(OsString::from_vec(name.to_vec())));
+                    }
+                }
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
     }
 }
 
@@ -190,6 +271,34 @@ mod tests {
         handed.remove_file(&blocking, name).unwrap();
         assert_eq!(directory.open_file(&blocking, name).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn files_are_listed_changed_and_moved_in() {
+        let (scratch, blocking) = (Scratch::new("listed"), Blocking::on_this_thread());
+        let inside = scratch.path().join("inside");
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(scratch.path().join("file"), "old").unwrap();
+        let directory = Directory::open(&blocking, &inside).unwrap();
+        directory.move_in(&blocking, &scratch.path().join("file"), Path::new("a/b")).unwrap();
+        assert!(directory.free_bytes(&blocking).unwrap() > 0);
+        assert_eq!(directory.stat(&blocking, Path::new("a/b")).unwrap().size, 3);
+        directory.open_to_change(&blocking, Path::new("a/b")).unwrap().write_all(b"new").unwrap();
+        assert_eq!(text(directory.open_file(&blocking, Path::new("a/b")).unwrap()), "new");
+        std::os::unix::fs::symlink("a/b", inside.join("link")).unwrap();
+        assert!(directory.open_to_change(&blocking, Path::new("link")).is_err());
+        let list = |name| {
+            let mut entries = directory.entries(&blocking, name).unwrap();
+            let mut names: Vec<_> =
+                std::iter::from_fn(|| entries.next(&blocking)).map(Result::unwrap).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(
+            (list(None), list(Some(Path::new("a")))),
+            (vec!["a".into(), "link".into()], vec!["b".into()])
+        );
+        assert!(directory.entries(&blocking, Some(Path::new("link"))).is_err());
     }
 
     #[test]

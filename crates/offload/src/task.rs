@@ -64,6 +64,7 @@ pub struct Task<T>(State<T>);
 
 enum State<T> {
     Submitted(Arc<dyn Outcome<T>>),
+    Ready(T),
     Refused(Error),
     Finished,
 }
@@ -72,6 +73,7 @@ impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             State::Submitted(_) => "Task(submitted)",
+            State::Ready(_) => "Task(ready)",
             State::Refused(_) => "Task(refused)",
             State::Finished => "Task(finished)",
         })
@@ -79,6 +81,11 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 impl<T> Task<T> {
+    /// A task whose result is known without a job.
+    pub fn ready(value: T) -> Self {
+        Self(State::Ready(value))
+    }
+
     /// A task that failed before it began.
     pub(crate) fn refused(error: Error) -> Self {
         Self(State::Refused(error))
@@ -94,7 +101,7 @@ impl<T> Task<T> {
     pub fn has_begun(&self) -> bool {
         match &self.0 {
             State::Submitted(job) => job.has_begun(),
-            State::Refused(_) | State::Finished => true,
+            State::Ready(_) | State::Refused(_) | State::Finished => true,
         }
     }
 
@@ -137,13 +144,18 @@ impl<T> Future for Task<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match &self.0 {
-            State::Submitted(job) => std::task::ready!(job.poll(cx.waker())),
-            State::Refused(error) => Err(*error),
-            State::Finished => unreachable!("a task is not polled after it has completed"),
-        };
-        self.0 = State::Finished;
-        Poll::Ready(result)
+        if let State::Submitted(job) = &self.0 {
+            let result = std::task::ready!(job.poll(cx.waker()));
+            self.0 = State::Finished;
+            return Poll::Ready(result);
+        }
+        Poll::Ready(match std::mem::replace(&mut self.0, State::Finished) {
+            State::Ready(value) => Ok(value),
+            State::Refused(error) => Err(error),
+            State::Submitted(_) | State::Finished => {
+                unreachable!("a task is not polled after it has completed")
+            }
+        })
     }
 }
 
@@ -321,6 +333,13 @@ mod tests {
         assert!(poll_once(&mut task).is_pending());
         assert!(poll_once(&mut task).is_pending());
         run.run(&Blocking::on_this_thread(), &|| ());
+        assert_eq!(poll_once(&mut task), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn a_known_result_needs_no_thread() {
+        let mut task = Task::ready(7);
+        assert!(task.has_begun());
         assert_eq!(poll_once(&mut task), Poll::Ready(Ok(7)));
     }
 
