@@ -106,6 +106,22 @@ impl Zone {
         Header::at(self.opened().memory.shared.words()).workers()
     }
 
+    /// The number of this process among those that use the zone, from 1 and for each another one; `None`
+    /// while there are too many. What a process writes under its number is void once it has ended.
+    #[must_use]
+    pub fn own_number(&self) -> Option<u32> {
+        self.own_worker().map(Worker::number)
+    }
+
+    /// Whether the process with this number uses the zone still.
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    #[must_use]
+    pub fn has_worker(&self, number: u32) -> bool {
+        self.workers().all().any(|worker| worker.number() == number)
+    }
+
     /// This process among those that count in the zone; `None` while there are too many.
     pub(crate) fn own_worker(&self) -> Option<Worker> {
         let own = &self.opened().own;

@@ -244,6 +244,8 @@ mod tests {
         let (old, new) = (worker(), worker());
         put(&open(&old, 65536), b"client", 7);
         let in_new = open(&new, 65536);
+        let own = in_new.own_number().expect("one process");
+        assert!(in_new.has_worker(own) && !in_new.has_worker(own + 1));
         assert_eq!(in_new.table().get(in_new.hash(b"client")), Some(7));
         drop((old, new, in_new));
         assert_eq!(in_master.table().get(in_master.hash(b"client")), Some(7), "it outlives them");
