@@ -4,11 +4,14 @@
 //! A [`Key`] is what a response is found by; [`Levels`] say where its file lies; [`StoredHeader`] is what
 //! the file begins with; [`variant`] tells responses apart whose `Vary` names headers of the request;
 //! [`Freshness`] is what a response says of how long it may be used. [`Leader`] and [`Follower`] share a
-//! response that is on its way in. Nothing here opens a file or reads a clock.
+//! response that is on its way in. What touches files, on the threads of a disk's pool, is in [`disks`];
+//! nothing else here opens a file or reads a clock.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
 pub mod ages;
+#[cfg(not(loom))]
+pub mod disks;
 mod fill;
 #[cfg(not(loom))]
 mod fills;

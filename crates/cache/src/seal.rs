@@ -71,6 +71,14 @@ pub fn check(beginning: &[u8], body_bytes: u64) -> Soundness {
     if is_sound { Soundness::Sealed(seal) } else { Soundness::Broken }
 }
 
+/// The response's head as it came: from this place of a file's beginning on, without the line.
+#[must_use]
+pub fn without(beginning: &[u8], head_start: usize) -> Vec<u8> {
+    let line = line_of(beginning).filter(|line| line.start >= head_start);
+    let (before, behind) = line.map_or((beginning.len(), beginning.len()), |line| (line.start, line.end));
+    [&beginning[head_start..before], &beginning[behind..]].concat()
+}
+
 /// The last line of the head, if it is a seal.
 fn line_of(beginning: &[u8]) -> Option<Range<usize>> {
     let empty_line = if beginning.ends_with(b"\r\n") { 2 } else { 1 };
@@ -124,6 +132,17 @@ mod tests {
             reserve(&mut with_room);
             assert_eq!(with_room, format!("{head}X-Pad: cw1 {room}\r\n{end}").into_bytes());
         }
+    }
+
+    #[test]
+    fn a_head_is_taken_out_as_it_came() {
+        let start = HEADER_BYTES + b"\nKEY: /\n".len();
+        for head in ["HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n"] {
+            assert_eq!(without(&sealed(head.as_bytes()), start), head.as_bytes());
+        }
+        let mut unsealed = vec![5; start];
+        unsealed.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\n");
+        assert_eq!(without(&unsealed, start), b"HTTP/1.1 200 OK\r\n\r\n");
     }
 
     #[test]

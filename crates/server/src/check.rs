@@ -102,6 +102,7 @@ impl Unopened {
             default_access_log: DefaultAccessLog::Off,
             lasting_log: None,
             lasting: None,
+            caches: None,
             names: &Arc::default(),
         };
         let say = |error: &clearway_conf::Error| {

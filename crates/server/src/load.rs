@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
+use clearway_cache::disks::Caches;
 use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
 use clearway_http::{
@@ -40,6 +41,8 @@ pub(crate) struct Means<'a> {
     pub(crate) lasting_log: Option<Arc<dyn Sink>>,
     /// What is known of other servers, where there was a configuration before.
     pub(crate) lasting: Option<Arc<Lasting>>,
+    /// Caches of the configurations before.
+    pub(crate) caches: Option<Arc<Caches>>,
     /// Resolves names of the configuration.
     pub(crate) names: &'a Arc<HostNames>,
 }
@@ -58,6 +61,7 @@ pub(crate) struct Loaded {
     pub(crate) pools: Pools,
     /// What is known of other servers.
     pub(crate) lasting: Arc<Lasting>,
+    pub(crate) caches: Arc<Caches>,
     /// Directories that it wants to have.
     pub(crate) temp_paths: TempPaths,
     /// The files that were read.
@@ -132,12 +136,14 @@ fn load_with(
         Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
     };
     let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::new(core.loops()));
+    let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink));
     let temp_paths = TempPaths::default();
     let (mut snapshot, mut checked) = (None, None);
     if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
         let mut environment = environment(options, means, &pools, &temp_paths, sink);
         let rights = WantedRights::default();
-        environment.services = environment.services.with(Arc::clone(&lasting)).with(rights.clone());
+        let services = environment.services.with(Arc::clone(&lasting)).with(Arc::clone(&caches));
+        environment.services = services.with(rights.clone());
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
@@ -155,7 +161,7 @@ fn load_with(
     core.check_connections(sockets.unwrap_or(0))?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
-    Ok(Loaded { core, snapshot, checked, log, pools, lasting, temp_paths, files, warnings })
+    Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, temp_paths, files, warnings })
 }
 
 /// Where something behind `http` is wrong, or it has no end: the mistake in it that nginx finds first, as it

@@ -72,6 +72,7 @@ impl Configuration {
             default_access_log: DefaultAccessLog::File(ACCESS_LOG_DEFAULT.into()),
             lasting_log: None,
             lasting: None,
+            caches: None,
             names: &names,
         };
         let say = |error: &clearway_conf::Error| {

@@ -130,6 +130,7 @@ impl Builder {
             default_access_log,
             lasting_log: before.map(Worker::lasting_log),
             lasting: before.map(Worker::lasting),
+            caches: before.map(Worker::caches),
             names: &Arc::new(HostNames::handed(handover.names)),
         };
         load::load(&source, &handover.options, &means)

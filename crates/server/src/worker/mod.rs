@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
+use clearway_cache::disks::Caches;
 use clearway_http::{Generation, GenerationParts, Listener};
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
@@ -114,6 +115,7 @@ pub(crate) struct Worker {
     current: Option<Current>,
     pools: Pools,
     lasting: Arc<Lasting>,
+    caches: Arc<Caches>,
     /// Where what outlives configurations writes.
     log: Arc<CurrentLog>,
     writer: Arc<Writer>,
@@ -163,6 +165,7 @@ impl Worker {
             current: None,
             pools: loaded.pools.clone(),
             lasting: Arc::clone(&loaded.lasting),
+            caches: Arc::clone(&loaded.caches),
             log,
             writer: Arc::clone(writer),
             shutdown_timeout: None,
@@ -173,6 +176,7 @@ impl Worker {
             draining: false,
         };
         worker.lasting.log_to(&worker.lasting_log());
+        worker.caches.log_to(&worker.lasting_log());
         let prepared = worker.prepare(loaded, number, sockets)?;
         Ok((worker, prepared))
     }
@@ -188,6 +192,7 @@ impl Worker {
         sockets: Vec<HandedSocket>,
     ) -> io::Result<Prepared> {
         loaded.pools.launch()?;
+        loaded.caches.launch()?;
         Ok(Prepared { number, loaded, sockets, identities: self.runtime.identities()? })
     }
 
@@ -199,6 +204,11 @@ impl Worker {
     /// What is known of other servers, whatever the configuration.
     pub(crate) fn lasting(&self) -> Arc<Lasting> {
         Arc::clone(&self.lasting)
+    }
+
+    /// The caches of all configurations.
+    pub(crate) fn caches(&self) -> Arc<Caches> {
+        Arc::clone(&self.caches)
     }
 
     /// The log of what outlives configurations.
@@ -245,6 +255,7 @@ impl Worker {
             })
         });
         self.pools = pools;
+        self.caches.begin();
         // Who asks for `status` first is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
         let result = self.listen_on(generation.as_ref(), sockets);
@@ -284,7 +295,7 @@ impl Worker {
     fn publish_metrics(&self, number: u64) {
         metrics::publish(Running {
             runtime: Some(self.runtime),
-            pools: self.pools.all().to_vec(),
+            pools: self.pools.all().iter().cloned().chain(self.caches.pools()).collect(),
             listeners: self.active.iter().map(|active| Arc::clone(&active.accepts)).collect(),
             lasting: Some(self.lasting()),
             generation: number,

@@ -1,0 +1,194 @@
+//! A cache: its index, its disks, and on which of them an object is. Any thread; nothing here waits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clearway_offload::{Pool, Task};
+use clearway_os::clock;
+use clearway_zone::Contended;
+
+use super::conf::CacheConf;
+use super::disk::{Disk, DiskError};
+use super::read::{Found, Identity, Miss, Wanted};
+use super::write::Growing;
+use crate::fills::Fills;
+use crate::index::{Index, Stored, Update};
+use crate::key::Digest;
+use crate::placement;
+
+/// What stays the same from one configuration to the next, as long as the zone and the directories do.
+pub(crate) struct Kept {
+    pub(crate) disks: Vec<Arc<Disk>>,
+    pub(crate) fills: Arc<Fills<Growing>>,
+    /// Whether there may be files that the index does not know.
+    pub(crate) is_cold: AtomicBool,
+}
+
+/// See the file's head. What `proxy_cache NAME` refers to.
+pub struct Cache {
+    pub(crate) conf: CacheConf,
+    pub(crate) kept: Arc<Kept>,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = String::from_utf8_lossy(self.conf.zone.name());
+        f.debug_struct("Cache").field("zone", &name).finish_non_exhaustive()
+    }
+}
+
+/// Where the file of an object is, as far as the index knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On the disk of this number.
+    Disk(u8),
+    /// Perhaps on this one: not all of its files are in the index yet.
+    Perhaps(u8),
+    /// Nowhere. It would be put on this disk.
+    Nowhere(u8),
+    /// It can be neither read nor stored at the moment: the disks that matter are left out.
+    Out,
+}
+
+impl Cache {
+    /// The name of its zone.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.conf.zone.name()
+    }
+
+    /// How it is configured.
+    #[must_use]
+    pub fn conf(&self) -> &CacheConf {
+        &self.conf
+    }
+
+    /// What is known of its objects.
+    ///
+    /// # Panics
+    /// Before the zones of the configuration are open.
+    #[must_use]
+    pub fn index(&self) -> Index<'_> {
+        Index::new(self.conf.zone.table_with_values())
+    }
+
+    /// Which responses are on their way in.
+    #[must_use]
+    pub fn fills(&self) -> &Arc<Fills<Growing>> {
+        &self.kept.fills
+    }
+
+    /// Where an object's file is. Looks at the index alone.
+    #[must_use]
+    pub fn whereabouts(&self, digest: Digest) -> Whereabouts {
+        if let Some(Stored::File(file)) = self.index().get(digest).map(|object| object.stored) {
+            match self.kept.disks.get(usize::from(file.disk)) {
+                Some(disk) if disk.is_out() => return Whereabouts::Out,
+                Some(_) => return Whereabouts::Disk(file.disk),
+                // There were more disks once.
+                None => {}
+            }
+        }
+        match self.disk_for(digest) {
+            None => Whereabouts::Out,
+            Some(disk) if self.kept.is_cold.load(Ordering::Relaxed) => Whereabouts::Perhaps(disk),
+            Some(disk) => Whereabouts::Nowhere(disk),
+        }
+    }
+
+    /// The disk that a new object is put on: the first in the order of its digest that is not left out.
+    pub(crate) fn disk_for(&self, digest: Digest) -> Option<u8> {
+        let is_in = |number: &usize| !self.kept.disks[*number].is_out();
+        let first = match self.conf.disks.as_slice() {
+            [_] => Some(0).filter(is_in),
+            disks => {
+                let name = |disk| -> &[u8] { std::os::unix::ffi::OsStrExt::as_bytes(disk) };
+                let drawn: Vec<_> = disks
+                    .iter()
+                    .map(|disk| placement::Disk { name: name(disk.path.as_os_str()), weight: disk.weight })
+                    .collect();
+                placement::order(digest, &drawn).into_iter().find(is_in)
+            }
+        };
+        first.and_then(|number| u8::try_from(number).ok())
+    }
+
+    pub(crate) fn disk(&self, number: u8) -> Option<&Arc<Disk>> {
+        self.kept.disks.get(usize::from(number))
+    }
+
+    /// A file's path, for logs and for who opens it by its name.
+    #[must_use]
+    pub fn path_of(&self, disk: u8, digest: Digest) -> PathBuf {
+        let directory = self.disk(disk).map_or_else(PathBuf::new, |disk| disk.path().to_path_buf());
+        directory.join(self.conf.levels.relative(digest))
+    }
+
+    /// Opens an object's file, reads what stands before its body (of a small file all) and compares it with
+    /// the key: one job in the disk's pool, or in `pool` (`aio threads=NAME`).
+    pub fn open(self: &Arc<Self>, wanted: Wanted, pool: Option<&Arc<Pool>>) -> Task<Result<Found, Miss>> {
+        let number = match self.whereabouts(wanted.digest) {
+            Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => number,
+            Whereabouts::Nowhere(_) => return Task::ready(Err(Miss::Absent)),
+            Whereabouts::Out => return Task::ready(Err(Miss::Out)),
+        };
+        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
+        let cache = Arc::clone(self);
+        let read = move |blocking: &_, root: &_| cache.read(blocking, root, number, &wanted);
+        disk.submit(pool, read, |done| match done {
+            Ok(found) => found,
+            Err(DiskError::Out(_)) => Err(Miss::Out),
+            Err(failed) => Err(Miss::Failed(failed)),
+        })
+    }
+
+    /// A worker process begins to update an object: others wait for it, or do without. Where that cannot be
+    /// told, because too many processes use the zone, everybody may.
+    ///
+    /// # Errors
+    /// When others were always faster.
+    pub fn begin_update(&self, digest: Digest) -> Result<Update, Contended> {
+        let Some(own) = self.own_number() else { return Ok(Update::Begun) };
+        let zone = &self.conf.zone;
+        self.index().begin_update(digest, own, |number| zone.has_worker(u32::from(number)))
+    }
+
+    /// The update that this process has begun is given up.
+    ///
+    /// # Errors
+    /// When others were always faster.
+    pub fn end_update(&self, digest: Digest) -> Result<(), Contended> {
+        self.own_number().map_or(Ok(()), |own| self.index().end_update(digest, own))
+    }
+
+    fn own_number(&self) -> Option<u16> {
+        self.conf.zone.own_number().and_then(|number| u16::try_from(number).ok())
+    }
+
+    /// Removes a file, unless another one has its name by now, and forgets it.
+    pub fn remove(
+        self: &Arc<Self>,
+        identity: Identity,
+        pool: Option<&Arc<Pool>>,
+    ) -> Task<Result<(), DiskError>> {
+        let Some(disk) = self.disk(identity.disk).cloned() else { return Task::ready(Ok(())) };
+        let cache = Arc::clone(self);
+        disk.submit(pool, move |blocking, root| cache.remove_now(blocking, root, &identity), |done| done)
+    }
+
+    /// Remembers that the upstream has failed with this status, without a file, until a time in Unix seconds.
+    pub fn remember_error(self: &Arc<Self>, digest: Digest, status: u16, valid_s: u64) -> Task<()> {
+        let Some(number) = self.disk_for(digest) else { return Task::ready(()) };
+        let cache = Arc::clone(self);
+        self.kept.disks[usize::from(number)].pool().submit(move |_| {
+            // It is asked again, where others were faster.
+            let _ = cache.index().publish(digest, Stored::Error { status, valid_s }, now_s());
+        })
+    }
+}
+
+/// Unix seconds.
+pub(crate) fn now_s() -> u64 {
+    clock::unix_ms() / 1000
+}

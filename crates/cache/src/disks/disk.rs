@@ -1,0 +1,251 @@
+//! One directory of a cache: its threads, the descriptor by which its files are found, and whether it
+//! answers. A disk that fails is left out: its objects are misses, others have what is new, until it has
+//! answered again.
+//!
+//! 1. `in_flight` counts jobs from their submission to their end, run or not. A job that was run moves
+//!    `progress_ms`, as does the first of all jobs when it comes. So a disk with jobs and without progress
+//!    for [`STALL_MS`] does not answer.
+//! 2. [`ERRORS_MAX`] errors of the device in a row put the disk out, which only a job that succeeds takes
+//!    back: one that was on its way, or the manager's probe.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use clearway_base::log::Sink;
+use clearway_offload::directory::Directory;
+use clearway_offload::files::{Files, Mode, Opened};
+use clearway_offload::temp_file::Failure;
+use clearway_offload::{At, Blocking, Pool, PoolConfig, Task};
+use clearway_os::clock;
+use clearway_os::open::{Access, How};
+use clearway_os::stat;
+
+/// A disk on which nothing has come back for so long does not answer, ms.
+const STALL_MS: u64 = 10_000;
+/// So many errors in a row put a disk out.
+const ERRORS_MAX: u32 = 3;
+/// Threads of a disk's pool (as in the article that thread pools began with).
+const THREADS: u32 = 16;
+/// Jobs that may wait for them.
+const MAX_QUEUE: u32 = 8192;
+
+/// Why nothing came of a job for a disk. Displays nginx's text.
+#[derive(Debug)]
+pub enum DiskError {
+    /// The disk is left out at the moment; nothing was tried. Not to be logged each time.
+    Out(PathBuf),
+    /// A call has failed.
+    Failed(Failure),
+}
+
+impl DiskError {
+    pub(crate) fn new(call: &'static str, path: PathBuf, error: io::Error) -> Self {
+        Self::Failed(Failure { call, path, error })
+    }
+
+    /// What the system said, where it was asked.
+    #[must_use]
+    pub fn error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Out(_) => None,
+            Self::Failed(failure) => Some(&failure.error),
+        }
+    }
+
+    /// Whether it is the device that has failed, and not a name or a right.
+    fn is_of_device(&self) -> bool {
+        const OF_DEVICE: [rustix::io::Errno; 7] = [
+            rustix::io::Errno::IO,
+            rustix::io::Errno::NXIO,
+            rustix::io::Errno::NODEV,
+            rustix::io::Errno::ROFS,
+            rustix::io::Errno::STALE,
+            rustix::io::Errno::TIMEDOUT,
+            rustix::io::Errno::NOTCONN,
+        ];
+        let code = self.error().and_then(io::Error::raw_os_error);
+        OF_DEVICE.iter().any(|errno| Some(errno.raw_os_error()) == code)
+    }
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Out(path) => write!(f, "cache directory \"{}\" is left out", path.display()),
+            Self::Failed(failure) => failure.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DiskError {}
+
+impl From<Failure> for DiskError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The open directory.
+pub(crate) struct Root {
+    pub(crate) directory: Directory,
+    /// The same for what loops may try.
+    pub(crate) opened: Opened,
+}
+
+/// See the file's head. The same from one configuration to the next.
+pub(crate) struct Disk {
+    path: PathBuf,
+    pool: Arc<Pool>,
+    root: ArcSwapOption<Root>,
+    health: Health,
+}
+
+#[derive(Default)]
+struct Health {
+    /// Rule 1.
+    in_flight: AtomicU32,
+    progress_ms: AtomicU64,
+    /// Rule 2.
+    errors: AtomicU32,
+}
+
+/// A job on its way.
+struct InFlight(Arc<Disk>);
+
+impl Disk {
+    pub(crate) fn new(path: &Path, sink: Arc<dyn Sink>) -> Self {
+        let name = format!("cache {}", path.display());
+        let config = PoolConfig { threads: THREADS, max_queue: MAX_QUEUE, ..PoolConfig::new(&name) };
+        let pool = Pool::new(config, sink);
+        Self {
+            path: path.to_path_buf(),
+            pool: Arc::new(pool),
+            root: ArcSwapOption::empty(),
+            health: Health::default(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its own pool.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Whether it is left out.
+    pub(crate) fn is_out(&self) -> bool {
+        self.health.errors.load(Ordering::Relaxed) >= ERRORS_MAX || self.is_stalled()
+    }
+
+    fn is_stalled(&self) -> bool {
+        let since_ms = self.health.progress_ms.load(Ordering::Acquire);
+        self.health.in_flight.load(Ordering::Relaxed) > 0 && clock::coarse_ms() > since_ms + STALL_MS
+    }
+
+    /// Has the job done, in this pool or the disk's own; `finish` makes the result of what became of it.
+    pub(crate) fn submit<R, T>(
+        self: &Arc<Self>,
+        via: Option<&Arc<Pool>>,
+        job: impl FnOnce(&Blocking, &Root) -> Result<R, DiskError> + Send + 'static,
+        finish: impl FnOnce(Result<R, DiskError>) -> T + Send + 'static,
+    ) -> Task<T>
+    where
+        T: Send + 'static,
+    {
+        if self.is_out() {
+            return Task::ready(finish(Err(DiskError::Out(self.path.clone()))));
+        }
+        self.submit_anyway(via, job, finish)
+    }
+
+    /// The same though the disk is left out: to find out whether it answers again.
+    pub(crate) fn submit_anyway<R, T>(
+        self: &Arc<Self>,
+        via: Option<&Arc<Pool>>,
+        job: impl FnOnce(&Blocking, &Root) -> Result<R, DiskError> + Send + 'static,
+        finish: impl FnOnce(Result<R, DiskError>) -> T + Send + 'static,
+    ) -> Task<T>
+    where
+        T: Send + 'static,
+    {
+        let in_flight = InFlight::begin(self);
+        let run = move |blocking: &Blocking| {
+            let disk = &in_flight.0;
+            let done = disk.root(blocking).and_then(|root| job(blocking, &root));
+            disk.note(done.as_ref().err());
+            finish(done)
+        };
+        match via {
+            // Others share it: what does not answer must not have all of its threads.
+            Some(pool) => pool.submit_at(self.at(), run),
+            None => self.pool.submit(run),
+        }
+    }
+
+    fn at(&self) -> At {
+        self.root.load().as_ref().map_or_else(|| At::path(&self.path), |root| root.opened.at())
+    }
+
+    /// Rules 1 and 2.
+    fn note(&self, error: Option<&DiskError>) {
+        self.health.progress_ms.fetch_max(clock::coarse_ms(), Ordering::AcqRel);
+        if error.is_some_and(DiskError::is_of_device) {
+            self.health.errors.fetch_add(1, Ordering::Relaxed);
+        } else if self.health.errors.load(Ordering::Relaxed) != 0 {
+            self.health.errors.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn root(&self, blocking: &Blocking) -> Result<Arc<Root>, DiskError> {
+        match self.root.load_full() {
+            Some(root) => Ok(root),
+            None => self.reopen(blocking),
+        }
+    }
+
+    /// Opens the directory that the path leads to now, unless that is the one that is held.
+    pub(crate) fn reopen(&self, blocking: &Blocking) -> Result<Arc<Root>, DiskError> {
+        let failed = |error| DiskError::new("open()", self.path.clone(), error);
+        let how = How { access: Access::Directory, ..How::default() };
+        let opened = Files::new(Mode::Offload).open_blocking(blocking, &self.path, how).map_err(failed)?;
+        let held = self.root.load_full();
+        if let Some(held) = held.filter(|held| is_same(&held.opened, &opened)) {
+            return Ok(held);
+        }
+        let fd = opened.as_fd().try_clone_to_owned().map_err(failed)?;
+        let root = Arc::new(Root { directory: Directory::handed(fd).map_err(failed)?, opened });
+        self.root.store(Some(Arc::clone(&root)));
+        Ok(root)
+    }
+}
+
+/// Whether the directory that is held has its name still, and it is the other's.
+fn is_same(held: &Opened, other: &Opened) -> bool {
+    let (one, two) = (held.stat(), other.stat());
+    (one.device, one.inode) == (two.device, two.inode)
+        && stat::of(held.as_fd()).is_ok_and(|stat| stat.links > 0)
+}
+
+impl InFlight {
+    fn begin(disk: &Arc<Disk>) -> Self {
+        let health = &disk.health;
+        if health.in_flight.load(Ordering::Relaxed) == 0 {
+            health.progress_ms.fetch_max(clock::coarse_ms(), Ordering::AcqRel);
+        }
+        health.in_flight.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(disk))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.health.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}

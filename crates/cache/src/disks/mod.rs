@@ -1,0 +1,22 @@
+//! Caches as they run: which disks there are, and what is done with files on them.
+//!
+//! A [`Cache`] is what `proxy_cache_path` describes. What may wait for a disk is a job in that disk's pool;
+//! the index is told by the job that has done it. [`Caches`] is what a worker process has of them all.
+
+mod cache;
+mod caches;
+mod conf;
+mod disk;
+mod read;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use cache::{Cache, Whereabouts};
+pub use caches::Caches;
+pub use conf::{CacheConf, DiskConf, Pace, TempPlace};
+pub use disk::DiskError;
+pub use read::{Found, Identity, Miss, Wanted};
+pub use write::{Filling, Growing, NewFile, Refreshed};

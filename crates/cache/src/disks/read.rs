@@ -1,0 +1,266 @@
+//! A file of a cache is opened, and compared with what it should hold. Pool threads.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_offload::Blocking;
+use clearway_offload::files::{Files, Mode, Opened};
+use clearway_os::open::{How, Links};
+
+use super::cache::{Cache, now_s};
+use super::disk::{DiskError, Root};
+use crate::header::{StoredHeader, Unusable};
+use crate::index::{BLOCK_BYTES, File, Stored};
+use crate::key::{Digest, Key};
+use crate::seal::{self, Soundness};
+
+/// Files up to this size are read as wholes, bytes.
+const WHOLE_MAX_BYTES: u64 = 64 * 1024;
+
+/// What a request looks for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The key, which the file repeats.
+    pub key: Arc<Key>,
+    /// The file's digest: the key's, or that of a variant.
+    pub digest: Digest,
+    /// Room for everything up to the body (`proxy_buffer_size`), bytes.
+    pub head_max_bytes: usize,
+}
+
+/// Which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file's digest.
+    pub digest: Digest,
+    /// The number of its disk.
+    pub disk: u8,
+    /// Its inode.
+    pub inode: u64,
+    /// Its length, bytes.
+    pub length: u64,
+}
+
+/// A file that holds the response for a key.
+#[derive(Debug)]
+pub struct Found {
+    /// Which one it is.
+    pub identity: Identity,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The file, for its body: from [`Found::body_start`] to the end.
+    pub opened: Opened,
+    /// What was read of it: up to the body at least.
+    data: Bytes,
+    head_start: usize,
+    body_start: usize,
+    soundness: Soundness,
+}
+
+impl Found {
+    /// What the file says of itself.
+    ///
+    /// # Panics
+    /// With another key.
+    #[must_use]
+    pub fn header(&self, key: &Key) -> StoredHeader<'_> {
+        StoredHeader::read(&self.data, key, usize::MAX).expect("it was read before with this key")
+    }
+
+    /// The response's head as it came, without the line that was added.
+    #[must_use]
+    pub fn head(&self) -> Vec<u8> {
+        seal::without(&self.data[..self.body_start], self.head_start)
+    }
+
+    /// Where the body begins, bytes from the file's beginning.
+    #[must_use]
+    pub fn body_start(&self) -> u64 {
+        self.body_start as u64
+    }
+
+    /// The length of the body, bytes.
+    #[must_use]
+    pub fn body_bytes(&self) -> u64 {
+        self.identity.length - self.body_start()
+    }
+
+    /// The body, where the file is so small that it was read as a whole.
+    #[must_use]
+    pub fn body(&self) -> Option<Bytes> {
+        let is_whole = self.data.len() as u64 == self.identity.length;
+        is_whole.then(|| self.data.slice(self.body_start..))
+    }
+
+    /// Whether its length and checksums were compared with what was written.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.soundness, Soundness::Sealed(_))
+    }
+}
+
+/// Why there is no file to answer with. A request goes to the upstream, whichever it is.
+#[derive(Debug)]
+pub enum Miss {
+    /// There is none.
+    Absent,
+    /// There is one that is not used: logged as `cache file "PATH" WHY`, at the level of the reason.
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: Unusable,
+    },
+    /// There was one that is not what was written; it was removed. Logged (crit) as
+    /// `cache file "PATH" is broken`.
+    Broken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A call has failed, logged (crit) by its text.
+    Failed(DiskError),
+    /// The disk is left out at the moment: the response is not to be stored either.
+    Out,
+}
+
+impl Cache {
+    /// The job of [`Cache::open`].
+    pub(crate) fn read(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        disk: u8,
+        wanted: &Wanted,
+    ) -> Result<Result<Found, Miss>, DiskError> {
+        let name = self.conf.levels.relative(wanted.digest);
+        let how = How { links: Links::NotLast, ..How::default() };
+        let files = Files::new(Mode::Offload);
+        let opened = match files.open_at_blocking(blocking, &root.opened, &name, how) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.forget_file(wanted.digest, disk);
+                return Ok(Err(Miss::Absent));
+            }
+            Err(error) => {
+                return Err(DiskError::new("open()", self.path_of(disk, wanted.digest), error));
+            }
+        };
+        let length = opened.stat().size;
+        let count = if length <= WHOLE_MAX_BYTES { length } else { wanted.head_max_bytes as u64 };
+        let data = opened
+            .read(blocking, 0, usize::try_from(count).unwrap_or(usize::MAX))
+            .map_err(|error| DiskError::new("read()", self.path_of(disk, wanted.digest), error))?;
+        let found = self.compare(opened, data.into(), disk, wanted);
+        match &found {
+            Ok(found) => self.note_found(wanted, found),
+            Err(Miss::Broken { .. }) => self.remove_broken(blocking, root, disk, wanted.digest)?,
+            Err(_) => {}
+        }
+        Ok(found)
+    }
+
+    /// Whether the file holds what it should.
+    fn compare(&self, opened: Opened, data: Bytes, disk: u8, wanted: &Wanted) -> Result<Found, Miss> {
+        let (digest, path) = (wanted.digest, self.path_of(disk, wanted.digest));
+        let identity = Identity { digest, disk, inode: opened.stat().inode, length: opened.stat().size };
+        let header = match StoredHeader::read(&data, &wanted.key, wanted.head_max_bytes) {
+            Ok(header) => header,
+            Err(why) => return Err(Miss::Unusable { path, why }),
+        };
+        let body_start = usize::from(header.body_start);
+        let Some(body_bytes) = identity.length.checked_sub(u64::from(header.body_start)) else {
+            return Err(Miss::Broken { path });
+        };
+        let Some(beginning) = data.get(..body_start) else { return Err(Miss::Broken { path }) };
+        let soundness = seal::check(beginning, body_bytes);
+        let is_whole = data.len() as u64 == identity.length;
+        let is_broken = match soundness {
+            Soundness::Broken => true,
+            Soundness::Sealed(seal) => is_whole && crc32fast::hash(&data[body_start..]) != seal.body_crc,
+            Soundness::Unsealed => false,
+        };
+        if is_broken {
+            return Err(Miss::Broken { path });
+        }
+        let head_start = StoredHeader::head_start(&wanted.key);
+        Ok(Found { identity, path, opened, data, head_start, body_start, soundness })
+    }
+
+    /// Tells the index of a file that it does not know, or knows another one in the place of.
+    fn note_found(&self, wanted: &Wanted, found: &Found) {
+        let header = found.header(&wanted.key);
+        let now_s = now_s();
+        let known = self.index().get(wanted.digest);
+        let is_known = known.is_some_and(|object| {
+            matches!(object.stored, Stored::File(file)
+                if file.inode == found.identity.inode && file.disk == found.identity.disk)
+        });
+        if is_known {
+            return;
+        }
+        let file = file_of(&found.identity, &header, found.opened.stat().blocks * 512);
+        // Where others are faster the next one finds it.
+        let _ = self.index().publish(wanted.digest, Stored::File(file), now_s);
+    }
+
+    fn forget_file(&self, digest: Digest, disk: u8) {
+        let known = self.index().get(digest).map(|object| object.stored);
+        if matches!(known, Some(Stored::File(file)) if file.disk == disk) {
+            self.index().forget(digest);
+        }
+    }
+
+    fn remove_broken(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        disk: u8,
+        digest: Digest,
+    ) -> Result<(), DiskError> {
+        let name = self.conf.levels.relative(digest);
+        self.forget_file(digest, disk);
+        match root.directory.remove_file(blocking, &name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DiskError::new("unlink()", self.path_of(disk, digest), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The job of [`Cache::remove`].
+    pub(crate) fn remove_now(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        identity: &Identity,
+    ) -> Result<(), DiskError> {
+        let name = self.conf.levels.relative(identity.digest);
+        match root.directory.stat(blocking, &name) {
+            Ok(stat) if stat.inode == identity.inode => {
+                self.remove_broken(blocking, root, identity.disk, identity.digest)
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.forget_file(identity.digest, identity.disk);
+                Ok(())
+            }
+            Err(error) => Err(DiskError::new("stat()", self.path_of(identity.disk, identity.digest), error)),
+        }
+    }
+}
+
+/// What the index has of a file.
+pub(crate) fn file_of(identity: &Identity, header: &StoredHeader<'_>, allocated_bytes: u64) -> File {
+    let blocks = allocated_bytes.div_ceil(BLOCK_BYTES);
+    File {
+        disk: identity.disk,
+        valid_s: u64::try_from(header.valid_sec).unwrap_or(0),
+        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+        body_start: header.body_start,
+        inode: identity.inode,
+        stored_s: u64::try_from(header.date).unwrap_or(0),
+        tag: 0,
+    }
+}

@@ -1,0 +1,191 @@
+//! A cache in a directory of a test's own, and what waits for its jobs.
+#![expect(clippy::disallowed_methods, reason = "tests look at the files themselves")]
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use bytes::Bytes;
+use clearway_offload::Task;
+use clearway_zone::Zones;
+
+use super::*;
+use crate::header::StoredHeader;
+use crate::key::{Digest, Key};
+use crate::levels::Levels;
+
+pub(super) const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n";
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// What came of a job.
+pub(super) fn wait<T>(task: Task<T>) -> T {
+    let mut task = pin!(task);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let cx = &mut Context::from_waker(&waker);
+    loop {
+        match task.as_mut().poll(cx) {
+            Poll::Ready(done) => return done.expect("the pool has room and does not panic"),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Directories, removed in the end, with a cache in them.
+pub(super) struct Scratch {
+    pub(super) path: PathBuf,
+    pub(super) zones: Arc<Zones>,
+    pub(super) caches: Arc<Caches>,
+    pub(super) cache: Arc<Cache>,
+    /// Where files are written before they are complete.
+    pub(super) temp: Arc<TempPlace>,
+}
+
+impl Scratch {
+    pub(super) fn new(name: &str) -> Self {
+        Self::with(name, |_, _| {})
+    }
+
+    /// With changes to its configuration, which is told where its directories are.
+    pub(super) fn with(name: &str, change: impl Fn(&Path, &mut CacheConf)) -> Self {
+        let path = std::env::temp_dir().join(format!("clearway-disks-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        for directory in ["d1", "d2", "d3", "temp"] {
+            std::fs::create_dir_all(path.join(directory)).expect("writable");
+        }
+        let (zones, caches) = (Arc::new(Zones::create(None)), Arc::new(Caches::default()));
+        let cache = declare(&path, &zones, &caches, change);
+        Self { path, zones, caches, cache, temp: Arc::new(TempPlace::Beside) }
+    }
+
+    /// The same directory after a start: nothing but its files is left.
+    pub(super) fn restart(&mut self, change: impl Fn(&Path, &mut CacheConf)) {
+        self.caches.stop();
+        self.zones = Arc::new(Zones::create(None));
+        self.caches = Arc::new(Caches::default());
+        self.cache = declare(&self.path, &self.zones, &self.caches, change);
+    }
+
+    /// Stores a response.
+    pub(super) fn store(&self, key: &Key, body: &[u8]) -> Result<Identity, DiskError> {
+        store(&self.cache, &self.temp, key, body)
+    }
+
+    pub(super) fn create(&self, key: &Key) -> Result<Filling, DiskError> {
+        create(&self.cache, &self.temp, key)
+    }
+
+    pub(super) fn open(&self, key: &Key) -> Result<Found, Miss> {
+        open(&self.cache, key)
+    }
+
+    /// Where the file of a key lies.
+    pub(super) fn file(&self, key: &Key) -> PathBuf {
+        self.path.join("d1").join(self.cache.conf().levels.relative(key.digest()))
+    }
+
+    /// All files below a directory, without those of the cache itself.
+    pub(super) fn files(&self, directory: &str) -> Vec<PathBuf> {
+        fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(directory).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true if path.ends_with(".clearway") => {}
+                    true => walk(&path, found),
+                    false => found.push(path),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.path.join(directory), &mut found);
+        found
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.caches.stop();
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn declare(
+    path: &Path,
+    zones: &Arc<Zones>,
+    caches: &Arc<Caches>,
+    change: impl Fn(&Path, &mut CacheConf),
+) -> Arc<Cache> {
+    let zone = zones.declare(b"one", 1 << 20, "proxy_cache").expect("the only one");
+    let mut conf = CacheConf {
+        zone,
+        disks: vec![DiskConf { path: path.join("d1"), weight: 1 }],
+        levels: Levels::parse(b"1:2").expect("levels"),
+        inactive_s: 600,
+        max_bytes: u64::MAX,
+        min_free_bytes: 0,
+        loader: Pace::default(),
+        manager: Pace::default(),
+    };
+    change(path, &mut conf);
+    let cache = caches.declare(conf);
+    zones.open().expect("memory");
+    caches.launch().expect("threads");
+    caches.begin();
+    cache
+}
+
+pub(super) fn key(text: &str) -> Key {
+    Key::new(text.as_bytes().to_vec())
+}
+
+pub(super) fn header(valid_sec: i64) -> StoredHeader<'static> {
+    StoredHeader {
+        valid_sec,
+        updating_sec: 0,
+        error_sec: 0,
+        last_modified: -1,
+        date: 1_795_000_000,
+        valid_msec: 0,
+        body_start: 0,
+        etag: b"",
+        vary: b"",
+        variant: Digest([0; 16]),
+    }
+}
+
+pub(super) fn create(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key) -> Result<Filling, DiskError> {
+    let what = NewFile { key, digest: key.digest(), header: header(1_795_000_600), head: HEAD, temp };
+    wait(cache.create(&what, None).expect("a short head"))
+}
+
+fn store(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key, body: &[u8]) -> Result<Identity, DiskError> {
+    let mut filling = create(cache, temp, key)?;
+    for piece in body.chunks(40_000) {
+        filling = wait(filling.append(vec![Bytes::copy_from_slice(piece)]))?;
+    }
+    wait(filling.publish())
+}
+
+pub(super) fn open(cache: &Arc<Cache>, key: &Key) -> Result<Found, Miss> {
+    let wanted = Wanted { key: Arc::new(key.clone()), digest: key.digest(), head_max_bytes: 4096 };
+    wait(cache.open(wanted, None))
+}
+
+/// The body as it is read from the file.
+pub(super) fn body(found: &Found) -> Vec<u8> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::from(found.opened.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let mut body = vec![0; usize::try_from(found.body_bytes()).expect("small")];
+    file.read_exact_at(&mut body, found.body_start()).expect("all of it");
+    body
+}

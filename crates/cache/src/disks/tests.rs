@@ -1,0 +1,170 @@
+//! Objects come, are found, change and go.
+#![expect(clippy::disallowed_methods, reason = "tests look at the files themselves")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::testing::*;
+use super::*;
+use crate::header::StoredHeader;
+use crate::header::Unusable;
+use crate::index::Stored;
+
+fn large() -> Vec<u8> {
+    (0..200_000_u32).map(|n| (n / 7) as u8).collect()
+}
+
+#[test]
+fn what_was_stored_is_found_with_its_head_and_body() {
+    let scratch = Scratch::new("stored");
+    for (text, content) in [("/small", b"hello".to_vec()), ("/empty", Vec::new()), ("/large", large())] {
+        let key = key(text);
+        assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+        let identity = scratch.store(&key, &content).unwrap();
+        assert_eq!(scratch.cache.whereabouts(key.digest()), Whereabouts::Disk(0));
+        let found = scratch.open(&key).unwrap();
+        assert_eq!((found.identity, found.head()), (identity, HEAD.to_vec()));
+        assert_eq!((body(&found), found.is_sealed()), (content.clone(), true));
+        assert_eq!(found.header(&key).valid_sec, 1_795_000_600);
+        assert_eq!(found.body(), (content.len() < 60_000).then(|| Bytes::from(content)));
+        assert_eq!(found.path, scratch.file(&key));
+    }
+    assert_eq!(scratch.files("d1").len(), 3, "no temporary file is left");
+}
+
+#[test]
+fn a_file_is_there_when_it_is_complete_or_not_at_all() {
+    let scratch = Scratch::new("complete");
+    let key = key("/page");
+    let filling = wait(scratch.create(&key).unwrap().append(vec![Bytes::from_static(b"half")])).unwrap();
+    assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+    let growing = filling.growing();
+    assert_eq!(filling.written(), growing.body_start() + 4);
+    assert_eq!(wait(growing.read(growing.body_start(), 100)).unwrap(), b"half");
+    assert_eq!(scratch.files("d1").len(), 1);
+    drop(filling);
+    // Behind the job that removes it, which any thread of the pool may have taken.
+    while !scratch.files("d1").is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(wait(growing.read(growing.body_start(), 100)).unwrap(), b"half", "it is still open");
+    assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+}
+
+#[test]
+fn a_temporary_directory_may_lie_anywhere() {
+    let mut scratch = Scratch::new("temporary");
+    scratch.temp = Arc::new(TempPlace::Below { directory: scratch.path.join("temp"), levels: vec![1, 2] });
+    let key = key("/page");
+    let filling = scratch.create(&key).unwrap();
+    assert_eq!((scratch.files("temp").len(), scratch.files("d1").len()), (1, 0));
+    wait(filling.publish()).unwrap();
+    assert_eq!((scratch.files("temp").len(), scratch.files("d1").len()), (0, 1));
+    assert_eq!(body(&scratch.open(&key).unwrap()), b"");
+}
+
+#[test]
+fn another_file_system_costs_a_copy() {
+    let shm = Path::new("/dev/shm");
+    assert!(shm.is_dir(), "every Linux has it");
+    let name = format!("clearway-disks-{}", std::process::id());
+    let directory = shm.join(name);
+    std::fs::create_dir(&directory).unwrap();
+    let mut scratch = Scratch::new("devices");
+    scratch.temp = Arc::new(TempPlace::Below { directory: directory.clone(), levels: vec![] });
+    let key = key("/page");
+    scratch.store(&key, &large()).unwrap();
+    assert_eq!(body(&scratch.open(&key).unwrap()), large());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn files_that_changed_behind_our_back_are_misses() {
+    let scratch = Scratch::new("behind");
+    let content = large();
+    for (text, cut) in [("/a", 199_999), ("/b", 100), ("/c", 0)] {
+        let key = key(text);
+        scratch.store(&key, &content).unwrap();
+        let path = scratch.file(&key);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - content.len() + cut]).unwrap();
+        assert!(matches!(scratch.open(&key), Err(Miss::Broken { path: at }) if at == path));
+        assert!(!path.exists() && matches!(scratch.open(&key), Err(Miss::Absent)));
+        assert_eq!(scratch.cache.index().get(key.digest()), None);
+    }
+    let (key, other) = (key("/d"), key("/e"));
+    scratch.store(&key, b"small").unwrap();
+    let path = scratch.file(&key);
+    let mut whole = std::fs::read(&path).unwrap();
+    *whole.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, &whole).unwrap();
+    assert!(matches!(scratch.open(&key), Err(Miss::Broken { .. })), "its checksum is another one");
+    scratch.store(&key, b"small").unwrap();
+    std::fs::create_dir_all(scratch.file(&other).parent().unwrap()).unwrap();
+    std::fs::rename(&path, scratch.file(&other)).unwrap();
+    let found = scratch.open(&other);
+    assert!(matches!(found, Err(Miss::Unusable { why: Unusable::Collision, .. })), "{found:?}");
+    assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+    std::fs::write(&path, b"short").unwrap();
+    let found = scratch.open(&key);
+    assert!(matches!(found, Err(Miss::Unusable { why: Unusable::TooSmall, .. })), "{found:?}");
+}
+
+#[test]
+fn a_validated_response_is_written_in_place_if_it_is_still_there() {
+    let scratch = Scratch::new("validated");
+    let key = key("/page");
+    let first = scratch.store(&key, b"hello").unwrap();
+    let later =
+        StoredHeader { body_start: scratch.open(&key).unwrap().body_start() as u16, ..header(1_795_009_999) };
+    let refresh = |identity| wait(scratch.cache.refresh(identity, &key, &later, None)).unwrap();
+    assert_eq!(refresh(first), Refreshed::Written);
+    let found = scratch.open(&key).unwrap();
+    assert_eq!((found.header(&key).valid_sec, body(&found)), (1_795_009_999, b"hello".to_vec()));
+    let known = scratch.cache.index().get(key.digest()).unwrap().stored;
+    assert!(matches!(known, Stored::File(file) if file.valid_s == 1_795_009_999));
+    let second = scratch.store(&key, b"other").unwrap();
+    assert_eq!(refresh(first), Refreshed::Changed);
+    wait(scratch.cache.remove(first, None)).unwrap();
+    assert_eq!(body(&scratch.open(&key).unwrap()), b"other", "another file has the name");
+    wait(scratch.cache.remove(second, None)).unwrap();
+    assert_eq!(refresh(second), Refreshed::Gone);
+    assert_eq!(scratch.cache.whereabouts(key.digest()), Whereabouts::Perhaps(0));
+}
+
+#[test]
+fn a_start_finds_files_that_it_does_not_know() {
+    let mut scratch = Scratch::new("start");
+    let key = key("/page");
+    scratch.store(&key, b"hello").unwrap();
+    scratch.restart(|_, _| {});
+    assert_eq!(body(&scratch.open(&key).unwrap()), b"hello");
+    assert_eq!(scratch.cache.whereabouts(key.digest()), Whereabouts::Disk(0));
+}
+
+#[test]
+fn heads_that_the_format_cannot_hold_are_not_stored() {
+    let scratch = Scratch::new("heads");
+    let key = key("/page");
+    let head = [b"HTTP/1.1 200 OK\r\nA: ", vec![b'a'; 65_200].as_slice(), b"\r\n\r\n"].concat();
+    let what =
+        NewFile { key: &key, digest: key.digest(), header: header(0), head: &head, temp: &scratch.temp };
+    assert!(scratch.cache.create(&what, None).is_none());
+}
+
+#[test]
+fn failures_have_nginx_words() {
+    let mut scratch = Scratch::new("words");
+    std::fs::remove_dir_all(scratch.path.join("d1")).unwrap();
+    scratch.restart(|_, _| {});
+    let Err(error) = scratch.store(&key("/page"), b"") else { panic!("there is no directory") };
+    let path = scratch.path.join("d1");
+    assert_eq!(
+        error.to_string(),
+        format!("open() \"{}\" failed (2: No such file or directory)", path.display())
+    );
+    assert!(matches!(scratch.open(&key("/page")), Err(Miss::Failed(_))));
+}

@@ -1,0 +1,434 @@
+//! A file of a cache is written, and gets its name when it is complete, or never. Pool threads.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use clearway_offload::temp_file::{self, Naming};
+use clearway_offload::{Blocking, Pool, Task, file};
+use clearway_os::stat;
+
+use super::cache::{Cache, now_s};
+use super::conf::TempPlace;
+use super::disk::{Disk, DiskError, Root};
+use super::read::{Identity, file_of};
+use crate::header::{HEADER_BYTES, StoredHeader};
+use crate::index::Stored;
+use crate::key::{Digest, Key};
+use crate::seal;
+
+/// Access rights of a file: the owner alone.
+const MODE: u32 = 0o600;
+/// Names that are tried for a temporary file.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// A response that is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'a> {
+    /// Its key.
+    pub key: &'a Key,
+    /// The file's digest: the key's, or that of a variant.
+    pub digest: Digest,
+    /// What the file says of it; where the body begins is found out here.
+    pub header: StoredHeader<'a>,
+    /// The response's head as it came, with the empty line at its end.
+    pub head: &'a [u8],
+    /// Where the file is written before it is complete.
+    pub temp: &'a Arc<TempPlace>,
+}
+
+/// The end of what nginx's format can say: the head does not fit.
+const BODY_START_MAX: usize = u16::MAX as usize;
+
+/// A file that is on its way. Dropped, it is removed.
+pub struct Filling {
+    cache: Arc<Cache>,
+    disk: Arc<Disk>,
+    number: u8,
+    via: Option<Arc<Pool>>,
+    key: Key,
+    digest: Digest,
+    /// Everything up to the body.
+    beginning: Vec<u8>,
+    growing: Growing,
+    temp: Temp,
+    body_crc: crc32fast::Hasher,
+    written: u64,
+}
+
+impl std::fmt::Debug for Filling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filling").field("digest", &self.digest).finish_non_exhaustive()
+    }
+}
+
+/// What a temporary file is called.
+enum Temp {
+    /// Below the disk's directory.
+    Beside(PathBuf),
+    /// Anywhere.
+    Elsewhere(PathBuf),
+    /// It has its name.
+    Published,
+}
+
+/// A file that others read while it grows.
+#[derive(Clone)]
+pub struct Growing {
+    file: Arc<File>,
+    path: Arc<Path>,
+    disk: Arc<Disk>,
+    via: Option<Arc<Pool>>,
+    body_start: u64,
+    is_received: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Growing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Growing").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Growing {
+    /// Where the body begins, bytes from the file's beginning.
+    #[must_use]
+    pub fn body_start(&self) -> u64 {
+        self.body_start
+    }
+
+    /// What it is called for now.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole body has come; what is left is to write and publish it. All clones are told.
+    pub fn note_received(&self) {
+        self.is_received.store(true, Ordering::Release);
+    }
+
+    /// Whether the whole body has come.
+    #[must_use]
+    pub fn is_received(&self) -> bool {
+        self.is_received.load(Ordering::Acquire)
+    }
+
+    /// Reads up to `count` bytes from `offset` of the file: fewer only at its present end.
+    pub fn read(&self, offset: u64, count: usize) -> Task<Result<Vec<u8>, DiskError>> {
+        let (growing, path) = (Arc::clone(&self.file), Arc::clone(&self.path));
+        let read = move |blocking: &Blocking, _: &Root| {
+            file::read(blocking, &growing, offset, count)
+                .map_err(|error| DiskError::new("read()", path.to_path_buf(), error))
+        };
+        self.disk.submit(self.via.as_ref(), read, |done| done)
+    }
+}
+
+/// What has become of a file that was validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refreshed {
+    /// It says so.
+    Written,
+    /// Another one has its name by now; it was left alone.
+    Changed,
+    /// It is not there any more.
+    Gone,
+}
+
+impl Cache {
+    /// Begins a file for a response, with all that stands before its body: one job in the disk's pool, or in
+    /// `pool`. `None` of it is to be stored where the head is too long for the format.
+    #[must_use]
+    pub fn create(
+        self: &Arc<Self>,
+        what: &NewFile<'_>,
+        pool: Option<&Arc<Pool>>,
+    ) -> Option<Task<Result<Filling, DiskError>>> {
+        let beginning = beginning_of(what)?;
+        let Some(number) = self.disk_for(what.digest) else {
+            let path = self.conf.disks[0].path.clone();
+            return Some(Task::ready(Err(DiskError::Out(path))));
+        };
+        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
+        let (cache, via) = (Arc::clone(self), pool.cloned());
+        let (key, digest, place) = (what.key.clone(), what.digest, Arc::clone(what.temp));
+        let (of, through) = (Arc::clone(&disk), via.clone());
+        let create = move |blocking: &Blocking, root: &Root| {
+            let (file, path, temp) = cache.make_temp(blocking, root, &place, (number, digest))?;
+            let body_start = beginning.len() as u64;
+            let growing = Growing {
+                file: Arc::new(file),
+                path: path.into(),
+                disk: Arc::clone(&of),
+                via,
+                body_start,
+                is_received: Arc::default(),
+            };
+            let mut filling = Filling {
+                cache,
+                disk: of,
+                number,
+                via: through,
+                key,
+                digest,
+                beginning,
+                growing,
+                temp,
+                body_crc: crc32fast::Hasher::new(),
+                written: 0,
+            };
+            filling.write(&filling.beginning, 0)?;
+            filling.written = body_start;
+            Ok(filling)
+        };
+        Some(disk.submit(pool, create, |done| done))
+    }
+
+    fn make_temp(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        place: &TempPlace,
+        (number, digest): (u8, Digest),
+    ) -> Result<(File, PathBuf, Temp), DiskError> {
+        if let TempPlace::Below { directory, levels } = place {
+            let (file, path) = temp_file::create(blocking, directory, levels, MODE, Naming::Lasting)?;
+            return Ok((file, path.clone(), Temp::Elsewhere(path)));
+        }
+        let (name, path) = (self.conf.levels.relative(digest), self.path_of(number, digest));
+        let mut attempts_left = ATTEMPTS_MAX;
+        loop {
+            let suffix = format!(".{:010}", temp_file::next_number());
+            let with = |path: &Path| PathBuf::from([path.as_os_str(), suffix.as_ref()].concat_os());
+            attempts_left -= 1;
+            match root.directory.create_file(blocking, &with(&name), MODE) {
+                Ok(file) => return Ok((file, with(&path), Temp::Beside(with(&name)))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts_left > 0 => {}
+                Err(error) => return Err(DiskError::new("open()", with(&path), error)),
+            }
+        }
+    }
+
+    /// A response was validated: what its file says of it is written anew, if it is still that file.
+    pub fn refresh(
+        self: &Arc<Self>,
+        identity: Identity,
+        key: &Key,
+        header: &StoredHeader<'_>,
+        pool: Option<&Arc<Pool>>,
+    ) -> Task<Result<Refreshed, DiskError>> {
+        let Some(disk) = self.disk(identity.disk).cloned() else {
+            return Task::ready(Ok(Refreshed::Gone));
+        };
+        let mut written = Vec::new();
+        header.write(key, &mut written);
+        let (cache, key) = (Arc::clone(self), key.clone());
+        let rewrite = move |blocking: &Blocking, root: &Root| {
+            cache.rewrite(blocking, root, (&identity, &key), &written)
+        };
+        disk.submit(pool, rewrite, |done| done)
+    }
+
+    fn rewrite(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        (identity, key): (&Identity, &Key),
+        written: &[u8],
+    ) -> Result<Refreshed, DiskError> {
+        let failed = |call, error| DiskError::new(call, self.path_of(identity.disk, identity.digest), error);
+        let name = self.conf.levels.relative(identity.digest);
+        let file = match root.directory.open_to_change(blocking, &name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Refreshed::Gone),
+            Err(error) => return Err(failed("open()", error)),
+        };
+        let now = stat::of(file.as_fd()).map_err(|error| failed("fstat()", error))?;
+        if (now.inode, now.size) != (identity.inode, identity.length) {
+            return Ok(Refreshed::Changed);
+        }
+        let present = file::read(blocking, &file, 0, written.len()).map_err(|e| failed("read()", e))?;
+        let (is, becomes) =
+            (StoredHeader::read(&present, key, usize::MAX), StoredHeader::read(written, key, usize::MAX));
+        let (Ok(is), Ok(becomes)) = (is, becomes) else { return Ok(Refreshed::Changed) };
+        if (is.last_modified, is.body_start) != (becomes.last_modified, becomes.body_start) {
+            return Ok(Refreshed::Changed);
+        }
+        file.write_all_at(&written[..HEADER_BYTES], 0).map_err(|error| failed("write()", error))?;
+        let known = file_of(identity, &becomes, now.blocks * 512);
+        // Where others are faster the next one finds what the file says.
+        let _ = self.index().publish(identity.digest, Stored::File(known), now_s());
+        Ok(Refreshed::Written)
+    }
+}
+
+/// Everything up to the body: fixed header, key, head with room for the seal.
+fn beginning_of(what: &NewFile<'_>) -> Option<Vec<u8>> {
+    let mut head = what.head.to_vec();
+    seal::reserve(&mut head);
+    let body_start = StoredHeader::head_start(what.key) + head.len();
+    if body_start > BODY_START_MAX {
+        return None;
+    }
+    let mut beginning = Vec::with_capacity(body_start);
+    let header = StoredHeader { body_start: body_start as u16, ..what.header };
+    header.write(what.key, &mut beginning);
+    beginning.extend_from_slice(&head);
+    debug_assert_eq!(beginning.len(), body_start);
+    Some(beginning)
+}
+
+impl Filling {
+    /// What others can read it by while it grows.
+    #[must_use]
+    pub fn growing(&self) -> Growing {
+        self.growing.clone()
+    }
+
+    /// Where the body begins, bytes from the file's beginning.
+    #[must_use]
+    pub fn body_start(&self) -> u64 {
+        self.growing.body_start
+    }
+
+    /// How much of the file is written, bytes.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Adds to the body. The file comes back from the job; where it fails it is removed.
+    pub fn append(mut self, pieces: Vec<Bytes>) -> Task<Result<Self, DiskError>> {
+        let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
+        let append = move |_: &Blocking, _: &Root| {
+            for piece in &pieces {
+                self.write(piece, self.written)?;
+                self.body_crc.update(piece);
+                self.written += piece.len() as u64;
+            }
+            Ok(self)
+        };
+        disk.submit(via.as_ref(), append, |done| done)
+    }
+
+    /// The body is complete: the file is sealed, gets its name, and the index is told.
+    pub fn publish(mut self) -> Task<Result<Identity, DiskError>> {
+        let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
+        let publish = move |blocking: &Blocking, root: &Root| self.publish_now(blocking, root);
+        disk.submit(via.as_ref(), publish, |done| done)
+    }
+
+    fn publish_now(&mut self, blocking: &Blocking, root: &Root) -> Result<Identity, DiskError> {
+        let body_bytes = self.written - self.body_start();
+        let crc = self.body_crc.clone().finalize();
+        if let Some((text, at)) = seal::close(&self.beginning, crc, body_bytes) {
+            self.write(&text, at as u64)?;
+        }
+        self.rename(blocking, root)?;
+        let file = self.growing.file.as_fd();
+        let now = stat::of(file).map_err(|error| self.failed("fstat()", error))?;
+        let (digest, disk) = (self.digest, self.number);
+        let identity = Identity { digest, disk, inode: now.inode, length: now.size };
+        let header = StoredHeader::read(&self.beginning, &self.key, usize::MAX).expect("as it was made");
+        let known = file_of(&identity, &header, now.blocks * 512);
+        // Where others are faster the file is found when it is looked for again.
+        let _ = self.cache.index().publish(digest, Stored::File(known), now_s());
+        Ok(identity)
+    }
+
+    fn rename(&mut self, blocking: &Blocking, root: &Root) -> Result<(), DiskError> {
+        let name = self.cache.conf.levels.relative(self.digest);
+        let renamed = match &self.temp {
+            Temp::Beside(temp) => root.directory.rename(blocking, temp, &name),
+            Temp::Elsewhere(path) => root.directory.move_in(blocking, path, &name),
+            Temp::Published => Ok(()),
+        };
+        match renamed {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                self.copy_in(blocking, root, &name)?
+            }
+            Err(error) => return Err(self.failed("rename()", error)),
+            Ok(()) => {}
+        }
+        self.temp = Temp::Published;
+        Ok(())
+    }
+
+    /// The temporary file lies on another file system: it is copied beside its place first.
+    fn copy_in(&mut self, blocking: &Blocking, root: &Root, name: &Path) -> Result<(), DiskError> {
+        const PART_BYTES: usize = 256 * 1024;
+        let suffix = format!(".{:010}", temp_file::next_number());
+        let beside = PathBuf::from([name.as_os_str(), suffix.as_ref()].concat_os());
+        let path = self.disk.path().join(&beside);
+        let copy = root
+            .directory
+            .create_file(blocking, &beside, MODE)
+            .map_err(|error| DiskError::new("open()", path, error))?;
+        let copied = (0..self.written).step_by(PART_BYTES).try_for_each(|offset| {
+            let part = file::read(blocking, &self.growing.file, offset, PART_BYTES)?;
+            copy.write_all_at(&part, offset)
+        });
+        let renamed = copied.and_then(|()| root.directory.rename(blocking, &beside, name));
+        if let Err(error) = renamed {
+            let _ = root.directory.remove_file(blocking, &beside);
+            return Err(self.failed("rename()", error));
+        }
+        if let Temp::Elsewhere(path) = &self.temp {
+            // Others may read it still; its name is all that would stay.
+            let _ = file::unlink(blocking, path);
+        }
+        self.growing.file = Arc::new(copy);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<(), DiskError> {
+        self.growing.file.write_all_at(bytes, at).map_err(|error| self.failed("write()", error))
+    }
+
+    fn failed(&self, call: &'static str, error: io::Error) -> DiskError {
+        DiskError::new(call, self.growing.path.to_path_buf(), error)
+    }
+}
+
+impl Temp {
+    fn remove(&self, blocking: &Blocking, root: &Root) -> io::Result<()> {
+        match self {
+            Self::Beside(name) => root.directory.remove_file(blocking, name),
+            Self::Elsewhere(path) => file::unlink(blocking, path),
+            Self::Published => Ok(()),
+        }
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        let temp = std::mem::replace(&mut self.temp, Temp::Published);
+        if matches!(temp, Temp::Published) {
+            return;
+        }
+        let remove = move |blocking: &Blocking, root: &Root| {
+            // The loader removes what is left.
+            let _ = temp.remove(blocking, root);
+            Ok(())
+        };
+        self.disk.submit_anyway(self.via.as_ref(), remove, |_| ()).detach();
+    }
+}
+
+/// Joins names without a separator.
+trait ConcatOs {
+    fn concat_os(&self) -> std::ffi::OsString;
+}
+
+impl ConcatOs for [&std::ffi::OsStr; 2] {
+    fn concat_os(&self) -> std::ffi::OsString {
+        let mut whole = self[0].to_os_string();
+        whole.push(self[1]);
+        whole
+    }
+}
