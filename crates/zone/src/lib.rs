@@ -11,6 +11,7 @@
 
 #[cfg(not(loom))]
 mod counts;
+pub mod dict;
 #[cfg(not(loom))]
 mod header;
 #[cfg(all(test, loom))]

@@ -23,7 +23,7 @@ impl Memory {
     }
 }
 
-fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     // A model that is played in one order proves nothing: it says so.

@@ -2,11 +2,12 @@
 //! complete. Declared and opened at boot, used by any thread afterwards.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use clearway_os::shared_memory::SharedMemory;
 
+use crate::dict::{self, Dict, Key};
 use crate::header::{HEADER_WORDS, Header, Secret};
 use crate::store::Store;
 use crate::table::{KeyHash, Table};
@@ -25,6 +26,8 @@ pub struct Zone {
     module: &'static str,
     /// 0 until a directive has said it.
     bytes: AtomicU64,
+    /// Whether its contents are a dictionary, which has more memory than its size says.
+    is_dict: AtomicBool,
     when_opened: Mutex<Option<Box<WhenOpened>>>,
     opened: OnceLock<Opened>,
 }
@@ -44,6 +47,7 @@ impl Zone {
             name: name.into(),
             module,
             bytes: AtomicU64::new(bytes),
+            is_dict: AtomicBool::new(false),
             when_opened: Mutex::new(None),
             opened: OnceLock::new(),
         }
@@ -75,6 +79,17 @@ impl Zone {
 
     pub(crate) fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_dict(&self) {
+        self.is_dict.store(true, Ordering::Relaxed);
+    }
+
+    /// How much memory it wants, if it is a dictionary.
+    pub(crate) fn dict_memory_bytes(&self) -> Option<usize> {
+        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
+        let is_dict = self.is_dict.load(Ordering::Relaxed);
+        is_dict.then(|| HEADER_WORDS * size_of::<u64>() + dict::memory_bytes(bytes))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -189,6 +204,29 @@ impl Zone {
     pub fn store(&self) -> Option<Store<'_>> {
         let own = self.own_worker()?;
         Some(Store::new(&self.opened().memory.shared.words()[HEADER_WORDS..], self.workers(), own))
+    }
+
+    /// Its contents as a dictionary, of a zone that was declared as one. `None` while too many processes use
+    /// the zone: there are 64 places.
+    ///
+    /// # Panics
+    /// Before `Zones::open`, and where it was not declared as a dictionary.
+    #[must_use]
+    pub fn dict(&self) -> Option<Dict<'_>> {
+        assert!(self.is_dict.load(Ordering::Relaxed), "it was declared as a dictionary");
+        let own = self.own_worker()?;
+        let words = &self.opened().memory.shared.words()[HEADER_WORDS..];
+        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
+        Some(Dict::new(words, bytes, self.name.len(), self.workers(), own))
+    }
+
+    /// A key of the dictionary.
+    ///
+    /// # Panics
+    /// Before `Zones::open`, and for a key of more than [`dict::KEY_MAX_BYTES`].
+    #[must_use]
+    pub fn dict_key<'k>(&self, key: &'k [u8]) -> Key<'k> {
+        Key::hashed(key, self.opened().secret.hash(key)[0])
     }
 
     /// The same with so many values in each slot: a zone holds fewer of those. All users of a zone agree on

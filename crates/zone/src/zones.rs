@@ -97,6 +97,16 @@ impl Zones {
         Ok(Arc::clone(zone))
     }
 
+    /// The zone that a directive names and that holds a dictionary (`Zone::dict`).
+    ///
+    /// # Errors
+    /// As of [`Zones::declare`].
+    pub fn declare_dict(&self, name: &[u8], bytes: u64, module: &'static str) -> Result<Arc<Zone>, Vec<u8>> {
+        let zone = self.declare(name, bytes, module)?;
+        zone.set_dict();
+        Ok(zone)
+    }
+
     /// Gives all zones their memory, when the whole configuration was read, and has their modules look at
     /// it (`Zone::when_opened`). Zones that are open already stay as they are.
     ///
@@ -108,7 +118,7 @@ impl Zones {
             if zone.bytes() == 0 {
                 return Err([b"zero size shared memory zone \"", zone.name(), b"\""].concat());
             }
-            let memory = self.memory_for(&zone.key()).map_err(|error| refused(zone, &error))?;
+            let memory = self.memory_for(zone).map_err(|error| refused(zone, &error))?;
             zone.open(memory)?;
         }
         Ok(())
@@ -129,8 +139,10 @@ impl Zones {
         self.zones().iter().filter(|zone| zone.is_open()).for_each(|zone| zone.workers().forget(pid));
     }
 
-    fn memory_for(&self, key: &ZoneKey) -> io::Result<Arc<Memory>> {
-        let bytes = usize::try_from(key.bytes.max(ZONE_MIN_BYTES)).unwrap_or(usize::MAX);
+    fn memory_for(&self, zone: &Zone) -> io::Result<Arc<Memory>> {
+        let key = &zone.key();
+        let configured = || usize::try_from(key.bytes.max(ZONE_MIN_BYTES)).unwrap_or(usize::MAX);
+        let bytes = zone.dict_memory_bytes().unwrap_or_else(configured);
         match &self.source {
             Source::Own(kept) => {
                 if let Some((_, memory)) = kept.iter().find(|(kept, _)| kept == key) {
