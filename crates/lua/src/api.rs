@@ -5,6 +5,13 @@
 //! `call.stack` (slot 1 on), pushes what it answers and says how many values that are. What it is called
 //! for, it gets by `current`. Host functions answer `nil, err`; they raise for wrong arguments only.
 
+pub mod arguments;
+pub mod encoding;
+pub mod shared;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod time;
+
 use clearway_luajit::{Fault, HostFunction, Stack, Vm};
 
 use crate::vm::state::VmState;
@@ -21,7 +28,7 @@ pub struct Install<'a> {
 pub type Room = fn(&mut Install<'_>) -> Result<(), Fault>;
 
 /// All rooms, in this order.
-const ROOMS: &[Room] = &[];
+const ROOMS: &[Room] = &[encoding::install, shared::install, time::install];
 
 /// Makes `ngx` and everything in it.
 ///

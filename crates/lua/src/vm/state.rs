@@ -1,5 +1,36 @@
 //! What Rust keeps for one VM beside the interpreter: a field for each room that has something to keep.
 
+use std::sync::Arc;
+
+use clearway_log::UtcOffset;
+use clearway_zone::Zone;
+
 /// See the file's head.
 #[derive(Default)]
-pub struct VmState {}
+pub struct VmState {
+    /// Those of `ngx.shared`.
+    pub dictionaries: Dictionaries,
+    /// How local time differs from UTC, as the log's writer keeps it up to date; UTC where nobody has said.
+    pub utc_offset: Option<UtcOffset>,
+}
+
+/// The dictionaries of a configuration, as one VM has them.
+#[derive(Default)]
+pub struct Dictionaries {
+    pub(crate) list: Vec<Arc<Dictionary>>,
+    /// What is read is copied here, and from here to Lua.
+    pub(crate) text: Vec<u8>,
+}
+
+impl Dictionaries {
+    /// Those of these zones, which were declared as dictionaries; each is called what its zone is.
+    pub fn new(zones: impl IntoIterator<Item = Arc<Zone>>) -> Self {
+        let list = zones.into_iter().map(|zone| Arc::new(Dictionary { zone }));
+        Self { list: list.collect(), text: Vec::new() }
+    }
+}
+
+/// A dictionary, in an `Arc` of one VM's own, so that loops do not count those who use it in the same word.
+pub(crate) struct Dictionary {
+    pub(crate) zone: Arc<Zone>,
+}

@@ -1,0 +1,76 @@
+//! Runs pieces of Lua as a server would, for the tests of rooms.
+
+use std::fmt;
+
+use clearway_base::log::Level;
+use clearway_luajit::{Resumed, Vm};
+
+use crate::api::install;
+use crate::current::{Current, LogLine, LuaPhase, Run};
+use crate::vm::state::VmState;
+
+struct Silent;
+
+impl LogLine for Silent {
+    fn enabled(&self, _: Level) -> bool {
+        false
+    }
+
+    fn log(&self, _: Level, _: fmt::Arguments<'_>) {}
+}
+
+/// A VM with all rooms.
+pub(crate) struct Lua {
+    vm: Vm,
+    state: VmState,
+}
+
+impl Lua {
+    pub(crate) fn new() -> Self {
+        Self::with(VmState::default())
+    }
+
+    pub(crate) fn with(mut state: VmState) -> Self {
+        let mut vm = Vm::new(None).expect("there is memory");
+        install(&mut vm, &mut state).expect("rooms install");
+        Self { vm, state }
+    }
+
+    /// What the code returns, as `print` would show it with spaces; or what it raised.
+    fn run(&mut self, code: &str) -> Result<String, String> {
+        let wrapped = format!(
+            "local function show(...) local t = {{...}} \
+             for i = 1, select('#', ...) do t[i] = tostring(t[i]) end \
+             return table.concat(t, ' ') end return show((function() {code} end)())"
+        );
+        let function = self.vm.load(wrapped.as_bytes(), c"=test").map_err(|fault| fault.to_string())?;
+        let mut coroutine = self.vm.start(&function);
+        let mut current = Current { phase: LuaPhase::Content, vm: &mut self.state, log: &Silent };
+        match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
+            Resumed::Finished(_) => {
+                let mut stack = self.vm.stack(&coroutine);
+                Ok(String::from_utf8_lossy(stack.text(-1).unwrap_or_default()).into_owned())
+            }
+            Resumed::Failed(fault) => Err(String::from_utf8_lossy(fault.text()).into_owned()),
+            Resumed::Yielded(_) => panic!("nothing yields here"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn says(&mut self, code: &str, expected: &str) {
+        assert_eq!(self.run(code).as_deref(), Ok(expected), "{code}");
+    }
+
+    /// An error with a place in front.
+    #[track_caller]
+    pub(crate) fn raises(&mut self, code: &str, expected: &str) {
+        let error = self.run(code).expect_err(code);
+        assert!(error.ends_with(expected) && error.len() > expected.len(), "{code}: {error}");
+    }
+
+    /// An error with nothing else.
+    #[track_caller]
+    pub(crate) fn fails(&mut self, code: &str, expected: &str) {
+        assert_eq!(self.run(code).expect_err(code), expected, "{code}");
+    }
+}
