@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
+use clearway_cache::disks::{Caches, metrics as caches};
 use clearway_http::Module;
 use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Metric, Next, Put, Source, Value, bound_us};
 use clearway_offload::{Pool, PoolStats, files, metrics as offload};
@@ -139,6 +140,15 @@ pub(crate) static GROUPS: &[Group] = &[
         ],
     },
     Group {
+        title: "Caches",
+        entries: &[
+            Entry::Whole(&caches::BYTES, |running, put| running.caches().put_bytes(put)),
+            Entry::Whole(&caches::OBJECTS, |running, put| running.caches().put_objects(put)),
+            Entry::Whole(&caches::DISKS_OUT, |running, put| running.caches().put_disks_out(put)),
+            Entry::Counters(caches::ALL),
+        ],
+    },
+    Group {
         title: "Loops and hand-over",
         entries: &[
             Entry::PerLoop(&runtime::LAG, |l, put| {
@@ -256,6 +266,7 @@ pub(crate) struct Running {
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) listeners: Vec<Arc<AcceptTally>>,
     pub(crate) lasting: Option<Arc<Lasting>>,
+    pub(crate) caches: Option<Arc<Caches>>,
     pub(crate) generation: u64,
     /// Since 1970.
     pub(crate) loaded_ms: u64,
@@ -275,6 +286,10 @@ impl Running {
 
     fn lasting(&self) -> Arc<Lasting> {
         self.lasting.clone().unwrap_or_default()
+    }
+
+    fn caches(&self) -> Arc<Caches> {
+        self.caches.clone().unwrap_or_default()
     }
 
     fn loops(&self) -> usize {

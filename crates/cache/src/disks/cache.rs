@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
+use clearway_base::log::{Level, Sink};
 use clearway_offload::{Pool, Task};
 use clearway_os::clock;
-use clearway_zone::Contended;
+use clearway_zone::{Contended, Updated};
 
+use super::alarm::Alarm;
 use super::conf::CacheConf;
 use super::disk::{Disk, DiskError};
+use super::metrics;
 use super::read::{Found, Identity, Miss, Wanted};
 use super::write::Growing;
 use crate::fills::Fills;
-use crate::index::{Index, Stored, Update};
+use crate::index::{BLOCK_BYTES, File, Index, Object, Stored, Update};
+use crate::journal::{Change, Record};
 use crate::key::Digest;
 use crate::placement;
 
@@ -23,7 +28,18 @@ pub(crate) struct Kept {
     pub(crate) fills: Arc<Fills<Growing>>,
     /// Whether there may be files that the index does not know.
     pub(crate) is_cold: AtomicBool,
+    /// Whether the directories are to be read once more.
+    pub(crate) wants_walk: AtomicBool,
+    /// What all files take, in blocks; put right by each pass over the index.
+    pub(crate) blocks: AtomicI64,
+    /// Objects, as of the last pass.
+    pub(crate) objects: AtomicU64,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) log: SharedLog,
 }
+
+/// Where jobs log, which a reload changes.
+pub(crate) type SharedLog = Arc<ArcSwap<Arc<dyn Sink>>>;
 
 /// See the file's head. What `proxy_cache NAME` refers to.
 pub struct Cache {
@@ -162,6 +178,11 @@ impl Cache {
         self.own_number().map_or(Ok(()), |own| self.index().end_update(digest, own))
     }
 
+    /// Whether a process that is there updates the object.
+    pub(crate) fn is_updated(&self, object: &Object) -> bool {
+        object.updated_by != 0 && self.conf.zone.has_worker(u32::from(object.updated_by))
+    }
+
     fn own_number(&self) -> Option<u16> {
         self.conf.zone.own_number().and_then(|number| u16::try_from(number).ok())
     }
@@ -185,6 +206,93 @@ impl Cache {
             // It is asked again, where others were faster.
             let _ = cache.index().publish(digest, Stored::Error { status, valid_s }, now_s());
         })
+    }
+}
+
+/// What jobs tell of objects.
+impl Cache {
+    /// A file is there from here on, used now.
+    pub(crate) fn publish(&self, digest: Digest, file: File) {
+        let (index, now_s) = (self.index(), now_s());
+        let before = index.get(digest).map(|object| object.stored);
+        match index.publish(digest, Stored::File(file), now_s) {
+            Ok(Updated::Evicted) => {
+                metrics::UNREMEMBERED.increment();
+                self.kept.wants_walk.store(true, Ordering::Relaxed);
+            }
+            Ok(_) => {}
+            // Where others are faster the file is found when it is looked for.
+            Err(Contended) => return,
+        }
+        self.account(i64::from(file.blocks) - blocks_of(before));
+        let record = Record::new(digest, file, 1, (now_s, now_s));
+        self.note(file.disk, Change::Added(record));
+    }
+
+    /// There is no file on this disk any more.
+    pub(crate) fn forget_file(&self, digest: Digest, disk: u8) {
+        let known = self.index().get(digest).map(|object| object.stored);
+        if matches!(known, Some(Stored::File(file)) if file.disk == disk) && self.index().forget(digest) {
+            self.account(-blocks_of(known));
+        }
+        self.note(disk, Change::Dropped(digest));
+    }
+
+    fn account(&self, blocks: i64) {
+        let now = self.kept.blocks.fetch_add(blocks, Ordering::Relaxed) + blocks;
+        if blocks > 0 && u64::try_from(now).unwrap_or(0) * BLOCK_BYTES >= self.conf.max_bytes {
+            self.kept.alarm.ring();
+        }
+    }
+
+    /// What all files take, as far as is known, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.kept.blocks.load(Ordering::Relaxed)).unwrap_or(0) * BLOCK_BYTES
+    }
+
+    /// Objects in its index, as of the last pass over it.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.kept.objects.load(Ordering::Relaxed)
+    }
+
+    /// What a pass over the index has found.
+    pub(crate) fn note_size(&self, bytes: u64, objects: u64) {
+        let blocks = i64::try_from(bytes / BLOCK_BYTES).unwrap_or(i64::MAX);
+        self.kept.blocks.store(blocks, Ordering::Relaxed);
+        self.kept.objects.store(objects, Ordering::Relaxed);
+    }
+
+    /// Whether there may be files that the index does not know.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.kept.is_cold.load(Ordering::Relaxed)
+    }
+
+    /// All directories were read.
+    pub(crate) fn say_loaded(&self) {
+        let mib = self.bytes() as f64 / f64::from(1 << 20);
+        let path = self.conf.disks[0].path.display();
+        self.say(Level::Notice, &format!("http file cache: {path} {mib:.3}M, bsize: {BLOCK_BYTES}"));
+    }
+
+    fn note(&self, disk: u8, change: Change) {
+        if self.disk(disk).is_some_and(|disk| disk.notes().push(change)) {
+            self.kept.alarm.ring();
+        }
+    }
+
+    /// Logs what no request is to blame for.
+    pub(crate) fn say(&self, level: Level, text: &str) {
+        self.kept.log.load().log(level, format_args!("{text}"));
+    }
+}
+
+fn blocks_of(stored: Option<Stored>) -> i64 {
+    match stored {
+        Some(Stored::File(file)) => i64::from(file.blocks),
+        _ => 0,
     }
 }
 

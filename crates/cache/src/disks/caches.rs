@@ -6,30 +6,49 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
 use clearway_base::log::{Discard, Sink};
-use clearway_offload::Pool;
+use clearway_metrics::{Put, Value};
+use clearway_offload::{Pool, Service};
 use clearway_zone::ZoneKey;
 
-use super::cache::{Cache, Kept};
+use super::alarm::Alarm;
+use super::cache::{Cache, Kept, SharedLog};
 use super::conf::CacheConf;
 use super::disk::Disk;
+use super::manager;
 use crate::fills::Fills;
 
+/// The thread that looks after caches.
+const THREAD: &str = "cache manager";
+
 /// See the file's head. Among the services of the environment, as `Arc<Caches>`; there is one in a process.
-#[derive(Default)]
 pub struct Caches {
     known: Mutex<Known>,
+    log: SharedLog,
+    alarm: Arc<Alarm>,
+    /// Those of the configuration in use.
+    current: Arc<ArcSwap<Vec<Arc<Cache>>>>,
 }
 
 #[derive(Default)]
 struct Known {
-    log: Option<Arc<dyn Sink>>,
     disks: Vec<Weak<Disk>>,
     kept: Vec<(ZoneKey, Weak<Kept>)>,
     /// Those of the configuration that is being loaded, or was loaded last.
     declared: Vec<Weak<Cache>>,
-    /// Those of the configuration in use.
-    current: Vec<Weak<Cache>>,
+    manager: Option<Service>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            log: Arc::new(ArcSwap::from_pointee(Arc::new(Discard) as _)),
+            alarm: Arc::default(),
+            current: Arc::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Caches {
@@ -49,11 +68,11 @@ impl Caches {
 
     /// Where pools and jobs log from now on.
     pub fn log_to(&self, log: &Arc<dyn Sink>) {
-        self.known().log = Some(Arc::clone(log));
+        self.log.store(Arc::new(Arc::clone(log)));
     }
 
     /// A cache of the configuration that is being loaded. Nothing is opened and nothing runs before
-    /// [`launch`](Self::launch).
+    /// [`begin`](Self::begin).
     ///
     /// # Panics
     /// Without a disk, or with more than [`CacheConf::DISKS_MAX`].
@@ -62,7 +81,7 @@ impl Caches {
         let mut known = self.known();
         known.disks.retain(|disk| disk.strong_count() > 0);
         known.kept.retain(|(_, kept)| kept.strong_count() > 0);
-        let disks: Vec<_> = conf.disks.iter().map(|disk| known.disk(&disk.path)).collect();
+        let disks: Vec<_> = conf.disks.iter().map(|disk| known.disk(&disk.path, &self.log)).collect();
         let key = conf.zone.key();
         let is_same = |kept: &Arc<Kept>| {
             kept.disks.len() == disks.len()
@@ -71,7 +90,16 @@ impl Caches {
         let mut before =
             known.kept.iter().filter(|(of, _)| *of == key).filter_map(|(_, kept)| kept.upgrade());
         let kept = before.find(is_same).unwrap_or_else(|| {
-            Arc::new(Kept { disks, fills: Arc::new(Fills::default()), is_cold: AtomicBool::new(true) })
+            Arc::new(Kept {
+                disks,
+                fills: Arc::new(Fills::default()),
+                is_cold: AtomicBool::new(true),
+                wants_walk: AtomicBool::default(),
+                blocks: Default::default(),
+                objects: Default::default(),
+                alarm: Arc::clone(&self.alarm),
+                log: Arc::clone(&self.log),
+            })
         });
         known.kept.push((key, Arc::downgrade(&kept)));
         let cache = Arc::new(Cache { conf, kept });
@@ -80,23 +108,28 @@ impl Caches {
         cache
     }
 
-    /// Pools that are new get their threads.
+    /// Pools that are new get their threads, and the caches one that looks after them.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub fn launch(&self) -> io::Result<()> {
-        self.pools().iter().try_for_each(|pool| pool.launch())
+        self.pools().iter().try_for_each(|pool| pool.launch())?;
+        let mut known = self.known();
+        if known.manager.is_none() && known.declared.iter().any(|cache| cache.strong_count() > 0) {
+            let (alarm, current) = (Arc::clone(&self.alarm), Arc::clone(&self.current));
+            let service = Service::start(THREAD, self.alarm.bell(), move |blocking, stop| {
+                manager::run(blocking, stop, &alarm, &current);
+            });
+            known.manager = Some(service?);
+        }
+        Ok(())
     }
 
     /// The configuration that was loaded last is in use from here on.
     pub fn begin(&self) {
-        let mut known = self.known();
-        known.current = std::mem::take(&mut known.declared);
-    }
-
-    /// Nothing runs any more from here on.
-    pub fn stop(&self) {
-        self.known().current.clear();
+        let declared = std::mem::take(&mut self.known().declared);
+        self.current.store(Arc::new(declared.iter().filter_map(Weak::upgrade).collect()));
+        self.alarm.ring();
     }
 
     /// The pools of all disks.
@@ -106,10 +139,32 @@ impl Caches {
         disks.iter().map(|disk| Arc::clone(disk.pool())).collect()
     }
 
-    /// The caches of the configuration in use.
-    #[must_use]
-    pub fn current(&self) -> Vec<Arc<Cache>> {
-        self.known().current.iter().filter_map(Weak::upgrade).collect()
+    /// What the files of each cache take.
+    pub fn put_bytes(&self, put: &mut Put<'_>) {
+        self.put(put, Cache::bytes);
+    }
+
+    /// How many objects each cache has.
+    pub fn put_objects(&self, put: &mut Put<'_>) {
+        self.put(put, Cache::objects);
+    }
+
+    fn put(&self, put: &mut Put<'_>, number: impl Fn(&Cache) -> u64) {
+        for cache in self.current.load().iter() {
+            put(&[("zone", &String::from_utf8_lossy(cache.name()))], Value::Number(number(cache)));
+        }
+    }
+
+    /// Which disks are left out.
+    pub fn put_disks_out(&self, put: &mut Put<'_>) {
+        for cache in self.current.load().iter() {
+            let zone = String::from_utf8_lossy(cache.name());
+            for disk in &cache.kept.disks {
+                let path = disk.path().to_string_lossy();
+                let is_out = u64::from(disk.is_out());
+                put(&[("zone", &zone), ("disk", &path)], Value::Number(is_out));
+            }
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -117,14 +172,22 @@ impl Caches {
     }
 }
 
+impl Drop for Caches {
+    fn drop(&mut self) {
+        let manager = self.known().manager.take();
+        // It may be about to sleep: the alarm stays rung until it has looked.
+        manager.iter().for_each(Service::stop);
+        self.alarm.ring();
+    }
+}
+
 impl Known {
-    fn disk(&mut self, path: &Path) -> Arc<Disk> {
+    fn disk(&mut self, path: &Path, log: &SharedLog) -> Arc<Disk> {
         let mut there = self.disks.iter().filter_map(Weak::upgrade);
         if let Some(disk) = there.find(|disk| disk.path() == path) {
             return disk;
         }
-        let log = self.log.clone().unwrap_or_else(|| Arc::new(Discard));
-        let disk = Arc::new(Disk::new(path, log));
+        let disk = Arc::new(Disk::new(path, Arc::clone(&log.load())));
         self.disks.push(Arc::downgrade(&disk));
         disk
     }

@@ -5,8 +5,8 @@
 //! 1. `in_flight` counts jobs from their submission to their end, run or not. A job that was run moves
 //!    `progress_ms`, as does the first of all jobs when it comes. So a disk with jobs and without progress
 //!    for [`STALL_MS`] does not answer.
-//! 2. [`ERRORS_MAX`] errors of the device in a row put the disk out, which only a job that succeeds takes
-//!    back: one that was on its way, or the manager's probe.
+//! 2. [`ERRORS_MAX`] errors of the device in a row put the disk out, which only the manager's probe takes
+//!    back: a file that is made and removed.
 
 use std::fmt;
 use std::io;
@@ -25,6 +25,8 @@ use clearway_os::clock;
 use clearway_os::open::{Access, How};
 use clearway_os::stat;
 
+use super::notes::Notes;
+
 /// A disk on which nothing has come back for so long does not answer, ms.
 const STALL_MS: u64 = 10_000;
 /// So many errors in a row put a disk out.
@@ -33,6 +35,9 @@ const ERRORS_MAX: u32 = 3;
 const THREADS: u32 = 16;
 /// Jobs that may wait for them.
 const MAX_QUEUE: u32 = 8192;
+
+/// The name of a file that is made and removed to see whether that goes.
+const PROBE: &str = ".clearway/probe";
 
 /// Why nothing came of a job for a disk. Displays nginx's text.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ impl DiskError {
     }
 
     /// Whether it is the device that has failed, and not a name or a right.
-    fn is_of_device(&self) -> bool {
+    pub(crate) fn is_of_device(&self) -> bool {
         const OF_DEVICE: [rustix::io::Errno; 7] = [
             rustix::io::Errno::IO,
             rustix::io::Errno::NXIO,
@@ -103,6 +108,7 @@ pub(crate) struct Disk {
     pool: Arc<Pool>,
     root: ArcSwapOption<Root>,
     health: Health,
+    notes: Notes,
 }
 
 #[derive(Default)]
@@ -127,11 +133,17 @@ impl Disk {
             pool: Arc::new(pool),
             root: ArcSwapOption::empty(),
             health: Health::default(),
+            notes: Notes::default(),
         }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What is written down of it.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// Its own pool.
@@ -198,9 +210,19 @@ impl Disk {
         self.health.progress_ms.fetch_max(clock::coarse_ms(), Ordering::AcqRel);
         if error.is_some_and(DiskError::is_of_device) {
             self.health.errors.fetch_add(1, Ordering::Relaxed);
-        } else if self.health.errors.load(Ordering::Relaxed) != 0 {
-            self.health.errors.store(0, Ordering::Relaxed);
+            return;
         }
+        let errors = self.health.errors.load(Ordering::Relaxed);
+        if (1..ERRORS_MAX).contains(&errors) {
+            // Where another one was counted meanwhile that one stays.
+            let _ = self.health.errors.compare_exchange(errors, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// As if the device had failed.
+    #[cfg(test)]
+    pub(crate) fn note_failure(&self) {
+        self.note(Some(&DiskError::new("read()", self.path.clone(), rustix::io::Errno::IO.into())));
     }
 
     fn root(&self, blocking: &Blocking) -> Result<Arc<Root>, DiskError> {
@@ -208,6 +230,25 @@ impl Disk {
             Some(root) => Ok(root),
             None => self.reopen(blocking),
         }
+    }
+
+    /// Whether the directory has its name still; how much may be written to its file system, bytes. A disk
+    /// that has failed is asked to take a file.
+    pub(crate) fn look(&self, blocking: &Blocking) -> Result<u64, DiskError> {
+        let root = self.reopen(blocking)?;
+        let failed = |call| move |error| DiskError::new(call, self.path.clone(), error);
+        if self.health.errors.load(Ordering::Relaxed) > 0 {
+            let probe = Path::new(PROBE);
+            let created = root.directory.create_file(blocking, probe, 0o600);
+            match created {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(failed("open()")(error));
+                }
+                _ => root.directory.remove_file(blocking, probe).map_err(failed("unlink()"))?,
+            }
+            self.health.errors.store(0, Ordering::Relaxed);
+        }
+        root.directory.free_bytes(blocking).map_err(failed("statvfs()"))
     }
 
     /// Opens the directory that the path leads to now, unless that is the one that is held.

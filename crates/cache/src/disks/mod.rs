@@ -3,15 +3,22 @@
 //! A [`Cache`] is what `proxy_cache_path` describes. What may wait for a disk is a job in that disk's pool;
 //! the index is told by the job that has done it. [`Caches`] is what a worker process has of them all.
 
+mod alarm;
 mod cache;
 mod caches;
 mod conf;
 mod disk;
+mod loader;
+mod manager;
+pub mod metrics;
+mod notes;
 mod read;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_manager;
 mod write;
 
 pub use cache::{Cache, Whereabouts};

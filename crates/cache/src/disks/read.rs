@@ -9,8 +9,9 @@ use clearway_offload::Blocking;
 use clearway_offload::files::{Files, Mode, Opened};
 use clearway_os::open::{How, Links};
 
-use super::cache::{Cache, now_s};
+use super::cache::Cache;
 use super::disk::{DiskError, Root};
+use super::metrics::BROKEN;
 use crate::header::{StoredHeader, Unusable};
 use crate::index::{BLOCK_BYTES, File, Stored};
 use crate::key::{Digest, Key};
@@ -155,7 +156,10 @@ impl Cache {
         let found = self.compare(opened, data.into(), disk, wanted);
         match &found {
             Ok(found) => self.note_found(wanted, found),
-            Err(Miss::Broken { .. }) => self.remove_broken(blocking, root, disk, wanted.digest)?,
+            Err(Miss::Broken { .. }) => {
+                BROKEN.increment();
+                self.remove_broken(blocking, root, disk, wanted.digest)?;
+            }
             Err(_) => {}
         }
         Ok(found)
@@ -191,7 +195,6 @@ impl Cache {
     /// Tells the index of a file that it does not know, or knows another one in the place of.
     fn note_found(&self, wanted: &Wanted, found: &Found) {
         let header = found.header(&wanted.key);
-        let now_s = now_s();
         let known = self.index().get(wanted.digest);
         let is_known = known.is_some_and(|object| {
             matches!(object.stored, Stored::File(file)
@@ -200,19 +203,11 @@ impl Cache {
         if is_known {
             return;
         }
-        let file = file_of(&found.identity, &header, found.opened.stat().blocks * 512);
-        // Where others are faster the next one finds it.
-        let _ = self.index().publish(wanted.digest, Stored::File(file), now_s);
+        self.publish(wanted.digest, file_of(&found.identity, &header, found.opened.stat().blocks * 512));
     }
 
-    fn forget_file(&self, digest: Digest, disk: u8) {
-        let known = self.index().get(digest).map(|object| object.stored);
-        if matches!(known, Some(Stored::File(file)) if file.disk == disk) {
-            self.index().forget(digest);
-        }
-    }
-
-    fn remove_broken(
+    /// Removes a file that is of no use, and forgets it.
+    pub(crate) fn remove_broken(
         &self,
         blocking: &Blocking,
         root: &Root,

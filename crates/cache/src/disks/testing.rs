@@ -4,11 +4,13 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clearway_base::log::{Level, Record, Sink};
 use clearway_offload::Task;
 use clearway_zone::Zones;
 
@@ -40,6 +42,35 @@ pub(super) fn wait<T>(task: Task<T>) -> T {
     }
 }
 
+/// Waits until something is so.
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// What was logged.
+#[derive(Default)]
+pub(super) struct Lines(Mutex<Vec<String>>);
+
+impl Sink for Lines {
+    fn enabled(&self, level: Level) -> bool {
+        level <= Level::Notice
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.0.lock().expect("no test panics in here").push(record.message.to_string());
+    }
+}
+
+impl Lines {
+    pub(super) fn has(&self, part: &str) -> bool {
+        self.0.lock().expect("no test panics in here").iter().any(|line| line.contains(part))
+    }
+}
+
 /// Directories, removed in the end, with a cache in them.
 pub(super) struct Scratch {
     pub(super) path: PathBuf,
@@ -48,6 +79,7 @@ pub(super) struct Scratch {
     pub(super) cache: Arc<Cache>,
     /// Where files are written before they are complete.
     pub(super) temp: Arc<TempPlace>,
+    pub(super) lines: Arc<Lines>,
 }
 
 impl Scratch {
@@ -62,16 +94,16 @@ impl Scratch {
         for directory in ["d1", "d2", "d3", "temp"] {
             std::fs::create_dir_all(path.join(directory)).expect("writable");
         }
-        let (zones, caches) = (Arc::new(Zones::create(None)), Arc::new(Caches::default()));
+        let lines = Arc::<Lines>::default();
+        let (zones, caches) = (Arc::new(Zones::create(None)), Caches::new(&(Arc::clone(&lines) as _)));
         let cache = declare(&path, &zones, &caches, change);
-        Self { path, zones, caches, cache, temp: Arc::new(TempPlace::Beside) }
+        Self { path, zones, caches, cache, temp: Arc::new(TempPlace::Beside), lines }
     }
 
     /// The same directory after a start: nothing but its files is left.
     pub(super) fn restart(&mut self, change: impl Fn(&Path, &mut CacheConf)) {
-        self.caches.stop();
         self.zones = Arc::new(Zones::create(None));
-        self.caches = Arc::new(Caches::default());
+        self.caches = Caches::new(&(Arc::clone(&self.lines) as _));
         self.cache = declare(&self.path, &self.zones, &self.caches, change);
     }
 
@@ -113,7 +145,6 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        self.caches.stop();
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -13,12 +13,12 @@ use clearway_offload::temp_file::{self, Naming};
 use clearway_offload::{Blocking, Pool, Task, file};
 use clearway_os::stat;
 
-use super::cache::{Cache, now_s};
+use super::cache::Cache;
 use super::conf::TempPlace;
 use super::disk::{Disk, DiskError, Root};
+use super::metrics::STORED;
 use super::read::{Identity, file_of};
 use crate::header::{HEADER_BYTES, StoredHeader};
-use crate::index::Stored;
 use crate::key::{Digest, Key};
 use crate::seal;
 
@@ -260,9 +260,7 @@ impl Cache {
             return Ok(Refreshed::Changed);
         }
         file.write_all_at(&written[..HEADER_BYTES], 0).map_err(|error| failed("write()", error))?;
-        let known = file_of(identity, &becomes, now.blocks * 512);
-        // Where others are faster the next one finds what the file says.
-        let _ = self.index().publish(identity.digest, Stored::File(known), now_s());
+        self.publish(identity.digest, file_of(identity, &becomes, now.blocks * 512));
         Ok(Refreshed::Written)
     }
 }
@@ -335,9 +333,8 @@ impl Filling {
         let (digest, disk) = (self.digest, self.number);
         let identity = Identity { digest, disk, inode: now.inode, length: now.size };
         let header = StoredHeader::read(&self.beginning, &self.key, usize::MAX).expect("as it was made");
-        let known = file_of(&identity, &header, now.blocks * 512);
-        // Where others are faster the file is found when it is looked for again.
-        let _ = self.cache.index().publish(digest, Stored::File(known), now_s());
+        self.cache.publish(digest, file_of(&identity, &header, now.blocks * 512));
+        STORED.increment();
         Ok(identity)
     }
 

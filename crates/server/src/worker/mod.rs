@@ -298,6 +298,7 @@ impl Worker {
             pools: self.pools.all().iter().cloned().chain(self.caches.pools()).collect(),
             listeners: self.active.iter().map(|active| Arc::clone(&active.accepts)).collect(),
             lasting: Some(self.lasting()),
+            caches: Some(self.caches()),
             generation: number,
             loaded_ms: clock::unix_ms(),
             started_ms: self.started_ms,

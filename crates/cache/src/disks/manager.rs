@@ -1,0 +1,564 @@
+//! Looks after caches: reads what is there at start, writes down what changes, removes what is inactive or
+//! too much, asks disks that are left out. One thread for all caches of the process, which only decides;
+//! what may wait for a disk is a job in that disk's pool, one of each kind at a time, so that a disk that
+//! hangs holds nothing but itself.
+//!
+//! There is no list of objects by age: a pass over the slots of the index finds what is inactive, and sums up
+//! what there is of each age. Where that is too much a second pass picks from the oldest age on.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use clearway_base::log::Level;
+use clearway_metrics::Counter;
+use clearway_offload::{Blocking, Stop};
+use clearway_os::clock;
+
+use super::alarm::Alarm;
+use super::cache::{Cache, Kept, now_s};
+use super::disk::{DiskError, Root};
+use super::loader::{Walk, Walked};
+use super::metrics::{EXPIRED, PUSHED_OUT};
+use super::notes;
+use crate::ages::Ages;
+use crate::index::{BLOCK_BYTES, File, Object, Stored};
+use crate::key::Digest;
+
+/// Slots that are looked at in a row.
+const SLICE_SLOTS: usize = 1 << 17;
+/// The pause behind that, ms.
+const SLICE_PAUSE_MS: u64 = 10;
+/// Between two passes at least, ms.
+const PASS_MIN_MS: u64 = 1000;
+/// Between two passes at most, as in nginx, ms.
+const PASS_MAX_MS: u64 = 10_000;
+/// Between two looks at a disk and its directory, ms.
+const LOOK_MS: u64 = 10_000;
+/// Between two walks that nobody has asked for, ms.
+const WALK_MS: u64 = 600_000;
+/// An index with more objects than so many tenths of its slots begins to forget some for others.
+const FULL_TENTHS: u64 = 7;
+/// Objects that are picked in one pass.
+const VICTIMS_MAX: usize = 1 << 14;
+
+/// The thread's work, until it is to stop.
+pub(crate) fn run(blocking: &Blocking, stop: &Stop, alarm: &Alarm, current: &ArcSwap<Vec<Arc<Cache>>>) {
+    let mut works: Vec<Work> = Vec::new();
+    while !stop.is_requested() {
+        let caches = current.load_full();
+        works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
+        let now_ms = clock::monotonic_ms();
+        let mut due_ms = now_ms + PASS_MAX_MS;
+        for cache in caches.iter() {
+            let known = works.iter().position(|work| Arc::ptr_eq(&cache.kept, &work.kept));
+            let at = known.unwrap_or_else(|| {
+                works.push(Work::new(&cache.kept));
+                works.len() - 1
+            });
+            due_ms = due_ms.min(works[at].step(cache, now_ms));
+        }
+        drop(caches);
+        alarm.sleep(blocking, Duration::from_millis(due_ms.saturating_sub(now_ms)));
+    }
+}
+
+/// What is to be done for one cache.
+struct Work {
+    kept: Arc<Kept>,
+    disks: Vec<DiskWork>,
+    pass: Pass,
+    pass_due_ms: u64,
+    passed_ms: u64,
+    walked_ms: u64,
+}
+
+/// What is to be done on one disk.
+#[derive(Default)]
+struct DiskWork {
+    loading: Loading,
+    load_due_ms: u64,
+    write_due_ms: Option<u64>,
+    remove_due_ms: u64,
+    look_due_ms: u64,
+    /// What may still be written, as of the last look, bytes.
+    free_bytes: Option<u64>,
+    /// How far its directory was read, between two parts of it.
+    walk: Option<Walk>,
+    loads: Arc<Job<Walked>>,
+    writes: Arc<Job<()>>,
+    removes: Arc<Job<()>>,
+    looks: Arc<Job<u64>>,
+    victims: VecDeque<Victim>,
+}
+
+/// How far the files of a disk are known.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Loading {
+    #[default]
+    Not,
+    Walking,
+    Done,
+}
+
+/// A kind of job: whether one is on its way, and what the last one has left.
+struct Job<T> {
+    is_on_its_way: AtomicBool,
+    left: Mutex<Option<T>>,
+}
+
+impl<T> Default for Job<T> {
+    fn default() -> Self {
+        Self { is_on_its_way: AtomicBool::new(false), left: Mutex::new(None) }
+    }
+}
+
+/// Says that a job has ended, also one that no thread has taken.
+struct OnItsWay<T> {
+    job: Arc<Job<T>>,
+    alarm: Arc<Alarm>,
+}
+
+impl<T> Drop for OnItsWay<T> {
+    fn drop(&mut self) {
+        self.job.is_on_its_way.store(false, Ordering::Release);
+        self.alarm.ring();
+    }
+}
+
+impl<T: Send + 'static> Job<T> {
+    fn is_on_its_way(&self) -> bool {
+        self.is_on_its_way.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> Option<T> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Has it done in the pool of a disk, also of one that is left out.
+    fn begin(
+        self: &Arc<Self>,
+        cache: &Arc<Cache>,
+        disk: u8,
+        work: impl FnOnce(&Blocking, &Root, &Cache) -> Result<T, DiskError> + Send + 'static,
+    ) {
+        let Some(disk) = cache.disk(disk) else { return };
+        self.is_on_its_way.store(true, Ordering::Release);
+        let on_its_way = OnItsWay { job: Arc::clone(self), alarm: Arc::clone(&cache.kept.alarm) };
+        let (of, cache) = (Arc::clone(cache), Arc::clone(cache));
+        let run = move |blocking: &Blocking, root: &Root| work(blocking, root, &of);
+        let end = move |done: Result<T, DiskError>| {
+            match done {
+                Ok(left) => {
+                    let job = &on_its_way.job;
+                    *job.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
+                }
+                Err(error) => cache.say(Level::Crit, &error.to_string()),
+            }
+            drop(on_its_way);
+        };
+        disk.submit_anyway(None, run, end).detach();
+    }
+}
+
+impl Work {
+    fn new(kept: &Arc<Kept>) -> Self {
+        Self {
+            kept: Arc::clone(kept),
+            disks: kept.disks.iter().map(|_| DiskWork::default()).collect(),
+            pass: Pass::default(),
+            pass_due_ms: 0,
+            passed_ms: 0,
+            walked_ms: clock::monotonic_ms(),
+        }
+    }
+
+    /// Does what is due, and says when to come back, monotonic ms.
+    fn step(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
+        let walks = self.kept.wants_walk.load(Ordering::Relaxed) && now_ms >= self.walked_ms + WALK_MS;
+        if walks && self.disks.iter().all(|disk| disk.loading == Loading::Done) {
+            self.kept.wants_walk.store(false, Ordering::Relaxed);
+            self.walked_ms = now_ms;
+            self.disks.iter_mut().for_each(|disk| disk.loading = Loading::Not);
+        }
+        let mut due_ms = now_ms + PASS_MAX_MS;
+        for (number, disk) in (0..).zip(&mut self.disks) {
+            due_ms = due_ms.min(disk.step(cache, number, now_ms));
+        }
+        if cache.is_cold() && self.disks.iter().all(|disk| disk.loading == Loading::Done) {
+            self.kept.is_cold.store(false, Ordering::Relaxed);
+            cache.say_loaded();
+        }
+        due_ms.min(self.step_pass(cache, now_ms))
+    }
+
+    /// Begins a pass when it is time, and goes on with it.
+    fn step_pass(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
+        if self.pass.is_idle() {
+            if self.disks.iter().any(|disk| !disk.victims.is_empty() || disk.removes.is_on_its_way()) {
+                return now_ms + PASS_MIN_MS;
+            }
+            if cache.bytes() >= cache.conf.max_bytes {
+                self.pass_due_ms = self.pass_due_ms.min(self.passed_ms + cache.conf.manager.sleep_ms.max(1));
+            }
+            if now_ms < self.pass_due_ms {
+                return self.pass_due_ms;
+            }
+            self.pass = Pass::begin(self.disks.len());
+        }
+        let free_bytes: Vec<Option<u64>> = self.disks.iter().map(|disk| disk.free_bytes).collect();
+        let disks = &mut self.disks;
+        let ended = self.pass.go_on(cache, &free_bytes, &mut |victim| {
+            let disk = victim.file.map(|file| usize::from(file.disk));
+            match disk.and_then(|disk| disks.get_mut(disk)) {
+                Some(disk) => disk.victims.push_back(victim),
+                None => _ = cache.index().forget(victim.digest),
+            }
+        });
+        let Some(idle_max_s) = ended else { return now_ms + SLICE_PAUSE_MS };
+        self.passed_ms = now_ms;
+        let left_ms = cache.conf.inactive_s.saturating_sub(idle_max_s).saturating_mul(1000);
+        self.pass_due_ms = now_ms + left_ms.clamp(PASS_MIN_MS, PASS_MAX_MS);
+        if self.disks.iter().all(|disk| disk.victims.is_empty()) {
+            return self.pass_due_ms;
+        }
+        // There may be more, and room is to be looked for anew.
+        self.pass_due_ms = now_ms;
+        self.disks.iter_mut().for_each(|disk| (disk.free_bytes, disk.look_due_ms) = (None, now_ms));
+        now_ms
+    }
+}
+
+impl DiskWork {
+    fn step(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+        let due_ms = self.step_load(cache, number, now_ms).min(self.step_write(cache, number, now_ms));
+        due_ms.min(self.step_remove(cache, number, now_ms)).min(self.step_look(cache, number, now_ms))
+    }
+
+    /// What was written down, then the walk, part by part.
+    fn step_load(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+        let later_ms = now_ms + PASS_MAX_MS;
+        if self.loading == Loading::Done || self.loads.is_on_its_way() {
+            return later_ms;
+        }
+        match self.loads.take() {
+            Some(Walked::Whole) => {
+                self.loading = Loading::Done;
+                return now_ms;
+            }
+            Some(Walked::Further(walk)) => {
+                self.walk = Some(walk);
+                self.load_due_ms = now_ms + cache.conf.loader.sleep_ms;
+            }
+            None if self.loading == Loading::Walking && self.walk.is_none() => {
+                // It has failed, or was refused.
+                self.loading = Loading::Not;
+                self.load_due_ms = now_ms + LOOK_MS;
+            }
+            None => {}
+        }
+        if now_ms < self.load_due_ms {
+            return self.load_due_ms;
+        }
+        self.loading = Loading::Walking;
+        match self.walk.take() {
+            Some(walk) => self
+                .loads
+                .begin(cache, number, move |blocking, root, cache| cache.walk(blocking, root, number, walk)),
+            None => self.loads.begin(cache, number, move |blocking, root, cache| {
+                cache.recover(blocking, root, number)?;
+                Ok(Walked::Further(Walk::default()))
+            }),
+        }
+        later_ms
+    }
+
+    fn step_write(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+        let has_waiting = cache.disk(number).is_some_and(|disk| disk.notes().has_waiting());
+        if !has_waiting || self.writes.is_on_its_way() {
+            return now_ms + PASS_MAX_MS;
+        }
+        let due_ms = *self.write_due_ms.get_or_insert(now_ms + notes::FLUSH_MS);
+        if now_ms < due_ms {
+            return due_ms;
+        }
+        self.write_due_ms = None;
+        self.writes.begin(cache, number, move |blocking, root, cache| {
+            let Some(disk) = cache.disk(number) else { return Ok(()) };
+            disk.notes()
+                .flush(blocking, &root.directory, (cache.index(), number))
+                .map_err(|error| DiskError::new("write()", disk.path().join(notes::DIRECTORY), error))
+        });
+        now_ms + PASS_MAX_MS
+    }
+
+    fn step_remove(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+        if self.victims.is_empty() || self.removes.is_on_its_way() {
+            return now_ms + PASS_MAX_MS;
+        }
+        if now_ms < self.remove_due_ms {
+            return self.remove_due_ms;
+        }
+        let count = self.victims.len().min(cache.conf.manager.files.max(1) as usize);
+        let victims: Vec<Victim> = self.victims.drain(..count).collect();
+        self.remove_due_ms = now_ms + cache.conf.manager.sleep_ms;
+        self.removes.begin(cache, number, move |blocking, root, cache| {
+            cache.remove_victims(blocking, root, number, &victims)
+        });
+        now_ms + PASS_MAX_MS
+    }
+
+    /// Whether the directory is still that of its path, how much room there is, whether a disk that is left
+    /// out takes files again.
+    fn step_look(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+        self.free_bytes = self.looks.take().or(self.free_bytes);
+        if now_ms < self.look_due_ms || self.looks.is_on_its_way() {
+            return self.look_due_ms.max(now_ms + 1);
+        }
+        self.look_due_ms = now_ms + LOOK_MS;
+        self.looks.begin(cache, number, move |blocking, _, cache| {
+            cache.disk(number).map_or(Ok(u64::MAX), |disk| disk.look(blocking))
+        });
+        self.look_due_ms
+    }
+}
+
+/// An object that is to go.
+#[derive(Clone, Copy)]
+pub(crate) struct Victim {
+    digest: Digest,
+    file: Option<File>,
+    used_s: u64,
+    counter: &'static Counter,
+}
+
+/// A look at all slots, or two.
+#[derive(Default)]
+struct Pass {
+    stage: Stage,
+    slot: usize,
+    now_s: u64,
+    found: Found,
+    picked: usize,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Look,
+    Pick(Limits),
+}
+
+/// What a look has summed up.
+#[derive(Default)]
+struct Found {
+    all: Ages,
+    counts: Ages,
+    disks: Vec<Ages>,
+    objects: u64,
+    idle_max_s: u64,
+}
+
+/// What is too much, in all, in number, on each disk.
+struct Limits {
+    all: Limit,
+    count: Limit,
+    disks: Vec<Limit>,
+}
+
+/// What was unused for so long may go, until so many blocks have.
+#[derive(Clone, Copy)]
+struct Limit {
+    idle_s: u64,
+    blocks_left: u64,
+}
+
+impl Limit {
+    fn new(ages: &Ages, bytes: u64) -> Self {
+        let idle_s = ages.threshold(bytes).unwrap_or(u64::MAX);
+        Self { idle_s, blocks_left: bytes.div_ceil(BLOCK_BYTES) }
+    }
+
+    /// Whether an object is to go for this limit.
+    fn wants(&self, idle_s: u64) -> bool {
+        self.blocks_left > 0 && idle_s >= self.idle_s
+    }
+
+    fn take(&mut self, blocks: u64) {
+        self.blocks_left = self.blocks_left.saturating_sub(blocks);
+    }
+}
+
+impl Pass {
+    fn begin(disks: usize) -> Self {
+        let found = Found { disks: vec![Ages::default(); disks], ..Found::default() };
+        Self { stage: Stage::Look, now_s: now_s(), found, ..Self::default() }
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+
+    /// Looks at a slice of the index. When all is done: the longest time for which an object that stays is
+    /// unused, seconds.
+    fn go_on(
+        &mut self,
+        cache: &Cache,
+        free_bytes: &[Option<u64>],
+        pick: &mut dyn FnMut(Victim),
+    ) -> Option<u64> {
+        let (index, end) = (cache.index(), self.slot + SLICE_SLOTS);
+        for (digest, object) in index.scan(self.slot..end.min(index.room())) {
+            if self.picked < VICTIMS_MAX
+                && let Some(victim) = self.look_at(cache, digest, &object)
+            {
+                self.picked += 1;
+                pick(victim);
+            }
+        }
+        self.slot = end;
+        if end < index.room() {
+            return None;
+        }
+        let limits =
+            matches!(self.stage, Stage::Look).then(|| self.found.limits(cache, free_bytes)).flatten();
+        match limits {
+            Some(limits) => {
+                (self.stage, self.slot) = (Stage::Pick(limits), 0);
+                None
+            }
+            None => {
+                self.stage = Stage::Idle;
+                Some(self.found.idle_max_s)
+            }
+        }
+    }
+
+    fn look_at(&mut self, cache: &Cache, digest: Digest, object: &Object) -> Option<Victim> {
+        let idle_s = self.now_s.saturating_sub(object.used_s);
+        let file = match object.stored {
+            Stored::File(file) => Some(file),
+            Stored::Nothing | Stored::Error { .. } => None,
+        };
+        let victim = |counter| Victim { digest, file, used_s: object.used_s, counter };
+        if idle_s >= cache.conf.inactive_s {
+            return matches!(self.stage, Stage::Look).then(|| victim(&EXPIRED));
+        }
+        match &mut self.stage {
+            Stage::Idle => None,
+            Stage::Look => {
+                self.found.add(idle_s, file);
+                None
+            }
+            Stage::Pick(limits) => limits.want(idle_s, file).then(|| victim(&PUSHED_OUT)),
+        }
+    }
+}
+
+impl Found {
+    fn add(&mut self, idle_s: u64, file: Option<File>) {
+        self.objects += 1;
+        self.idle_max_s = self.idle_max_s.max(idle_s);
+        self.counts.add(idle_s, 1);
+        let Some(file) = file else { return };
+        self.all.add(idle_s, file.blocks);
+        if let Some(ages) = self.disks.get_mut(usize::from(file.disk)) {
+            ages.add(idle_s, file.blocks);
+        }
+    }
+
+    /// What is too much; the cache is told how much there is.
+    fn limits(&self, cache: &Cache, free_bytes: &[Option<u64>]) -> Option<Limits> {
+        let (conf, bytes) = (&cache.conf, self.all.bytes());
+        cache.note_size(bytes, self.objects);
+        // In nginx's terms: what is as large as the limit is too large.
+        let beyond = |bytes: u64, limit: u64| if bytes >= limit { bytes - limit + 1 } else { 0 };
+        let objects_max = cache.index().room() as u64 / 10 * FULL_TENTHS;
+        let count = beyond(self.objects, objects_max) * BLOCK_BYTES;
+        let wanted_on = |free: &Option<u64>| match free {
+            Some(free) if conf.min_free_bytes > 0 => beyond(conf.min_free_bytes, *free),
+            _ => 0,
+        };
+        let disks = self.disks.iter().zip(free_bytes).map(|(ages, free)| Limit::new(ages, wanted_on(free)));
+        let limits = Limits {
+            all: Limit::new(&self.all, beyond(bytes, conf.max_bytes)),
+            count: Limit::new(&self.counts, count),
+            disks: disks.collect(),
+        };
+        let wanted =
+            [&limits.all, &limits.count].into_iter().chain(&limits.disks).any(|of| of.blocks_left > 0);
+        wanted.then_some(limits)
+    }
+}
+
+impl Limits {
+    /// Whether an object is to go, which counts for all of them then.
+    fn want(&mut self, idle_s: u64, file: Option<File>) -> bool {
+        let (blocks, disk) =
+            file.map_or((0, usize::MAX), |file| (u64::from(file.blocks), usize::from(file.disk)));
+        let wants = self.count.wants(idle_s)
+            || file.is_some() && self.all.wants(idle_s)
+            || self.disks.get(disk).is_some_and(|limit| limit.wants(idle_s));
+        if wants {
+            self.count.take(1);
+            self.all.take(blocks);
+            if let Some(limit) = self.disks.get_mut(disk) {
+                limit.take(blocks);
+            }
+        }
+        wants
+    }
+}
+
+/// What jobs of the manager do.
+impl Cache {
+    /// Tells the index what was written down, if it knows nothing: it is not new where a worker process has
+    /// followed another one.
+    fn recover(&self, blocking: &Blocking, root: &Root, number: u8) -> Result<(), DiskError> {
+        let index = self.index();
+        let knows =
+            |(_, object): (_, Object)| matches!(object.stored, Stored::File(file) if file.disk == number);
+        if index.scan(0..index.room()).any(knows) {
+            return Ok(());
+        }
+        let path = || self.conf.disks[usize::from(number)].path.join(notes::DIRECTORY);
+        notes::recover(blocking, &root.directory, (index, number))
+            .map(|_| ())
+            .map_err(|error| DiskError::new("read()", path(), error))
+    }
+
+    /// Removes objects, those that were used or stored anew meanwhile excepted.
+    fn remove_victims(
+        &self,
+        blocking: &Blocking,
+        root: &Root,
+        disk: u8,
+        victims: &[Victim],
+    ) -> Result<(), DiskError> {
+        let begin_ms = clock::monotonic_ms();
+        for victim in victims {
+            let known = self.index().get(victim.digest);
+            let is_same = known.is_some_and(|object| {
+                let file = matches!(object.stored, Stored::File(file) if Some(file) == victim.file);
+                file && object.used_s == victim.used_s && !self.is_updated(&object)
+            });
+            if !is_same {
+                continue;
+            }
+            victim.counter.increment();
+            match self.remove_broken(blocking, root, disk, victim.digest) {
+                Err(error) if error.is_of_device() => return Err(error),
+                Err(error) => self.say(Level::Crit, &error.to_string()),
+                Ok(()) => {}
+            }
+            if clock::monotonic_ms() >= begin_ms + self.conf.manager.threshold_ms {
+                // The next pass finds the others.
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! What caches count.
+
+use clearway_metrics::{Counter, Family, Kind, Label};
+
+/// What all caches count together.
+pub static ALL: &[&Counter] =
+    &[&STORED, &EXPIRED, &PUSHED_OUT, &LOADED, &RECOVERED, &BROKEN, &UNREMEMBERED, &UNWRITTEN];
+
+/// Files that were published.
+pub static STORED: Counter = Counter::new(
+    "cache_files_stored_total",
+    "files",
+    "Responses that were written into a cache and got their names.",
+);
+/// Objects that nobody asked for.
+pub static EXPIRED: Counter = Counter::new(
+    "cache_objects_expired_total",
+    "objects",
+    "Objects that caches have removed since nobody had asked for them for `inactive`.",
+);
+/// Objects that went for others.
+pub static PUSHED_OUT: Counter = Counter::new(
+    "cache_objects_pushed_out_total",
+    "objects",
+    "Objects that caches have removed before they were inactive: for `max_size`, `min_free`, or since the \
+     `keys_zone` is seven tenths full. Many of them: the cache is too small for what is asked of it.",
+);
+/// Files that were found in a directory.
+pub static LOADED: Counter = Counter::new(
+    "cache_files_loaded_total",
+    "files",
+    "Files that were found in the directories of caches and that their indexes did not know.",
+);
+/// Objects that were read from an index.
+pub static RECOVERED: Counter = Counter::new(
+    "cache_objects_recovered_total",
+    "objects",
+    "Objects that were known right after a start, from what a cache had written down of its index.",
+);
+/// Files that are not what was written.
+pub static BROKEN: Counter = Counter::new(
+    "cache_files_broken_total",
+    "files",
+    "Files of caches whose length or checksum is not what was written; they were removed, and the requests \
+     went to the upstream.",
+);
+/// Objects without a place in the index.
+pub static UNREMEMBERED: Counter = Counter::new(
+    "cache_objects_unremembered_total",
+    "objects",
+    "Objects that found the part of the `keys_zone` full where they belong and were remembered in the place \
+     of others, whose files are found again by the next walk through the directories.",
+);
+/// Changes that were not written down.
+pub static UNWRITTEN: Counter = Counter::new(
+    "cache_changes_unwritten_total",
+    "changes",
+    "Changes of indexes that were not written down beside the files since the disk was too slow: after a \
+     start these objects are known again when the directories have been read.",
+);
+const ZONE: Label = Label { name: "zone", help: "Name of the cache (`keys_zone`)." };
+const DISK: Label = Label { name: "disk", help: "Directory of the cache." };
+
+/// Bytes of a cache.
+pub static BYTES: Family = Family::new(
+    Kind::Gauge,
+    "cache_bytes",
+    "bytes",
+    "What the files of a cache take on its disks, as of the last look at its index, at most ten seconds ago.",
+)
+.by(&[ZONE]);
+
+/// Objects of a cache.
+pub static OBJECTS: Family = Family::new(
+    Kind::Gauge,
+    "cache_objects",
+    "objects",
+    "Objects in a cache's index, those included that were asked for and have no file.",
+)
+.by(&[ZONE]);
+
+/// Whether a disk is left out.
+pub static DISKS_OUT: Family = Family::new(
+    Kind::Gauge,
+    "cache_disk_out",
+    "disks",
+    "1 while a disk of a cache is left out: it has failed three times in a row, or nothing has come back \
+     from it for ten seconds. It is asked again every ten seconds.",
+)
+.by(&[ZONE, DISK]);

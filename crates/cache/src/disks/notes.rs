@@ -1,0 +1,231 @@
+//! What a disk's index holds is written down beside its files, in `.clearway`: a snapshot, and a journal of
+//! the changes since. After a start objects are known at once; the walk through the directory corrects it.
+//!
+//! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool, one at a time.
+//! 2. When the journal has grown large it gets the name `journal.old`, a snapshot is written beside, gets its
+//!    name, and `journal.old` is removed. What is read is the snapshot, the old journal, the journal.
+//! 3. Nothing is synced: what is lost, or wrong, costs a look at the disk.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clearway_offload::directory::Directory;
+use clearway_offload::{Blocking, file};
+use crossbeam_queue::SegQueue;
+
+use super::cache::now_s;
+use super::metrics::{RECOVERED, UNWRITTEN};
+use crate::index::{Index, Stored};
+use crate::journal::{self, Change, ENTRY_BYTES, HEAD_BYTES, Record, SnapshotWriter};
+
+/// How long a change waits to be written, ms.
+pub(crate) const FLUSH_MS: u64 = 200;
+/// Changes that wait at most.
+const WAITING_MAX: usize = 1 << 16;
+/// A journal up to this size never makes a snapshot, bytes.
+const JOURNAL_MIN_BYTES: u64 = 1 << 20;
+/// Slots of the index that are looked at for a piece of a snapshot.
+const SCAN_SLOTS: usize = 1 << 14;
+/// What is read at a time, bytes: whole blocks of a snapshot.
+const READ_BYTES: usize = 16 * journal::BLOCK_BYTES;
+/// What is read of a journal at a time, bytes: whole entries.
+const READ_ENTRIES_BYTES: usize = (1 << 14) * ENTRY_BYTES;
+
+const MODE: u32 = 0o600;
+/// The directory, which nginx's loader empties: it would not keep what is in it.
+pub(crate) const DIRECTORY: &str = ".clearway";
+const SNAPSHOT: &str = ".clearway/index";
+const SNAPSHOT_NEW: &str = ".clearway/index.new";
+const JOURNAL: &str = ".clearway/journal";
+const JOURNAL_OLD: &str = ".clearway/journal.old";
+
+/// The changes of one disk.
+#[derive(Default)]
+pub(crate) struct Notes {
+    waiting: SegQueue<Change>,
+    count: AtomicUsize,
+    /// Pool threads alone, one at a time.
+    journal: Mutex<Journal>,
+}
+
+#[derive(Default)]
+struct Journal {
+    file: Option<File>,
+    bytes: u64,
+    snapshot_bytes: u64,
+}
+
+impl Notes {
+    /// Something has changed; whether it is the first that waits.
+    pub(crate) fn push(&self, change: Change) -> bool {
+        let before = self.count.fetch_add(1, Ordering::AcqRel);
+        if before >= WAITING_MAX {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            UNWRITTEN.increment();
+            return false;
+        }
+        self.waiting.push(change);
+        before == 0
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Writes what waits, and a snapshot of this disk's objects when it is time.
+    pub(crate) fn flush(
+        &self,
+        blocking: &Blocking,
+        directory: &Directory,
+        (index, disk): (Index<'_>, u8),
+    ) -> io::Result<()> {
+        let mut out = Vec::new();
+        while let Some(change) = self.waiting.pop() {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            journal::push_change(&change, &mut out);
+        }
+        let mut journal = self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !out.is_empty() {
+            journal.append(blocking, directory, &out)?;
+        }
+        if journal.bytes > JOURNAL_MIN_BYTES.max(journal.snapshot_bytes) {
+            journal.begin_anew(blocking, directory)?;
+            journal.snapshot_bytes = write_snapshot(blocking, directory, (index, disk))?;
+            remove(blocking, directory, JOURNAL_OLD)?;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    fn append(&mut self, blocking: &Blocking, directory: &Directory, bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            let name = Path::new(JOURNAL);
+            let found = match directory.open_to_change(blocking, name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    directory.create_file(blocking, name, MODE)
+                }
+                found => found,
+            }?;
+            let length = clearway_os::stat::of(std::os::fd::AsFd::as_fd(&found))?.size;
+            // An entry that is not whole would shift all behind it.
+            self.bytes = length / ENTRY_BYTES as u64 * ENTRY_BYTES as u64;
+            self.file = Some(found);
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let written = file.write_all_at(bytes, self.bytes);
+        match written {
+            Ok(()) => self.bytes += bytes.len() as u64,
+            Err(_) => self.file = None,
+        }
+        written
+    }
+
+    fn begin_anew(&mut self, blocking: &Blocking, directory: &Directory) -> io::Result<()> {
+        (self.file, self.bytes) = (None, 0);
+        directory.rename(blocking, Path::new(JOURNAL), Path::new(JOURNAL_OLD))
+    }
+}
+
+/// Rule 2. How long it is, bytes.
+fn write_snapshot(
+    blocking: &Blocking,
+    directory: &Directory,
+    (index, disk): (Index<'_>, u8),
+) -> io::Result<u64> {
+    remove(blocking, directory, SNAPSHOT_NEW)?;
+    let file = directory.create_file(blocking, Path::new(SNAPSHOT_NEW), MODE)?;
+    let (mut out, mut written, now_s) = (Vec::new(), 0, now_s());
+    let mut writer = SnapshotWriter::begin(now_s, &mut out);
+    for first in (0..index.room()).step_by(SCAN_SLOTS) {
+        for (digest, object) in index.scan(first..first + SCAN_SLOTS) {
+            if let Stored::File(file) = object.stored
+                && file.disk == disk
+            {
+                writer.add(&Record::new(digest, file, object.uses, (object.used_s, now_s)), &mut out);
+            }
+        }
+        file.write_all_at(&out, written)?;
+        written += out.len() as u64;
+        out.clear();
+    }
+    writer.finish(&mut out);
+    file.write_all_at(&out, written)?;
+    directory.rename(blocking, Path::new(SNAPSHOT_NEW), Path::new(SNAPSHOT))?;
+    Ok(written + out.len() as u64)
+}
+
+/// Tells the index of all that was written down of this disk; how many objects that were.
+///
+/// # Errors
+/// As the system says, but for files that are not there.
+pub(crate) fn recover(
+    blocking: &Blocking,
+    directory: &Directory,
+    (index, disk): (Index<'_>, u8),
+) -> io::Result<u64> {
+    let now_s = now_s();
+    let mut known = 0;
+    let mut add = |record: Record| {
+        let file = crate::index::File { disk, ..record.file };
+        let used_s = now_s.saturating_sub(u64::from(record.idle_min) * 60);
+        let added = index.publish(record.digest, Stored::File(file), used_s);
+        known += u64::from(added.is_ok());
+    };
+    read_parts(blocking, directory, SNAPSHOT, (HEAD_BYTES, READ_BYTES), |part| {
+        part.chunks(journal::BLOCK_BYTES).flat_map(journal::read_block).for_each(&mut add);
+    })?;
+    for name in [JOURNAL_OLD, JOURNAL] {
+        read_parts(blocking, directory, name, (0, READ_ENTRIES_BYTES), |part| {
+            for change in journal::read_changes(part) {
+                match change {
+                    Change::Added(record) => add(record),
+                    Change::Dropped(digest) => _ = index.forget(digest),
+                }
+            }
+        })?;
+    }
+    RECOVERED.add(known);
+    Ok(known)
+}
+
+/// Reads a file from a place on in parts of this size. One that is not there, or does not begin as a
+/// snapshot does, is empty.
+fn read_parts(
+    blocking: &Blocking,
+    directory: &Directory,
+    name: &str,
+    (begin, size): (usize, usize),
+    mut take: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let found = match directory.open_file(blocking, Path::new(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if begin > 0 {
+        let head = file::read(blocking, &found, 0, begin)?;
+        if head.first_chunk().and_then(journal::read_head).is_none() {
+            return Ok(());
+        }
+    }
+    let mut offset = begin as u64;
+    loop {
+        let part = file::read(blocking, &found, offset, size)?;
+        take(&part);
+        if part.len() < size {
+            return Ok(());
+        }
+        offset += size as u64;
+    }
+}
+
+fn remove(blocking: &Blocking, directory: &Directory, name: &str) -> io::Result<()> {
+    match directory.remove_file(blocking, &PathBuf::from(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
