@@ -1,10 +1,12 @@
 //! Directives about other servers: which there are, how one is chosen, how their names are found; and the
 //! groups that are made of them, which handlers ask for servers.
 
+mod address;
 pub mod balancers;
 mod block;
 pub mod choice;
 pub mod draft;
+mod found;
 pub mod group;
 mod idle;
 pub mod keepalive;

@@ -136,6 +136,7 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Whole(&upstreams::CLOSED, |running, put| running.lasting().put_closed(put)),
             Entry::Whole(&upstreams::ACTIVE, |running, put| running.lasting().put_active(put)),
             Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
+            Entry::Counters(upstreams::COUNTERS),
             Entry::Counters(clearway_resolver::metrics::ALL),
         ],
     },

@@ -149,10 +149,22 @@ impl Group {
             if found.is_some() {
                 return found;
             }
+            let backup = self.backup.as_ref()?;
             choice.stage = Stage::Backup;
             choice.tried.clear();
+            return self.try_these(backup, choice, key, moment);
         }
         self.try_these(self.backup.as_ref()?, choice, key, moment)
+    }
+
+    /// The first one that the request has not tried and that [`next`](Self::next) has left out, as it failed
+    /// before: where that is no reason to answer that there is none. Not for groups with backup servers.
+    pub fn next_of_failed(&self, choice: &mut Choice, moment: Moment) -> Option<Lease> {
+        debug_assert!(self.backup.is_none());
+        let Peers { list, company, .. } = &self.primary;
+        let at = (0..list.len()).find(|&at| !choice.tried.has(at) && list[at].is_up())?;
+        choice.tried.add(at);
+        list[at].lease(*company, self.method.time_rule(), moment.now_ms)
     }
 
     fn try_these(&self, peers: &Peers, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {

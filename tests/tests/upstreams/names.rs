@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::wait_until;
+use clearway_testkit::{Server, wait_until};
 
 use crate::origins::{Dns, Origin, Zone};
 use crate::start;
@@ -82,4 +82,48 @@ fn no_request_fails_while_a_name_changes_each_second() {
         std::thread::sleep(Duration::from_millis(250));
     }
     assert!(dns.asked() >= 3, "answers do not hold: {}", dns.asked());
+}
+
+/// Which servers each of some requests has tried, as the log says.
+fn tried(server: &Server, path: &str) -> Vec<usize> {
+    (0..10).for_each(|number| drop(server.get(&format!("{path}/{number}"))));
+    let log = server.wait_log("logs/access.log", &format!("{path}/9 "));
+    let lines = log.lines().filter(|line| line.starts_with(&format!("{path}/")));
+    lines.map(|line| line.matches("127.0.0.").count()).collect()
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx forgets them with each request")]
+fn a_server_that_a_variable_names_and_that_failed_is_asked_behind_the_others() {
+    let origin = Origin::named("here");
+    // At its port nobody listens but at 127.0.0.1.
+    let some = [("some.example", 9), ("some.example", 1)];
+    let none = [("none.example", 8), ("none.example", 9)];
+    let zone = Zone { addresses: [some, none].concat(), ttl_s: 60, ..Zone::default() };
+    let (dns, port) = (Dns::start(zone), origin.port);
+    let locations = format!(
+        "resolver 127.0.0.1:{} ipv6=off; set $some some.example; set $none none.example;
+         location /some {{ proxy_pass http://$some:{port}; }}
+         location /none {{ proxy_pass http://$none:{port}; }}
+         location /status {{ status; }}",
+        dns.port
+    );
+    let server = start("", &locations);
+    let some = tried(&server, "/some");
+    assert_eq!(some.len(), 10, "{some:?}");
+    assert_eq!(some.iter().sum::<usize>(), 11, "one request has met the one that is not there: {some:?}");
+    // Where all have failed each request tries them nevertheless.
+    assert_eq!(tried(&server, "/none"), [2; 10], "{}", server.error_log());
+    let status = server.get("/status").text().to_owned();
+    let count = |server: &str, outcome: &str| {
+        let name =
+            format!("upstream=\"some.example:{port}\",server=\"{server}:{port}\",outcome=\"{outcome}\"");
+        let line = status.lines().find(|line| line.contains(&name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    assert_eq!(
+        (count("127.0.0.1", "answered"), count("127.0.0.9", "failed")),
+        (Some(10), Some(1)),
+        "{status}"
+    );
 }

@@ -29,13 +29,15 @@ pub struct Choice<'c> {
 enum Held<'c> {
     Configured(&'c Group),
     Shared(Arc<Group>),
+    /// What is known of it is known from other requests alone.
+    Found(Arc<Group>),
 }
 
 impl Held<'_> {
     fn group(&self) -> &Group {
         match self {
             Self::Configured(group) => group,
-            Self::Shared(group) => group,
+            Self::Shared(group) | Self::Found(group) => group,
         }
     }
 }
@@ -61,14 +63,14 @@ impl UpstreamGroup {
 }
 
 impl<'c> Choice<'c> {
-    /// Among servers that were found for this request alone.
+    /// Among servers that no configuration names.
     #[must_use]
     pub fn among(group: Arc<Group>) -> Self {
         let choice = group.begin(&Key::default());
         let none = Text::default;
         Self {
             upstream: None,
-            group: Held::Shared(group),
+            group: Held::Found(group),
             choice,
             client: None,
             key: none(),
@@ -111,7 +113,12 @@ impl<'c> Choice<'c> {
     /// The next server; `None` where none can be used ("no live upstreams").
     pub fn next(&mut self, moment: Moment) -> Option<Lease> {
         let key = Key { client: self.client, text: &self.key, sid: &self.sid };
-        self.group.group().next(&mut self.choice, &key, moment)
+        let next = self.group.group().next(&mut self.choice, &key, moment);
+        match &self.group {
+            // nginx, which remembers nothing of them, tries each.
+            Held::Found(group) => next.or_else(|| group.next_of_failed(&mut self.choice, moment)),
+            _ => next,
+        }
     }
 
     /// The value of the `Set-Cookie` line that goes with an answer of this server (`sticky cookie`). A

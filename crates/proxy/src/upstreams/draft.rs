@@ -12,6 +12,7 @@ use clearway_http::{ConfKey, Level, Load, Own, Request, settings};
 use clearway_net::url::{Names, Url, UrlKind, UrlPath, UrlRules, parse_url};
 use clearway_os::outgoing::Remote;
 
+use crate::upstreams::found::FoundGroups;
 use crate::upstreams::group::{self, GroupCell, UpstreamGroup};
 use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec, RetryShare};
@@ -30,6 +31,8 @@ settings! {
         pub(crate) start_unresolved: Own<Option<bool>>,
         /// What has become of them, by the same numbers.
         pub(crate) groups: Own<Vec<GroupEntry>>,
+        /// Those that variables name.
+        pub(crate) found: Own<Option<Arc<FoundGroups>>>,
     }
 }
 
@@ -37,6 +40,14 @@ impl UpstreamsConf {
     /// All groups, for what goes on beside requests.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<GroupCell>> {
         self.groups.iter().map(|entry| &entry.group.0)
+    }
+
+    /// Those that variables name.
+    ///
+    /// # Panics
+    /// While the configuration is being read.
+    pub(crate) fn found(&self) -> &FoundGroups {
+        self.found.as_ref().expect("they are there when all is read")
     }
 }
 
@@ -209,7 +220,9 @@ pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
         groups.push(entry);
     }
     groups.iter().for_each(|entry| lasting.add_group(&entry.name(), &entry.group.0));
-    *load.main(&UPSTREAMS_CONF).groups = groups;
+    let conf = load.main(&UPSTREAMS_CONF);
+    *conf.groups = groups;
+    *conf.found = Some(lasting.found());
     Ok(())
 }
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use clearway_conf::Error;
 use clearway_conf::error::message;
 use clearway_http::{Load, Value};
-use clearway_net::url::{RemoteText, resolve};
+use clearway_net::url::resolve;
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, RetryBudget, State};
-use md5::{Digest as _, Md5};
+use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, RetryBudget};
 
+use crate::upstreams::address::plain;
 use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
 use crate::upstreams::idle::IdleCell;
 use crate::upstreams::lasting::{Lasting, peer};
@@ -263,22 +263,6 @@ impl Maker<'_> {
     }
 }
 
-/// A server about which nothing is said.
-pub(crate) fn plain(address: Remote, server: &[u8]) -> PeerConfig {
-    let name = RemoteText(&address).to_string();
-    PeerConfig {
-        sid: hash_of(&name),
-        name: name.into(),
-        remote: address,
-        server: String::from_utf8_lossy(server).into(),
-        weight: 1,
-        max_conns: 0,
-        fails: FailRule::default(),
-        state: State::Up,
-        source: 0,
-    }
-}
-
 /// What `server` says about one of its addresses.
 pub(crate) fn config_of((source, server): (u32, &ServerDraft), address: Remote, times: u32) -> PeerConfig {
     let plain = plain(address, &server.name);
@@ -291,11 +275,4 @@ pub(crate) fn config_of((source, server): (u32, &ServerDraft), address: Remote, 
         source,
         ..plain
     }
-}
-
-/// By what sticky sessions know a server that has no `route`.
-fn hash_of(name: &str) -> Arc<[u8]> {
-    let hash = Md5::digest(name.as_bytes());
-    let digits = hash.iter().flat_map(|byte| format!("{byte:02x}").into_bytes());
-    digits.collect::<Vec<u8>>().into()
 }

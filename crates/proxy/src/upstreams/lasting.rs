@@ -13,6 +13,7 @@ use clearway_runtime::LoopRef;
 use clearway_upstream::{Peer, PeerConfig};
 
 use crate::upstreams::draft::UPSTREAMS_CONF;
+use crate::upstreams::found::FoundGroups;
 use crate::upstreams::group::GroupCell;
 use crate::upstreams::refresh;
 
@@ -22,6 +23,8 @@ pub struct Lasting {
     loops: usize,
     known: Mutex<Known>,
     log: OnceLock<Arc<dyn Sink>>,
+    /// Groups that no configuration names.
+    found: OnceLock<Arc<FoundGroups>>,
     /// The groups of the configuration in use.
     in_use: ArcSwap<Vec<Weak<GroupCell>>>,
 }
@@ -115,6 +118,11 @@ impl Lasting {
         let mut known = self.known();
         known.groups.retain(|(_, group)| group.strong_count() > 0);
         known.groups.push((name.into(), Arc::downgrade(group)));
+    }
+
+    /// Groups that no configuration names, the same for all configurations.
+    pub(crate) fn found(&self) -> Arc<FoundGroups> {
+        Arc::clone(self.found.get_or_init(|| Arc::new(FoundGroups::new(self.loops()))))
     }
 
     pub(crate) fn in_use(&self) -> Arc<Vec<Weak<GroupCell>>> {

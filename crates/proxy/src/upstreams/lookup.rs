@@ -10,11 +10,12 @@ use clearway_http::{Request, View};
 use clearway_net::url::Url;
 use clearway_os::outgoing::Remote;
 use clearway_runtime::LoopRef;
-use clearway_upstream::{Group, GroupConfig, Peer};
+use clearway_upstream::Group;
 
 use crate::upstreams::choice::Choice;
-use crate::upstreams::draft::find;
-use crate::upstreams::group::{UpstreamGroup, plain};
+use crate::upstreams::draft::{UPSTREAMS_CONF, find};
+use crate::upstreams::found::FoundGroups;
+use crate::upstreams::group::UpstreamGroup;
 use crate::upstreams::said::{RESOLVER_CONF, ResolverSpec};
 
 /// What a value means.
@@ -22,7 +23,7 @@ use crate::upstreams::said::{RESOLVER_CONF, ResolverSpec};
 pub enum Destination<'c> {
     /// A group of the configuration.
     Configured(&'c UpstreamGroup),
-    /// Servers that only this request knows.
+    /// Servers that no configuration names.
     Found(Arc<Group>),
     /// A name, to be resolved.
     Name(Question<'c>),
@@ -33,6 +34,7 @@ pub enum Destination<'c> {
 pub struct Question<'c> {
     name: Box<[u8]>,
     port: u16,
+    found: &'c FoundGroups,
     resolver: Option<&'c ResolverSpec>,
     timeout: Duration,
 }
@@ -44,13 +46,16 @@ pub fn destination<'c>(request: &Request<'c>, text: &[u8], url: &Url) -> Destina
     if let Some(group) = find(request, host, url) {
         return Destination::Configured(group);
     }
+    let found = request.main_conf(&UPSTREAMS_CONF).found();
     if !url.addresses.is_empty() {
-        return Destination::Found(group_of(host, url.addresses.iter().cloned()));
+        let now_ms = request.home().now_ms();
+        return Destination::Found(found.group((host, url.port), url.addresses.iter().cloned(), now_ms));
     }
     let conf = request.conf(&RESOLVER_CONF);
     Destination::Name(Question {
         name: host.into(),
         port: url.port,
+        found,
         resolver: conf.resolver.as_ref(),
         timeout: *conf.resolver_timeout,
     })
@@ -80,27 +85,14 @@ impl Question<'_> {
         let Some(resolver) = self.resolver.and_then(|spec| spec.0.running(home)) else {
             return Err(format!("no resolver defined to resolve {name}"));
         };
-        let (addresses, first) = match resolver.find(home, &self.name) {
-            // Each request begins with another one, as nothing else spreads them.
-            Some(known) => {
-                let first = usize::from(rand::random::<u16>()) % known.addresses.len().max(1);
-                (known.addresses, first)
-            }
-            // As in nginx those that wait for the answer take it as it comes.
+        let addresses = match resolver.find(home, &self.name) {
+            Some(known) => known.addresses,
             None => {
                 let answer = resolver.resolve(home, &self.name, self.timeout).await;
-                let failed = |failure| format!("{name} could not be resolved ({failure})");
-                (answer.map_err(failed)?.addresses, 0)
+                answer.map_err(|failure| format!("{name} could not be resolved ({failure})"))?.addresses
             }
         };
-        let turned = addresses[first..].iter().chain(&addresses[..first]);
-        let remotes = turned.map(|&address| Remote::Inet(SocketAddr::new(address, self.port)));
-        Ok(group_of(&self.name, remotes))
+        let remotes = addresses.iter().map(|&address| Remote::Inet(SocketAddr::new(address, self.port)));
+        Ok(self.found.group((&self.name, self.port), remotes, home.now_ms()))
     }
-}
-
-fn group_of(host: &[u8], remotes: impl Iterator<Item = Remote>) -> Arc<Group> {
-    let primary = remotes.map(|remote| Peer::new(plain(remote, host))).collect();
-    let name = String::from_utf8_lossy(host).into_owned().into();
-    Arc::new(Group::new(GroupConfig { name, primary, ..GroupConfig::default() }, 1))
 }

@@ -1,13 +1,17 @@
-//! What `status` shows of groups and their servers: those of the configuration in use. Counts of attempts
-//! outlive configurations with their servers.
+//! What `status` shows of groups and their servers: those of the configuration in use, and those that
+//! variables have named. Counts of attempts outlive configurations with their servers.
 
-use clearway_metrics::{Family, Kind, Label, Put, Value};
+use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
 use clearway_upstream::{Peer, PoolCounts};
 
+use crate::upstreams::found::FORGOTTEN;
 use crate::upstreams::lasting::Lasting;
 
-const UPSTREAM: Label =
-    Label { name: "upstream", help: "The group: the name of its block, or the host that was named." };
+const UPSTREAM: Label = Label {
+    name: "upstream",
+    help: "The group: the name of its block, or the host that was named; with its port where a variable \
+           named it (up to 1,024 of those).",
+};
 
 const SERVER: Label = Label { name: "server", help: "Address of the server, as in $upstream_addr." };
 
@@ -89,6 +93,9 @@ pub static CLOSED: Family = Family::new(
     },
 ]);
 
+/// What is one number.
+pub static COUNTERS: &[&Counter] = &[&FORGOTTEN];
+
 impl Lasting {
     /// Shows [`IDLE`].
     pub fn put_idle(&self, put: &mut Put<'_>) {
@@ -164,5 +171,6 @@ impl Lasting {
             let name = String::from_utf8_lossy(group.name());
             group.peers().iter().for_each(|peer| visit(&name, peer));
         }
+        self.found().visit(visit);
     }
 }
