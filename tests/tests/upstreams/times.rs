@@ -1,11 +1,12 @@
 //! Every time that the proxy waits for at most.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Server, wait_until};
 
-use crate::origins::{Dns, FullQueue, Origin, Zone, nobody};
+use crate::origins::{Dns, FullQueue, Origin, Zone, nobody, read_head};
 use crate::start;
 
 const TIMED_OUT: &str = "upstream timed out (110: Connection timed out) while";
@@ -51,6 +52,38 @@ fn a_server_that_does_not_answer() {
     let pass = format!("proxy_read_timeout 300ms; proxy_pass http://127.0.0.1:{};", origin.port);
     let server = start("", &format!("location / {{ {pass} }}"));
     expect(&server, "/head", 504, LEAST);
+    server.wait_log("logs/error.log", &format!("{TIMED_OUT} reading response header from upstream"));
+}
+
+#[test]
+fn a_server_whose_head_comes_byte_by_byte() {
+    let head = Origin::start(|mut stream| {
+        if read_head(&mut stream) {
+            let _ = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".iter().try_for_each(|&byte| {
+                std::thread::sleep(Duration::from_millis(100));
+                stream.write_all(&[byte])
+            });
+        }
+    });
+    // Of the body each part may take that long.
+    let body = Origin::start(|mut stream| {
+        if read_head(&mut stream) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n");
+            (0..12).for_each(|_| {
+                std::thread::sleep(Duration::from_millis(100));
+                let _ = stream.write_all(b"x");
+            });
+        }
+    });
+    let locations = format!(
+        "proxy_read_timeout 1s;
+         location /head {{ proxy_pass http://127.0.0.1:{}; }}
+         location /body {{ proxy_pass http://127.0.0.1:{}; }}",
+        head.port, body.port
+    );
+    let server = start("", &locations);
+    expect(&server, "/head", 504, Duration::from_millis(990));
+    assert_eq!(server.get("/body").text(), "xxxxxxxxxxxx");
     server.wait_log("logs/error.log", &format!("{TIMED_OUT} reading response header from upstream"));
 }
 

@@ -75,10 +75,9 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
                 Poll::Ready(Ok(size)) => {
                     exchange.request.set_action(READING_HEAD);
+                    // As in nginx `…_read_timeout` is for all of a head: one that comes byte by byte holds
+                    // the request no longer.
                     self.attempt(exchange).received_bytes += size as u64;
-                    if self.sending.is_done() {
-                        self.restart_read_clock();
-                    }
                     self.unframe(exchange, size);
                 }
             }
@@ -160,6 +159,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The head is complete.
     fn take_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         let (status, elapsed_ms) = (self.protocol.status(), self.elapsed_ms());
+        self.clocks.read_until_ms = None;
         self.protocol.remark(&self.input, &mut |level, text| exchange.request.log(level, text));
         let attempt = self.attempt(exchange);
         (attempt.status, attempt.header_ms) = (status, Some(elapsed_ms));
