@@ -1,10 +1,11 @@
-//! Other servers that fail, hang or come and go, seen from outside: times, clients that leave, names,
+//! Other servers that fail, hang or come and go, seen from outside: times, faults, clients that leave, names,
 //! reloads, descriptors. The expectations hold for nginx too, but for what only Clearway has.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod aborts;
 mod descriptors;
+mod faults;
 mod names;
 mod origins;
 mod reloads;

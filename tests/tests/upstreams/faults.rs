@@ -1,0 +1,140 @@
+//! Servers that hang, reset and close connections where it hurts.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clearway_testkit::End;
+use clearway_testkit::client::PATIENCE;
+
+use crate::origins::{Origin, read_head};
+use crate::start;
+
+/// An origin that says this to each request and resets the connection.
+fn resetting(text: &'static str) -> Origin {
+    Origin::start(move |mut stream| {
+        if read_head(&mut stream) {
+            let _ = stream.write_all(text.as_bytes());
+            // What was said has arrived, as both ends are on one machine.
+            reset(&stream);
+        }
+    })
+}
+
+fn reset(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("it is a socket");
+}
+
+/// A group of the faulty server and a sound one.
+fn group(name: &str, faulty: &Origin, sound: &Origin) -> String {
+    let (faulty, sound) = (faulty.port, sound.port);
+    format!("upstream {name} {{ server 127.0.0.1:{faulty}; server 127.0.0.1:{sound}; }}")
+}
+
+#[test]
+fn no_get_fails_where_one_of_two_servers_hangs_or_resets() {
+    let sound = Origin::named("here");
+    let faulty = [
+        ("hangs", Origin::silent()),
+        ("accepts", Origin::deaf()),
+        ("resets", resetting("")),
+        ("in_head", resetting("HTTP/1.1 200 OK\r\nContent-Le")),
+    ];
+    let groups = faulty.iter().map(|(name, origin)| group(name, origin, &sound));
+    let locations =
+        faulty.iter().map(|(name, _)| format!("location /{name} {{ proxy_pass http://{name}; }}\n"));
+    let (groups, locations): (String, String) = (groups.collect(), locations.collect());
+    let server = start(&groups, &format!("proxy_read_timeout 300ms; {locations}"));
+    for (name, _) in &faulty {
+        for number in 0..4 {
+            let response = server.get(&format!("/{name}/{number}"));
+            assert_eq!(response.text(), "here", "/{name}: {}", server.error_log());
+        }
+        // The first one has met it, and left it alone for the others.
+        let log = server.wait_log("logs/access.log", &format!("/{name}/3 "));
+        let tried: Vec<_> = log.lines().filter(|line| line.starts_with(&format!("/{name}/"))).collect();
+        assert_eq!(tried.iter().filter(|line| line.contains(", ")).count(), 1, "{tried:?}");
+    }
+    let log = server.error_log();
+    for said in [
+        "upstream timed out (110: Connection timed out) while reading response header from upstream",
+        "recv() failed (104: Connection reset by peer) while reading response header from upstream",
+    ] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+}
+
+#[test]
+fn a_response_that_is_reset_ends_early_and_nothing_else() {
+    let faulty = [
+        ("/length", resetting("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")),
+        ("/chunk", resetting("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc")),
+        ("/last", resetting("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")),
+        ("/close", resetting("HTTP/1.1 200 OK\r\n\r\nabc")),
+    ];
+    let sound = Origin::named("here");
+    let mut locations = format!("location / {{ proxy_pass http://127.0.0.1:{}; }}", sound.port);
+    for (path, origin) in &faulty {
+        for buffering in ["on", "off"] {
+            locations += &format!(
+                "location {path}/{buffering} {{ proxy_buffering {buffering};
+                     proxy_pass http://127.0.0.1:{}; }}\n",
+                origin.port
+            );
+        }
+    }
+    let server = start("", &locations);
+    let mut count = 0;
+    for path in
+        faulty.iter().flat_map(|(path, _)| ["on", "off"].map(|buffering| format!("{path}/{buffering}")))
+    {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let (received, end) = client.read_to_end(PATIENCE);
+        let received = String::from_utf8_lossy(&received);
+        assert_ne!(end, End::Open, "{path}");
+        assert!(
+            received.starts_with("HTTP/1.1 200 OK\r\n") && received.contains("abc"),
+            "{path}: {received}"
+        );
+        assert!(!received.ends_with("\r\n0\r\n\r\n"), "{path} is not complete: {received}");
+        count += 1;
+        server.wait_lines(
+            "logs/error.log",
+            "failed (104: Connection reset by peer) while reading upstream",
+            count,
+        );
+        assert_eq!(server.get("/").text(), "here");
+    }
+}
+
+/// An origin that closes each connection as soon as it has answered, but does not say so.
+fn closing(asked: &Arc<AtomicUsize>) -> Origin {
+    let asked = Arc::clone(asked);
+    Origin::start(move |mut stream| {
+        if read_head(&mut stream) && stream.read_exact(&mut [0; 4]).is_ok() {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    })
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx answers some with 502")]
+fn no_post_fails_on_connections_that_were_just_closed() {
+    let asked = Arc::<AtomicUsize>::default();
+    let origin = closing(&asked);
+    let http = format!("upstream u {{ server 127.0.0.1:{}; keepalive 8; }}", origin.port);
+    let server = start(&http, "location / { proxy_pass http://u; }");
+    let post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for round in 0..25 {
+        clients.iter_mut().for_each(|client| client.send(post));
+        for client in &mut clients {
+            assert_eq!(client.response().status, 200, "round {round}: {}", server.error_log());
+        }
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 100, "each was asked once");
+}
