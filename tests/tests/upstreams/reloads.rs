@@ -141,3 +141,17 @@ fn tunnels_stay() {
         assert_eq!(&heard, b"hello", "reload {number}");
     }
 }
+
+#[test]
+fn idle_connections_do_not_keep_a_server_that_quits() {
+    let origin = Origin::named("here");
+    let http = format!("upstream u {{ server 127.0.0.1:{}; keepalive 4; }}", origin.port);
+    let locations = "location / { proxy_pass http://u; }";
+    let mut server = Setup::new(Binary::under_test(), &numbered(1, &http, locations)).start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/").text(), "here");
+    }
+    assert_eq!(origin.accepted(), 1, "it stays open");
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).is_some_and(|status| status.success()));
+}

@@ -26,6 +26,13 @@ impl UpstreamGroup {
         self.idle.0.get().map(|pool| pool.counts())
     }
 
+    /// No connection waits for a request from here on.
+    pub(crate) fn close_idle(&self) {
+        if let Some(pool) = self.idle.0.get() {
+            pool.close();
+        }
+    }
+
     /// What `keepalive` and its kin say from here on counts for connections that are there already.
     pub(crate) fn adapt_idle(&self, loops: usize) {
         if let (Some(pool), Some(keepalive)) = (self.idle.0.get(), self.keepalive()) {

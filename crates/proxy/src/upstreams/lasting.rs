@@ -137,6 +137,17 @@ impl Lasting {
     }
 }
 
+impl Lasting {
+    /// The process serves what it has, and nothing else: connections that wait for requests are closed.
+    pub fn end(&self) {
+        for group in self.in_use().iter().filter_map(Weak::upgrade) {
+            if let Some(group) = group.get() {
+                group.close_idle();
+            }
+        }
+    }
+}
+
 impl SharedResolver {
     /// The resolver, which begins with the first question. `None`: none of its servers can be asked.
     pub(crate) fn running(&self, home: LoopRef) -> Option<&Resolver> {

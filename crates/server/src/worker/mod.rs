@@ -399,6 +399,7 @@ impl Worker {
         }
         let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, u64::MAX));
         self.deadlines.extend(deadline);
+        self.lasting.end();
         self.runtime.wake_all();
     }
 

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
 
 use clearway_net::connect::Connector;
 use clearway_runtime::LoopRef;
@@ -158,6 +159,14 @@ impl Pool {
         self.requests_max.store(config.requests_max, Ordering::Relaxed);
         self.time_ms.store(config.time_ms, Ordering::Relaxed);
         self.timeout_ms.store(config.timeout_ms, Ordering::Relaxed);
+    }
+
+    /// Keeps none from here on: those that are idle are closed, others when their responses are complete.
+    pub fn close(&self) {
+        self.connections_max.store(0, Ordering::Relaxed);
+        self.timeout_ms.store(0, Ordering::Relaxed);
+        let keepers = self.loops.iter().filter_map(OnceLock::get);
+        keepers.filter_map(|per_loop| per_loop.keeper.waker.get()).for_each(Waker::wake_by_ref);
     }
 
     /// An idle connection for a request on `home`, which it belongs to from here on: of the same loop, else

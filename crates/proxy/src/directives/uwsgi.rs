@@ -1,0 +1,143 @@
+//! The directives of `uwsgi_pass`.
+
+use std::sync::Arc;
+
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_http::{Cost, Load, Module, Phase, PhaseHandler, context, file_access, msec, set};
+
+use crate::directives::{cache, readers};
+use crate::engine;
+use crate::settings::gateway::{HIDDEN, Params, ServerSaid, UWSGI, UWSGI_PASS};
+use crate::settings::masks::{Failures, read_mask, read_words};
+use crate::settings::pass::PassConf;
+
+/// The module.
+pub static UWSGI_MODULE: Module = Module {
+    name: "uwsgi",
+    directives: DIRECTIVES,
+    confs: &[&UWSGI, &UWSGI_PASS],
+    phases: &[PhaseHandler {
+        phase: Phase::Content,
+        cost: Cost::Cheap,
+        enabled: |enabling| enabling.confs.of(&UWSGI).target.get().is_some(),
+        handler: engine::handle_uwsgi,
+    }],
+    finish: Some(finish),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Spec<Load>] = pass_directives!(
+    "uwsgi",
+    pass,
+    "uwsgi_pass 127.0.0.1:9000;",
+    [
+        Spec {
+            name: "uwsgi_pass",
+            contexts: context::LOCATION.or(context::LOCATION_IF),
+            args: Args::TAKE1,
+            syntax: "uwsgi_pass ADDRESS",
+            default: "",
+            doc: "Passes requests to a uwsgi server: `ADDRESS:PORT`, `unix:PATH`, or the name of an \
+                  `upstream`, with `uwsgi://` before it or not. It may have variables in it.",
+            example: "
+            location / {
+                uwsgi_pass 127.0.0.1:9000;
+                uwsgi_param REQUEST_METHOD $request_method;
+                uwsgi_param REQUEST_URI $request_uri;
+            }",
+            see: &["uwsgi_param", "uwsgi_next_upstream"],
+            handler: read_pass,
+        },
+        Spec {
+            name: "uwsgi_modifier1",
+            contexts: context::ALL,
+            args: Args::TAKE1,
+            syntax: "uwsgi_modifier1 NUMBER",
+            default: "uwsgi_modifier1 0;",
+            doc: "The first modifier of packets, 0 to 255: what kind of request it is.",
+            example: "
+            location / {
+                uwsgi_pass 127.0.0.1:9000;
+                uwsgi_modifier1 9;
+            }",
+            see: &["uwsgi_modifier2", "uwsgi_pass"],
+            handler: |s, d| read_modifier(s, d, 0),
+        },
+        Spec {
+            name: "uwsgi_modifier2",
+            contexts: context::ALL,
+            args: Args::TAKE1,
+            syntax: "uwsgi_modifier2 NUMBER",
+            default: "uwsgi_modifier2 0;",
+            doc: "The second modifier of packets, 0 to 255.",
+            example: "
+            location / {
+                uwsgi_pass 127.0.0.1:9000;
+                uwsgi_modifier2 1;
+            }",
+            see: &["uwsgi_modifier1"],
+            handler: |s, d| read_modifier(s, d, 1),
+        },
+        Spec {
+            name: "uwsgi_string",
+            contexts: context::ALL,
+            args: Args::TAKE1,
+            syntax: "uwsgi_string TEXT",
+            default: "",
+            doc: "What stands in packets behind the parameters, as it is.",
+            example: "
+            location / {
+                uwsgi_pass 127.0.0.1:9000;
+                uwsgi_string text;
+            }",
+            see: &["uwsgi_modifier1", "uwsgi_param"],
+            handler: |s, d| set(d, &mut s.conf.location(&UWSGI).string, |d| Ok(d.args[0].clone())),
+        },
+        param!("uwsgi", "uwsgi_pass 127.0.0.1:9000;", &UWSGI),
+        next_upstream!(
+            "uwsgi",
+            pass,
+            "uwsgi_pass 127.0.0.1:9000;",
+            "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
+             | non_idempotent | off …",
+            Failures::OF_APPLICATIONS
+        ),
+    ]
+);
+
+/// The directory of responses where no `uwsgi_temp_path` names another one: that of Debian.
+const TEMP_DEFAULT: &str = "/var/lib/nginx/uwsgi";
+
+fn pass(load: &mut Load) -> &mut PassConf {
+    load.location(&UWSGI_PASS)
+}
+
+fn read_modifier(scope: &mut Scope<'_, Load>, directive: &Directive, which: usize) -> Result<(), Error> {
+    let modifier = &mut scope.conf.location(&UWSGI).modifiers[which];
+    set(directive, modifier, |directive| directive.number_within(0, 0, Some(255)))
+}
+
+fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if scope.conf.location(&UWSGI).target.get().is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    if directive.args[0].get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"suwsgi://")) {
+        return Err(directive.error("suwsgi protocol requires SSL support"));
+    }
+    let server = readers::read_server(scope, directive, "uwsgi://")?;
+    if matches!(server, ServerSaid::Fixed(_)) {
+        scope.conf.redirect_to_slash();
+    }
+    scope.conf.location(&UWSGI).target.set(server);
+    Ok(())
+}
+
+/// What each level comes to.
+fn finish(load: &mut Load) -> Result<(), Error> {
+    load.all_locations(&UWSGI_PASS).try_for_each(|pass| pass.complete("uwsgi", HIDDEN))?;
+    let host = readers::host_param(load)?;
+    for conf in load.all_locations(&UWSGI) {
+        *conf.sent = Arc::new(Params::new(&conf.params, &host));
+    }
+    readers::complete_temp_paths(load, &UWSGI_PASS, TEMP_DEFAULT)
+}
