@@ -3,5 +3,9 @@
 mod cache;
 #[macro_use]
 mod family;
+pub mod fastcgi;
+pub mod memcached;
 pub mod proxy;
 mod readers;
+pub mod scgi;
+pub mod uwsgi;

@@ -2,12 +2,15 @@
 //! receives in the same poll and never waits anywhere else. What differs from protocol to protocol is behind
 //! [`Protocol`](protocol::Protocol).
 
+mod application;
 mod aside;
 mod ask;
 mod asked;
 mod connect;
+mod fastcgi;
 mod http1;
 mod lookup;
+mod memcached;
 mod next;
 mod protocol;
 mod receive;
@@ -21,15 +24,37 @@ use std::future::poll_fn;
 
 use clearway_http::{Exchange, Step};
 
+use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
 use crate::engine::asked::Family;
 pub use crate::engine::connect::start;
+use crate::engine::memcached::MemcachedPass;
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;
 
 /// `proxy_pass`
 pub(crate) fn handle<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::WaitRegardless(Box::pin(pass::<Proxy>(exchange)))
+}
+
+/// `fastcgi_pass`
+pub(crate) fn handle_fastcgi<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<FastCgiPass>(exchange)))
+}
+
+/// `scgi_pass`
+pub(crate) fn handle_scgi<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<ScgiPass>(exchange)))
+}
+
+/// `uwsgi_pass`
+pub(crate) fn handle_uwsgi<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<UwsgiPass>(exchange)))
+}
+
+/// `memcached_pass`
+pub(crate) fn handle_memcached<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<MemcachedPass>(exchange)))
 }
 
 async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
@@ -86,7 +111,12 @@ mod tests {
     /// Beyond 1,024 bytes the allocator takes several times as long; and there may be many tunnels.
     #[test]
     fn what_waits_for_a_server_is_small() {
-        let bytes = [future_bytes(pass::<Proxy>), tunnel_bytes(tunnel::carry)];
+        let bytes = [
+            future_bytes(pass::<Proxy>),
+            future_bytes(pass::<FastCgiPass>),
+            future_bytes(pass::<MemcachedPass>),
+            tunnel_bytes(tunnel::carry),
+        ];
         assert!(bytes.iter().all(|&bytes| bytes <= 1024), "{bytes:?}");
     }
 }

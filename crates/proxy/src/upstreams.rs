@@ -22,7 +22,7 @@ pub mod sticky;
 
 pub use block::UPSTREAM;
 pub use choice::Choice;
-pub use draft::{GroupRef, find, reference};
+pub use draft::{GroupRef, find, reference, reference_bare};
 pub use group::UpstreamGroup;
 pub use lasting::Lasting;
 pub use lookup::{Destination, Question, destination};

@@ -15,7 +15,11 @@ use clearway_modules::filters::{
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite, ssl};
+use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
+use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
+use clearway_proxy::directives::scgi::SCGI_MODULE;
+use clearway_proxy::directives::uwsgi::UWSGI_MODULE;
 use clearway_proxy::upstreams::{UPSTREAM, balancers, keepalive, resolver, sticky};
 
 /// All modules that this server is built with.
@@ -68,6 +72,10 @@ pub(crate) const MODULES: &[&Module] = &[
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
     &PROXY_MODULE,
+    &FASTCGI_MODULE,
+    &UWSGI_MODULE,
+    &SCGI_MODULE,
+    &MEMCACHED_MODULE,
     &empty_gif::EMPTY_GIF,
     &flv::FLV,
     &mp4::MP4,

@@ -1,4 +1,4 @@
-//! The directives that all families share: one row each, to which [`pass_directives`] gives the family's
+//! The directives that families share: one row each, to which [`pass_directives`] gives the family's
 //! prefix. What they say stands in one `PassConf` for each family.
 
 /// A row: name, arguments, how they are written, the default, an example, text, what to see, what it does.
@@ -32,9 +32,9 @@ macro_rules! row {
     };
 }
 
-/// The table of a family: the rows that all have, and those of its own. `at` gives its `PassConf` at the
-/// level that is read.
-macro_rules! pass_directives {
+/// The table of a family about connections: the rows that all families have, and those of its own. `at` gives
+/// its `PassConf` at the level that is read.
+macro_rules! connection_directives {
     ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
         &[
             $($own,)*
@@ -54,20 +54,6 @@ macro_rules! pass_directives {
                 |s, d| set(d, &mut $at(s.conf).socket_keepalive, |d| d.flag(0))
             },
             row! {
-                $p, $example, "socket_rcvbuf", TAKE1, "SIZE", -, "64k",
-                "The kernel's buffer for what a server sends; as the system has it, where this is not \
-                 said.",
-                ["socket_sndbuf", "buffers"],
-                |s, d| set(d, &mut $at(s.conf).receive_buffer_bytes, |d| d.size(0))
-            },
-            row! {
-                $p, $example, "socket_sndbuf", TAKE1, "SIZE", -, "64k",
-                "The kernel's buffer for what is sent to a server; as the system has it, where this is \
-                 not said.",
-                ["socket_rcvbuf", "send_timeout"],
-                |s, d| set(d, &mut $at(s.conf).send_buffer_bytes, |d| d.size(0))
-            },
-            row! {
                 $p, $example, "connect_timeout", TAKE1, "TIME", "60s", "5s",
                 "How long it may take to connect to a server.",
                 ["send_timeout", "read_timeout", "next_upstream"],
@@ -80,10 +66,51 @@ macro_rules! pass_directives {
                 |s, d| set(d, &mut $at(s.conf).send_timeout_ms, msec)
             },
             row! {
-                $p, $example, "send_lowat", TAKE1, "SIZE", "0", "0",
-                "Checked for form: Linux has nothing for it.",
-                ["send_timeout"],
-                |s, d| set(d, &mut $at(s.conf).send_lowat, |d| d.size(0))
+                $p, $example, "buffer_size", TAKE1, "SIZE", "4k", "8k",
+                "What the head of a response may have.",
+                ["buffers", "busy_buffers_size"],
+                |s, d| set(d, &mut $at(s.conf).buffer_bytes, |d| d.size(0))
+            },
+            row! {
+                $p, $example, "read_timeout", TAKE1, "TIME", "60s", "300s",
+                "How long a server may send nothing of its response.",
+                ["connect_timeout", "send_timeout", "next_upstream"],
+                |s, d| set(d, &mut $at(s.conf).read_timeout_ms, msec)
+            },
+            row! {
+                $p, $example, "next_upstream_tries", TAKE1, "NUMBER", "0", "3",
+                "How many servers are asked at most; 0 is no limit.",
+                ["next_upstream", "next_upstream_timeout"],
+                |s, d| set(d, &mut $at(s.conf).next_upstream_tries, |d| d.number(0))
+            },
+            row! {
+                $p, $example, "next_upstream_timeout", TAKE1, "TIME", "0", "10s",
+                "How long other servers are tried; 0 is no limit.",
+                ["next_upstream", "next_upstream_tries"],
+                |s, d| set(d, &mut $at(s.conf).next_upstream_timeout_ms, msec)
+            },
+        ]
+    };
+}
+
+/// The same with those of families whose requests and responses have bodies.
+macro_rules! pass_directives {
+    ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
+        connection_directives!($p, $at, $example, [
+            $($own,)*
+            row! {
+                $p, $example, "socket_rcvbuf", TAKE1, "SIZE", -, "64k",
+                "The kernel's buffer for what a server sends; as the system has it, where this is not \
+                 said.",
+                ["socket_sndbuf", "buffers"],
+                |s, d| set(d, &mut $at(s.conf).receive_buffer_bytes, |d| d.size(0))
+            },
+            row! {
+                $p, $example, "socket_sndbuf", TAKE1, "SIZE", -, "64k",
+                "The kernel's buffer for what is sent to a server; as the system has it, where this is \
+                 not said.",
+                ["socket_rcvbuf", "send_timeout"],
+                |s, d| set(d, &mut $at(s.conf).send_buffer_bytes, |d| d.size(0))
             },
             row! {
                 $p, $example, "intercept_errors", FLAG, "on | off", "off", "on",
@@ -103,24 +130,6 @@ macro_rules! pass_directives {
                 "Whether the body of the request is passed on.",
                 ["pass_request_headers", "request_buffering"],
                 |s, d| set(d, &mut $at(s.conf).pass_request_body, |d| d.flag(0))
-            },
-            row! {
-                $p, $example, "pass_trailers", FLAG, "on | off", "off", "on",
-                "Whether the trailers of a response are passed to the client.",
-                ["pass_header"],
-                |s, d| set(d, &mut $at(s.conf).pass_trailers, |d| d.flag(0))
-            },
-            row! {
-                $p, $example, "buffer_size", TAKE1, "SIZE", "4k", "8k",
-                "What the head of a response may have.",
-                ["buffers", "busy_buffers_size"],
-                |s, d| set(d, &mut $at(s.conf).buffer_bytes, |d| d.size(0))
-            },
-            row! {
-                $p, $example, "read_timeout", TAKE1, "TIME", "60s", "300s",
-                "How long a server may send nothing of its response.",
-                ["connect_timeout", "send_timeout", "next_upstream"],
-                |s, d| set(d, &mut $at(s.conf).read_timeout_ms, msec)
             },
             row! {
                 $p, $example, "buffers", TAKE2, "NUMBER SIZE", "8 4k", "16 8k",
@@ -190,29 +199,6 @@ macro_rules! pass_directives {
                 "How much is written to such a file at once.",
                 ["temp_path", "max_temp_file_size"],
                 |s, d| set(d, &mut $at(s.conf).temp_file_write_bytes, |d| d.size(0).map(Some))
-            },
-            row! {
-                $p, $example, "next_upstream", ONE_MORE,
-                "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 \
-                 | http_404 | http_429 | non_idempotent | off …",
-                "error timeout", "error timeout http_503",
-                "What has another server asked, as long as nothing was sent to the client: a connection \
-                 that breaks or cannot be made, a timeout, a broken head, a status. `POST`, `LOCK` and \
-                 `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent.",
-                ["next_upstream_tries", "next_upstream_timeout", "connect_timeout"],
-                |s, d| read_mask(s, d, |load| &mut $at(load).next_upstream)
-            },
-            row! {
-                $p, $example, "next_upstream_tries", TAKE1, "NUMBER", "0", "3",
-                "How many servers are asked at most; 0 is no limit.",
-                ["next_upstream", "next_upstream_timeout"],
-                |s, d| set(d, &mut $at(s.conf).next_upstream_tries, |d| d.number(0))
-            },
-            row! {
-                $p, $example, "next_upstream_timeout", TAKE1, "TIME", "0", "10s",
-                "How long other servers are tried; 0 is no limit.",
-                ["next_upstream", "next_upstream_tries"],
-                |s, d| set(d, &mut $at(s.conf).next_upstream_timeout_ms, msec)
             },
             row! {
                 $p, $example, "pass_header", TAKE1, "NAME", -, "Server",
@@ -338,6 +324,42 @@ macro_rules! pass_directives {
                 ["cache"],
                 |s, d| set(d, &mut $at(s.conf).cache.numbers[3], |d| d.msec(0).map(drop))
             },
-        ]
+        ])
+    };
+}
+
+/// `…_send_lowat`
+macro_rules! send_lowat {
+    ($p:literal, $at:ident, $example:literal) => {
+        row! {
+            $p, $example, "send_lowat", TAKE1, "SIZE", "0", "0",
+            "Checked for form: Linux has nothing for it.",
+            ["send_timeout"],
+            |s, d| set(d, &mut $at(s.conf).send_lowat, |d| d.size(0))
+        }
+    };
+}
+
+/// `…_next_upstream`: the words that a family has, as they are written and what they mean.
+macro_rules! next_upstream {
+    ($p:literal, $at:ident, $example:literal, $syntax:literal, $words:expr, $doc:literal) => {
+        row! {
+            $p, $example, "next_upstream", ONE_MORE, $syntax, "error timeout", "error timeout",
+            $doc,
+            ["next_upstream_tries", "next_upstream_timeout", "connect_timeout"],
+            |s, d| read_words(s, d, $words, |load| &mut $at(load).next_upstream)
+        }
+    };
+}
+
+/// `…_param`
+macro_rules! param {
+    ($p:literal, $example:literal, $key:expr) => {
+        row! {
+            $p, $example, "param", TAKE23, "NAME VALUE [if_not_empty]", -, "REQUEST_URI $request_uri",
+            "A parameter that is sent; a level with one inherits none. `HTTP_…` replaces header lines.",
+            ["pass", "pass_request_headers"],
+            |s, d| readers::read_param(s, d, |load| &mut load.location($key).params)
+        }
     };
 }

@@ -77,8 +77,8 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             args: Args::TAKE1,
             syntax: "fastcgi_split_path_info PATTERN",
             default: "",
-            doc: "An expression with two groups: the first one becomes `$fastcgi_script_name`, the second one \
-                  `$fastcgi_path_info`.",
+            doc: "An expression with two groups: the first one becomes `$fastcgi_script_name`, the second \
+                  one `$fastcgi_path_info`.",
             example: "
             location ~ ^(.+\\.php)(.*)$ {
                 fastcgi_pass 127.0.0.1:9000;
@@ -129,7 +129,10 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             "fastcgi_pass 127.0.0.1:9000;",
             "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
              | non_idempotent | off …",
-            Failures::OF_APPLICATIONS
+            Failures::OF_APPLICATIONS,
+            "What has another server asked, as long as nothing was sent to the client: a connection that \
+             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
+             are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );
@@ -138,8 +141,8 @@ static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "fastcgi_script_name",
         kind: VariableKind::Exact,
-        doc: "The path of the request, or what `fastcgi_split_path_info` makes a script of it; behind a slash \
-              at its end stands `fastcgi_index`.",
+        doc: "The path of the request, or what `fastcgi_split_path_info` makes a script of it; behind a \
+              slash at its end stands `fastcgi_index`.",
         eval: |view, _, out| put_script(view, out),
     },
     VariableSpec {

@@ -74,7 +74,10 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             pass,
             "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;",
             "error | timeout | invalid_response | not_found | off …",
-            Failures::OF_MEMCACHED
+            Failures::OF_MEMCACHED,
+            "What has another server asked, as long as nothing was sent to the client: a connection that \
+             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
+             are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );

@@ -12,7 +12,7 @@ use clearway_http::{
 use crate::directives::readers::{compile, invalid_parameter, read_regex, read_value};
 use crate::directives::{cache, readers};
 use crate::engine;
-use crate::settings::masks::read_mask;
+use crate::settings::masks::{Failures, Mask, read_mask, read_words};
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::{
     CookieFlags, Fixed, HIDDEN, Headers, HttpVersion, Origin, PROXY, PROXY_PASS, Pattern, ProxyConf, Rewrite,
@@ -62,6 +62,24 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             }",
             see: &["proxy_set_header", "proxy_redirect", "proxy_buffering", "proxy_next_upstream"],
             handler: read_pass,
+        },
+        send_lowat!("proxy", pass, "proxy_pass http://127.0.0.1:8080;"),
+        next_upstream!(
+            "proxy",
+            pass,
+            "proxy_pass http://127.0.0.1:8080;",
+            "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 \
+             | http_404 | http_429 | non_idempotent | off …",
+            Failures::WORDS,
+            "What has another server asked, as long as nothing was sent to the client: a connection that \
+             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
+             are asked once, unless `non_idempotent` is said or nothing was sent."
+        ),
+        row! {
+            "proxy", "proxy_pass http://127.0.0.1:8080;", "pass_trailers", FLAG, "on | off", "off", "on",
+            "Whether the trailers of a response are passed to the client.",
+            ["pass_header"],
+            |s, d| set(d, &mut pass(s.conf).pass_trailers, |d| d.flag(0))
         },
         Spec {
             name: "proxy_redirect",

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_conf::error::{message, printed};
-use clearway_conf::{Directive, Error, Scope};
+use clearway_conf::{Directive, Error, Pos, Scope};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::temp_paths::{TempPath, TempPaths};
 use clearway_http::{ConfKey, Load, Setting, Value, WantedRights};
 
+use crate::settings::gateway::{Param, ParamForm, ServerSaid};
 use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, StoreAt, parse_local};
+use crate::upstreams;
 
 /// Where a setting is at the level that is read.
 pub(super) type Place<T> = fn(&mut Load) -> &mut Setting<T>;
@@ -106,6 +108,43 @@ pub(super) fn read_bind(
     }
     place(scope.conf).set(Some(Arc::new(Bind { address, form })));
     Ok(())
+}
+
+/// `…_param`
+pub(super) fn read_param(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Vec<Param>>,
+) -> Result<(), Error> {
+    let form = match directive.args.get(2).map(|word| &word[..]) {
+        None => ParamForm::Always,
+        Some(b"if_not_empty") => ParamForm::IfNotEmpty,
+        Some(word) => return Err(invalid_parameter(directive, word)),
+    };
+    let value = compile(scope, directive, &directive.args[1])?;
+    place(scope.conf).here().push(Param { name: directive.args[0].clone(), value, form });
+    Ok(())
+}
+
+/// What `HTTP_HOST` is where nothing else is said.
+pub(super) fn host_param(load: &mut Load) -> Result<Value, Error> {
+    load.variables.compile(&Bytes::from_static(b"$host$is_request_port$request_port"), &Pos::command_line())
+}
+
+/// An address, or variables, behind the scheme if there is one.
+pub(super) fn read_server(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    scheme: &str,
+) -> Result<ServerSaid, Error> {
+    let text = &directive.args[0];
+    let value = compile(scope, directive, text)?;
+    if value.as_literal().is_none() {
+        return Ok(ServerSaid::Evaluated(value));
+    }
+    let start = text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()));
+    let address = if start { text.slice(scheme.len()..) } else { text.clone() };
+    upstreams::reference_bare(scope.conf, directive, &address).map(ServerSaid::Fixed)
 }
 
 /// `…_temp_path`

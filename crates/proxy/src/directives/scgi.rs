@@ -55,7 +55,10 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             "scgi_pass 127.0.0.1:9000;",
             "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
              | non_idempotent | off …",
-            Failures::OF_APPLICATIONS
+            Failures::OF_APPLICATIONS,
+            "What has another server asked, as long as nothing was sent to the client: a connection that \
+             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
+             are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );

@@ -73,7 +73,7 @@ impl Family for FastCgiPass {
         request.finish().map_err(|error| refuse(exchange, Level::Alert, &error))?;
         let has_body = match &body {
             AskedBody::None => false,
-            AskedBody::Stored(stored) => stored.len() > 0,
+            AskedBody::Stored(stored) => !stored.is_empty(),
             AskedBody::Stream => true,
         };
         if !has_body {

@@ -78,6 +78,8 @@ pub(super) enum Framing {
     Plain,
     /// In chunks (HTTP/1.1), if it is passed on as it comes.
     Chunked,
+    /// In records with an empty one at the end (FastCGI). Without a body that one belongs to the head.
+    Records,
 }
 
 /// A request to a server.
@@ -93,7 +95,8 @@ pub(super) struct Asked<'c> {
     pub(super) wanted: Wanted,
 }
 
-/// A server whose address is the value of variables. Its family knows what becomes of a path behind it.
+/// A server whose address is the value of variables. A path may stand behind it where there is a port that is
+/// meant by default: its family knows what becomes of it.
 ///
 /// # Errors
 /// What is answered instead; the log says why, at this level.
@@ -103,7 +106,8 @@ pub(super) fn find_server<'c>(
     default_port: u16,
     level: Level,
 ) -> Result<(Destination<'c>, Url), Answer> {
-    let rules = UrlRules { default_port, path: UrlPath::Allowed, names: Names::Kept };
+    let path = if default_port == 0 { UrlPath::Refused } else { UrlPath::Allowed };
+    let rules = UrlRules { default_port, path, names: Names::Kept };
     let url = parse_url(address, rules).map_err(|error| {
         request.log(level, format_args!("{error} in upstream \"{}\"", Verbatim(address)));
         Answer::Status(500)

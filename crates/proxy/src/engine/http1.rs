@@ -1,11 +1,13 @@
-//! HTTP/1 as servers speak it.
+//! HTTP/1 as servers speak it; and what SCGI and uwsgi servers answer, whose heads may also be in CGI style
+//! and whose connections serve one request each.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use clearway_base::log::Level;
 use clearway_h1::{
-    Asked, Decoded, ResponseBody, ResponseFault, ResponseFraming, ResponseParser, ResponseProgress, Trailers,
+    Asked, Beginning, Decoded, ResponseBody, ResponseFault, ResponseFraming, ResponseParser,
+    ResponseProgress, Trailers,
 };
 use clearway_message::{Header, status};
 
@@ -26,6 +28,12 @@ impl Http1 {
     /// Responses of HTTP servers.
     pub(super) fn new() -> Self {
         Self { parser: ResponseParser::default(), body: None, connections: Persistence::Stays }
+    }
+
+    /// Those of SCGI and uwsgi servers.
+    pub(super) fn of_application() -> Self {
+        let parser = ResponseParser::new(Beginning::Either);
+        Self { parser, body: None, connections: Persistence::Closes }
     }
 
     fn reader(&self) -> &ResponseBody {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use clearway_gateway::fastcgi;
 use clearway_h1::{CHUNK_END, push_chunk_size, push_last_chunk};
 use clearway_http::{Answer, Exchange};
 
@@ -17,6 +18,9 @@ use crate::engine::session::{SENDING, Session};
 
 /// How much of a body that lies in a file is read at once, bytes.
 const FILE_PIECE_BYTES: usize = 64 * 1024;
+
+/// The same of a body that goes in records: a multiple of eight, below what a record can have.
+const RECORD_PIECE_BYTES: usize = 60 * 1024;
 
 /// How much of a body is taken from the client at once, bytes.
 const CLIENT_PIECE_BYTES: usize = 16 * 1024;
@@ -147,11 +151,15 @@ impl<'c, P: Protocol> Session<'c, P> {
                     sending.progress = Progress::Taken;
                     return Poll::Ready(Ok(()));
                 }
+                let most = match self.asked.framing {
+                    Framing::Records => RECORD_PIECE_BYTES,
+                    Framing::Plain | Framing::Chunked => FILE_PIECE_BYTES,
+                };
                 let bytes = match body.in_memory() {
                     Some(bytes) => bytes.clone(),
                     None => {
                         let (body, at) = (Arc::clone(body), sending.body_at);
-                        let read = move || async move { body.read(at, FILE_PIECE_BYTES).await };
+                        let read = move || async move { body.read(at, most).await };
                         let reading = sending.reading.get_or_insert_with(|| Box::pin(read()));
                         let read = ready!(reading.as_mut().poll(cx));
                         sending.reading = None;
@@ -159,7 +167,11 @@ impl<'c, P: Protocol> Session<'c, P> {
                     }
                 };
                 sending.body_at += bytes.len() as u64;
-                sending.piece.bytes = bytes;
+                let is_last = sending.body_at == body.len();
+                sending.piece.bytes = match self.asked.framing {
+                    Framing::Records => records_of(&bytes, is_last.then_some(fastcgi::END_OF_STDIN)),
+                    Framing::Plain | Framing::Chunked => bytes,
+                };
             }
             AskedBody::Stream => return self.poll_client(exchange, cx),
         }
@@ -179,6 +191,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         sending.piece.bytes = match self.asked.framing {
             Framing::Plain => data.into(),
             Framing::Chunked => chunk_of(&data),
+            Framing::Records => records_of(&data, is_last.then_some(fastcgi::END_OF_STDIN)),
         };
         if is_last {
             sending.progress = Progress::Taken;
@@ -220,5 +233,17 @@ fn chunk_of(data: &[u8]) -> Bytes {
         framed.extend_from_slice(data);
         framed.extend_from_slice(CHUNK_END);
     }
+    framed.into()
+}
+
+/// A piece in FastCGI records, with what ends the body, if this is the last one.
+fn records_of(data: &[u8], end: Option<[u8; 8]>) -> Bytes {
+    let mut framed = Vec::with_capacity(data.len() + 32);
+    for part in data.chunks(fastcgi::STDIN_MAX_BYTES) {
+        let padding = fastcgi::push_stdin(&mut framed, part.len());
+        framed.extend_from_slice(part);
+        framed.resize(framed.len() + padding, 0);
+    }
+    framed.extend(end.into_iter().flatten());
     framed.into()
 }

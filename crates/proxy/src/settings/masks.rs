@@ -27,6 +27,28 @@ pub(crate) trait Mask: Copy + Default + 'static {
 pub(crate) struct Failures(u16);
 
 impl Failures {
+    /// The words of `fastcgi_next_upstream`, `scgi_next_upstream`, `uwsgi_next_upstream`.
+    pub(crate) const OF_APPLICATIONS: &[(&str, Self)] = &[
+        ("error", Self::ERROR),
+        ("timeout", Self::TIMEOUT),
+        ("invalid_header", Self::INVALID_HEADER),
+        ("non_idempotent", Self::NON_IDEMPOTENT),
+        ("http_500", Self::HTTP_500),
+        ("http_503", Self::HTTP_503),
+        ("http_403", Self::HTTP_403),
+        ("http_404", Self::HTTP_404),
+        ("http_429", Self::HTTP_429),
+        ("updating", Self::UPDATING),
+        ("off", Self::OFF),
+    ];
+    /// Those of `memcached_next_upstream`.
+    pub(crate) const OF_MEMCACHED: &[(&str, Self)] = &[
+        ("error", Self::ERROR),
+        ("timeout", Self::TIMEOUT),
+        ("invalid_response", Self::INVALID_HEADER),
+        ("not_found", Self::HTTP_404),
+        ("off", Self::OFF),
+    ];
     /// The default of `…_next_upstream`.
     pub(crate) const ERROR_OR_TIMEOUT: Self = Self(1 | 1 << 1);
     pub(crate) const ERROR: Self = Self(1);
@@ -158,8 +180,18 @@ pub(crate) fn read_mask<M: Mask>(
     directive: &Directive,
     place: fn(&mut Load) -> &mut Setting<M>,
 ) -> Result<(), Error> {
+    read_words(scope, directive, M::WORDS, place)
+}
+
+/// The same with some of the words.
+pub(crate) fn read_words<M: Mask>(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    words: &[(&str, M)],
+    place: fn(&mut Load) -> &mut Setting<M>,
+) -> Result<(), Error> {
     for (at, word) in directive.args.iter().enumerate() {
-        let meaning = directive.choice(at, M::WORDS)?;
+        let meaning = directive.choice(at, words)?;
         let setting = place(scope.conf);
         let said = if setting.is_here() { **setting } else { M::default() };
         if said.has(meaning) {

@@ -122,6 +122,25 @@ pub fn reference(
     default_port: u16,
 ) -> Result<(GroupRef, Url), Error> {
     let rules = UrlRules { default_port, path: UrlPath::Allowed, names: Names::Kept };
+    reference_by(load, directive, address, rules)
+}
+
+/// The same of an address behind which no path may stand, and which says its port unless it is the name of a
+/// block.
+///
+/// # Errors
+/// In nginx's words.
+pub fn reference_bare(load: &mut Load, directive: &Directive, address: &Bytes) -> Result<GroupRef, Error> {
+    let rules = UrlRules { default_port: 0, path: UrlPath::Refused, names: Names::Kept };
+    reference_by(load, directive, address, rules).map(|(group, _)| group)
+}
+
+fn reference_by(
+    load: &mut Load,
+    directive: &Directive,
+    address: &Bytes,
+    rules: UrlRules<'_>,
+) -> Result<(GroupRef, Url), Error> {
     let url = parse_url(address, rules).map_err(|error| {
         directive.error(message(&[&error.to_string(), &" in upstream \"", &printed(address), &"\""]))
     })?;
