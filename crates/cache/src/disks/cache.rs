@@ -12,6 +12,7 @@ use clearway_zone::{Contended, Updated};
 
 use super::alarm::Alarm;
 use super::conf::CacheConf;
+use super::copies::Copies;
 use super::disk::{Disk, DiskError};
 use super::metrics;
 use super::read::{Found, Identity, Miss, Wanted};
@@ -34,6 +35,9 @@ pub(crate) struct Kept {
     pub(crate) blocks: AtomicI64,
     /// Objects, as of the last pass.
     pub(crate) objects: AtomicU64,
+    /// Which cache it is of those that share `copies`.
+    pub(crate) number: u64,
+    pub(crate) copies: Arc<Copies>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) log: SharedLog,
 }
@@ -142,7 +146,8 @@ impl Cache {
     }
 
     /// Opens an object's file, reads what stands before its body (of a small file all) and compares it with
-    /// the key: one job in the disk's pool, or in `pool` (`aio threads=NAME`).
+    /// the key. What there is a copy of in memory, or what the kernel has in memory, is there at once; else
+    /// it is one job in the disk's pool, or in `pool` (`aio threads=NAME`).
     pub fn open(self: &Arc<Self>, wanted: Wanted, pool: Option<&Arc<Pool>>) -> Task<Result<Found, Miss>> {
         let number = match self.whereabouts(wanted.digest) {
             Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => number,
@@ -150,6 +155,11 @@ impl Cache {
             Whereabouts::Out => return Task::ready(Err(Miss::Out)),
         };
         let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
+        let copied = self.kept.copies.find(self.kept.number, &wanted);
+        let at_once = || self.try_read(&*disk.root_if_open()?, number, &wanted);
+        if let Some(found) = copied.or_else(at_once) {
+            return Task::ready(Ok(found));
+        }
         let cache = Arc::clone(self);
         let read = move |blocking: &_, root: &_| cache.read(blocking, root, number, &wanted);
         disk.submit(pool, read, |done| match done {
@@ -214,6 +224,7 @@ impl Cache {
     /// A file is there from here on, used now.
     pub(crate) fn publish(&self, digest: Digest, file: File) {
         let (index, now_s) = (self.index(), now_s());
+        self.kept.copies.forget(self.kept.number, digest);
         let before = index.get(digest).map(|object| object.stored);
         match index.publish(digest, Stored::File(file), now_s) {
             Ok(Updated::Evicted) => {
@@ -231,6 +242,7 @@ impl Cache {
 
     /// There is no file on this disk any more.
     pub(crate) fn forget_file(&self, digest: Digest, disk: u8) {
+        self.kept.copies.forget(self.kept.number, digest);
         let known = self.index().get(digest).map(|object| object.stored);
         if matches!(known, Some(Stored::File(file)) if file.disk == disk) && self.index().forget(digest) {
             self.account(-blocks_of(known));

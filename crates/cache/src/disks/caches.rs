@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -15,6 +15,7 @@ use clearway_zone::ZoneKey;
 use super::alarm::Alarm;
 use super::cache::{Cache, Kept, SharedLog};
 use super::conf::CacheConf;
+use super::copies::Copies;
 use super::disk::Disk;
 use super::manager;
 use crate::fills::Fills;
@@ -22,11 +23,15 @@ use crate::fills::Fills;
 /// The thread that looks after caches.
 const THREAD: &str = "cache manager";
 
+/// Tells caches apart.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
 /// See the file's head. Among the services of the environment, as `Arc<Caches>`; there is one in a process.
 pub struct Caches {
     known: Mutex<Known>,
     log: SharedLog,
     alarm: Arc<Alarm>,
+    copies: Arc<Copies>,
     /// Those of the configuration in use.
     current: Arc<ArcSwap<Vec<Arc<Cache>>>>,
 }
@@ -46,6 +51,7 @@ impl Default for Caches {
             known: Mutex::default(),
             log: Arc::new(ArcSwap::from_pointee(Arc::new(Discard) as _)),
             alarm: Arc::default(),
+            copies: Arc::default(),
             current: Arc::default(),
         }
     }
@@ -97,6 +103,8 @@ impl Caches {
                 wants_walk: AtomicBool::default(),
                 blocks: Default::default(),
                 objects: Default::default(),
+                number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+                copies: Arc::clone(&self.copies),
                 alarm: Arc::clone(&self.alarm),
                 log: Arc::clone(&self.log),
             })

@@ -151,6 +151,11 @@ impl Disk {
         &self.pool
     }
 
+    /// The open directory, if a job has opened it.
+    pub(crate) fn root_if_open(&self) -> Option<Arc<Root>> {
+        self.root.load_full()
+    }
+
     /// Whether it is left out.
     pub(crate) fn is_out(&self) -> bool {
         self.health.errors.load(Ordering::Relaxed) >= ERRORS_MAX || self.is_stalled()

@@ -3,8 +3,18 @@
 use clearway_metrics::{Counter, Family, Kind, Label};
 
 /// What all caches count together.
-pub static ALL: &[&Counter] =
-    &[&STORED, &EXPIRED, &PUSHED_OUT, &LOADED, &RECOVERED, &BROKEN, &UNREMEMBERED, &UNWRITTEN];
+pub static ALL: &[&Counter] = &[
+    &STORED,
+    &EXPIRED,
+    &PUSHED_OUT,
+    &LOADED,
+    &RECOVERED,
+    &BROKEN,
+    &UNREMEMBERED,
+    &UNWRITTEN,
+    &COPIED,
+    &UNCOPIED,
+];
 
 /// Files that were published.
 pub static STORED: Counter = Counter::new(
@@ -58,6 +68,19 @@ pub static UNWRITTEN: Counter = Counter::new(
     "Changes of indexes that were not written down beside the files since the disk was too slow: after a \
      start these objects are known again when the directories have been read.",
 );
+/// Copies of objects in memory.
+pub static COPIED: Counter = Counter::new(
+    "cache_copies_made_total",
+    "objects",
+    "Small objects of caches that were copied into memory since they were asked for again.",
+);
+/// Copies that went.
+pub static UNCOPIED: Counter = Counter::new(
+    "cache_copies_dropped_total",
+    "objects",
+    "Copies of objects in memory that were dropped: for others, or since the file has changed.",
+);
+
 const ZONE: Label = Label { name: "zone", help: "Name of the cache (`keys_zone`)." };
 const DISK: Label = Label { name: "disk", help: "Directory of the cache." };
 

@@ -7,6 +7,7 @@ mod alarm;
 mod cache;
 mod caches;
 mod conf;
+mod copies;
 mod disk;
 mod loader;
 mod manager;

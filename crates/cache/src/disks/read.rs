@@ -1,12 +1,12 @@
 //! A file of a cache is opened, and compared with what it should hold. Pool threads.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_offload::Blocking;
-use clearway_offload::files::{Files, Mode, Opened};
+use clearway_offload::files::{Attempt, Files, Mode, Opened};
 use clearway_os::open::{How, Links};
 
 use super::cache::Cache;
@@ -50,14 +50,15 @@ pub struct Found {
     /// Which one it is.
     pub identity: Identity,
     /// Where it is.
-    pub path: PathBuf,
-    /// The file, for its body: from [`Found::body_start`] to the end.
-    pub opened: Opened,
+    pub path: Arc<Path>,
+    /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
+    /// and the file belongs to a copy in memory.
+    pub opened: Option<Opened>,
     /// What was read of it: up to the body at least.
-    data: Bytes,
-    head_start: usize,
-    body_start: usize,
-    soundness: Soundness,
+    pub(super) data: Bytes,
+    pub(super) head_start: usize,
+    pub(super) body_start: usize,
+    pub(super) soundness: Soundness,
 }
 
 impl Found {
@@ -148,14 +149,19 @@ impl Cache {
                 return Err(DiskError::new("open()", self.path_of(disk, wanted.digest), error));
             }
         };
-        let length = opened.stat().size;
-        let count = if length <= WHOLE_MAX_BYTES { length } else { wanted.head_max_bytes as u64 };
         let data = opened
-            .read(blocking, 0, usize::try_from(count).unwrap_or(usize::MAX))
+            .read(blocking, 0, count_of(&opened, wanted))
             .map_err(|error| DiskError::new("read()", self.path_of(disk, wanted.digest), error))?;
-        let found = self.compare(opened, data.into(), disk, wanted);
-        match &found {
-            Ok(found) => self.note_found(wanted, found),
+        let allocated_bytes = opened.stat().blocks * 512;
+        let mut found = self.compare(opened, data.into(), disk, wanted);
+        match &mut found {
+            Ok(found) => {
+                if !self.knows(found) {
+                    let header = found.header(&wanted.key);
+                    self.publish(wanted.digest, file_of(&found.identity, &header, allocated_bytes));
+                }
+                self.kept.copies.keep(self.kept.number, &wanted.key, found);
+            }
             Err(Miss::Broken { .. }) => {
                 BROKEN.increment();
                 self.remove_broken(blocking, root, disk, wanted.digest)?;
@@ -189,21 +195,33 @@ impl Cache {
             return Err(Miss::Broken { path });
         }
         let head_start = StoredHeader::head_start(&wanted.key);
+        let (path, opened) = (path.into(), Some(opened));
         Ok(Found { identity, path, opened, data, head_start, body_start, soundness })
     }
 
-    /// Tells the index of a file that it does not know, or knows another one in the place of.
-    fn note_found(&self, wanted: &Wanted, found: &Found) {
-        let header = found.header(&wanted.key);
-        let known = self.index().get(wanted.digest);
-        let is_known = known.is_some_and(|object| {
-            matches!(object.stored, Stored::File(file)
-                if file.inode == found.identity.inode && file.disk == found.identity.disk)
-        });
-        if is_known {
-            return;
+    /// The same without waiting, on a loop: what is not in memory, or not in order, is for the job.
+    pub(crate) fn try_read(&self, root: &Root, disk: u8, wanted: &Wanted) -> Option<Found> {
+        let name = self.conf.levels.relative(wanted.digest);
+        let how = How { links: Links::NotLast, ..How::default() };
+        let Attempt::Done(Ok(opened)) = Files::new(Mode::Offload).open_at(&root.opened, &name, how) else {
+            return None;
+        };
+        let (count, mut data) = (count_of(&opened, wanted), Vec::new());
+        let Attempt::Done(Ok(_)) = opened.read_now(&mut data, 0, count) else { return None };
+        let mut found = self.compare(opened, data.into(), disk, wanted).ok()?;
+        // What the index does not know yet it is told by the job.
+        if !self.knows(&found) {
+            return None;
         }
-        self.publish(wanted.digest, file_of(&found.identity, &header, found.opened.stat().blocks * 512));
+        self.kept.copies.keep(self.kept.number, &wanted.key, &mut found);
+        Some(found)
+    }
+
+    /// Whether the index knows this file.
+    fn knows(&self, found: &Found) -> bool {
+        let Identity { digest, disk, inode, .. } = found.identity;
+        let known = self.index().get(digest).map(|object| object.stored);
+        matches!(known, Some(Stored::File(file)) if (file.disk, file.inode) == (disk, inode))
     }
 
     /// Removes a file that is of no use, and forgets it.
@@ -244,6 +262,13 @@ impl Cache {
             Err(error) => Err(DiskError::new("stat()", self.path_of(identity.disk, identity.digest), error)),
         }
     }
+}
+
+/// How much is read of a file at once, bytes.
+fn count_of(opened: &Opened, wanted: &Wanted) -> usize {
+    let length = opened.stat().size;
+    let count = if length <= WHOLE_MAX_BYTES { length } else { wanted.head_max_bytes as u64 };
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// What the index has of a file.

@@ -149,7 +149,7 @@ impl Drop for Scratch {
     }
 }
 
-fn declare(
+pub(super) fn declare(
     path: &Path,
     zones: &Arc<Zones>,
     caches: &Arc<Caches>,
@@ -198,7 +198,12 @@ pub(super) fn create(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key) -> Re
     wait(cache.create(&what, None).expect("a short head"))
 }
 
-fn store(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key, body: &[u8]) -> Result<Identity, DiskError> {
+pub(super) fn store(
+    cache: &Arc<Cache>,
+    temp: &Arc<TempPlace>,
+    key: &Key,
+    body: &[u8],
+) -> Result<Identity, DiskError> {
     let mut filling = create(cache, temp, key)?;
     for piece in body.chunks(40_000) {
         filling = wait(filling.append(vec![Bytes::copy_from_slice(piece)]))?;
@@ -215,7 +220,11 @@ pub(super) fn open(cache: &Arc<Cache>, key: &Key) -> Result<Found, Miss> {
 pub(super) fn body(found: &Found) -> Vec<u8> {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
-    let file = std::fs::File::from(found.opened.as_fd().try_clone_to_owned().expect("a descriptor"));
+    if let Some(body) = found.body() {
+        return body.to_vec();
+    }
+    let opened = found.opened.as_ref().expect("it was not read as a whole");
+    let file = std::fs::File::from(opened.as_fd().try_clone_to_owned().expect("a descriptor"));
     let mut body = vec![0; usize::try_from(found.body_bytes()).expect("small")];
     file.read_exact_at(&mut body, found.body_start()).expect("all of it");
     body

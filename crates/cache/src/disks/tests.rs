@@ -29,7 +29,7 @@ fn what_was_stored_is_found_with_its_head_and_body() {
         assert_eq!((body(&found), found.is_sealed()), (content.clone(), true));
         assert_eq!(found.header(&key).valid_sec, 1_795_000_600);
         assert_eq!(found.body(), (content.len() < 60_000).then(|| Bytes::from(content)));
-        assert_eq!(found.path, scratch.file(&key));
+        assert_eq!(&*found.path, scratch.file(&key));
     }
     assert_eq!(scratch.files("d1").len(), 3, "no temporary file is left");
 }
