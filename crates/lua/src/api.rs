@@ -7,6 +7,7 @@
 
 pub mod arguments;
 pub mod encoding;
+pub mod regex;
 pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -28,7 +29,7 @@ pub struct Install<'a> {
 pub type Room = fn(&mut Install<'_>) -> Result<(), Fault>;
 
 /// All rooms, in this order.
-const ROOMS: &[Room] = &[encoding::install, shared::install, time::install];
+const ROOMS: &[Room] = &[encoding::install, regex::install, shared::install, time::install];
 
 /// Makes `ngx` and everything in it.
 ///

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use clearway_log::UtcOffset;
 use clearway_zone::Zone;
 
+use super::regexes::{RegexConf, Regexes};
+
 /// See the file's head.
 #[derive(Default)]
 pub struct VmState {
@@ -12,6 +14,10 @@ pub struct VmState {
     pub dictionaries: Dictionaries,
     /// How local time differs from UTC, as the log's writer keeps it up to date; UTC where nobody has said.
     pub utc_offset: Option<UtcOffset>,
+    /// What the configuration says of `ngx.re`.
+    pub regex_conf: RegexConf,
+    /// What `ngx.re` keeps, once it was used; away while it is.
+    pub(crate) regexes: Option<Box<Regexes>>,
 }
 
 /// The dictionaries of a configuration, as one VM has them.
