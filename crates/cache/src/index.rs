@@ -290,6 +290,16 @@ impl<'z> Index<'z> {
         self.table.put(key, 0, object.entry(rest))
     }
 
+    /// The same for an object that a start finds written down: used then, and of which nobody else knows yet.
+    ///
+    /// # Errors
+    /// When others were always faster.
+    pub fn add(&self, digest: Digest, file: File, (uses, used_s): (u16, u64)) -> Result<Updated, Contended> {
+        let (key, rest) = key(digest);
+        let object = Object { stored: Stored::File(file), uses, used_s, updated_by: 0 };
+        self.table.put(key, 0, object.entry(rest))
+    }
+
     /// Forgets an object; whether anything was known of it.
     pub fn forget(&self, digest: Digest) -> bool {
         self.table.remove(key(digest).0)
@@ -385,6 +395,9 @@ mod tests {
             assert_eq!(index.get(digest(1)), Some(expected));
             assert_eq!(index.scan(0..64).collect::<Vec<_>>(), [(digest(1), expected)]);
         }
+        index.add(digest(1), file(), (7, NOW - 1)).expect("nobody else is there");
+        let added = Object { stored: Stored::File(file()), uses: 7, used_s: NOW - 1, updated_by: 0 };
+        assert_eq!(index.get(digest(1)), Some(added));
         assert!(index.forget(digest(1)) && !index.forget(digest(1)));
         assert_eq!(index.scan(0..100).count(), 0);
     }

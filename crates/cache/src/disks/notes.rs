@@ -173,7 +173,7 @@ pub(crate) fn recover(
     let mut add = |record: Record| {
         let file = crate::index::File { disk, ..record.file };
         let used_s = now_s.saturating_sub(u64::from(record.idle_min) * 60);
-        let added = index.publish(record.digest, Stored::File(file), used_s);
+        let added = index.add(record.digest, file, (record.uses, used_s));
         known += u64::from(added.is_ok());
     };
     read_parts(blocking, directory, SNAPSHOT, (HEAD_BYTES, READ_BYTES), |part| {
