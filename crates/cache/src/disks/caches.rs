@@ -2,6 +2,7 @@
 //! had in the same place goes on. Off the loops, but for what is found.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -84,6 +85,7 @@ impl Caches {
     /// Without a disk, or with more than [`CacheConf::DISKS_MAX`].
     pub fn declare(&self, conf: CacheConf) -> Arc<Cache> {
         assert!((1..=CacheConf::DISKS_MAX).contains(&conf.disks.len()), "what the index has room for");
+        mark(&conf);
         let mut known = self.known();
         known.disks.retain(|disk| disk.strong_count() > 0);
         known.kept.retain(|(_, kept)| kept.strong_count() > 0);
@@ -178,6 +180,33 @@ impl Caches {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has a zone refused that a cache of another directory, or with other levels, has used before: what it knows
+/// would be wrong.
+fn mark(conf: &CacheConf) {
+    let path = conf.disks[0].path.as_os_str().as_bytes().to_vec();
+    let levels: Vec<u8> = conf.levels.characters().map(|characters| b'0' + characters as u8).collect();
+    conf.zone.when_opened(move |zone| {
+        let label = [&levels[..], b"\0", &path].concat();
+        let Err(before) = zone.check_label(&label) else { return Ok(()) };
+        let end = before.iter().position(|&byte| byte == 0).unwrap_or(0);
+        let (name, before) = (zone.name(), &before[end..]);
+        let before = before.strip_prefix(b"\0").unwrap_or(before);
+        if path.starts_with(before) && before.len() == path.len() {
+            return Err([b"cache \"", name, b"\" had previously different levels"].concat());
+        }
+        let parts: [&[u8]; 7] = [
+            b"cache \"",
+            name,
+            b"\" uses the \"",
+            &path,
+            b"\" cache path while previously it used the \"",
+            before,
+            b"\" cache path",
+        ];
+        Err(parts.concat())
+    });
 }
 
 impl Drop for Caches {

@@ -230,6 +230,12 @@ impl Disk {
         self.note(Some(&DiskError::new("read()", self.path.clone(), rustix::io::Errno::IO.into())));
     }
 
+    /// As if nothing had come back for long.
+    #[cfg(test)]
+    pub(crate) fn note_silence(&self) {
+        self.health.progress_ms.store(clock::coarse_ms() - STALL_MS - 1, Ordering::Release);
+    }
+
     fn root(&self, blocking: &Blocking) -> Result<Arc<Root>, DiskError> {
         match self.root.load_full() {
             Some(root) => Ok(root),

@@ -144,6 +144,68 @@ fn two_servers_may_have_one_directory() {
 }
 
 #[test]
+fn a_disk_that_hangs_holds_nothing_but_itself() {
+    let two = |path: &std::path::Path, conf: &mut CacheConf| {
+        conf.disks = ["d1", "d2"].map(|name| DiskConf { path: path.join(name), weight: 1 }).into();
+    };
+    let scratch = Scratch::with("hangs", two);
+    until("the directories are read", || !scratch.cache.is_cold());
+    let keys = keys(20);
+    let disk_of = |key: &Key| scratch.store(key, b"hello").unwrap().disk;
+    let (hung, there): (Vec<_>, Vec<_>) = keys.iter().partition(|key| disk_of(key) == 0);
+    let disk = Arc::clone(scratch.cache.disk(0).expect("the first"));
+    let (answer, answered) = std::sync::mpsc::channel::<()>();
+    let call = disk.submit(None, move |_, _| Ok(answered.recv().is_err()), |done| done);
+    until("a thread hangs in it", || call.has_begun());
+    // Jobs of the manager come back in between, and count as answers.
+    let while_out = |what: &str, is_so: &dyn Fn() -> bool| {
+        until(what, || {
+            disk.note_silence();
+            is_so() && disk.is_out()
+        });
+    };
+    let is_lost = |key: &&Key| scratch.cache.whereabouts(key.digest()) == Whereabouts::Out;
+    while_out("its objects are misses", &|| hung.iter().all(is_lost));
+    assert!(there.iter().all(|key| scratch.open(key).is_ok()));
+    for number in 0..20 {
+        let key = key(&format!("/new/{number}"));
+        while_out("others go elsewhere", &|| scratch.store(&key, b"").unwrap().disk == 1);
+    }
+    drop(answer);
+    assert!(wait(call).unwrap());
+    until("it answers again", || !disk.is_out());
+    assert!(hung.iter().all(|key| scratch.open(key).is_ok()));
+}
+
+#[test]
+fn a_zone_goes_on_for_the_same_directory_alone() {
+    let scratch = Scratch::new("zone");
+    let next = |change: &dyn Fn(&mut CacheConf)| {
+        let zones = clearway_zone::Zones::create(Some(&scratch.zones));
+        let zone = zones.declare(b"one", 1 << 20, "proxy_cache").unwrap();
+        let mut conf = CacheConf { zone, ..scratch.cache.conf().clone() };
+        change(&mut conf);
+        let cache = scratch.caches.declare(conf);
+        let opened = zones.open().map_err(|text| String::from_utf8(text).unwrap());
+        opened.map(|()| cache)
+    };
+    let key = key("/page");
+    scratch.store(&key, b"hello").unwrap();
+    let same = next(&|_| {}).unwrap();
+    assert_eq!(same.whereabouts(key.digest()), Whereabouts::Disk(0));
+    assert!(Arc::ptr_eq(same.fills(), scratch.cache.fills()));
+    let levels = next(&|conf| conf.levels = crate::Levels::default());
+    assert_eq!(levels.unwrap_err(), "cache \"one\" had previously different levels");
+    let (d1, d2) = (scratch.path.join("d1"), scratch.path.join("d2"));
+    let path = next(&|conf| conf.disks[0].path = d2.clone());
+    let (d1, d2) = (d1.display(), d2.display());
+    let text = format!(
+        "cache \"one\" uses the \"{d2}\" cache path while previously it used the \"{d1}\" cache path"
+    );
+    assert_eq!(path.unwrap_err(), text);
+}
+
+#[test]
 fn objects_are_spread_over_disks_and_one_that_fails_is_left_out() {
     let three = |path: &std::path::Path, conf: &mut CacheConf| {
         conf.disks = ["d1", "d2", "d3"].map(|name| DiskConf { path: path.join(name), weight: 1 }).into();
