@@ -5,9 +5,11 @@
 //! off the loops: [`Disk`] blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -66,6 +68,49 @@ impl Directory for Disk {
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
     fn exists(&self, path: &[u8]) -> bool {
         std::fs::symlink_metadata(path_of(path)).is_ok()
+    }
+}
+
+/// The files that directives name and that are read when they are executed: certificates, keys. Each is read
+/// once; a worker, which may lack the right to read them, is handed what its master has read.
+#[derive(Default)]
+pub struct KeptFiles(Mutex<BTreeMap<PathBuf, Bytes>>);
+
+impl KeptFiles {
+    /// Those that were read before.
+    #[must_use]
+    pub fn handed(files: Vec<(PathBuf, Bytes)>) -> Self {
+        Self(Mutex::new(files.into_iter().collect()))
+    }
+
+    /// All that were read.
+    #[must_use]
+    pub fn list(&self) -> Vec<(PathBuf, Bytes)> {
+        self.files().iter().map(|(path, content)| (path.clone(), content.clone())).collect()
+    }
+
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// As open(2) and read(2).
+    pub fn read(&self, path: &Path) -> io::Result<Bytes> {
+        if let Some(known) = self.files().get(path) {
+            return Ok(known.clone());
+        }
+        let content = Disk.read(path)?;
+        self.files().insert(path.to_owned(), content.clone());
+        Ok(content)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for KeptFiles {
+    /// Without contents, which are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.files().keys()).finish()
     }
 }
 
@@ -164,5 +209,17 @@ mod tests {
         assert_eq!(Disk.read(&here.join("none")).expect_err("it is not there").raw_os_error(), Some(2));
         let pattern = here.join("src/[ls]*?rce.rs").into_os_string().into_vec();
         assert_eq!(Disk.glob(&pattern).expect("it lists"), [here.join("src/source.rs")]);
+    }
+
+    #[test]
+    fn what_was_handed_is_not_read_again() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let handed = KeptFiles::handed(vec![(path.clone(), Bytes::from_static(b"secret"))]);
+        assert_eq!(handed.read(&path).expect("it was handed"), "secret");
+        assert!(!format!("{handed:?}").contains("secret"));
+        let read = KeptFiles::default();
+        let content = read.read(&path).expect("the manifest is there");
+        assert_eq!(read.list(), [(path.clone(), content)]);
+        assert_eq!(read.read(&path.join("none")).expect_err("a file has no files").raw_os_error(), Some(20));
     }
 }

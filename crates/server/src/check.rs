@@ -104,6 +104,7 @@ impl Unopened {
             lasting: None,
             caches: None,
             names: &Arc::default(),
+            kept_files: &Arc::default(),
         };
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", Verbatim(&error.text())));

@@ -70,6 +70,8 @@ pub(crate) struct Handover {
     pub(crate) zones: Vec<HandedZone>,
     /// Names of the configuration, with what the system has said of them.
     pub(crate) names: Vec<(String, Vec<SocketAddr>)>,
+    /// Files that directives name, as they were read.
+    pub(crate) kept_files: Vec<(PathBuf, Bytes)>,
 }
 
 /// What the master wants.
@@ -211,10 +213,7 @@ impl Handover {
             frame.number(u64::from(user.gid));
         });
         frame.number(u64::from(self.default_port));
-        frame.list(&self.files, |frame, (path, text)| {
-            frame.path(path);
-            frame.bytes(text);
-        });
+        frame.list(&self.files, put_file);
         frame.list(&self.sockets, |frame, socket| {
             frame.bytes(socket.address.as_bytes());
             frame.number(socket.serial);
@@ -232,6 +231,7 @@ impl Handover {
             frame.bytes(name.as_bytes());
             frame.list(addresses, |frame, address| frame.bytes(address.to_string().as_bytes()));
         });
+        frame.list(&self.kept_files, put_file);
     }
 
     fn read(content: &mut Content) -> Option<Self> {
@@ -248,7 +248,7 @@ impl Handover {
             },
             user: content.list(read_user)?.pop(),
             default_port: u16::try_from(content.number()?).ok()?,
-            files: content.list(|content| Some((content.path()?, content.slice()?)))?,
+            files: content.list(read_file)?,
             sockets: content.list(|content| {
                 Some(HandedSocket {
                     address: String::from_utf8(content.bytes()?).ok()?,
@@ -271,6 +271,7 @@ impl Handover {
                 let address = |content: &mut Content| String::from_utf8(content.bytes()?).ok()?.parse().ok();
                 Some((name, content.list(address)?))
             })?,
+            kept_files: content.list(read_file)?,
         })
     }
 }
@@ -278,6 +279,15 @@ impl Handover {
 fn read_user(content: &mut Content) -> Option<User> {
     let id = |content: &mut Content| u32::try_from(content.number()?).ok();
     Some(User { name: CString::new(content.bytes()?).ok()?, uid: id(content)?, gid: id(content)? })
+}
+
+fn put_file<'a>(frame: &mut Frame<'a>, (path, content): &'a (PathBuf, Bytes)) {
+    frame.path(path);
+    frame.bytes(content);
+}
+
+fn read_file(content: &mut Content) -> Option<(PathBuf, Bytes)> {
+    Some((content.path()?, content.slice()?))
 }
 
 fn put_log<'a>(frame: &mut Frame<'a>, (path, file): &'a (PathBuf, OwnedFd)) {
@@ -499,6 +509,7 @@ mod tests {
                 "a.example".to_owned(),
                 vec![([10, 0, 0, 1], 0).into(), "[::1]:0".parse().unwrap()],
             )],
+            kept_files: vec![("/k".into(), b"secret".to_vec().into())],
         }
     }
 
@@ -525,7 +536,7 @@ mod tests {
         let sent = handover();
         assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
         assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
-        assert_eq!(got.names, sent.names);
+        assert_eq!((got.names, got.kept_files), (sent.names, sent.kept_files));
         let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
         assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);
         let zones: Vec<_> = got.zones.iter().map(|z| (&z.name[..], &*z.module, z.bytes)).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
 use clearway_cache::disks::Caches;
-use clearway_conf::{Directive, Error, Loader, ReadFile, Source, Table};
+use clearway_conf::{Directive, Error, KeptFiles, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
 use clearway_http::{
     Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools, WantedRights,
@@ -45,6 +45,8 @@ pub(crate) struct Means<'a> {
     pub(crate) caches: Option<Arc<Caches>>,
     /// Resolves names of the configuration.
     pub(crate) names: &'a Arc<HostNames>,
+    /// Reads the files that directives name.
+    pub(crate) kept_files: &'a Arc<KeptFiles>,
 }
 
 /// A configuration that can be run.
@@ -213,6 +215,7 @@ fn environment(
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
             .with(Arc::clone(means.names))
+            .with(Arc::clone(means.kept_files))
             .with(temp_paths.clone())
             .with(crate::metrics::source())
             .with(ConfPrefix(options.conf.parent().map(|directory| directory.join("")).unwrap_or_default()))

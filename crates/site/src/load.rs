@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Sink, bytes_of};
-use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
+use clearway_conf::{Block, Body, Contexts, Directive, Error, KeptFiles, Pos, Scope, Spec, Table};
 use clearway_log::{Progress, UtcOffset};
 use clearway_net::bind;
 use clearway_net::listen::HostNames;
@@ -452,6 +452,11 @@ impl<E: Engine> Load<E> {
     ) -> Result<Option<String>, String> {
         self.servers[self.server].listens += 1;
         self.listens.add(address, options, server_id(self.server))
+    }
+
+    /// The files that directives name and that are read at load (certificates, keys).
+    pub fn kept_files(&self) -> Arc<KeptFiles> {
+        self.environment.services.find::<Arc<KeptFiles>>().cloned().unwrap_or_default()
     }
 
     /// Resolves names that the configuration has for addresses.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim};
-use clearway_conf::{ReadFile, Source};
+use clearway_conf::{KeptFiles, ReadFile, Source};
 use clearway_http::Remains;
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
@@ -42,6 +42,7 @@ pub(crate) struct Configuration {
     logs: Vec<(PathBuf, OwnedFd)>,
     zones: Arc<Zones>,
     names: Arc<HostNames>,
+    kept_files: Arc<KeptFiles>,
     default_port: u16,
     /// To be freed while the worker loads.
     remains: Option<Remains>,
@@ -62,6 +63,7 @@ impl Configuration {
         let writer = Arc::new(Writer::direct(Box::new(fresh.clone())));
         let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
         let names = Arc::new(HostNames::default());
+        let kept_files = Arc::new(KeptFiles::default());
         let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
         let means = Means {
             reader: Reader::Master,
@@ -74,6 +76,7 @@ impl Configuration {
             lasting: None,
             caches: None,
             names: &names,
+            kept_files: &kept_files,
         };
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", Verbatim(&error.text())));
@@ -102,6 +105,7 @@ impl Configuration {
             logs: logs.into_iter().map(|(path, file)| (path, file.into())).collect(),
             zones,
             names,
+            kept_files,
             default_port,
         })
     }
@@ -203,6 +207,7 @@ impl Configuration {
             logs: self.logs()?,
             zones,
             names: self.names.list(),
+            kept_files: self.kept_files.list(),
         })
     }
 

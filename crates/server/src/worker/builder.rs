@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_conf::Memory;
+use clearway_conf::{KeptFiles, Memory};
 use clearway_log::Writer;
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::listen::HostNames;
@@ -132,6 +132,7 @@ impl Builder {
             lasting: before.map(Worker::lasting),
             caches: before.map(Worker::caches),
             names: &Arc::new(HostNames::handed(handover.names)),
+            kept_files: &Arc::new(KeptFiles::handed(handover.kept_files)),
         };
         load::load(&source, &handover.options, &means)
             .map_err(|refused| Report::Failed { level: refused.error.level(), text: refused.error.text() })
