@@ -110,6 +110,23 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Whether peers bring it about: such lines are logged at `info`, as nginx does.
+    #[must_use]
+    pub fn is_of_peer(&self) -> bool {
+        const ALERTS: std::ops::RangeInclusive<u32> = 1_000..=1_255;
+        OF_PEERS.binary_search(&self.number).is_ok() || ALERTS.contains(&self.number)
+    }
+}
+
+/// OpenSSL's numbers of what peers bring about, besides their alerts.
+#[rustfmt::skip]
+const OF_PEERS: [u32; 60] = [
+    101, 103, 108, 110, 111, 112, 115, 118, 122, 129, 133, 145, 146, 149, 150, 151, 152, 154, 155, 156, 159, 160,
+    183, 186, 187, 193, 198, 205, 213, 226, 227, 234, 235, 244, 245, 246, 252, 258, 267, 271, 281, 291, 292, 293,
+    298, 300, 306, 313, 335, 336, 337, 338, 339, 345, 373, 376, 377, 396, 409, 443,
+];
+
 impl From<HelloError> for Reason {
     fn from(error: HelloError) -> Self {
         Self::named(
