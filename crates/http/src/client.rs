@@ -116,6 +116,11 @@ impl Front {
         self.proxied.as_deref()
     }
 
+    /// What was received before the connection turned out to begin with a request.
+    pub fn put_rest(&mut self, rest: Box<Parts>) {
+        self.rest = Some(rest);
+    }
+
     /// What was received behind the header: the beginning of the first request.
     pub fn take_rest(&mut self) -> Option<Box<Parts>> {
         self.rest.take()

@@ -19,6 +19,7 @@ mod proxied;
 mod request;
 mod response;
 mod tables;
+mod tls;
 mod variables;
 
 pub use clearway_base::log::Verbatim;
@@ -29,7 +30,7 @@ pub use clearway_message::{
 pub use clearway_site::{
     Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags,
     Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
-    Nesting, OpenErrorLog, Own, Phase, Root, RootKind, Sending, Server, Services, Setting, Socket,
+    Nesting, OpenErrorLog, Own, Phase, Role, Root, RootKind, Sending, Server, Services, Setting, Socket,
     ThreadPools, Value, VariableId, WantedRights, context, file_access, locations, mime, msec, regex,
     server_names, set, settings, temp_paths,
 };
@@ -43,6 +44,7 @@ pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
+pub use link::tls::{Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use output::view::{Assign, Computed, Eval, Presence, View};
@@ -77,6 +79,7 @@ pub use tables::{
     Checked, Enabling, FilterSpec, Http, HttpLoader, Load, Location, Module, POSTPONE, PhaseHandler, Remains,
     Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
+pub use tls::{Accept, Chosen, InvalidName, SERVER_TLS, ServerTls, SniHandling, TlsConf, Verify, Weight};
 pub use variables::core_variables::{Cookie, Credentials};
 
 /// The engine's own part of the tables.

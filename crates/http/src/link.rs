@@ -9,6 +9,7 @@ pub(crate) mod pace;
 pub(crate) mod parts;
 pub(crate) mod send_queue;
 pub(crate) mod stream;
+pub(crate) mod tls;
 pub(crate) mod transport;
 
 use std::io::{self, IoSlice};
@@ -24,6 +25,7 @@ use crate::metrics::Stage;
 use departure::Deeds;
 use http1::Http1Link;
 use stream::{Stream, was_reset};
+use tls::Tls;
 
 /// What carries one request at a time. A subrequest has that of the request it belongs to.
 #[derive(Clone, Copy)]
@@ -82,6 +84,15 @@ impl Link<'_> {
         match self {
             Self::Http1(link) => link.transport.is_writable(),
             Self::Stream(_) => true,
+        }
+    }
+
+    /// TLS, if there is any between the client and the bytes.
+    #[inline]
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        match self {
+            Self::Http1(link) => link.transport.tls(),
+            Self::Stream(_) => None,
         }
     }
 

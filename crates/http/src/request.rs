@@ -715,13 +715,18 @@ impl<'c> Request<'c> {
         }
     }
 
+    /// `https` where TLS is used, else `http` (`$scheme`).
+    pub fn scheme(&self) -> &'static str {
+        if self.tls().is_some() { "https" } else { "http" }
+    }
+
     /// The URL that is sent for a `Location` that a handler gave as a path.
     pub(crate) fn absolute_url(&self, location: &[u8]) -> Option<Vec<u8>> {
         let core = &self.location().core;
         if location.first() != Some(&b'/') || *core.redirect_url == RedirectUrl::AsGiven {
             return None;
         }
-        let mut url = b"http://".to_vec();
+        let mut url = [self.scheme(), "://"].concat().into_bytes();
         self.put_redirect_host(&mut url);
         url.extend_from_slice(location);
         Some(url)
@@ -737,7 +742,8 @@ impl<'c> Request<'c> {
             None => out.extend_from_slice(local.host().to_string().as_bytes()),
         }
         let is_shown = *core.redirect_port == RedirectPort::Shown;
-        if let Some(port) = local.port().filter(|&port| is_shown && port != 80) {
+        let default_port = if self.tls().is_some() { 443 } else { 80 };
+        if let Some(port) = local.port().filter(|&port| is_shown && port != default_port) {
             out.extend_from_slice(format!(":{port}").as_bytes());
         }
     }

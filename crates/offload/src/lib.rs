@@ -29,8 +29,8 @@ use std::marker::PhantomData;
 
 pub use bell::Bell;
 pub use files::At;
+pub use pool::{CRYPTO_POOL, OVERFLOWS, PANICS, PASSWORDS_POOL, START_FAILURES, TIMEOUTS};
 pub use pool::{Lane, MAX_QUEUE_DEFAULT, Order, Pool, PoolConfig, PoolStats, THREADS_DEFAULT, THREADS_MAX};
-pub use pool::{OVERFLOWS, PANICS, PASSWORDS_POOL, START_FAILURES, TIMEOUTS};
 pub use receipts::{Promptness, Receipt, Receipts, is_quiet};
 pub use ring::{Mark, Ring};
 pub use service::{Service, Stop};

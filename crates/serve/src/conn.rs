@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_http::{Client, Http1Link, Listener, Parts, Setup, Transport};
+use clearway_http::{Client, Http1Link, Listener, Parts, Setup, TlsError, Transport};
 use clearway_net::PeerAddr;
 use clearway_runtime::{LoopRef, Socket};
 
@@ -25,7 +25,7 @@ pub(crate) struct Conn {
 impl Conn {
     /// A connection that was accepted on `home`.
     pub(crate) fn new(listener: Arc<Listener>, home: LoopRef, socket: OwnedFd, peer: PeerAddr) -> Self {
-        let link = Http1Link::new(Transport::Plain(Socket::new(home, socket)));
+        let link = Http1Link::new(Transport::plain(Socket::new(home, socket)));
         let setup = listener.published(|| link.transport.local_address());
         Self { client: Client::new(listener, home, peer), setup, link }
     }
@@ -69,7 +69,10 @@ impl Conn {
         let served = self.link.served();
         match result {
             Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(error) => self.log(Level::Info, action, format_args!("recv() failed {}", Errno(&error))),
+            Err(error) => match TlsError::find(&error) {
+                Some(error) => self.log(error.level(), action, format_args!("{error}")),
+                None => self.log(Level::Info, action, format_args!("recv() failed {}", Errno(&error))),
+            },
             Ok(_) if served > 0 => {
                 let message = format_args!("client {} closed keepalive connection", self.client.peer());
                 self.client.log_plain(&self.setup, Level::Info, message);

@@ -15,11 +15,12 @@ use clearway_http::{Lingering, Listener, Parts, TIMED_OUT};
 use clearway_log::Place;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Tag, Woken};
-use clearway_site::ProxyProtocol;
+use clearway_site::Protocols;
 
 use crate::conn::Conn;
 use crate::http1::{After, serve_requests};
 use crate::proxy_header::read_front;
+use crate::tls;
 
 /// What is read at once while a closed connection lingers, bytes.
 const LINGERING_READ_BYTES: usize = 4 * 1024;
@@ -40,10 +41,10 @@ const LINES_WAIT_MS: u64 = 100;
 /// What a connection is while it is idle.
 pub(crate) struct Connection {
     pub(crate) conn: Conn,
-    /// The generation of the latest request, or the one in which it was accepted.
-    begun_in: u64,
     /// Its place among the `worker_connections`.
     slot: ConnectionSlot,
+    /// Since when it is idle.
+    waiting: Waiting,
 }
 
 /// Serves a connection until it ends. To be spawned on `home`.
@@ -52,22 +53,20 @@ pub fn serve(
     home: LoopRef,
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let connection = Connection::new(listener, home, accepted);
-    let waiting = Waiting { since_ms: connection.conn.client.start_ms, min_timeout_ms: 0 };
-    go_on(connection, waiting)
+    go_on(Connection::new(listener, home, accepted))
 }
 
 /// Has a connection that waits for a request, and was moved to another loop, go on there.
-fn spawn_moved(connection: Connection, waiting: Waiting) {
-    connection.conn.client.home.spawn(Tag::NONE, go_on(connection, waiting));
+fn spawn_moved(connection: Connection) {
+    connection.conn.client.home.spawn(Tag::NONE, go_on(connection));
 }
 
 /// Serves a connection from when it is idle until it ends, or until it is moved to another loop.
-fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output = ()> + Send + 'static {
+fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'static {
     let mut idle = Idle::New;
     async move {
-        if connection.conn.setup.address().proxy_protocol == ProxyProtocol::On
-            && Box::pin(read_front(&mut connection, waiting)).await.is_err()
+        if !connection.conn.setup.address().protocols.is_empty()
+            && Box::pin(begin(&mut connection)).await.is_err()
         {
             return;
         }
@@ -96,11 +95,11 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                 begun = match after {
                     After::Idle { timeout_ms, min_timeout_ms } => {
                         let now_ms = connection.conn.client.home.now_ms();
-                        waiting = Waiting { since_ms: now_ms, min_timeout_ms };
-                        connection.begun_in = connection.conn.setup.generation();
+                        let begun_in = generation(&connection.conn);
+                        connection.waiting = Waiting { since_ms: now_ms, min_timeout_ms, begun_in };
                         if connection.conn.client.home.lag_ms() >= MOVE_LAG_MS && connection.moves() {
                             connection.conn.link.timer.arm(connection.conn.client.home.now_ms() + timeout_ms);
-                            return spawn_moved(connection, waiting);
+                            return spawn_moved(connection);
                         }
                         connection.conn.link.timer.arm(now_ms + timeout_ms);
                         None
@@ -113,7 +112,7 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
                     After::Close => break 'serving end(&connection.conn, None),
                 };
             }
-            idle = poll_fn(|cx| connection.poll_idle(waiting, cx)).await;
+            idle = poll_fn(|cx| connection.poll_idle(cx)).await;
             match idle {
                 Idle::New | Idle::Readable | Idle::Leaving => {}
                 Idle::TimedOut if connection.conn.link.served() > 0 => return,
@@ -133,12 +132,31 @@ fn go_on(mut connection: Connection, mut waiting: Waiting) -> impl Future<Output
     }
 }
 
+/// Reads what comes before the first request of a connection.
+async fn begin(connection: &mut Connection) -> Result<(), Ending> {
+    if connection.conn.link.transport.tls().is_some() {
+        // It has come from another loop.
+        return Ok(());
+    }
+    let protocols = connection.conn.setup.address().protocols;
+    if protocols.has(Protocols::PROXY_PROTOCOL) && connection.conn.client.front.is_none() {
+        read_front(connection).await?;
+    }
+    if protocols.has(Protocols::SSL) {
+        tls::accept(connection).await?;
+    }
+    Ok(())
+}
+
 /// Since when a connection is idle.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
+struct Waiting {
     since_ms: u64,
     /// `keepalive_min_timeout`.
     min_timeout_ms: u32,
+    /// The generation of the latest request, or the one in which it was accepted: nobody reloads so often
+    /// that it would not fit.
+    begun_in: u32,
 }
 
 impl Waiting {
@@ -151,6 +169,10 @@ impl Waiting {
     fn stays_until_ms(self) -> u64 {
         self.since_ms + u64::from(self.min_timeout_ms).max(STOP_GRACE_MS)
     }
+}
+
+fn generation(conn: &Conn) -> u32 {
+    u32::try_from(conn.setup.generation()).unwrap_or(u32::MAX)
 }
 
 /// What an idle connection was sent.
@@ -183,7 +205,9 @@ impl Connection {
     fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
         let Accepted { socket, peer, slot } = accepted;
         let conn = Conn::new(listener, home, socket, peer);
-        Self { begun_in: conn.setup.generation(), conn, slot }
+        let begun_in = generation(&conn);
+        let waiting = Waiting { since_ms: conn.client.start_ms, min_timeout_ms: 0, begun_in };
+        Self { conn, slot, waiting }
     }
 
     /// Moves to another loop if there is one that has clearly less to do, unless what made the loop lag may
@@ -229,8 +253,8 @@ impl Connection {
 
     /// Waits for what becomes of it while it is idle.
     #[inline]
-    pub(crate) fn poll_idle(&mut self, waiting: Waiting, cx: &mut Context<'_>) -> Poll<Idle> {
-        let woken = self.conn.link.transport.poll_readable_or_reclaimed(cx, waiting.reclaimable_ms());
+    pub(crate) fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Idle> {
+        let woken = self.conn.link.transport.poll_readable_or_reclaimed(cx, self.waiting.reclaimable_ms());
         // A listener changes first and wakes connections then; the waker was registered above, so that no
         // change is missed.
         let idle = match woken {
@@ -241,7 +265,7 @@ impl Connection {
         if !self.conn.client.listener().is_as_of(self.conn.setup.generation()) {
             self.conn.renew();
             if idle.is_none()
-                && let Some(ending) = self.look_around(waiting)
+                && let Some(ending) = self.look_around()
             {
                 return Poll::Ready(ending);
             }
@@ -254,15 +278,15 @@ impl Connection {
 
     /// Whether the listener wants a connection to end that waits.
     #[cold]
-    fn look_around(&self, waiting: Waiting) -> Option<Idle> {
-        if self.conn.client.listener().closes(self.begun_in) {
+    fn look_around(&self) -> Option<Idle> {
+        if self.conn.client.listener().closes(u64::from(self.waiting.begun_in)) {
             return Some(Idle::Closed);
         }
         if self.conn.client.listener().is_stopping() {
-            if self.conn.client.home.now_ms() >= waiting.stays_until_ms() {
+            if self.conn.client.home.now_ms() >= self.waiting.stays_until_ms() {
                 return Some(Idle::Leaving);
             }
-            self.conn.link.timer.arm(waiting.stays_until_ms());
+            self.conn.link.timer.arm(self.waiting.stays_until_ms());
         }
         None
     }

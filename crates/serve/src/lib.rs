@@ -4,10 +4,13 @@
 
 mod conn;
 mod connection;
+mod handshake_budget;
 mod http1;
 mod internal;
+pub mod metrics;
 mod proxy_header;
 mod stream;
+mod tls;
 
 pub use connection::serve;
 pub use internal::{InternalAnswer, Unanswered, answer_internal};

@@ -9,13 +9,13 @@ use clearway_http::{Front, Parts, TIMED_OUT};
 use clearway_net::proxy_protocol::{Broken, Progress, Proxied, parse};
 
 use crate::conn::Conn;
-use crate::connection::{Connection, Ending, Idle, Waiting, read_idle};
+use crate::connection::{Connection, Ending, Idle, read_idle};
 
 /// What is being done, for the error log.
 const READING: &str = "reading PROXY protocol";
 
 /// Reads the header, and keeps it with what was received of the first request, if anything was.
-pub(crate) async fn read_front(connection: &mut Connection, waiting: Waiting) -> Result<(), Ending> {
+pub(crate) async fn read_front(connection: &mut Connection) -> Result<(), Ending> {
     connection
         .conn
         .link
@@ -39,7 +39,7 @@ pub(crate) async fn read_front(connection: &mut Connection, waiting: Waiting) ->
                 return Err(Ending);
             }
         }
-        idle = poll_fn(|cx| connection.poll_idle(waiting, cx)).await;
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
         match idle {
             Idle::New | Idle::Readable | Idle::Leaving => {}
             Idle::Closed => return Err(Ending),

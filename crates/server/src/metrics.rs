@@ -137,6 +137,7 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Whole(&upstreams::ACTIVE, |running, put| running.lasting().put_active(put)),
             Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
             Entry::Counters(upstreams::COUNTERS),
+            Entry::Counters(clearway_serve::metrics::ALL),
             Entry::Counters(clearway_resolver::metrics::ALL),
         ],
     },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 use clearway_http::ThreadPools;
-use clearway_offload::{PASSWORDS_POOL, Pool, PoolConfig};
+use clearway_offload::{CRYPTO_POOL, PASSWORDS_POOL, Pool, PoolConfig};
 
 use crate::core_conf::CoreConf;
 
@@ -22,7 +22,7 @@ impl Pools {
     /// For who reads a configuration and runs nothing: something with the pools' names, and no room.
     pub(crate) fn idle(core: &CoreConf, sink: &Arc<dyn Sink>) -> Self {
         let names = core.thread_pools().iter().map(|spec| String::from_utf8_lossy(&spec.name).into_owned());
-        let names = names.chain([DEFAULT.to_owned(), PASSWORDS_POOL.to_owned()]);
+        let names = names.chain([DEFAULT, PASSWORDS_POOL, CRYPTO_POOL].map(str::to_owned));
         let config = |name: String| PoolConfig { threads: 1, max_queue: 1, ..PoolConfig::new(&name) };
         Self(names.map(|name| Arc::new(Pool::new(config(name), Arc::clone(sink)))).collect())
     }
@@ -33,12 +33,19 @@ impl Pools {
         let mut wanted = Vec::new();
         for spec in core.thread_pools() {
             let name = String::from_utf8_lossy(&spec.name);
-            let usual = if name == PASSWORDS_POOL { PoolConfig::passwords() } else { PoolConfig::new(&name) };
+            let usual = match &*name {
+                PASSWORDS_POOL => PoolConfig::passwords(),
+                CRYPTO_POOL => PoolConfig::crypto(),
+                name => PoolConfig::new(name),
+            };
             let (threads, max_queue) = (spec.threads, spec.max_queue);
             wanted.push(PoolConfig { threads, max_queue, loops, ..usual });
         }
         if wanted.iter().all(|config| config.name != PASSWORDS_POOL) {
             wanted.push(PoolConfig::passwords());
+        }
+        if wanted.iter().all(|config| config.name != CRYPTO_POOL) {
+            wanted.push(PoolConfig::crypto());
         }
         if wanted.iter().all(|config| config.name != DEFAULT) {
             wanted.push(PoolConfig { loops, ..PoolConfig::new(DEFAULT) });

@@ -162,6 +162,16 @@ impl Drafts {
         to_write(&mut self.columns[at].objects[id as usize]).downcast_mut().expect("of the key's type")
     }
 
+    /// Gives a place that is complete an object of its own.
+    pub(crate) fn put<T: Conf>(&mut self, confs: &mut DraftConfs, key: &ConfKey<T>, object: T) {
+        let at = self.column_of(key);
+        let objects = &mut self.columns[at].objects;
+        objects.push(Arc::new(object));
+        let id = number(objects.len() - 1);
+        confs.own.retain(|(column, _)| *column as usize != at);
+        confs.own.push((number(at), id));
+    }
+
     /// Completes what a place has, or has not, from what the enclosing one has. That was completed before.
     pub(crate) fn merge(&mut self, confs: &mut DraftConfs, parent: &mut DraftConfs, nesting: Nesting) {
         for &(column, own) in &confs.own {

@@ -22,10 +22,12 @@ pub mod regex;
 mod rights;
 mod sending;
 pub mod server_names;
+mod services;
 mod setting;
 mod snapshot;
 pub mod temp_paths;
 mod variables;
+mod visits;
 
 pub use crate::core::{
     CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable, KeepaliveTimeout,
@@ -36,16 +38,14 @@ pub use engine::Engine;
 pub use hash_sizes::{HASHES, HashConf};
 pub use ids::{LocationId, ServerId};
 pub use levels::{Conf, ConfKey, ConfSlot, Confs, Level, Nesting};
-pub use listen::{Address, ListenOptions, LocalAddress, ProxyProtocol, Socket};
-pub use load::{
-    Checked, ConfPrefix, Environment, HttpLoader, Load, MATCH_LIMIT, OpenErrorLog, Remains, Services,
-    match_limit,
-};
+pub use listen::{Address, ListenOptions, LocalAddress, Protocols, Socket, Ssl};
+pub use load::{Checked, Environment, HttpLoader, Load, MATCH_LIMIT, OpenErrorLog, Remains, match_limit};
 pub use module::{FilterSpec, Finish, Module, Role, context};
 pub use phases::{Cost, Enabling, Part, Phase, PhaseEntry, PhaseHandler, PhaseList};
 pub use product::{NGINX_VERSION, Product, ServerTokens, Signature, is_name};
 pub use rights::WantedRights;
 pub use sending::{Aio, Directio, IfModifiedSince, Sending, Size, ThreadPools};
+pub use services::{ConfPrefix, Services};
 pub use setting::{Answers, Merge, Own, Setting, file_access, millis, msec, set};
 pub use snapshot::{Location, Server, Snapshot};
 pub use variables::{

@@ -13,6 +13,7 @@ use clearway_net::tune::Keepalive;
 
 use crate::engine::Engine;
 use crate::ids::ServerId;
+use crate::module::{Module, Role};
 use crate::server_names::{self, Added, ServerName, ServerNames};
 use crate::variables::VariableNames;
 
@@ -23,13 +24,47 @@ pub(crate) enum DefaultServer {
     This,
 }
 
-/// Whether connections begin with a header of the PROXY protocol.
+/// What connections to an address begin with before their first request: parameters of `listen`. With both
+/// the header of the PROXY protocol comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Protocols(u8);
+
+impl Protocols {
+    /// A header of the PROXY protocol (`proxy_protocol`).
+    pub const PROXY_PROTOCOL: Self = Self(1);
+    /// A handshake of TLS (`ssl`).
+    pub const SSL: Self = Self(2);
+
+    /// Whether all of `others` are among these.
+    #[inline]
+    pub fn has(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Whether connections begin with their first request.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn or(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+}
+
+/// Whether a module speaks TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyProtocol {
-    /// Connections begin with a request.
-    Off,
-    /// Connections begin with a header of the PROXY protocol.
-    On,
+pub enum Ssl {
+    /// `listen … ssl` is refused.
+    Unknown,
+    /// It is understood.
+    Known,
+}
+
+impl Ssl {
+    pub(crate) fn of<E: Engine>(modules: &[&'static Module<E>]) -> Self {
+        if modules.iter().any(|module| module.role == Role::Ssl) { Self::Known } else { Self::Unknown }
+    }
 }
 
 /// The options of one `listen`.
@@ -38,7 +73,7 @@ pub struct ListenOptions {
     socket: bind::Options,
     own: OwnSocket,
     default_server: DefaultServer,
-    proxy_protocol: ProxyProtocol,
+    protocols: Protocols,
 }
 
 impl ListenOptions {
@@ -47,11 +82,11 @@ impl ListenOptions {
         socket: bind::Options::default(),
         own: OwnSocket::No,
         default_server: DefaultServer::Unsaid,
-        proxy_protocol: ProxyProtocol::Off,
+        protocols: Protocols::default(),
     };
 
     /// Reads what follows the address. What only other systems have is told to `warn`.
-    pub fn parse(directive: &Directive, mut warn: impl FnMut(Error)) -> Result<Self, Error> {
+    pub fn parse(directive: &Directive, ssl: Ssl, mut warn: impl FnMut(Error)) -> Result<Self, Error> {
         let mut options = Self::NONE();
         for parameter in &directive.args[1..] {
             if parameter.starts_with(b"accept_filter=") {
@@ -60,13 +95,13 @@ impl ListenOptions {
                     format!("accept filters \"{text}\" are not supported on this platform, ignored");
                 warn(directive.error(bytes_of(&message)).with_level(Level::Emerg));
             } else {
-                options.add(parameter).map_err(|message| directive.error(bytes_of(&message)))?;
+                options.add(parameter, ssl).map_err(|message| directive.error(bytes_of(&message)))?;
             }
         }
         Ok(options)
     }
 
-    fn add(&mut self, parameter: &[u8]) -> Result<(), String> {
+    fn add(&mut self, parameter: &[u8], ssl: Ssl) -> Result<(), String> {
         let text = || Verbatim(parameter);
         match parameter {
             b"default_server" | b"default" => {
@@ -74,7 +109,11 @@ impl ListenOptions {
                 return Ok(());
             }
             b"proxy_protocol" => {
-                self.proxy_protocol = ProxyProtocol::On;
+                self.protocols = self.protocols.or(Protocols::PROXY_PROTOCOL);
+                return Ok(());
+            }
+            b"ssl" if ssl == Ssl::Known => {
+                self.protocols = self.protocols.or(Protocols::SSL);
                 return Ok(());
             }
             b"bind" => {}
@@ -168,33 +207,34 @@ struct Entry {
     options: ListenOptions,
     default_server: ServerId,
     servers: Vec<ServerId>,
-    protocols: Protocols,
+    protocols: ProtocolNotes,
 }
 
 /// What is known of the protocols of an address to which several servers have said something.
 #[derive(Clone, Copy, Default)]
-struct Protocols {
+struct ProtocolNotes {
     /// Those that a `listen` has to have to be like the others.
-    expected: Option<ProxyProtocol>,
+    expected: Option<Protocols>,
     /// Whether not all of them said the same.
     differ: bool,
 }
 
-impl Protocols {
+impl ProtocolNotes {
     /// Notes what another `listen` says, `set` being whether it has options of its own socket. Whether it
     /// is worth a warning that some say so and others do not: the one with options of the socket, or the
     /// only one with more than the others, may well be the one that speaks for all.
     fn note(&mut self, before: ListenOptions, said: ListenOptions) -> bool {
+        let (was, is) = (before.protocols, said.protocols);
         let is_set = said.own == OwnSocket::Yes;
-        let same = said.proxy_protocol == before.proxy_protocol;
-        let unexpected = self.expected.is_some_and(|expected| expected != said.proxy_protocol);
-        let is_added = !same && said.proxy_protocol == ProxyProtocol::On;
+        let same = is == was;
+        let unexpected = self.expected.is_some_and(|expected| expected != is);
+        let is_added = !was.has(is);
         let is_odd = match (same, is_added) {
             (true, _) => is_set && self.differ || unexpected,
-            (_, true) => before.own == OwnSocket::Yes && !is_set || self.differ,
+            (_, true) => before.own == OwnSocket::Yes && !is_set || self.differ || !is.has(was),
             _ => is_set || unexpected,
         };
-        self.expected = Some(if is_added { before.proxy_protocol } else { said.proxy_protocol });
+        self.expected = Some(if is_added { was } else { is });
         self.differ |= !same;
         is_odd
     }
@@ -214,7 +254,7 @@ impl Listens {
                 options,
                 default_server: server,
                 servers: vec![server],
-                protocols: Protocols::default(),
+                protocols: ProtocolNotes::default(),
             });
             return Ok(None);
         };
@@ -238,9 +278,17 @@ impl Listens {
             entry.default_server = server;
         }
         let is_odd = entry.protocols.note(before, options);
-        let any = [before.proxy_protocol, options.proxy_protocol].contains(&ProxyProtocol::On);
-        entry.options.proxy_protocol = if any { ProxyProtocol::On } else { ProxyProtocol::Off };
+        entry.options.protocols = before.protocols.or(options.protocols);
         Ok(is_odd.then(|| format!("protocol options redefined for {address}")))
+    }
+
+    /// The servers of each address with these protocols, the default one first.
+    pub(crate) fn with(&self, protocols: Protocols) -> impl Iterator<Item = Vec<ServerId>> {
+        let entries = self.entries.iter().filter(move |entry| entry.options.protocols.has(protocols));
+        entries.map(|entry| {
+            let others = entry.servers.iter().filter(|&&server| server != entry.default_server);
+            std::iter::once(&entry.default_server).chain(others).copied().collect()
+        })
     }
 
     /// Plans sockets, and gives each address the names of its servers.
@@ -261,7 +309,7 @@ impl Listens {
                     text: self.entries[index].address.to_string().into(),
                     listen: self.entries[index].address.clone(),
                     default_server: self.entries[index].default_server,
-                    proxy_protocol: self.entries[index].options.proxy_protocol,
+                    protocols: self.entries[index].options.protocols,
                     names: tables[index].take().expect("an address is served by one socket"),
                 })
                 .collect(),
@@ -342,8 +390,8 @@ pub struct Address {
     pub text: Box<str>,
     /// The server for hosts that no server of the address has.
     pub default_server: ServerId,
-    /// `proxy_protocol`.
-    pub proxy_protocol: ProxyProtocol,
+    /// What connections begin with.
+    pub protocols: Protocols,
     /// Its servers by their names.
     pub names: ServerNames<ServerId>,
 }
@@ -435,7 +483,7 @@ mod tests {
 
     fn options(parameters: &[&str]) -> Result<ListenOptions, String> {
         let mut options = ListenOptions::NONE();
-        parameters.iter().try_for_each(|parameter| options.add(parameter.as_bytes()))?;
+        parameters.iter().try_for_each(|parameter| options.add(parameter.as_bytes(), Ssl::Unknown))?;
         Ok(options)
     }
 
@@ -479,7 +527,7 @@ mod tests {
         assert_eq!((tuning.fastopen, tuning.deferred), (Some(0), true));
         assert_eq!((given.socket.transport, given.own), (Transport::Multipath, OwnSocket::Yes));
         let given = options(&["proxy_protocol"]).unwrap();
-        assert_eq!((given.proxy_protocol, given.own), (ProxyProtocol::On, OwnSocket::No));
+        assert_eq!((given.protocols, given.own), (Protocols::PROXY_PROTOCOL, OwnSocket::No));
         let on = |idle_s, interval_s, count| Keepalive::On { idle_s, interval_s, count };
         for (value, keepalive) in [
             ("on", on(0, 0, 0)),
@@ -530,8 +578,8 @@ mod tests {
                 }
             }
             assert_eq!(warned, odd, "{said}");
-            let proxied = if said.contains('p') { ProxyProtocol::On } else { ProxyProtocol::Off };
-            assert_eq!(listens.entries[0].options.proxy_protocol, proxied);
+            let proxied = listens.entries[0].options.protocols.has(Protocols::PROXY_PROTOCOL);
+            assert_eq!(proxied, said.contains('p'), "{said}");
         }
     }
 

@@ -5,24 +5,22 @@
 //! Every `http`, `server` and `location` block has a draft. An enclosing block's draft comes before
 //! those of the blocks in it, so merging in order merges from the outside in.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Sink, bytes_of};
-use clearway_conf::{Block, Body, Contexts, Directive, Error, KeptFiles, Pos, Scope, Spec, Table};
+use clearway_conf::{Block, Body, Contexts, Directive, Error, Pos, Scope, Spec, Table};
 use clearway_log::{Progress, UtcOffset};
 use clearway_net::bind;
-use clearway_net::listen::HostNames;
 
 use crate::core::{CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, LocationForm, ROOT, Root, RootKind};
 use crate::engine::Engine;
 use crate::hash_sizes::{self, HASHES};
 use crate::ids::{LocationId, ServerId};
 use crate::levels::{Conf, ConfKey, DraftConfs, Drafts, Level, Nesting};
-use crate::listen::{ListenOptions, Listens, NameTables, Socket};
+use crate::listen::{ListenOptions, Listens, NameTables, Socket, Ssl};
 use crate::locations::{self, AutoRedirect, LocationName};
 use crate::module::{Module, Role, context};
 use crate::phases::{self, Enabling, ListKey, PhaseList};
@@ -30,6 +28,7 @@ use crate::product::{self, Product};
 use crate::regex::{MATCH_STEPS_MAX, Regex};
 use crate::sending::Sending;
 use crate::server_names::ServerName;
+use crate::services::Services;
 use crate::setting::Setting;
 use crate::snapshot::{Filters, Location, Server, Snapshot};
 use crate::variables::{Keep, Target, Value, VariableId, VariableNames, VariableSpec};
@@ -55,36 +54,6 @@ pub struct Environment {
     pub default_port: u16,
     /// What modules need of the crates above: pools, the log writer.
     pub services: Services,
-}
-
-/// Where relative paths begin that belong to the configuration rather than to what is served: the directory
-/// of its file, with a slash at its end. Among the services.
-#[derive(Clone)]
-pub struct ConfPrefix(pub PathBuf);
-
-/// Things that modules ask for by type.
-#[derive(Default)]
-pub struct Services(Vec<Box<dyn Any + Send + Sync>>);
-
-impl Services {
-    /// Adds a thing; of one type there is one.
-    #[must_use]
-    pub fn with<T: Any + Send + Sync>(mut self, thing: T) -> Self {
-        self.0.push(Box::new(thing));
-        self
-    }
-
-    /// Leaves out the thing of this type.
-    #[must_use]
-    pub fn without<T: Any + Send + Sync>(mut self) -> Self {
-        self.0.retain(|thing| !thing.is::<T>());
-        self
-    }
-
-    /// The thing of this type.
-    pub fn find<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.0.iter().find_map(|thing| thing.downcast_ref())
-    }
 }
 
 /// Loads configurations with a fixed list of modules.
@@ -197,45 +166,47 @@ pub struct Load<E: Engine> {
     /// Names of variables; values with variables are compiled with it.
     pub variables: VariableNames<E>,
     specs: Vec<&'static VariableSpec<E>>,
-    drafts: AllDrafts,
+    pub(crate) drafts: AllDrafts,
     main: DraftConfs,
     /// The first one is `http` itself.
-    servers: Vec<ServerDraft>,
+    pub(crate) servers: Vec<ServerDraft>,
     /// The first one is `http` itself.
-    locations: Vec<LocationDraft>,
-    listens: Listens,
+    pub(crate) locations: Vec<LocationDraft>,
+    pub(crate) listens: Listens,
     /// `server_product`.
     pub product: Setting<Bytes>,
     /// The locations whose blocks are being read, outermost first.
     open: Vec<LocationName>,
+    /// Whether a module speaks TLS.
+    ssl: Ssl,
     /// What is being read.
     server: usize,
     location: usize,
 }
 
 /// What modules have been told at all places of a level.
-struct AllDrafts {
+pub(crate) struct AllDrafts {
     main: Drafts,
-    servers: Drafts,
-    locations: Drafts,
+    pub(crate) servers: Drafts,
+    pub(crate) locations: Drafts,
 }
 
-struct ServerDraft {
-    confs: DraftConfs,
-    names: Vec<Bytes>,
-    base: usize,
+pub(crate) struct ServerDraft {
+    pub(crate) confs: DraftConfs,
+    pub(crate) names: Vec<Bytes>,
+    pub(crate) base: usize,
     listens: usize,
 }
 
-struct LocationDraft {
-    parent: usize,
+pub(crate) struct LocationDraft {
+    pub(crate) parent: usize,
     name: Bytes,
-    confs: DraftConfs,
+    pub(crate) confs: DraftConfs,
     form: LocationForm,
     nesting: Nesting,
     auto_redirect: AutoRedirect,
     children: locations::Builder<LocationId>,
-    pos: Option<Pos>,
+    pub(crate) pos: Option<Pos>,
 }
 
 impl<E: Engine> Load<E> {
@@ -274,9 +245,15 @@ impl<E: Engine> Load<E> {
             listens: Listens::default(),
             product: Setting::new(Bytes::from_static(product::NAME.as_bytes())),
             open: Vec::new(),
+            ssl: Ssl::of(modules),
             server: 0,
             location: 0,
         }
+    }
+
+    /// Whether `listen … ssl` is understood.
+    pub fn ssl(&self) -> Ssl {
+        self.ssl
     }
 
     /// What the configuration is loaded with.
@@ -303,31 +280,6 @@ impl<E: Engine> Load<E> {
     /// come once.
     pub fn all_locations<T: Conf>(&mut self, key: &'static ConfKey<T>) -> impl Iterator<Item = &mut T> {
         self.drafts.locations.all_but(&self.locations[0].confs, key)
-    }
-
-    /// Shows a module's settings for every server and location, with the names of its server as they are
-    /// written (one that is empty, if there are none); for `Module::finish`.
-    ///
-    /// # Errors
-    /// What `visit` says first.
-    pub fn visit_with_names<T: Conf>(
-        &self,
-        key: &ConfKey<T>,
-        mut visit: impl FnMut(&T, &[Bytes]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let bases: HashMap<usize, usize> =
-            self.servers.iter().enumerate().skip(1).map(|(server, draft)| (draft.base, server)).collect();
-        let (mut server_of, no_name) = (vec![0], [Bytes::new()]);
-        for (index, draft) in self.locations.iter().enumerate().skip(1) {
-            let server = bases.get(&index).copied().unwrap_or_else(|| server_of[draft.parent]);
-            server_of.push(server);
-            let names = &self.servers[server].names;
-            visit(
-                self.drafts.locations.of(&draft.confs, key),
-                if names.is_empty() { &no_name } else { names },
-            )?;
-        }
-        Ok(())
     }
 
     /// How the location being read is written.
@@ -360,12 +312,6 @@ impl<E: Engine> Load<E> {
             return path.to_vec();
         }
         [&path_bytes(&self.environment.prefix)[..], path].concat()
-    }
-
-    /// Where relative paths begin that belong to the configuration; ends in a slash.
-    pub fn conf_prefix(&self) -> Vec<u8> {
-        let prefix = self.environment.services.find::<ConfPrefix>().map(|ConfPrefix(prefix)| prefix);
-        path_bytes(prefix.unwrap_or(&self.environment.prefix))
     }
 
     /// The engine's settings of the server being read.
@@ -452,16 +398,6 @@ impl<E: Engine> Load<E> {
     ) -> Result<Option<String>, String> {
         self.servers[self.server].listens += 1;
         self.listens.add(address, options, server_id(self.server))
-    }
-
-    /// The files that directives name and that are read at load (certificates, keys).
-    pub fn kept_files(&self) -> Arc<KeptFiles> {
-        self.environment.services.find::<Arc<KeptFiles>>().cloned().unwrap_or_default()
-    }
-
-    /// Resolves names that the configuration has for addresses.
-    pub fn resolver(&self) -> Arc<HostNames> {
-        self.environment.services.find::<Arc<HostNames>>().cloned().unwrap_or_default()
     }
 }
 
@@ -788,7 +724,7 @@ fn shown_name(names: &[Bytes], hostname: &Bytes) -> Bytes {
 }
 
 /// Drafts begin with that of `http`, which is no server.
-fn server_id(draft: usize) -> ServerId {
+pub(crate) fn server_id(draft: usize) -> ServerId {
     ServerId(u32::try_from(draft - 1).expect("a configuration is far smaller than 4 GiB"))
 }
 
@@ -796,6 +732,6 @@ fn location_id(draft: usize) -> LocationId {
     LocationId(u32::try_from(draft).expect("a configuration is far smaller than 4 GiB"))
 }
 
-fn path_bytes(path: &Path) -> Vec<u8> {
+pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
 }

@@ -456,7 +456,7 @@ fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Erro
     let argument = &directive.args[0];
     let addresses = parse_listen(argument, &*scope.conf.resolver())
         .map_err(|error| directive.error(bytes_of(&error.message(argument))))?;
-    let options = ListenOptions::parse(directive, |message| scope.say(message))?;
+    let options = ListenOptions::parse(directive, scope.conf.ssl(), |message| scope.say(message))?;
     // The path of a unix socket is in them.
     let said = |message: String| directive.error(bytes_of(&message));
     for address in addresses {

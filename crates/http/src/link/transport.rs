@@ -1,5 +1,6 @@
-//! Where the bytes of a connection come from and go to: a plain socket. What encrypts, and what lives in
-//! memory for tests, are further kinds. Used by the connection's task, and by the one request that it runs.
+//! Where the bytes of a connection come from and go to: a socket, with TLS between it and the bytes or without.
+//! What lives in memory for tests is another kind. Used by the connection's task, and by the one request that it
+//! runs. A plain connection pays one branch for each call, which goes the same way each time.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -10,13 +11,57 @@ use clearway_os::socket as sys;
 use clearway_os::tcp::{self, TcpInfo};
 use clearway_runtime::{LoopRef, Socket, Woken};
 
+use super::tls::Tls;
+
 /// The bytes of one connection, in both directions. What its methods promise is what [`Socket`]'s do.
 pub enum Transport {
-    /// A socket, with nothing between it and the bytes.
-    Plain(Socket),
+    /// A socket.
+    Socket {
+        /// The socket.
+        socket: Socket,
+        /// What is between it and the bytes, from the end of a handshake on.
+        tls: Option<Box<Tls>>,
+    },
     /// No socket at all.
     #[cfg(feature = "testing")]
     Memory(super::memory::MemoryEnd),
+}
+
+impl Drop for Transport {
+    /// A client with TLS is told that nothing follows.
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Socket { socket, tls: Some(tls) } = self {
+            tls.close(socket);
+        }
+    }
+}
+
+/// TLS.
+impl Transport {
+    /// A socket, with nothing between it and the bytes.
+    pub fn plain(socket: Socket) -> Self {
+        Self::Socket { socket, tls: None }
+    }
+
+    /// What is between the socket and the bytes, if anything is.
+    #[inline]
+    pub fn tls(&self) -> Option<&Tls> {
+        match self {
+            Self::Socket { tls, .. } => tls.as_deref(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// From here on there is TLS between them.
+    pub fn encrypt(&mut self, by: Box<Tls>) {
+        match self {
+            Self::Socket { tls, .. } => *tls = Some(by),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
+        }
+    }
 }
 
 /// Reading, and what is known of the peer.
@@ -25,7 +70,7 @@ impl Transport {
     #[inline]
     pub fn home(&self) -> LoopRef {
         match self {
-            Self::Plain(socket) => socket.home(),
+            Self::Socket { socket, .. } => socket.home(),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.home(),
         }
@@ -33,7 +78,10 @@ impl Transport {
 
     pub fn move_to(&mut self, there: LoopRef) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => socket.move_to(there),
+            Self::Socket { tls: Some(tls), .. } if tls.has_buffered() => {
+                Err(io::ErrorKind::ResourceBusy.into())
+            }
+            Self::Socket { socket, .. } => socket.move_to(there),
             #[cfg(feature = "testing")]
             Self::Memory(end) => {
                 end.move_to(there);
@@ -44,7 +92,8 @@ impl Transport {
 
     pub fn may_have_data(&self) -> bool {
         match self {
-            Self::Plain(socket) => socket.may_have_data(),
+            Self::Socket { socket, tls: None } => socket.may_have_data(),
+            Self::Socket { tls: Some(_), .. } => true,
             #[cfg(feature = "testing")]
             Self::Memory(_) => true,
         }
@@ -52,7 +101,8 @@ impl Transport {
 
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Self::Plain(socket) => socket.poll_readable(cx),
+            Self::Socket { tls: Some(tls), .. } if tls.has_buffered() => Poll::Ready(()),
+            Self::Socket { socket, .. } => socket.poll_readable(cx),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_readable(cx),
         }
@@ -61,7 +111,8 @@ impl Transport {
     #[inline]
     pub fn poll_readable_or_reclaimed(&self, cx: &mut Context<'_>, from_ms: u64) -> Poll<Woken> {
         match self {
-            Self::Plain(socket) => socket.poll_readable_or_reclaimed(cx, from_ms),
+            Self::Socket { tls: Some(tls), .. } if tls.has_buffered() => Poll::Ready(Woken::Readable),
+            Self::Socket { socket, .. } => socket.poll_readable_or_reclaimed(cx, from_ms),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_readable(cx).map(|()| Woken::Readable),
         }
@@ -70,7 +121,8 @@ impl Transport {
     #[inline]
     pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => socket.poll_read_vec(cx, buf),
+            Self::Socket { socket, tls: None } => socket.poll_read_vec(cx, buf),
+            Self::Socket { socket, tls: Some(tls) } => tls.poll_read_vec(socket, cx, buf),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_read_vec(cx, buf),
         }
@@ -78,7 +130,8 @@ impl Transport {
 
     pub fn try_read_vec(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.try_read_vec(buf),
+            Self::Socket { socket, tls: None } => socket.try_read_vec(buf),
+            Self::Socket { socket, tls: Some(tls) } => tls.try_read_vec(socket, buf),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.try_read_vec(buf),
         }
@@ -86,7 +139,8 @@ impl Transport {
 
     pub fn has_unread(&self) -> bool {
         match self {
-            Self::Plain(socket) => socket.has_unread(),
+            Self::Socket { tls: Some(tls), .. } if tls.has_buffered() => true,
+            Self::Socket { socket, .. } => socket.has_unread(),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.has_unread(),
         }
@@ -94,7 +148,7 @@ impl Transport {
 
     pub fn has_ended(&self) -> bool {
         match self {
-            Self::Plain(socket) => socket.has_ended(),
+            Self::Socket { socket, .. } => socket.has_ended(),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.has_ended(),
         }
@@ -102,7 +156,7 @@ impl Transport {
 
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(socket) => socket.poll_closed(cx),
+            Self::Socket { socket, .. } => socket.poll_closed(cx),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_closed(cx),
         }
@@ -110,7 +164,7 @@ impl Transport {
 
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Plain(socket) => sys::local_address(socket),
+            Self::Socket { socket, .. } => sys::local_address(socket),
             #[cfg(feature = "testing")]
             Self::Memory(_) => None,
         }
@@ -118,7 +172,7 @@ impl Transport {
 
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         match self {
-            Self::Plain(socket) => tcp::info(socket).ok(),
+            Self::Socket { socket, .. } => tcp::info(socket).ok(),
             #[cfg(feature = "testing")]
             Self::Memory(_) => None,
         }
@@ -130,7 +184,7 @@ impl Transport {
 impl Transport {
     pub fn is_writable(&self) -> bool {
         match self {
-            Self::Plain(socket) => socket.is_writable(),
+            Self::Socket { socket, .. } => socket.is_writable(),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.is_writable(),
         }
@@ -139,7 +193,8 @@ impl Transport {
     #[inline]
     pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => socket.poll_write(cx, bytes),
+            Self::Socket { socket, tls: None } => socket.poll_write(cx, bytes),
+            Self::Socket { socket, tls: Some(tls) } => tls.poll_write(socket, cx, &[IoSlice::new(bytes)]),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
         }
@@ -147,7 +202,8 @@ impl Transport {
 
     pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => socket.poll_write_more(cx, bytes),
+            Self::Socket { socket, tls: None } => socket.poll_write_more(cx, bytes),
+            Self::Socket { socket, tls: Some(tls) } => tls.poll_write(socket, cx, &[IoSlice::new(bytes)]),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
         }
@@ -159,7 +215,8 @@ impl Transport {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => socket.poll_write_vectored(cx, pieces),
+            Self::Socket { socket, tls: None } => socket.poll_write_vectored(cx, pieces),
+            Self::Socket { socket, tls: Some(tls) } => tls.poll_write(socket, cx, pieces),
             #[cfg(feature = "testing")]
             Self::Memory(end) => end.poll_write_vectored(cx, pieces),
         }
@@ -174,7 +231,7 @@ impl Transport {
         count: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(socket) => socket.poll_sendfile(cx, file, offset, count),
+            Self::Socket { socket, .. } => socket.poll_sendfile(cx, file, offset, count),
             #[cfg(feature = "testing")]
             Self::Memory(_) => unreachable!("it sends no files"),
         }
@@ -183,7 +240,7 @@ impl Transport {
     /// Whether files can be sent without being read.
     pub fn sends_files(&self) -> bool {
         match self {
-            Self::Plain(_) => true,
+            Self::Socket { tls, .. } => tls.is_none(),
             #[cfg(feature = "testing")]
             Self::Memory(_) => false,
         }
@@ -191,7 +248,12 @@ impl Transport {
 
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => socket.shutdown_write(),
+            Self::Socket { socket, tls } => {
+                if let Some(tls) = tls {
+                    tls.close(socket);
+                }
+                socket.shutdown_write()
+            }
             #[cfg(feature = "testing")]
             Self::Memory(end) => {
                 end.shutdown_write();
@@ -203,7 +265,7 @@ impl Transport {
     /// Has the kernel keep nothing of the connection when it is closed.
     pub fn reset_on_close(&self) {
         match self {
-            Self::Plain(socket) => sys::reset_on_close(socket.as_fd()),
+            Self::Socket { socket, .. } => sys::reset_on_close(socket.as_fd()),
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }
@@ -211,7 +273,7 @@ impl Transport {
 
     pub fn cork(&self) {
         match self {
-            Self::Plain(socket) => sys::cork(socket.as_fd()),
+            Self::Socket { socket, .. } => sys::cork(socket.as_fd()),
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }
@@ -219,7 +281,7 @@ impl Transport {
 
     pub fn uncork(&self) {
         match self {
-            Self::Plain(socket) => sys::uncork(socket.as_fd()),
+            Self::Socket { socket, .. } => sys::uncork(socket.as_fd()),
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }
@@ -227,7 +289,7 @@ impl Transport {
 
     pub fn set_nodelay(&self) {
         match self {
-            Self::Plain(socket) => sys::set_nodelay(socket.as_fd()),
+            Self::Socket { socket, .. } => sys::set_nodelay(socket.as_fd()),
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }
@@ -235,7 +297,7 @@ impl Transport {
 
     pub fn clear_nodelay(&self) {
         match self {
-            Self::Plain(socket) => sys::clear_nodelay(socket.as_fd()),
+            Self::Socket { socket, .. } => sys::clear_nodelay(socket.as_fd()),
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }

@@ -13,7 +13,7 @@ use clearway_runtime::Tag;
 use crate::client::Way;
 use crate::config::body_directives::BODY_CONF;
 use crate::output::{Output, OutputState};
-use crate::phases::protocol::Cut;
+use crate::phases::protocol::{Cut, READING_HEADERS};
 use crate::phases::{Exchange, Step, Wait};
 use crate::request::account;
 use crate::request::answer::Answer;
@@ -22,7 +22,7 @@ use crate::request::body::{Body, BodyState};
 use crate::request::strands::Lookout;
 use crate::request::{GivenUp, Host, KeepAlive, Origin, Request, Text, reading_line};
 use crate::tables::{Location, PhaseEntry};
-use clearway_site::{LocationAccess, LocationId, Part, Phase, locations::Found};
+use clearway_site::{LocationAccess, LocationId, Part, Phase, Protocols, locations::Found};
 
 /// A request with its body and its response: what one task works on.
 pub struct Active<'c> {
@@ -157,6 +157,10 @@ impl<'c> Active<'c> {
         request.method = request.parts.head.method();
         request.take_target().map_err(Answer::Status)?;
         request.find_server().map_err(Answer::Status)?;
+        if request.setup.address().protocols.has(Protocols::SSL) {
+            request.action = READING_HEADERS;
+            request.check_tls().map_err(Answer::Status)?;
+        }
         if !request.parts.parser.ignored().is_empty() {
             request.log_ignored_lines();
         }
@@ -476,9 +480,15 @@ impl Request<'_> {
     }
 
     fn find_server_of_host(&mut self) -> Result<(), u16> {
-        let host = self.host().unwrap_or_default();
-        let found = self.setup.address().names.find(host, |regex| self.matches(regex, host));
-        if let Some(id) = found.map_err(|GivenUp| 500_u16)? {
+        let address = self.setup.address();
+        let negotiated = self.tls().and_then(|tls| tls.offer.host.as_deref());
+        let host = self.host().or(negotiated).unwrap_or_default();
+        let found = address.names.find(host, |regex| self.matches(regex, host));
+        let found = found.map_err(|GivenUp| 500_u16)?;
+        if negotiated.is_some() {
+            self.check_negotiated(host, found.unwrap_or(address.default_server))?;
+        }
+        if let Some(id) = found {
             self.server = self.snapshot.server(id);
             self.node_mut().location = self.snapshot.location(self.server.base);
         }

@@ -26,7 +26,7 @@ use crate::request::strands::Strands;
 use crate::request::{Origin, Request, RequestLine};
 
 /// What is being done with a head of which the first line is complete.
-const READING_HEADERS: &str = "reading client request headers";
+pub(crate) const READING_HEADERS: &str = "reading client request headers";
 
 /// How often a filter that has held a head may want something else to be answered, before the connection is
 /// closed: the page of an error, and what takes the place of that.

@@ -184,8 +184,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     variable!("document_root", "Directory of `root` or `alias`.", |view, _, out| {
         Presence::put(Some(&paths::document_root(view)), out)
     }),
-    variable!("scheme", "`http`.", |_, _, out| Presence::put(Some(b"http"), out)),
-    variable!("https", "`on` where TLS is used, else nothing.", |_, _, _| Presence::Found),
+    variable!("scheme", "`http`, or `https` where TLS is used.", |view, _, out| {
+        Presence::put(Some(view.request.scheme().as_bytes()), out)
+    }),
+    variable!("https", "`on` where TLS is used, else nothing.", |view, _, out| {
+        Presence::put(Some(if view.request.tls().is_some() { b"on" } else { b"" }), out)
+    }),
     variable!("server_protocol", "Protocol of the request, such as `HTTP/1.1`.", |view, _, out| {
         put_unless_empty(view.request.protocol(), out)
     }),

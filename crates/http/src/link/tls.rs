@@ -1,0 +1,411 @@
+//! What lies between a socket and the bytes of a connection with TLS. Used by the connection's task, and by
+//! the one request that it runs: one of them at a time, so the lock is never waited for.
+//!
+//! 1. There is something to read when the socket is readable or when bytes are left of what was received.
+//! 2. What is written was taken when its records have left: a write of which the socket took a part reports
+//!    that part, and what is offered next begins behind it. So a slow client is seen as one.
+//! 3. While nothing is under way a connection keeps no buffer.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker, ready};
+
+use clearway_base::log::Level;
+use clearway_runtime::Socket;
+use clearway_tls::engine::{Failure, Info, Opened, Session};
+use clearway_tls::hello::Hello;
+
+/// What is received at once: a record of the largest size, bytes.
+const RECEIVE_BYTES: usize = 17 * 1024;
+/// The same while more comes than that, bytes.
+const RECEIVE_MUCH_BYTES: usize = 64 * 1024;
+/// What is encrypted at once for a client of which nothing is known, bytes.
+const FLIGHT_BYTES: usize = 64 * 1024;
+/// The same for one that has taken all of it each time, bytes.
+const FLIGHT_MAX_BYTES: usize = 256 * 1024;
+/// What records take beyond their content, at most, bytes.
+const RECORD_OVERHEAD_BYTES: usize = 64;
+/// Content of a record, bytes (RFC 8446 §5.1).
+const RECORD_MAX_BYTES: usize = 16 * 1024;
+/// Content of the first records after a silence: a client can use each when it has come, bytes.
+const FIRST_RECORD_BYTES: usize = 4 * 1024;
+/// How much is sent in such records, bytes.
+const FIRST_RECORDS_BYTES: usize = 16 * 1024;
+/// What counts as silence, milliseconds.
+const SILENCE_MS: u64 = 1_000;
+
+/// How long records are (`ssl_buffer_size`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordSize {
+    /// By what was sent before.
+    #[default]
+    Adaptive,
+    /// Bytes.
+    Fixed(usize),
+}
+
+/// What the client has said when it began, as variables show it.
+#[derive(Debug, Default)]
+pub struct Offer {
+    /// The host that it asked for (SNI), as it was written.
+    pub server_name: Option<Box<[u8]>>,
+    /// The same as it is compared with that of requests, if a server has it.
+    pub host: Option<Box<[u8]>>,
+    /// Cipher suites by number.
+    pub suites: Box<[u16]>,
+    /// Groups by number.
+    pub groups: Box<[u16]>,
+    /// Signature algorithms by number.
+    pub signatures: Box<[u16]>,
+}
+
+impl Offer {
+    /// What a hello says, with the host that a server has.
+    #[must_use]
+    pub fn of(hello: &Hello, host: Option<Box<[u8]>>) -> Self {
+        Self {
+            host,
+            server_name: hello.server_name().map(Box::from),
+            suites: hello.suites().collect(),
+            groups: hello.groups().collect(),
+            signatures: hello.signatures().collect(),
+        }
+    }
+}
+
+/// TLS on a connection, from the end of the handshake on.
+pub struct Tls {
+    /// What the client has said when it began.
+    pub offer: Offer,
+    records: RecordSize,
+    state: Mutex<State>,
+}
+
+struct State {
+    session: Box<dyn Session>,
+    /// What was received and not used yet.
+    input: Vec<u8>,
+    used: usize,
+    left: Left,
+    end: End,
+    /// Records that the socket has not taken, from `sent` on.
+    output: Vec<u8>,
+    sent: usize,
+    flight: Flight,
+    flight_bytes: usize,
+    /// When something was sent last, on the clock of the loop.
+    sent_ms: u64,
+    /// What was sent since the last silence, bytes.
+    sent_since_silence: usize,
+}
+
+/// Whether the session has bytes to read without receiving any.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Perhaps,
+}
+
+/// Whether something may follow what was received.
+enum End {
+    Open,
+    Closed,
+    Failed(Failure),
+}
+
+/// What was encrypted last: its content, what of that was reported as taken, and where its records are in the
+/// output.
+#[derive(Clone, Copy, Default)]
+struct Flight {
+    bytes: usize,
+    reported: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Flight {
+    /// How much of the content has left with the output up to `sent`.
+    fn gone(self, sent: usize) -> usize {
+        let (sent, length) = (sent.saturating_sub(self.start), self.end - self.start);
+        if sent >= length { self.bytes } else { (self.bytes as u64 * sent as u64 / length as u64) as usize }
+    }
+}
+
+/// Why the session is over, as an error of reading and writing.
+#[derive(Debug)]
+pub struct TlsError {
+    call: &'static str,
+    failure: Failure,
+}
+
+impl TlsError {
+    fn of(call: &'static str, failure: Failure) -> io::Error {
+        io::Error::other(Self { call, failure })
+    }
+
+    /// What broke a connection, where it was TLS.
+    #[must_use]
+    pub fn find(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    /// At which level nginx logs it.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        failure_level(&self.failure)
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed {}", self.call, self.failure)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// At which level nginx logs what clients provoke.
+#[must_use]
+pub fn failure_level(failure: &Failure) -> Level {
+    match failure.reasons.last() {
+        Some(reason) if reason.is_of_peer() => Level::Info,
+        _ => Level::Crit,
+    }
+}
+
+impl Tls {
+    /// Behind a handshake: `input` is what was received behind it, `output` what is still to be sent.
+    pub fn new(
+        session: Box<dyn Session>,
+        offer: Offer,
+        records: RecordSize,
+        input: Vec<u8>,
+        output: Vec<u8>,
+    ) -> Self {
+        let state = State {
+            session,
+            input,
+            used: 0,
+            left: Left::Perhaps,
+            end: End::Open,
+            output,
+            sent: 0,
+            flight: Flight::default(),
+            flight_bytes: FLIGHT_BYTES,
+            sent_ms: 0,
+            sent_since_silence: 0,
+        };
+        Self { offer, records, state: Mutex::new(state) }
+    }
+
+    /// What there is to say of the session.
+    pub fn info(&self) -> Info {
+        self.state().session.info()
+    }
+
+    /// The client's certificate in DER, if it has sent one.
+    pub fn peer_certificate(&self) -> Option<Vec<u8>> {
+        self.state().session.peer_certificate()
+    }
+
+    /// Whether the client's last message of the handshake is still to come.
+    pub fn is_early(&self) -> bool {
+        self.state().session.is_early()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.try_lock().expect("one task uses a connection, and does not panic in here")
+    }
+
+    /// Whether there is something to read whatever the socket has.
+    pub(super) fn has_buffered(&self) -> bool {
+        self.state().has_buffered()
+    }
+
+    pub(super) fn poll_read_vec(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.state();
+        let read = state.poll_read(buf, |input| socket.poll_read_vec(cx, input));
+        // What is to be answered (an update of keys) leaves now, or with what is sent next.
+        let _ = state.poll_flush(socket, cx);
+        read
+    }
+
+    pub(super) fn try_read_vec(&self, socket: &Socket, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let receive = |input: &mut Vec<u8>| match socket.try_read_vec(input) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            read => Poll::Ready(read),
+        };
+        match self.state().poll_read(buf, receive) {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    pub(super) fn poll_write(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
+        if offered == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let mut state = self.state();
+        loop {
+            let flushed = state.poll_flush(socket, cx);
+            let gone = state.take_gone(offered);
+            if gone > 0 {
+                return Poll::Ready(Ok(gone));
+            }
+            ready!(flushed)?;
+            let record = state.record_bytes(self.records, socket.home().now_ms());
+            state.seal(parts, record).map_err(|failure| TlsError::of("SSL_write()", failure))?;
+        }
+    }
+
+    /// Says that nothing follows, as far as the socket takes it at once.
+    pub(super) fn close(&self, socket: &Socket) {
+        let mut state = self.state();
+        if matches!(state.end, End::Failed(_)) {
+            return;
+        }
+        let State { session, output, .. } = &mut *state;
+        session.close(output);
+        // A client that does not take it learns of the end all the same.
+        let _ = state.poll_flush(socket, &mut Context::from_waker(Waker::noop()));
+    }
+}
+
+impl State {
+    fn has_buffered(&self) -> bool {
+        self.left == Left::Perhaps || self.used < self.input.len()
+    }
+
+    fn poll_read(
+        &mut self,
+        buf: &mut Vec<u8>,
+        mut receive: impl FnMut(&mut Vec<u8>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let before = buf.len();
+        let mut wanted = RECEIVE_BYTES;
+        loop {
+            if self.has_buffered() {
+                self.open(buf);
+            }
+            if buf.len() > before {
+                return Poll::Ready(Ok(buf.len() - before));
+            }
+            match &self.end {
+                End::Open => {}
+                End::Closed => return Poll::Ready(Ok(0)),
+                End::Failed(failure) => {
+                    return Poll::Ready(Err(TlsError::of("SSL_read()", failure.clone())));
+                }
+            }
+            self.input.reserve_exact(wanted);
+            match receive(&mut self.input) {
+                Poll::Ready(Ok(0)) => self.end = End::Closed,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.input = Vec::new();
+                    return Poll::Pending;
+                }
+            }
+            if self.input.len() >= wanted {
+                wanted = RECEIVE_MUCH_BYTES;
+            }
+        }
+    }
+
+    /// Decrypts as much as `buf` has room for.
+    fn open(&mut self, buf: &mut Vec<u8>) {
+        let Self { session, input, output, .. } = self;
+        let mut rest = &input[self.used..];
+        let opened = session.open(&mut rest, buf, output);
+        self.used = input.len() - rest.len();
+        if rest.is_empty() {
+            input.clear();
+            self.used = 0;
+        }
+        self.left = if opened == Opened::Full { Left::Perhaps } else { Left::Nothing };
+        match opened {
+            Opened::Need | Opened::Full => {}
+            Opened::Closed => self.end = End::Closed,
+            Opened::Failed(failure) => self.end = End::Failed(failure),
+        }
+        if !matches!(self.end, End::Open) {
+            self.input = Vec::new();
+            self.used = 0;
+        }
+    }
+
+    /// What has left and was not reported yet, of as much as the caller knows of.
+    fn take_gone(&mut self, offered: usize) -> usize {
+        let sent = if self.output.is_empty() { usize::MAX } else { self.sent };
+        let gone = (self.flight.gone(sent) - self.flight.reported).min(offered);
+        self.flight.reported += gone;
+        gone
+    }
+
+    fn poll_flush(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.output.len() {
+            let rest = &self.output[self.sent..];
+            let count = rest.len();
+            let sent = match socket.poll_write(cx, rest) {
+                Poll::Ready(sent) => sent?,
+                Poll::Pending => {
+                    self.flight_bytes = FLIGHT_BYTES;
+                    return Poll::Pending;
+                }
+            };
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+            if sent == count && count > self.flight_bytes {
+                self.flight_bytes = (self.flight_bytes * 2).min(FLIGHT_MAX_BYTES);
+            }
+        }
+        (self.output, self.sent) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Encrypts as much of the parts as is sent at once; nothing is left of what was encrypted before.
+    fn seal(&mut self, parts: &[IoSlice<'_>], record: usize) -> Result<(), Failure> {
+        debug_assert!(self.output.is_empty() && self.flight.reported == self.flight.bytes);
+        let mut room = self.flight_bytes;
+        let mut chosen = Vec::with_capacity(parts.len());
+        for part in parts {
+            let part = &part[..part.len().min(room)];
+            room -= part.len();
+            if !part.is_empty() {
+                chosen.push(IoSlice::new(part));
+            }
+        }
+        let bytes = self.flight_bytes - room;
+        self.output.reserve_exact(bytes + bytes.div_ceil(record) * RECORD_OVERHEAD_BYTES);
+        self.session.seal(&chosen, record, &mut self.output)?;
+        self.flight = Flight { bytes, reported: 0, start: 0, end: self.output.len() };
+        self.sent_since_silence += bytes;
+        Ok(())
+    }
+
+    fn record_bytes(&mut self, size: RecordSize, now_ms: u64) -> usize {
+        if let RecordSize::Fixed(bytes) = size {
+            return bytes.clamp(1, RECORD_MAX_BYTES);
+        }
+        if now_ms.saturating_sub(self.sent_ms) >= SILENCE_MS {
+            self.sent_since_silence = 0;
+        }
+        self.sent_ms = now_ms;
+        if self.sent_since_silence < FIRST_RECORDS_BYTES { FIRST_RECORD_BYTES } else { RECORD_MAX_BYTES }
+    }
+}

@@ -1,0 +1,196 @@
+//! What a server says of TLS, as connections need it: made at load by the module that has the directives, read
+//! when a handshake begins. Nothing in here waits.
+
+use std::sync::Arc;
+
+use clearway_base::log::Level;
+use clearway_message::{status::internal as status, validate_host};
+use clearway_offload::Pool;
+use clearway_site::regex::Captures;
+use clearway_site::{Address, ConfKey, Own, ServerId, settings};
+use clearway_tls::engine::{Kept, LoadError, Session, Verified};
+use clearway_tls::hello::Hello;
+
+use crate::generation::Setup;
+use crate::link::tls::{RecordSize, Tls};
+use crate::request::Request;
+
+/// What each server says of TLS; nothing where it has no certificate and refuses no handshakes.
+pub static SERVER_TLS: ConfKey<TlsConf> = ConfKey::new(clearway_site::Level::Server);
+
+settings! {
+    /// See [`SERVER_TLS`].
+    pub struct TlsConf {
+        /// Made when all levels are merged.
+        pub server: Own<Option<Arc<ServerTls>>>,
+    }
+}
+
+/// How a server speaks TLS.
+pub struct ServerTls {
+    /// What handshakes are made with; nothing if it has no certificate.
+    pub acceptor: Option<Arc<dyn Accept>>,
+    /// Which clients are spoken with.
+    pub handling: SniHandling,
+    /// `ssl_verify_client`.
+    pub verify: Verify,
+    /// `ssl_buffer_size`.
+    pub records: RecordSize,
+    /// Where steps of handshakes run that would keep a loop from others.
+    pub pool: Option<Arc<Pool>>,
+}
+
+/// Which clients a server speaks with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SniHandling {
+    /// All that ask for it, or for nobody else.
+    #[default]
+    Served,
+    /// None (`ssl_reject_handshake`).
+    Rejected,
+}
+
+/// Whether clients have to show a certificate (`ssl_verify_client`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// They are not asked for one.
+    #[default]
+    Off,
+    /// They have to, and it must be sound.
+    On,
+    /// They may, and then it must be sound.
+    Optional,
+    /// They may, and it need not be signed by anybody who is known.
+    OptionalNoCa,
+}
+
+/// How much a step of a handshake computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// At most some 100 µs: a session is taken up, or a signature with an elliptic curve made.
+    Light,
+    /// Several 100 µs and more: RSA, certificates of clients.
+    Heavy,
+}
+
+/// Begins handshakes.
+pub trait Accept: Send + Sync {
+    /// How much the answer to a hello computes.
+    fn weight(&self, hello: &Hello) -> Weight;
+
+    /// Begins the server's side.
+    ///
+    /// # Errors
+    /// What the library refuses.
+    fn accept(&self, hello: &Hello) -> Result<Box<dyn Session>, LoadError>;
+
+    /// Keeps sessions that clients may want to take up.
+    fn keep(&self, sessions: Vec<Kept>);
+}
+
+/// What answers a hello.
+pub struct Chosen<'a> {
+    /// The host that was asked for, if a server has it: in lower case.
+    pub host: Option<Box<[u8]>>,
+    /// What the server says that has it, or the default one; nothing if it says nothing of TLS.
+    pub server: Option<&'a ServerTls>,
+    /// What the handshake is made with: that server's, or the default one's.
+    pub acceptor: Option<&'a Arc<dyn Accept>>,
+}
+
+impl Setup {
+    /// What answers a client that asks for the host of this name (SNI).
+    ///
+    /// # Errors
+    /// The name is none, or an expression could not be matched.
+    pub fn choose_tls(&self, name: Option<&[u8]>) -> Result<Chosen<'_>, InvalidName> {
+        let address = self.address();
+        let tls = |id| self.snapshot().server(id).conf(&SERVER_TLS).server.as_deref();
+        let default = tls(address.default_server);
+        let host = name.map(normalized).transpose()?;
+        let found = match &host {
+            Some(host) => find_server(address, host)?,
+            None => None,
+        };
+        let server = found.map_or(default, tls);
+        let acceptor = [server, default].into_iter().flatten().find_map(|tls| tls.acceptor.as_ref());
+        Ok(Chosen { host: host.filter(|_| found.is_some()), server, acceptor })
+    }
+}
+
+/// A name that cannot be looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidName;
+
+fn normalized(name: &[u8]) -> Result<Box<[u8]>, InvalidName> {
+    let host = validate_host(name, 0).ok_or(InvalidName)?;
+    Ok(host.name.of(name).to_ascii_lowercase().into())
+}
+
+fn find_server(address: &Address, host: &[u8]) -> Result<Option<ServerId>, InvalidName> {
+    let mut captures = Captures::default();
+    address.names.find(host, |regex| regex.exec(host, &mut captures).map_err(|_| InvalidName))
+}
+
+impl Request<'_> {
+    /// TLS, if there is any between the client and the bytes.
+    #[inline]
+    pub fn tls(&self) -> Option<&Tls> {
+        self.link.tls()
+    }
+
+    /// Looks at how the client has begun on an address with TLS, before its request is answered.
+    ///
+    /// # Errors
+    /// The status to answer with instead; the reason is logged.
+    pub(crate) fn check_tls(&self) -> Result<(), u16> {
+        let Some(tls) = self.tls() else {
+            self.log(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
+            return Err(status::HTTP_TO_HTTPS);
+        };
+        let verify = self.verification();
+        if verify == Verify::Off {
+            return Ok(());
+        }
+        match tls.info().verification {
+            Verified::Failed(number, text) if !is_forgiven(verify, number) => {
+                let line = format_args!("client SSL certificate verify error: ({number}:{text})");
+                self.log(Level::Info, line);
+                Err(status::SSL_CERTIFICATE_ERROR)
+            }
+            Verified::None if verify == Verify::On => {
+                self.log(Level::Info, format_args!("client sent no required SSL certificate"));
+                Err(status::NO_SSL_CERTIFICATE)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds the server of a request whose host is not that of the handshake, if that named one.
+    ///
+    /// # Errors
+    /// The server asks clients for certificates, which this one was not asked for: 421.
+    pub(crate) fn check_negotiated(&self, host: &[u8], server: ServerId) -> Result<(), u16> {
+        let negotiated = self.tls().and_then(|tls| tls.offer.host.as_deref());
+        let is_other = negotiated.is_some_and(|negotiated| negotiated != host);
+        let tls = self.snapshot.server(server).conf(&SERVER_TLS).server.as_deref();
+        if is_other && tls.is_some_and(|tls| tls.verify != Verify::Off) {
+            let line =
+                "client attempted to request the server name different from the one that was negotiated";
+            self.log(Level::Info, format_args!("{line}"));
+            return Err(421);
+        }
+        Ok(())
+    }
+
+    fn verification(&self) -> Verify {
+        self.server().conf(&SERVER_TLS).server.as_ref().map_or(Verify::Off, |tls| tls.verify)
+    }
+}
+
+/// Whether it only means that nobody who is known has signed the certificate.
+fn is_forgiven(verify: Verify, number: i64) -> bool {
+    /// Of X509_V_ERR: the issuer is not there, its own, its own in the chain, the leaf unsigned, untrusted.
+    const UNKNOWN_ISSUERS: [i64; 5] = [18, 19, 20, 21, 27];
+    verify == Verify::OptionalNoCa && UNKNOWN_ISSUERS.contains(&number)
+}

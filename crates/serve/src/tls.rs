@@ -1,0 +1,329 @@
+//! Handshakes of connections with TLS, from the first byte to the last message. The connection's task.
+//!
+//! The ClientHello is gathered and read before anything of the library exists for a connection, so that one
+//! that sends nothing costs its bytes. A step of the handshake runs at once where it is light and its loop has
+//! not spent much on handshakes in this turn, else in the pool that is there for it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Instant;
+
+use clearway_base::Errno;
+use clearway_base::log::Level;
+use clearway_http::{
+    Accept, Chosen, Front, Offer, RecordSize, SniHandling, TIMED_OUT, Tls, Verify, Weight, failure_level,
+};
+use clearway_offload::Pool;
+use clearway_tls::engine::{Failure, Session, Step};
+use clearway_tls::hello::{Hello, HelloError, HelloReader};
+use clearway_tls::level::Version;
+
+use crate::conn::Conn;
+use crate::connection::{Connection, Ending, Idle, read_idle};
+use crate::handshake_budget as budget;
+use crate::metrics;
+
+/// What is being done, for the error log.
+const HANDSHAKING: &str = "SSL handshaking";
+/// Room for what clients begin with, bytes: more than most hellos are long.
+const HELLO_BYTES: usize = 2 * 1024;
+/// The alert of a server that does not know a name, or does not want to (RFC 6066 §3).
+const UNRECOGNIZED_NAME: u8 = 112;
+/// The alert of a server that is to blame (RFC 8446 §6.2).
+const INTERNAL_ERROR: u8 = 80;
+/// What is shorter than this, bytes, was no flight with a certificate in it but the wish for another hello.
+const FLIGHT_MIN_BYTES: usize = 512;
+
+/// Light steps, in the pool's lanes.
+const LIGHT: usize = 0;
+/// Heavy ones.
+const HEAVY: usize = 1;
+
+/// Makes the handshake. A client that sends a plain request is left to be answered.
+pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
+    let conn = &mut connection.conn;
+    let timeout_ms = *conn.setup.server_core().client_header_timeout_ms;
+    conn.link.timer.arm(conn.client.start_ms + timeout_ms);
+    let rest = conn.client.front.as_mut().and_then(|front| front.take_rest());
+    let mut parts = rest.unwrap_or_else(|| conn.take_parts());
+    if parts.input.is_empty() {
+        receive(connection, &mut parts.input, Stage::First).await?;
+    }
+    let conn = &mut connection.conn;
+    let first = parts.input[0];
+    if !HelloReader::begins_handshake(first) && first & 0x80 == 0 {
+        let front = conn.client.front.get_or_insert_with(|| Box::new(Front::new(None, None)));
+        front.put_rest(parts);
+        return Ok(());
+    }
+    let mut input = Vec::with_capacity(HELLO_BYTES.max(parts.input.len()));
+    input.append(&mut parts.input);
+    conn.client.put_back(parts);
+    let hello = read_hello(connection, &mut input).await?;
+    let mut handshake = begin(&connection.conn, &hello, input)?;
+    let offer = Offer::of(&hello, handshake.host.take());
+    drop(hello);
+    let (records, acceptor) = (handshake.records, Arc::clone(&handshake.acceptor));
+    let mut state = shake_hands(connection, handshake).await?;
+    acceptor.keep(state.session.take_kept());
+    let tls = Tls::new(state.session, offer, records, state.input, state.output);
+    connection.conn.link.transport.encrypt(Box::new(tls));
+    metrics::HANDSHAKES.increment();
+    Ok(())
+}
+
+/// How far a handshake is, as far as messages differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing has come.
+    First,
+    Begun,
+}
+
+/// Receives behind what there is.
+async fn receive(connection: &mut Connection, input: &mut Vec<u8>, stage: Stage) -> Result<(), Ending> {
+    let mut idle = Idle::New;
+    loop {
+        if input.len() == input.capacity() {
+            input.reserve(HELLO_BYTES);
+        }
+        let conn = &connection.conn;
+        match poll_fn(|cx| Poll::Ready(read_idle(conn, idle, input, cx))).await {
+            Poll::Ready(Ok(1..)) => return Ok(()),
+            Poll::Pending if idle != Idle::Leaving => {}
+            Poll::Pending => return Err(Ending),
+            Poll::Ready(Ok(_)) if stage == Stage::Begun => {
+                conn.log(Level::Info, HANDSHAKING, format_args!("peer closed connection in SSL handshake"));
+                return Err(Ending);
+            }
+            Poll::Ready(Err(error)) if stage == Stage::Begun => {
+                let errno = Errno(&error);
+                conn.log(Level::Info, HANDSHAKING, format_args!("SSL_do_handshake() failed {errno}"));
+                return Err(Ending);
+            }
+            Poll::Ready(result) => {
+                conn.log_closed(HANDSHAKING, result);
+                return Err(Ending);
+            }
+        }
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
+        match idle {
+            Idle::New | Idle::Readable | Idle::Leaving => {}
+            Idle::Closed => return Err(Ending),
+            Idle::TimedOut => {
+                connection.conn.log(Level::Info, HANDSHAKING, format_args!("{TIMED_OUT}"));
+                return Err(Ending);
+            }
+        }
+    }
+}
+
+async fn read_hello(connection: &mut Connection, input: &mut Vec<u8>) -> Result<Hello, Ending> {
+    let mut reader = HelloReader::default();
+    loop {
+        match reader.read(input) {
+            Ok(Some(hello)) => return Ok(hello),
+            Ok(None) => receive(connection, input, Stage::Begun).await?,
+            Err(error) => {
+                refuse_hello(&connection.conn, error);
+                return Err(Ending);
+            }
+        }
+    }
+}
+
+fn refuse_hello(conn: &Conn, error: HelloError) {
+    if let Some(alert) = error.alert() {
+        send_alert(conn, alert);
+    }
+    fail(conn, &Failure { reasons: vec![error.into()] });
+}
+
+/// A handshake that has begun.
+struct Handshake {
+    state: State,
+    /// The host that was asked for, if a server has it.
+    host: Option<Box<[u8]>>,
+    acceptor: Arc<dyn Accept>,
+    pool: Option<Arc<Pool>>,
+    records: RecordSize,
+    heavy: Heavy,
+}
+
+/// What goes to the pool and comes back.
+struct State {
+    session: Box<dyn Session>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl State {
+    fn step(&mut self) -> Step {
+        let mut rest = &self.input[..];
+        let step = self.session.step(&mut rest, &mut self.output);
+        let used = self.input.len() - rest.len();
+        self.input.drain(..used);
+        step
+    }
+}
+
+/// Which steps are heavy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heavy {
+    None,
+    /// The one that signs, and with TLS 1.2 the one behind it.
+    Signing,
+    /// Those that look at the client's certificate too.
+    All,
+}
+
+/// Chooses the server by the name that is asked for, and begins a session of it.
+fn begin(conn: &Conn, hello: &Hello, input: Vec<u8>) -> Result<Handshake, Ending> {
+    let Ok(Chosen { host, server, acceptor }) = conn.setup.choose_tls(hello.server_name()) else {
+        send_alert(conn, INTERNAL_ERROR);
+        fail(conn, &Failure { reasons: vec![HelloError::ServerName.into()] });
+        return Err(Ending);
+    };
+    let is_rejected = server.is_some_and(|tls| tls.handling == SniHandling::Rejected);
+    let (Some(acceptor), false) = (acceptor, is_rejected) else {
+        send_alert(conn, UNRECOGNIZED_NAME);
+        conn.log(Level::Info, HANDSHAKING, format_args!("handshake rejected"));
+        return Err(Ending);
+    };
+    let session = acceptor.accept(hello).map_err(|error| {
+        send_alert(conn, INTERNAL_ERROR);
+        conn.log(Level::Crit, HANDSHAKING, format_args!("{error}"));
+        Ending
+    })?;
+    let heavy = match acceptor.weight(hello) {
+        _ if server.is_some_and(|tls| tls.verify != Verify::Off) => Heavy::All,
+        Weight::Heavy => Heavy::Signing,
+        Weight::Light => Heavy::None,
+    };
+    let records = server.map_or(RecordSize::default(), |tls| tls.records);
+    let pool = server.and_then(|tls| tls.pool.clone());
+    let state = State { session, input, output: Vec::new() };
+    Ok(Handshake { state, host, acceptor: Arc::clone(acceptor), pool, records, heavy })
+}
+
+async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Result<State, Ending> {
+    let Handshake { mut state, pool, heavy, .. } = handshake;
+    let mut weight = if heavy == Heavy::None { Weight::Light } else { Weight::Heavy };
+    loop {
+        let step;
+        (state, step) = run_step(&connection.conn, state, pool.as_ref(), weight).await?;
+        match step {
+            Step::Done => return Ok(state),
+            Step::Need => {}
+            Step::Closed => {
+                let line = format_args!("peer closed connection in SSL handshake");
+                connection.conn.log(Level::Info, HANDSHAKING, line);
+                return Err(Ending);
+            }
+            Step::Failed(failure) => {
+                // What the alert says is of no use to a client that does not take it.
+                let _ = send(&connection.conn, &mut state.output).await;
+                fail(&connection.conn, &failure);
+                return Err(Ending);
+            }
+        }
+        let is_finish =
+            state.session.info().version == Some(Version::Tls13) && state.output.len() >= FLIGHT_MIN_BYTES;
+        if heavy == Heavy::Signing && is_finish {
+            weight = Weight::Light;
+        }
+        send(&connection.conn, &mut state.output).await?;
+        if state.input.is_empty() {
+            receive(connection, &mut state.input, Stage::Begun).await?;
+        }
+    }
+}
+
+/// Takes a step, here or in the pool.
+async fn run_step(
+    conn: &Conn,
+    mut state: State,
+    pool: Option<&Arc<Pool>>,
+    weight: Weight,
+) -> Result<(State, Step), Ending> {
+    let home = conn.client.home;
+    let pool = pool.filter(|_| weight == Weight::Heavy || !budget::has_room(home));
+    let Some(pool) = pool else {
+        let begun = Instant::now();
+        let step = state.step();
+        budget::spend(home, begun.elapsed());
+        return Ok((state, step));
+    };
+    let lane = if weight == Weight::Heavy { HEAVY } else { LIGHT };
+    let mut task = pool.submit_in(lane, move |_| {
+        let step = state.step();
+        (state, step)
+    });
+    let done = poll_fn(|cx| match Pin::new(&mut task).poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| None),
+    });
+    match done.await {
+        Some(Ok(done)) => Ok(done),
+        // The pool has logged that its queue is full.
+        Some(Err(_)) => {
+            metrics::REFUSED.increment();
+            Err(Ending)
+        }
+        None => {
+            conn.log(Level::Info, HANDSHAKING, format_args!("{TIMED_OUT}"));
+            Err(Ending)
+        }
+    }
+}
+
+/// Sends what a step has made.
+async fn send(conn: &Conn, output: &mut Vec<u8>) -> Result<(), Ending> {
+    let mut sent = 0;
+    while sent < output.len() {
+        let written = poll_fn(|cx| match conn.link.transport.poll_write(cx, &output[sent..]) {
+            Poll::Ready(written) => Poll::Ready(Some(written)),
+            Poll::Pending => {
+                ready!(conn.link.timer.poll_expired(cx));
+                Poll::Ready(None)
+            }
+        });
+        match written.await {
+            Some(Ok(count)) => sent += count,
+            Some(Err(error)) => {
+                let errno = Errno(&error);
+                conn.log(Level::Info, HANDSHAKING, format_args!("SSL_do_handshake() failed {errno}"));
+                return Err(Ending);
+            }
+            None => {
+                conn.log(Level::Info, HANDSHAKING, format_args!("{TIMED_OUT}"));
+                return Err(Ending);
+            }
+        }
+    }
+    output.clear();
+    Ok(())
+}
+
+/// Says why a handshake is over, as nginx does.
+fn fail(conn: &Conn, failure: &Failure) {
+    metrics::FAILURES.increment();
+    if failure.reasons.is_empty() {
+        let line = format_args!("peer closed connection in SSL handshake");
+        return conn.log(Level::Info, HANDSHAKING, line);
+    }
+    let level = failure_level(failure);
+    conn.log(level, HANDSHAKING, format_args!("SSL_do_handshake() failed {failure}"));
+}
+
+/// Tells a client why it is not served, if its socket takes that at once.
+fn send_alert(conn: &Conn, alert: u8) {
+    const ALERT: u8 = 21;
+    const FATAL: u8 = 2;
+    let record = [ALERT, 3, 3, 0, 2, FATAL, alert];
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    // The connection ends in any case.
+    let _ = conn.link.transport.poll_write(&mut cx, &record);
+}
