@@ -1,5 +1,5 @@
-//! What a server says of TLS, as connections need it: made at load by the module that has the directives, read
-//! when a handshake begins. Nothing in here waits.
+//! What a server says of TLS, as connections need it: made at load by the module that has the directives,
+//! read when a handshake begins. Nothing in here waits.
 
 use std::sync::Arc;
 

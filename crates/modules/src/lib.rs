@@ -10,6 +10,7 @@ pub mod content;
 pub mod filters;
 pub mod mirror;
 pub mod rewrite;
+#[cfg(feature = "tls")]
 pub mod ssl;
 #[cfg(feature = "testing")]
 pub mod testing;

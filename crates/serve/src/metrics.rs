@@ -9,14 +9,15 @@ pub static HANDSHAKES: Counter =
 pub static FAILURES: Counter = Counter::new(
     "tls_handshake_failures_total",
     "handshakes",
-    "Handshakes of TLS with clients that failed: the error log has the reasons, most of them at the level info.",
+    "Handshakes of TLS with clients that failed: the error log has the reasons, most of them at the level \
+     info.",
 );
 /// Handshakes that were given up.
 pub static REFUSED: Counter = Counter::new(
     "tls_handshakes_refused_total",
     "handshakes",
-    "Handshakes of TLS that were given up since too many were waiting for the pool `crypto`: more clients come \
-     than the processors have room for.",
+    "Handshakes of TLS that were given up since too many were waiting for the pool `crypto`: more clients \
+     come than the processors have room for.",
 );
 
 /// All of them.

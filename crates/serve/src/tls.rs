@@ -1,8 +1,8 @@
 //! Handshakes of connections with TLS, from the first byte to the last message. The connection's task.
 //!
 //! The ClientHello is gathered and read before anything of the library exists for a connection, so that one
-//! that sends nothing costs its bytes. A step of the handshake runs at once where it is light and its loop has
-//! not spent much on handshakes in this turn, else in the pool that is there for it.
+//! that sends nothing costs its bytes. A step of the handshake runs at once where it is light and its loop
+//! has not spent much on handshakes in this turn, else in the pool that is there for it.
 
 use std::future::poll_fn;
 use std::pin::Pin;

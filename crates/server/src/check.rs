@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim};
-use clearway_conf::Source;
+use clearway_conf::{KeptFiles, Source};
 use clearway_log::{Disk, Opener, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::bind::{self, Request};
@@ -53,7 +53,7 @@ fn attempt(
     test: Test,
     log: &EarlyLog,
 ) -> Result<Vec<clearway_conf::ReadFile>, Failed> {
-    let Unopened { loaded, logs } = Unopened::read(source, options, log, || {
+    let Unopened { loaded, logs } = Unopened::read(source, options, &Arc::default(), log, || {
         if !test.quiet {
             say(format_args!("the configuration file {} syntax is ok", Verbatim::path(&options.conf)));
         }
@@ -88,6 +88,7 @@ impl Unopened {
     pub(crate) fn read(
         source: &dyn Source,
         options: &Options,
+        kept_files: &Arc<KeptFiles>,
         log: &dyn Sink,
         well_formed: impl FnOnce(),
     ) -> Result<Self, Failed> {
@@ -104,7 +105,7 @@ impl Unopened {
             lasting: None,
             caches: None,
             names: &Arc::default(),
-            kept_files: &Arc::default(),
+            kept_files,
         };
         let say = |error: &clearway_conf::Error| {
             log.log(error.level(), format_args!("{}", Verbatim(&error.text())));

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use clearway_base::log::{self, Level, Sink};
-use clearway_conf::{Block, Contexts, Loader, Memory};
+use clearway_conf::{Block, Contexts, KeptFiles, Loader, Memory};
 use clearway_http::context;
 
 use crate::check::Unopened;
@@ -97,6 +97,25 @@ impl Sink for Said {
     }
 }
 
+/// The files that examples name.
+fn kept_files() -> KeptFiles {
+    macro_rules! data {
+        ($name:literal) => {
+            &include_bytes!(concat!("../../tls/tests/data/", $name))[..]
+        };
+    }
+    let files = [
+        ("example.com.pem", data!("ecdsa.pem")),
+        ("example.com.key", data!("ecdsa.key")),
+        ("clients.pem", data!("ca.pem")),
+        ("revoked.pem", data!("revoked.pem")),
+        ("passwords", b"secret\n"),
+        ("ticket.key", &[7; 48]),
+    ];
+    let handed = files.map(|(name, content)| (Path::new("/p").join(name), content.to_vec().into()));
+    KeptFiles::handed(handed.to_vec())
+}
+
 /// What is said of a configuration, and whether it can be loaded.
 fn load(text: &str) -> Result<(), Vec<String>> {
     let conf = PathBuf::from("/p/nginx.conf");
@@ -104,7 +123,7 @@ fn load(text: &str) -> Result<(), Vec<String>> {
     let options =
         Options { prefix: "/p/".into(), conf, error_log: DefaultErrorLog::Stderr, params: Vec::new() };
     let said = Said::default();
-    let loaded = Unopened::read(&source, &options, &said, || ());
+    let loaded = Unopened::read(&source, &options, &Arc::new(kept_files()), &said, || ());
     let mut said = said.0.into_inner().unwrap();
     // Tests run as any user.
     said.retain(|line| !line.contains("makes sense only if the master process runs with super-user"));

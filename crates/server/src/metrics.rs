@@ -124,6 +124,7 @@ pub(crate) static GROUPS: &[Group] = &[
         title: "Connections",
         entries: &[
             Entry::Counters(clearway_net::metrics::ALL),
+            Entry::Counters(clearway_serve::metrics::ALL),
             Entry::Whole(&ACCEPTS, |running, put| running.put_accepts(put)),
         ],
     },
@@ -137,7 +138,6 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Whole(&upstreams::ACTIVE, |running, put| running.lasting().put_active(put)),
             Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
             Entry::Counters(upstreams::COUNTERS),
-            Entry::Counters(clearway_serve::metrics::ALL),
             Entry::Counters(clearway_resolver::metrics::ALL),
         ],
     },

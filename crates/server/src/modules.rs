@@ -14,7 +14,7 @@ use clearway_modules::filters::{
     addition, charset, gunzip, headers, not_modified, range_filter, slice, ssi, sub_filter,
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
-use clearway_modules::{access_log, mirror, rewrite, ssl};
+use clearway_modules::{access_log, mirror, rewrite};
 use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
 use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
@@ -31,7 +31,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &slice::SLICE,
     // Before all filters that change a response, as what it judges is the response as it was made.
     &not_modified::NOT_MODIFIED,
-    &ssl::SSL,
+    #[cfg(feature = "tls")]
+    &clearway_modules::ssl::SSL,
     &resolver::RESOLVER,
     &UPSTREAM,
     &balancers::BALANCERS,

@@ -24,7 +24,7 @@ const PID_FILE_BYTES: u64 = 22;
 /// It was not sent, and why has been said.
 pub fn run(source: &dyn Source, options: &Options, order: Order) -> Result<(), Failed> {
     let log = EarlyLog::open(&options.error_log, Level::Notice);
-    let core = Unopened::read(source, options, &log, || ())?.loaded.core;
+    let core = Unopened::read(source, options, &std::sync::Arc::default(), &log, || ())?.loaded.core;
     log.log(Level::Notice, format_args!("signal process started"));
     let pid = running(core.pid_file(), &log)?;
     let signal = match order {

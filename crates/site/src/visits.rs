@@ -37,7 +37,8 @@ impl<E: Engine> Load<E> {
         Ok(())
     }
 
-    /// Gives each server something of its own that is made of what it says, in the order of the configuration.
+    /// Gives each server something of its own that is made of what it says, in the order of the
+    /// configuration.
     ///
     /// # Errors
     /// What `make` says first.

@@ -1,6 +1,6 @@
-//! Where the bytes of a connection come from and go to: a socket, with TLS between it and the bytes or without.
-//! What lives in memory for tests is another kind. Used by the connection's task, and by the one request that it
-//! runs. A plain connection pays one branch for each call, which goes the same way each time.
+//! Where the bytes of a connection come from and go to: a socket, with TLS between it and the bytes or
+//! without. What lives in memory for tests is another kind. Used by the connection's task, and by the one
+//! request that it runs. A plain connection pays one branch for each call, which goes the same way each time.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;

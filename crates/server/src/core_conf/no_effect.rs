@@ -96,13 +96,8 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "no buffers are used again before they are sent",
     },
     NoEffect { directive: "ssi_min_file_chunk", reason: "a document with commands is sent from memory" },
-    NoEffect {
-        directive: "ssl_prefer_server_ciphers",
-        reason: "no connection uses TLS yet: `listen … ssl` is refused",
-    },
-    NoEffect {
-        directive: "ssl_protocols", reason: "no connection uses TLS yet: `listen … ssl` is refused"
-    },
+    #[cfg(feature = "tls")]
+    NoEffect { directive: "ssl_dhparam", reason: "key exchanges with DHE are not made; warns" },
     NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
     NoEffect { directive: "types_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "types_hash_max_size", reason: "tables have the size that they need" },

@@ -1,0 +1,446 @@
+//! From what a server says of TLS to a context of the library, in nginx's order and words. Boot and reload:
+//! what is computed here may take milliseconds for each server.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clearway_conf::{Error, KeptFiles};
+use clearway_http::{Accept, Load, RecordSize, ServerTls, SniHandling, ThreadPools, TlsConf, Verify};
+use clearway_offload::{CRYPTO_POOL, Pool};
+use clearway_tls::ciphers::CipherList;
+use clearway_tls::command::{self, Applied, CommandError};
+use clearway_tls::engine::{
+    Asking, Compression, EarlyData, Engine, Keeping, LoadError, Plan, Preference, Reasons, Tickets,
+    Verification, Versions,
+};
+use clearway_tls::level::{Key, Version};
+use clearway_tls::reason::{Library, Reason};
+use clearway_tls::tickets::{FILE_LENGTHS, KeyRing, TicketKey};
+use clearway_tls::{AwsLc, Context, Pair, random};
+use sha1::{Digest, Sha1};
+
+use super::acceptor::{Acceptor, Keys};
+use super::sessions::Sessions;
+use super::settings::{SessionCache, SslConf};
+
+/// Sessions that OpenSSL keeps where nobody says how many.
+pub(crate) const BUILTIN_SESSIONS: u64 = 20_480;
+/// nginx's documentation: a megabyte of a zone has room for 4,000 sessions.
+const SESSIONS_PER_MIB: u64 = 4_000;
+const MIB: u64 = 1 << 20;
+
+/// What contexts are made with.
+pub(crate) struct Maker {
+    files: Arc<KeptFiles>,
+    /// Where relative paths begin.
+    prefix: Vec<u8>,
+    pool: Option<Arc<Pool>>,
+}
+
+impl Maker {
+    pub(crate) fn new(load: &Load) -> Self {
+        let pools = load.environment().services.find::<ThreadPools>();
+        Self {
+            files: load.kept_files(),
+            prefix: load.conf_prefix(),
+            pool: pools.and_then(|pools| pools.find(CRYPTO_POOL.as_bytes()).cloned()),
+        }
+    }
+
+    /// What a server needs; nothing if it does not speak TLS.
+    pub(crate) fn make(&self, conf: &SslConf) -> Result<Option<TlsConf>, Error> {
+        if conf.certificates.len() > conf.keys.len() {
+            let last = &conf.certificates[conf.certificates.len() - 1];
+            let name = String::from_utf8_lossy(last);
+            let message = format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\"");
+            return Err(Error::unplaced(message));
+        }
+        if conf.certificates.is_empty() && !*conf.reject_handshake {
+            return Ok(None);
+        }
+        let acceptor = self.acceptor(conf)?;
+        let tls = ServerTls {
+            acceptor: Some(acceptor).filter(|_| !conf.certificates.is_empty()),
+            handling: if *conf.reject_handshake { SniHandling::Rejected } else { SniHandling::Served },
+            verify: *conf.verify_client,
+            records: match conf.buffer_size.is_set() {
+                true => RecordSize::Fixed(usize::try_from(*conf.buffer_size).unwrap_or(usize::MAX)),
+                false => RecordSize::Adaptive,
+            },
+            pool: self.pool.clone(),
+        };
+        let mut made = TlsConf::default();
+        *made.server = Some(Arc::new(tls));
+        Ok(Some(made))
+    }
+
+    fn acceptor(&self, conf: &SslConf) -> Result<Arc<dyn Accept>, Error> {
+        let mut seal = Seal::default();
+        let ciphers = ciphers(&conf.ciphers)?;
+        let pairs = self.pairs(conf, &mut seal)?;
+        let verification = self.verification(conf, &mut seal)?;
+        seal.scope = seal.digest();
+        let (keeping, sessions) = sessions(conf);
+        let ring = self.ring(conf, &mut seal)?;
+        let mut plan = Plan::<Pair> {
+            versions: versions(&*conf.protocols),
+            preference: match *conf.prefer_server_ciphers {
+                true => Preference::Server,
+                false => Preference::Client,
+            },
+            groups: groups(&conf.ecdh_curve),
+            protocols: ["http/1.1", "http/1.0", "http/0.9"].map(|name| name.as_bytes().to_vec()).to_vec(),
+            tickets: ring.clone().map_or(Tickets::Off, Tickets::Ring),
+            keeping,
+            scope: seal.scope,
+            timeout_s: u32::try_from(*conf.session_timeout).unwrap_or(u32::MAX),
+            verification,
+            early_data: if *conf.early_data { EarlyData::Taken } else { EarlyData::Refused },
+            compression: match *conf.certificate_compression {
+                true => Compression::Zlib,
+                false => Compression::Off,
+            },
+            ..Plan::new(ciphers, pairs)
+        };
+        for (name, value) in &*conf.conf_commands {
+            self.apply(&mut plan, name, value, &mut seal)?;
+        }
+        seal.add(format!("{:?}", Described(conf)).as_bytes());
+        let keys = Keys::of(&plan.pairs);
+        let context = match known(seal.digest()) {
+            Some(context) => context,
+            None => {
+                let made = AwsLc::context(&plan).map_err(|error| self.refused(conf, &plan, &error))?;
+                keep(seal.digest(), &made);
+                made
+            }
+        };
+        Ok(Arc::new(Acceptor { context, keys, sessions, ring }))
+    }
+
+    /// Reads certificates and keys.
+    fn pairs(&self, conf: &SslConf, seal: &mut Seal) -> Result<Vec<Arc<Pair>>, Error> {
+        let mut pairs = Vec::new();
+        for (certificate, key) in conf.certificates.iter().zip(&*conf.keys) {
+            let pair = self.pair(certificate, key, &conf.passwords, seal)?;
+            replace(&mut pairs, pair);
+        }
+        Ok(pairs)
+    }
+
+    fn pair(
+        &self,
+        certificate: &[u8],
+        key: &[u8],
+        passwords: &[Vec<u8>],
+        seal: &mut Seal,
+    ) -> Result<Pair, Error> {
+        let failed = |what: &str, of: &[u8], why: String| {
+            Error::unplaced(format!("cannot load {what} \"{}\": {why}", self.shown(of)))
+        };
+        let chain = self.read(certificate).map_err(|why| failed("certificate", certificate, why))?;
+        if let Some(kind) = ["engine:", "store:"].iter().find(|kind| key.starts_with(kind.as_bytes())) {
+            let why = format!("loading \"{kind}...\" certificate keys is not supported");
+            return Err(failed("certificate key", key, why));
+        }
+        seal.add(&chain);
+        let own = self.read(key);
+        let content = own.as_deref().unwrap_or_default();
+        match (Pair::read(&chain, content, passwords), own) {
+            (Err(error), _) if error.call.starts_with("PEM_read_bio_X509") => {
+                Err(failed("certificate", certificate, error.to_string()))
+            }
+            (_, Err(why)) => Err(failed("certificate key", key, why)),
+            (Err(error), _) => Err(failed("certificate key", key, error.to_string())),
+            (Ok(pair), Ok(content)) => {
+                seal.add_secret(&content);
+                Ok(pair)
+            }
+        }
+    }
+
+    fn verification(&self, conf: &SslConf, seal: &mut Seal) -> Result<Verification, Error> {
+        let verify = *conf.verify_client;
+        let is_unknown = conf.client_certificate.is_empty() && conf.trusted_certificate.is_empty();
+        if matches!(verify, Verify::On | Verify::Optional) && is_unknown {
+            let message = "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client";
+            return Err(Error::unplaced(message));
+        }
+        let mut content = |name: &[u8], what: &str| -> Result<Vec<u8>, Error> {
+            if name.is_empty() {
+                return Ok(Vec::new());
+            }
+            let content = self.read(name).map_err(|why| {
+                Error::unplaced(format!("cannot load {what} \"{}\": {why}", self.shown(name)))
+            })?;
+            seal.add(&content);
+            Ok(content.to_vec())
+        };
+        let authorities = match verify {
+            Verify::Off => Vec::new(),
+            _ => content(&conf.client_certificate, "certificate")?,
+        };
+        Ok(Verification {
+            asking: if verify == Verify::Off { Asking::Off } else { Asking::On },
+            authorities,
+            trusted: content(&conf.trusted_certificate, "certificate")?,
+            revoked: content(&conf.crl, "CRL")?,
+            depth: u32::try_from(*conf.verify_depth).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Keys of tickets: those of files, or one that all servers of the process share.
+    fn ring(&self, conf: &SslConf, seal: &mut Seal) -> Result<Option<Arc<KeyRing>>, Error> {
+        static OWN: OnceLock<Arc<KeyRing>> = OnceLock::new();
+        if !*conf.session_tickets {
+            return Ok(None);
+        }
+        if conf.session_ticket_keys.is_empty() {
+            let own =
+                || Arc::new(KeyRing::new(vec![TicketKey::from_random(&random())]).expect("it has a key"));
+            return Ok(Some(Arc::clone(OWN.get_or_init(own))));
+        }
+        let mut keys = Vec::new();
+        for name in conf.session_ticket_keys.iter() {
+            let path = self.full_name(name);
+            let shown = String::from_utf8_lossy(&path).into_owned();
+            let content = self.files.read(Path::new(OsStr::from_bytes(&path))).map_err(|error| {
+                Error::unplaced(format!("open() \"{shown}\" failed {}", clearway_base::Errno(&error)))
+            })?;
+            seal.add_secret(&content);
+            let key = TicketKey::from_file(&content).ok_or_else(|| {
+                let [short, long] = FILE_LENGTHS;
+                Error::unplaced(format!("\"{shown}\" must be {short} or {long} bytes"))
+            })?;
+            keys.push(key);
+        }
+        Ok(KeyRing::new(keys).map(Arc::new))
+    }
+
+    fn apply(&self, plan: &mut Plan<Pair>, name: &[u8], value: &[u8], seal: &mut Seal) -> Result<(), Error> {
+        let [name_text, value_text] = [name, value].map(String::from_utf8_lossy);
+        let call = format!("SSL_CONF_cmd(\"{name_text}\", \"{value_text}\")");
+        match command::apply(plan, &name_text, &value_text) {
+            Ok(Applied::Planned | Applied::WithoutEffect(_)) => Ok(()),
+            // It is read with the key that follows it.
+            Ok(Applied::Certificate) => {
+                seal.pending_certificate = Some(value.to_vec());
+                Ok(())
+            }
+            Ok(Applied::PrivateKey) => {
+                let Some(certificate) = seal.pending_certificate.take() else {
+                    return Err(failed(&call, &[Reason::named(Library::Ssl, "NO_CERTIFICATE_ASSIGNED")]));
+                };
+                let pair = self.pair(&certificate, value, &[], seal)?;
+                replace(&mut plan.pairs, pair);
+                Ok(())
+            }
+            Err(CommandError::Refused(reasons)) => Err(failed(&call, &reasons)),
+            Err(CommandError::NotHere(why)) => Err(Error::unplaced(format!("{call} failed: {why}"))),
+        }
+    }
+
+    /// Says what the library has refused, with the file that it is about.
+    fn refused(&self, conf: &SslConf, plan: &Plan<Pair>, error: &LoadError) -> Error {
+        let names = match error.call {
+            "SSL_CTX_use_certificate()" | "SSL_CTX_set0_chain()" => &conf.certificates,
+            "SSL_CTX_use_PrivateKey()" => &conf.keys,
+            "SSL_CTX_set1_curves_list()" => {
+                let name = String::from_utf8_lossy(&conf.ecdh_curve);
+                return failed(&format!("SSL_CTX_set1_curves_list(\"{name}\")"), &error.reasons);
+            }
+            "PEM_read_bio_X509_CRL()" => {
+                let name = self.shown(&conf.crl);
+                return Error::unplaced(format!("cannot load CRL \"{name}\": {error}"));
+            }
+            call if call.starts_with("PEM_read_bio_X509") => {
+                let both = [&conf.client_certificate, &conf.trusted_certificate];
+                let name = both.into_iter().find(|name| !name.is_empty());
+                let name = name.map(|name| self.shown(name)).unwrap_or_default();
+                return Error::unplaced(format!("cannot load certificate \"{name}\": {error}"));
+            }
+            _ => return Error::unplaced(error.to_string()),
+        };
+        // Each by itself shows which it is.
+        let is_wrong = |pair: &Arc<Pair>| {
+            AwsLc::context(&Plan::new(plan.ciphers.clone(), vec![Arc::clone(pair)])).is_err()
+        };
+        let at = plan.pairs.iter().position(is_wrong).unwrap_or(0);
+        let name = names.get(at).map(|named| self.shown(named)).unwrap_or_default();
+        failed(&error.call.replace("()", &format!("(\"{name}\")")), &error.reasons)
+    }
+
+    /// The content of a file, or what stands for one.
+    fn read(&self, name: &[u8]) -> Result<Bytes, String> {
+        if let Some(text) = name.strip_prefix(b"data:") {
+            return Ok(Bytes::copy_from_slice(text));
+        }
+        let path = self.full_name(name);
+        let path = Path::new(OsStr::from_bytes(&path));
+        self.files.read(path).map_err(|error| bio_error(path, &error))
+    }
+
+    fn full_name(&self, name: &[u8]) -> Vec<u8> {
+        if name.starts_with(b"/") { name.to_vec() } else { [&self.prefix, name].concat() }
+    }
+
+    /// A name as messages have it.
+    fn shown(&self, name: &[u8]) -> String {
+        let is_no_file = ["data:", "engine:", "store:"].iter().any(|kind| name.starts_with(kind.as_bytes()));
+        let name = if is_no_file { name.to_vec() } else { self.full_name(name) };
+        String::from_utf8_lossy(&name).into_owned()
+    }
+}
+
+/// Why OpenSSL opens no file.
+fn bio_error(path: &Path, error: &std::io::Error) -> String {
+    const ENOENT: i32 = 2;
+    let errno = error.raw_os_error().unwrap_or_default();
+    let text = clearway_base::Errno(error).to_string();
+    let text = text.trim_start_matches('(').trim_end_matches(')');
+    let text = text.split_once(": ").map_or(text, |(_, text)| text);
+    let code = 0x8000_0000_u32 | errno.cast_unsigned();
+    let reason = match errno {
+        ENOENT => "error:10000080:BIO routines::no such file",
+        _ => "error:10080002:BIO routines::system lib",
+    };
+    let call = format_args!("calling fopen({}, r)", path.display());
+    format!("BIO_new_file() failed (SSL: error:{code:08X}:system library::{text}:{call} {reason})")
+}
+
+fn failed(call: &str, reasons: &[Reason]) -> Error {
+    if reasons.is_empty() {
+        return Error::unplaced(format!("{call} failed"));
+    }
+    Error::unplaced(format!("{call} failed (SSL:{})", Reasons(reasons)))
+}
+
+fn ciphers(text: &[u8]) -> Result<CipherList, Error> {
+    let text = String::from_utf8_lossy(text);
+    CipherList::parse(&text).map_err(|error| {
+        let name = error.to_string().to_ascii_uppercase().replace(' ', "_");
+        failed(&format!("SSL_CTX_set_cipher_list(\"{text}\")"), &[Reason::named(Library::Ssl, &name)])
+    })
+}
+
+fn versions(named: &[bool]) -> Versions {
+    let numbers =
+        [None, None, Some(Version::Tls10), Some(Version::Tls11), Some(Version::Tls12), Some(Version::Tls13)];
+    let chosen = numbers.into_iter().zip(named).filter(|(_, is_named)| **is_named);
+    chosen.filter_map(|(version, _)| version).fold(Versions::none(), Versions::and)
+}
+
+fn groups(curve: &[u8]) -> Option<String> {
+    (curve != b"auto").then(|| String::from_utf8_lossy(curve).into_owned())
+}
+
+/// Adds a certificate in the place of one with the same kind of key, as the library has one of each.
+fn replace(pairs: &mut Vec<Arc<Pair>>, pair: Pair) {
+    let kind = |pair: &Pair| std::mem::discriminant::<Key>(&pair.certificate().key());
+    pairs.retain(|other| kind(other) != kind(&pair));
+    pairs.push(Arc::new(pair));
+}
+
+fn sessions(conf: &SslConf) -> (Keeping, Option<Arc<Sessions>>) {
+    let timeout = Duration::from_secs(*conf.session_timeout);
+    let kept = |max: u64| {
+        let sessions = Sessions::new(usize::try_from(max).unwrap_or(usize::MAX), timeout);
+        (Keeping::Kept, Some(Arc::new(sessions)))
+    };
+    match &*conf.session_cache {
+        SessionCache::Off => (Keeping::Off, None),
+        SessionCache::None => (Keeping::None, None),
+        SessionCache::Builtin(max) => kept(*max),
+        SessionCache::Shared(name, bytes) => {
+            (Keeping::Kept, Some(shared(name, *bytes, bytes / MIB * SESSIONS_PER_MIB, timeout)))
+        }
+    }
+}
+
+/// What one name stands for in the process.
+type NamedSessions = (Bytes, u64, Weak<Sessions>);
+
+/// The sessions of a name, for as long as a configuration has it.
+fn shared(name: &Bytes, bytes: u64, max: u64, timeout: Duration) -> Arc<Sessions> {
+    static SHARED: Mutex<Vec<NamedSessions>> = Mutex::new(Vec::new());
+    let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|(_, _, sessions)| sessions.strong_count() > 0);
+    let known = all.iter().find(|(known, size, _)| known == name && *size == bytes);
+    if let Some(sessions) = known.and_then(|(_, _, sessions)| sessions.upgrade()) {
+        return sessions;
+    }
+    let sessions = Arc::new(Sessions::new(usize::try_from(max).unwrap_or(usize::MAX), timeout));
+    all.push((name.clone(), bytes, Arc::downgrade(&sessions)));
+    sessions
+}
+
+/// What makes a context the same as another one: all that it was made from.
+#[derive(Default)]
+struct Seal {
+    sha1: Sha1,
+    /// For which servers a session is good.
+    scope: [u8; 32],
+    /// Of `ssl_conf_command Certificate`, until its key is named.
+    pending_certificate: Option<Vec<u8>>,
+}
+
+impl Seal {
+    fn add(&mut self, content: &[u8]) {
+        self.sha1.update((content.len() as u64).to_le_bytes());
+        self.sha1.update(content);
+    }
+
+    fn add_secret(&mut self, content: &[u8]) {
+        self.add(content);
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest[..20].copy_from_slice(&self.sha1.clone().finalize());
+        digest
+    }
+}
+
+/// What a server says besides the contents of files.
+struct Described<'a>(&'a SslConf);
+
+impl std::fmt::Debug for Described<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let conf = self.0;
+        write!(
+            f,
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            *conf.certificate_compression,
+            *conf.ecdh_curve,
+            *conf.protocols,
+            *conf.ciphers,
+            *conf.verify_client,
+            *conf.verify_depth,
+            *conf.prefer_server_ciphers,
+            *conf.session_cache,
+            *conf.session_tickets,
+            *conf.session_timeout,
+            *conf.early_data,
+            *conf.conf_commands,
+        )
+    }
+}
+
+/// Contexts that a configuration has, by what they were made from: a reload that changes nothing keeps them,
+/// and with them what they hold.
+static CONTEXTS: Mutex<Vec<([u8; 32], Weak<Context>)>> = Mutex::new(Vec::new());
+
+fn known(digest: [u8; 32]) -> Option<Arc<Context>> {
+    let contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.iter().find(|(known, _)| *known == digest)?.1.upgrade()
+}
+
+fn keep(digest: [u8; 32], context: &Arc<Context>) {
+    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.retain(|(_, context)| context.strong_count() > 0);
+    contexts.push((digest, Arc::downgrade(context)));
+}

@@ -1,0 +1,60 @@
+//! What servers say of TLS, as it is written.
+
+use bytes::Bytes;
+use clearway_http::{ConfKey, Level, Own, Setting, Verify, settings};
+
+/// What each server says.
+pub(crate) static SSL_CONF: ConfKey<SslConf> = ConfKey::new(Level::Server);
+
+/// Versions in the order of their age, as `ssl_protocols` names them.
+pub(crate) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+
+settings! {
+    /// What a server says.
+    pub(crate) struct SslConf {
+        /// `ssl_certificate`, in the order of the configuration.
+        pub(crate) certificates: Setting<Vec<Bytes>>,
+        /// `ssl_certificate_key`
+        pub(crate) keys: Setting<Vec<Bytes>>,
+        /// The lines of `ssl_password_file`.
+        pub(crate) passwords: Setting<Vec<Vec<u8>>>,
+        pub(crate) certificate_compression: Setting<bool>,
+        pub(crate) dhparam: Setting<Bytes>,
+        pub(crate) ecdh_curve: Setting<Bytes> = Bytes::from_static(b"auto"),
+        /// By their places in [`PROTOCOLS`].
+        pub(crate) protocols: Setting<[bool; PROTOCOLS.len()]> = [false, false, false, false, true, true],
+        pub(crate) ciphers: Setting<Bytes> = Bytes::from_static(b"HIGH:!aNULL:!MD5"),
+        /// Bytes.
+        pub(crate) buffer_size: Setting<u64> = 16_384,
+        pub(crate) verify_client: Setting<Verify>,
+        pub(crate) verify_depth: Setting<u64> = 1,
+        pub(crate) client_certificate: Setting<Bytes>,
+        pub(crate) trusted_certificate: Setting<Bytes>,
+        pub(crate) crl: Setting<Bytes>,
+        pub(crate) prefer_server_ciphers: Setting<bool>,
+        pub(crate) session_cache: Setting<SessionCache>,
+        pub(crate) session_tickets: Setting<bool> = true,
+        pub(crate) session_ticket_keys: Setting<Vec<Bytes>>,
+        /// Seconds.
+        pub(crate) session_timeout: Setting<u64> = 300_u64,
+        pub(crate) early_data: Setting<bool>,
+        pub(crate) conf_commands: Setting<Vec<(Bytes, Bytes)>>,
+        pub(crate) reject_handshake: Setting<bool>,
+        /// Versions that were named here, so that none is named twice.
+        pub(crate) named_protocols: Own<[bool; PROTOCOLS.len()]>,
+    }
+}
+
+/// `ssl_session_cache`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SessionCache {
+    /// Clients are told that sessions are not taken up.
+    Off,
+    /// They are told nothing.
+    #[default]
+    None,
+    /// As many sessions at most; those of one worker.
+    Builtin(u64),
+    /// In a zone of this name and size in bytes.
+    Shared(Bytes, u64),
+}
