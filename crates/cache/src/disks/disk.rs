@@ -62,6 +62,11 @@ impl DiskError {
         }
     }
 
+    /// Whether it is a name that is not there.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Whether it is the device that has failed, and not a name or a right.
     pub(crate) fn is_of_device(&self) -> bool {
         const OF_DEVICE: [rustix::io::Errno; 7] = [

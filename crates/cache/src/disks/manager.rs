@@ -81,6 +81,8 @@ struct DiskWork {
     loading: Loading,
     load_due_ms: u64,
     write_due_ms: Option<u64>,
+    /// Something was given to be written; there is no result yet.
+    is_writing: bool,
     remove_due_ms: u64,
     look_due_ms: u64,
     /// What may still be written, as of the last look, bytes.
@@ -280,11 +282,14 @@ impl DiskWork {
         if !has_waiting || self.writes.is_on_its_way() {
             return now_ms + PASS_MAX_MS;
         }
-        let due_ms = *self.write_due_ms.get_or_insert(now_ms + notes::FLUSH_MS);
+        // A disk that is full is not asked, and does not say so, five times a second.
+        let has_failed = std::mem::take(&mut self.is_writing) && self.writes.take().is_none();
+        let pause_ms = if has_failed { LOOK_MS } else { notes::FLUSH_MS };
+        let due_ms = *self.write_due_ms.get_or_insert(now_ms + pause_ms);
         if now_ms < due_ms {
             return due_ms;
         }
-        self.write_due_ms = None;
+        (self.write_due_ms, self.is_writing) = (None, true);
         self.writes.begin(cache, number, move |blocking, root, cache| {
             let Some(disk) = cache.disk(number) else { return Ok(()) };
             disk.notes()

@@ -159,7 +159,15 @@ impl Cache {
         let (key, digest, place) = (what.key.clone(), what.digest, Arc::clone(what.temp));
         let (of, through) = (Arc::clone(&disk), via.clone());
         let create = move |blocking: &Blocking, root: &Root| {
-            let (file, path, temp) = cache.make_temp(blocking, root, &place, (number, digest))?;
+            let made = cache.make_temp(blocking, root, &place, (number, digest));
+            let (file, path, temp) = match made {
+                // The directory may have been replaced.
+                Err(error) if error.is_absent() => {
+                    let root = of.reopen(blocking)?;
+                    cache.make_temp(blocking, &root, &place, (number, digest))?
+                }
+                made => made?,
+            };
             let body_start = beginning.len() as u64;
             let growing = Growing {
                 file: Arc::new(file),
