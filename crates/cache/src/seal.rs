@@ -13,8 +13,8 @@ use crate::header::HEADER_BYTES;
 /// What the line begins with.
 const BEGIN: &[u8] = b"X-Pad: cw1 ";
 
-/// Its length with the line end: two checksums, a length and two spaces.
-const LINE_BYTES: usize = BEGIN.len() + 8 + 1 + 8 + 1 + 16 + 2;
+/// Its length with the line end, bytes: two checksums, a length and two spaces.
+pub const LINE_BYTES: usize = BEGIN.len() + 8 + 1 + 8 + 1 + 16 + 2;
 
 /// The checksums of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,8 @@ pub struct Wanted {
     pub key: Arc<Key>,
     /// The file's digest: the key's, or that of a variant.
     pub digest: Digest,
-    /// Room for everything up to the body (`proxy_buffer_size`), bytes.
+    /// Room for everything up to the body (`proxy_buffer_size`), bytes, where the index does not know how
+    /// much that is.
     pub head_max_bytes: usize,
 }
 
@@ -150,7 +151,7 @@ impl Cache {
             }
         };
         let data = opened
-            .read(blocking, 0, count_of(&opened, wanted))
+            .read(blocking, 0, self.count_of(&opened, wanted))
             .map_err(|error| DiskError::new("read()", self.path_of(disk, wanted.digest), error))?;
         let allocated_bytes = opened.stat().blocks * 512;
         let mut found = self.compare(opened, data.into(), disk, wanted);
@@ -175,7 +176,7 @@ impl Cache {
     fn compare(&self, opened: Opened, data: Bytes, disk: u8, wanted: &Wanted) -> Result<Found, Miss> {
         let (digest, path) = (wanted.digest, self.path_of(disk, wanted.digest));
         let identity = Identity { digest, disk, inode: opened.stat().inode, length: opened.stat().size };
-        let header = match StoredHeader::read(&data, &wanted.key, wanted.head_max_bytes) {
+        let header = match StoredHeader::read(&data, &wanted.key, self.head_max_bytes(wanted)) {
             Ok(header) => header,
             Err(why) => return Err(Miss::Unusable { path, why }),
         };
@@ -206,7 +207,7 @@ impl Cache {
         let Attempt::Done(Ok(opened)) = Files::new(Mode::Offload).open_at(&root.opened, &name, how) else {
             return None;
         };
-        let (count, mut data) = (count_of(&opened, wanted), Vec::new());
+        let (count, mut data) = (self.count_of(&opened, wanted), Vec::new());
         let Attempt::Done(Ok(_)) = opened.read_now(&mut data, 0, count) else { return None };
         let mut found = self.compare(opened, data.into(), disk, wanted).ok()?;
         // What the index does not know yet it is told by the job.
@@ -215,6 +216,23 @@ impl Cache {
         }
         self.kept.copies.keep(self.kept.number, &wanted.key, &mut found);
         Some(found)
+    }
+
+    /// How much is read of a file at once, bytes.
+    fn count_of(&self, opened: &Opened, wanted: &Wanted) -> usize {
+        let length = opened.stat().size;
+        let count = if length <= WHOLE_MAX_BYTES { length } else { self.head_max_bytes(wanted) as u64 };
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    /// Room for everything up to the body: what the index says of it, else what the request has and the line
+    /// that was added to the head.
+    fn head_max_bytes(&self, wanted: &Wanted) -> usize {
+        let known = self.index().get(wanted.digest).map(|object| object.stored);
+        match known {
+            Some(Stored::File(file)) if file.body_start > 0 => usize::from(file.body_start),
+            _ => wanted.head_max_bytes.saturating_add(seal::LINE_BYTES),
+        }
     }
 
     /// Whether the index knows this file.
@@ -262,13 +280,6 @@ impl Cache {
             Err(error) => Err(DiskError::new("stat()", self.path_of(identity.disk, identity.digest), error)),
         }
     }
-}
-
-/// How much is read of a file at once, bytes.
-fn count_of(opened: &Opened, wanted: &Wanted) -> usize {
-    let length = opened.stat().size;
-    let count = if length <= WHOLE_MAX_BYTES { length } else { wanted.head_max_bytes as u64 };
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// What the index has of a file.

@@ -10,7 +10,7 @@ use super::testing::*;
 use super::*;
 use crate::header::StoredHeader;
 use crate::header::Unusable;
-use crate::index::Stored;
+use crate::index::{File, Stored};
 
 fn large() -> Vec<u8> {
     (0..200_000_u32).map(|n| (n / 7) as u8).collect()
@@ -153,6 +153,43 @@ fn heads_that_the_format_cannot_hold_are_not_stored() {
     let what =
         NewFile { key: &key, digest: key.digest(), header: header(0), head: &head, temp: &scratch.temp };
     assert!(scratch.cache.create(&what, None).is_none());
+}
+
+#[test]
+fn a_head_that_was_stored_fits_its_buffer_again() {
+    let (scratch, other) = (Scratch::new("buffers"), Scratch::new("buffers-other"));
+    until("the directory is read", || !other.cache.is_cold());
+    for (text, bytes) in [("/small", 5), ("/large", 100_000)] {
+        let key = key(text);
+        let wanted =
+            |head_max_bytes| Wanted { key: Arc::new(key.clone()), digest: key.digest(), head_max_bytes };
+        scratch.store(&key, &vec![7; bytes]).unwrap();
+        let start = wait(scratch.cache.open(wanted(1), None)).expect("the index knows").body_start();
+        // A server that knows nothing of it but that it is there.
+        std::fs::create_dir_all(other.file(&key).parent().unwrap()).unwrap();
+        std::fs::copy(scratch.file(&key), other.file(&key)).unwrap();
+        let file = File { disk: 0, valid_s: 0, blocks: 1, body_start: 0, inode: 0, stored_s: 0, tag: 0 };
+        other.cache.publish(key.digest(), file);
+        let without_seal = start as usize - crate::seal::LINE_BYTES;
+        let found = wait(other.cache.open(wanted(without_seal - 1), None));
+        assert!(matches!(found, Err(Miss::Unusable { why: Unusable::TooLongHeader, .. })), "{found:?}");
+        assert!(wait(other.cache.open(wanted(without_seal), None)).is_ok());
+    }
+}
+
+#[test]
+fn a_directory_that_was_replaced_takes_files_again() {
+    let scratch = Scratch::new("replaced");
+    scratch.store(&key("/old"), b"hello").unwrap();
+    until("the directory is read", || !scratch.cache.is_cold());
+    let (now, before) = (scratch.path.join("d1"), scratch.path.join("before"));
+    std::fs::rename(&now, &before).unwrap();
+    std::fs::create_dir(&now).unwrap();
+    std::fs::remove_dir_all(&before).unwrap();
+    assert!(matches!(scratch.open(&key("/old")), Err(Miss::Absent)));
+    scratch.store(&key("/new"), b"hello").unwrap();
+    assert_eq!(body(&scratch.open(&key("/new")).unwrap()), b"hello");
+    assert_eq!(scratch.files("d1").len(), 1);
 }
 
 #[test]
