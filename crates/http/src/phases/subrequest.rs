@@ -59,24 +59,31 @@ impl<'c> Active<'c> {
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
         let sub =
             SubPart { tree, strands, strand, number, nested_left, entry, asking, delivery, audience, stub };
-        let (location, alias_tail) = match entry {
-            Entry::Server => (parent.snapshot.location(parent.server.base), AliasTail::Nothing),
-            Entry::Content => (parent.location(), parent.alias_tail()),
+        // One that begins in the same place is asked for with the same words.
+        let (location, alias_tail, sent, rewriting) = match entry {
+            Entry::Server => {
+                let base = parent.snapshot.location(parent.server.base);
+                (base, AliasTail::Nothing, SentTarget::Replaced, Rewriting::NONE)
+            }
+            Entry::Content => {
+                let node = parent.node();
+                (parent.location(), parent.alias_tail(), node.sent, node.rewriting)
+            }
         };
         let node = Node {
             location,
             path: Text::Made(path.into()),
             args: Text::args((!args.is_empty()).then_some(args)),
             origin: Origin::Internal,
-            sent: SentTarget::Replaced,
+            sent,
             alias_tail,
-            rewriting: Rewriting::NONE,
+            rewriting,
         };
-        Box::new(Self {
-            request: Request::new_subrequest(parent, node, sub),
-            body: BodyState::default(),
-            output: OutputState::new(sink),
-        })
+        let request = Request::new_subrequest(parent, node, sub);
+        if entry == Entry::Content {
+            request.values.copy_groups(&parent.values);
+        }
+        Box::new(Self { request, body: BodyState::default(), output: OutputState::new(sink) })
     }
 
     async fn answer_subrequest(&mut self) -> Result<(), Terminated> {

@@ -110,6 +110,14 @@ impl<'c> Values<'c> {
         }
     }
 
+    /// Takes over what `$1` to `$9` are in another request.
+    pub(crate) fn copy_groups(&self, from: &Self) {
+        let from = from.kept();
+        let (Some(from), mut kept) = (&*from, self.kept()) else { return };
+        let kept = kept.get_or_insert_default();
+        (kept.groups, kept.subject) = (from.groups.clone(), from.subject.clone());
+    }
+
     /// Forgets `$1` to `$9`, but not the groups that have names.
     pub(crate) fn clear_groups(&self) {
         if let Some(kept) = &mut *self.kept() {
