@@ -46,12 +46,12 @@ impl<T: Clone> Default for Fills<T> {
 impl<T: Clone> Fills<T> {
     /// Follows the request that fetches this file, or leads.
     pub fn enter(self: &Arc<Self>, digest: Digest) -> Entered<T> {
+        if let Some(follower) = self.find(digest) {
+            return Entered::Follows(follower);
+        }
         let found = |bucket: &Bucket<T>| {
             bucket.iter().filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
         };
-        if let Some(follower) = self.bucket(digest).load().as_deref().and_then(found) {
-            return Entered::Follows(follower);
-        }
         let leader = Leader::new();
         let mut follows = None;
         self.bucket(digest).rcu(|bucket| {
@@ -67,6 +67,14 @@ impl<T: Clone> Fills<T> {
             Some(follower) => Entered::Follows(follower),
             None => Entered::Leads(Led { leader, digest, fills: Arc::clone(self) }),
         }
+    }
+
+    /// Follows the request that fetches this file, if there is one.
+    #[must_use]
+    pub fn find(&self, digest: Digest) -> Option<Follower<T>> {
+        let bucket = self.bucket(digest).load();
+        let fills = bucket.as_deref()?.iter();
+        fills.filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
     }
 
     fn bucket(&self, digest: Digest) -> &ArcSwapOption<Bucket<T>> {

@@ -46,6 +46,12 @@ impl TempPath {
         Ok(Self { directory, levels, pos: Some(directive.pos.clone()) })
     }
 
+    /// One that the directive at `pos` names; the path is absolute.
+    #[must_use]
+    pub fn at(directory: PathBuf, levels: Vec<u64>, pos: &Pos) -> Self {
+        Self { directory, levels, pos: Some(pos.clone()) }
+    }
+
     /// One that no directive names.
     #[must_use]
     pub fn default_at(directory: &Path) -> Self {

@@ -22,6 +22,15 @@ pub(crate) static SENDING: Module =
     Module { name: "sending", directives: DIRECTIVES, finish: Some(find_pools), ..Module::EMPTY };
 
 impl Request<'_> {
+    /// The pool that `aio threads=` names for the location, if it names one.
+    #[must_use]
+    pub fn named_file_pool(&self) -> Option<Arc<Pool>> {
+        match &*self.location().core.sending.aio {
+            Aio::Default | Aio::Off => None,
+            Aio::Named(..) | Aio::Evaluated(_) => self.file_pool(),
+        }
+    }
+
     /// The pool for work on files that would block the loop (`aio`). If it cannot be had, that is logged.
     #[must_use]
     pub fn file_pool(&self) -> Option<Arc<Pool>> {
