@@ -29,6 +29,64 @@ pub(crate) struct Attempts {
     /// What it is asked for.
     pub(crate) uri: AskedUri,
     pub(crate) body: BodyForm,
+    /// How a cache takes part.
+    pub(crate) cache: CacheNotes,
+}
+
+/// What variables say of a cache.
+#[derive(Debug, Default)]
+pub(crate) struct CacheNotes {
+    /// `None`: there is none.
+    pub(crate) status: Option<CacheStatus>,
+    /// `Last-Modified` of an object that is to be validated, Unix seconds.
+    pub(crate) last_modified: Option<i64>,
+    /// Its tag.
+    pub(crate) etag: Option<Bytes>,
+    /// Whether the response may be kept: it is asked for without the conditions of this client.
+    pub(crate) may_keep: bool,
+    /// Whether all of it is asked for where its client wants the head alone.
+    pub(crate) wants_whole: bool,
+}
+
+/// How a cache took part in a response: `$upstream_cache_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheStatus {
+    Miss,
+    Bypass,
+    Expired,
+    Stale,
+    Updating,
+    Revalidated,
+    Hit,
+}
+
+impl CacheStatus {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Miss => "MISS",
+            Self::Bypass => "BYPASS",
+            Self::Expired => "EXPIRED",
+            Self::Stale => "STALE",
+            Self::Updating => "UPDATING",
+            Self::Revalidated => "REVALIDATED",
+            Self::Hit => "HIT",
+        }
+    }
+}
+
+impl CacheNotes {
+    /// Whether an object is to be validated.
+    fn is_validated(&self) -> bool {
+        self.status == Some(CacheStatus::Expired)
+    }
+
+    pub(crate) fn date(&self) -> Option<[u8; clearway_base::date::HTTP_DATE_LEN]> {
+        self.last_modified.filter(|_| self.is_validated()).map(clearway_base::date::http_date)
+    }
+
+    pub(crate) fn tag(&self) -> Option<&[u8]> {
+        self.etag.as_deref().filter(|_| self.is_validated())
+    }
 }
 
 /// What a location begins to ask.
@@ -186,6 +244,11 @@ impl Attempts {
             _ => "/",
         };
         write!(f, "{scheme}{name}{separator}{}", Verbatim(uri))
+    }
+
+    /// Says how a cache takes part.
+    pub(crate) fn note_cache(request: &mut Request<'_>, status: CacheStatus) {
+        Self::of_mut(request).cache.status = Some(status);
     }
 
     /// The attempt that is under way.

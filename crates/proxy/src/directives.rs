@@ -1,6 +1,7 @@
 //! The tables of directives. Executed at boot or reload.
 
-mod cache;
+pub(crate) mod cache;
+mod cache_path;
 #[macro_use]
 mod family;
 pub mod fastcgi;

@@ -6,17 +6,25 @@ mod application;
 mod aside;
 mod ask;
 mod asked;
+mod cached;
 mod connect;
 mod fastcgi;
+mod filling;
+mod find;
+mod follow;
 mod http1;
+mod keep;
 mod lookup;
 mod memcached;
 mod next;
+mod object;
 mod protocol;
 mod receive;
 mod relay;
 mod send;
+mod serve;
 mod session;
+mod stale;
 mod store;
 mod tunnel;
 
@@ -27,8 +35,10 @@ use clearway_http::{Exchange, Step};
 use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
 use crate::engine::asked::Family;
+use crate::engine::cached::Looked;
 pub use crate::engine::connect::start;
 use crate::engine::memcached::MemcachedPass;
+use crate::engine::object::Cached;
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;
 
@@ -58,7 +68,7 @@ pub(crate) fn handle_memcached<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let way = match F::evaluate(&exchange) {
+    let mut way = match F::evaluate(&exchange) {
         Ok(way) => way,
         Err(answer) => return Step::Respond(answer),
     };
@@ -67,6 +77,16 @@ async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         Ok(body) => body,
         Err(answer) => return Step::Respond(answer),
     };
+    if let Err(answer) = F::describe(&mut exchange, &mut way.target, &body) {
+        return Step::Respond(answer);
+    }
+    let mut cached = None;
+    if F::pass(exchange.request).keeping.cache.is_some() {
+        match Box::pin(look_up::<F>(&mut exchange)).await {
+            Ok(found) => cached = found,
+            Err(step) => return step,
+        }
+    }
     let (target, chosen) = asked::choose(&exchange, way);
     let choice = match chosen {
         Ok(choice) => choice,
@@ -79,12 +99,24 @@ async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         }
     };
     let mut session = match F::begin(&mut exchange, (target, choice), body) {
-        Ok((asked, protocol)) => Box::new(Session::new(&mut exchange, asked, protocol)),
+        Ok((asked, protocol)) => Box::new(Session::new(&mut exchange, asked, (protocol, cached))),
         Err(answer) => return Step::Respond(answer),
     };
     let end = poll_fn(|cx| session.poll(&mut exchange, cx)).await;
     match end {
-        End::Step(step) => step,
+        End::Step(step) => match session.take_remembering() {
+            Some(remembering) => Box::pin(remembering.run(exchange.request, step)).await,
+            None => step,
+        },
+        End::Cached(status) => {
+            let answering = session.take_answering(status);
+            drop(session);
+            let serving = F::caching(exchange.request).map(|caching| caching.serving);
+            match answering.zip(serving) {
+                Some((answering, serving)) => Box::pin(answering.answer(&mut exchange, serving)).await,
+                None => Step::status(500),
+            }
+        }
         End::Tunnel => {
             let begun = tunnel::Begun::of(&mut session);
             drop(session);
@@ -93,6 +125,16 @@ async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
                 None => Step::Done,
             }
         }
+    }
+}
+
+/// Looks into the location's cache: what it has to do with a request that asks a server, or the answer.
+async fn look_up<F: Family>(exchange: &mut Exchange<'_, '_>) -> Result<Option<Box<Cached>>, Step<'static>> {
+    let Some(caching) = F::caching(exchange.request) else { return Ok(None) };
+    match cached::look_up(exchange, caching).await {
+        Looked::Uncached => Ok(None),
+        Looked::Ask(cached) => Ok(Some(cached)),
+        Looked::Answered(step) => Err(step),
     }
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod accel;
 pub(crate) mod cookies;
 pub(crate) mod fill;
+pub(crate) mod lifetime;
 pub(crate) mod rewrite;

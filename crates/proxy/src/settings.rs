@@ -1,5 +1,6 @@
 //! What locations say of how requests are passed on. Written at boot, read by loops.
 
+pub(crate) mod cache;
 pub(crate) mod gateway;
 pub(crate) mod masks;
 pub(crate) mod names;

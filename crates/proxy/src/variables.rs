@@ -3,7 +3,7 @@
 use clearway_http::{Presence, VariableKind, VariableSpec, View};
 use clearway_message::{Known, put_decimal};
 
-use crate::attempts::{Attempt, Attempts, BodyForm, Connection};
+use crate::attempts::{Attempt, Attempts, BodyForm, CacheNotes, Connection};
 
 macro_rules! variable {
     ($name:literal, $kind:ident, $doc:literal, $eval:expr) => {
@@ -94,10 +94,31 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     ),
     variable!("upstream_trailer_", Prefix, "A trailer of the last server's response.", put_trailer),
     variable!("upstream_cookie_", Prefix, "A cookie that the last server's response sets.", put_cookie),
-    // There is no cache, so that no response has anything to do with one.
-    variable!("upstream_cache_status", Exact, "How a cache took part in the response; it never does.", none),
-    variable!("upstream_cache_last_modified", Exact, "`Last-Modified` of a response in a cache; none.", none),
-    variable!("upstream_cache_etag", Exact, "`ETag` of a response in a cache; none.", none),
+    variable!(
+        "upstream_cache_status",
+        Exact,
+        "How a cache took part in the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, `UPDATING`, \
+         `REVALIDATED` or `HIT`.",
+        |view, _, out| {
+            let status = cache_notes(view).and_then(|notes| notes.status);
+            Presence::put(status.map(|status| status.text().as_bytes()), out)
+        }
+    ),
+    variable!(
+        "upstream_cache_last_modified",
+        Exact,
+        "`Last-Modified` of a response in a cache that the server is asked about (`proxy_cache_revalidate`).",
+        |view, _, out| Presence::put(
+            cache_notes(view).and_then(CacheNotes::date).as_ref().map(|date| &date[..]),
+            out
+        )
+    ),
+    variable!(
+        "upstream_cache_etag",
+        Exact,
+        "`ETag` of a response in a cache that the server is asked about (`proxy_cache_revalidate`).",
+        |view, _, out| Presence::put(cache_notes(view).and_then(CacheNotes::tag), out)
+    ),
     variable!(
         "proxy_host",
         Changeable,
@@ -154,8 +175,8 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
     ),
 ];
 
-fn none(_: &View<'_, '_>, _: &[u8], out: &mut Vec<u8>) -> Presence {
-    Presence::put(None, out)
+fn cache_notes<'a>(view: &View<'a, '_>) -> Option<&'a CacheNotes> {
+    Attempts::of(view.request).map(|attempts| &attempts.cache)
 }
 
 /// Something of each attempt, parted as in nginx.

@@ -227,7 +227,7 @@ macro_rules! pass_directives {
                  and the time of `Last-Modified`. Whether it is there is asked with `error_page` or \
                  `try_files`; nothing removes it. A response that is not buffered is not kept.",
                 ["store_access", "temp_path", "buffering"],
-                |s, d| readers::read_store(s, d, |load| &mut $at(load).store)
+                |s, d| readers::read_store(s, d, $p, |load| &mut $at(load).keeping)
             },
             row! {
                 $p, $example, "store_access", TAKE123,
@@ -238,91 +238,129 @@ macro_rules! pass_directives {
                 |s, d| set(d, &mut $at(s.conf).store_access, file_access)
             },
             row! {
-                $p, $example, "cache", TAKE1, "off", "off", "off",
-                "Whether responses are cached. No zone can be named yet.",
-                ["store", "no_cache"],
-                |s, d| cache::read_zone(d, $at(s.conf))
+                $p, $example, "cache", TAKE1, "ZONE | off", "off", "off",
+                "The cache that responses are kept in and taken from: the name of a zone that a \
+                 `cache_path` of this family makes, perhaps from variables. `off`: none.",
+                ["cache_path", "cache_key", "cache_valid", "store"],
+                |s, d| cache::read_cache(s, d, &FAMILY)
+            },
+            Spec {
+                name: concat!($p, "_cache_path"),
+                contexts: context::HTTP,
+                args: Args::TWO_MORE,
+                syntax: concat!(
+                    $p,
+                    "_cache_path PATH [levels=LEVELS] [use_temp_path=on|off] keys_zone=NAME:SIZE \
+                     [inactive=TIME] [max_size=SIZE] [min_free=SIZE] [manager_files=NUMBER] \
+                     [manager_sleep=TIME] [manager_threshold=TIME] [loader_files=NUMBER] \
+                     [loader_sleep=TIME] [loader_threshold=TIME] [disk=PATH[:WEIGHT] …]"
+                ),
+                default: "",
+                doc: "A directory for responses that are kept, in nginx's format, with a zone that knows of \
+                      them: 64 bytes for each. What nobody has asked for within `inactive` (10 minutes) \
+                      goes, and what has not been asked for the longest when there is more than \
+                      `max_size`, or less than `min_free` is left on the disk. Files are written below the \
+                      `temp_path` of the location first, or with `use_temp_path=off` beside their place. \
+                      Further directories, each on a disk of its own with threads of its own, are named by \
+                      `disk`; objects are shared out to all of them by their weights (1).",
+                example: concat!(
+                    "\n",
+                    $p,
+                    "_cache_path /var/cache/clearway levels=1:2 keys_zone=one:10m max_size=1g inactive=1h\n\
+                     \x20   use_temp_path=off;"
+                ),
+                see: &[concat!($p, "_cache"), concat!($p, "_temp_path")],
+                handler: |s, d| cache_path::read(s, d, &FAMILY),
             },
             row! {
                 $p, $example, "cache_key", TAKE1, "TEXT", -, "$host$request_uri",
-                "What a response is kept under. Checked for form: there is no cache.",
-                ["cache"],
-                |s, d| cache::read_key(s, d, |load| &mut $at(load).cache.key)
+                "What a response is kept under. Without it: the server and what it is asked for.",
+                ["cache", "cache_methods"],
+                |s, d| readers::read_value(s, d, |load| &mut $at(load).cache.key)
             },
             row! {
-                $p, $example, "cache_bypass", ONE_MORE, "TEXT …", -, "$http_pragma",
-                "When a response is not taken from the cache. Checked for form: there is no cache.",
-                ["cache"],
-                cache::check_values
+                $p, $example, "cache_bypass", ONE_MORE, "TEXT …", -, "$cookie_nocache $arg_nocache",
+                "When a response is not taken from the cache: one of the texts is neither empty nor `0`.",
+                ["cache", "no_cache"],
+                |s, d| cache::read_values(s, d, |load| &mut $at(load).cache.bypass)
             },
             row! {
-                $p, $example, "no_cache", ONE_MORE, "TEXT …", -, "$http_pragma",
-                "When a response is not kept. Checked for form: there is no cache.",
-                ["cache"],
-                cache::check_values
+                $p, $example, "no_cache", ONE_MORE, "TEXT …", -, "$http_pragma $http_authorization",
+                "When a response is not kept: one of the texts is neither empty nor `0`.",
+                ["cache", "cache_bypass"],
+                |s, d| cache::read_values(s, d, |load| &mut $at(load).cache.no_cache)
             },
             row! {
-                $p, $example, "cache_valid", ONE_MORE, "[STATUS …] TIME", -, "200 302 10m",
-                "How long responses are kept. Checked for form: there is no cache.",
-                ["cache"],
-                |_, d| cache::check_valid(d)
+                $p, $example, "cache_valid", ONE_MORE, "[STATUS … | any] TIME", -, "200 302 10m",
+                "How long responses with a status may be used that do not say it themselves \
+                 (`X-Accel-Expires`, `Cache-Control`, `Expires`); without a status those with 200, 301 and \
+                 302. The first time that fits rules.",
+                ["cache", "ignore_headers"],
+                |s, d| cache::read_valid(d, $at(s.conf))
             },
             row! {
-                $p, $example, "cache_min_uses", TAKE1, "NUMBER", -, "2",
-                "After how many requests a response is kept. Checked for form: there is no cache.",
+                $p, $example, "cache_min_uses", TAKE1, "NUMBER", "1", "2",
+                "After how many requests a response is kept.",
                 ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.numbers[0], |d| d.number(0).map(drop))
+                |s, d| set(d, &mut $at(s.conf).cache.min_uses, |d| d.number(0))
             },
             row! {
                 $p, $example, "cache_max_range_offset", TAKE1, "SIZE", -, "1m",
-                "From where on parts are asked for at the server. Checked for form: there is no cache.",
+                "A request for a part that begins at this byte or behind it is passed on as it is, and \
+                 its response not kept, unless it is there already.",
                 ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.numbers[1], |d| d.offset(0).map(drop))
+                |s, d| set(d, &mut $at(s.conf).cache.max_range_offset, |d| d.offset(0).map(Some))
             },
             row! {
                 $p, $example, "cache_use_stale", ONE_MORE,
-                "error | timeout | … | updating | off",
-                -, "error timeout",
-                "When a response that is too old is sent. Checked for form: there is no cache.",
-                ["cache"],
-                |s, d| read_mask(s, d, |load| &mut $at(load).cache.use_stale)
+                "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 \
+                 | http_403 | http_404 | http_429 | off …",
+                "off", "error timeout updating",
+                "When a response is sent that may not be used any longer: because nobody answers or not as \
+                 one should, or because another request fetches the new one (`updating`).",
+                ["cache", "cache_background_update", "next_upstream"],
+                |s, d| read_words(s, d, Failures::words_of($p), |load| &mut $at(load).cache.use_stale)
             },
             row! {
-                $p, $example, "cache_methods", ONE_MORE, "GET | HEAD | POST …", -, "GET HEAD",
-                "Which requests are answered from the cache. Checked for form: there is no cache.",
-                ["cache"],
+                $p, $example, "cache_methods", ONE_MORE, "GET | HEAD | POST …", "GET HEAD", "GET HEAD POST",
+                "Requests with which methods are answered from the cache, and their responses kept; `GET` \
+                 and `HEAD` always.",
+                ["cache", "cache_key"],
                 |s, d| read_mask(s, d, |load| &mut $at(load).cache.methods)
             },
             row! {
-                $p, $example, "cache_lock", FLAG, "on | off", -, "on",
-                "Whether one request at a time fetches a response. Checked for form: there is no cache.",
-                ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.flags[0], |d| d.flag(0).map(drop))
+                $p, $example, "cache_lock", FLAG, "on | off", "off", "on",
+                "Whether one request at a time fetches a response that is not there. The others send what \
+                 comes as it comes, or once all of it is there, where its length is not announced.",
+                ["cache_lock_timeout", "cache_lock_age"],
+                |s, d| set(d, &mut $at(s.conf).cache.lock, |d| d.flag(0))
             },
             row! {
-                $p, $example, "cache_revalidate", FLAG, "on | off", -, "on",
-                "Whether servers are asked if a response has changed. Checked for form: there is no cache.",
-                ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.flags[1], |d| d.flag(0).map(drop))
+                $p, $example, "cache_lock_timeout", TAKE1, "TIME", "5s", "2s",
+                "For how long others wait for the head of a response; then they ask themselves, and what \
+                 they get is not kept.",
+                ["cache_lock", "cache_lock_age"],
+                |s, d| set(d, &mut $at(s.conf).cache.lock_timeout_ms, msec)
             },
             row! {
-                $p, $example, "cache_background_update", FLAG, "on | off", -, "on",
-                "Whether responses are renewed while an old one is sent. Checked for form: there is no \
-                 cache.",
-                ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.flags[2], |d| d.flag(0).map(drop))
+                $p, $example, "cache_lock_age", TAKE1, "TIME", "5s", "10s",
+                "How long the one that fetches a response may take until another one does, too.",
+                ["cache_lock", "cache_lock_timeout"],
+                |s, d| set(d, &mut $at(s.conf).cache.lock_age_ms, msec)
             },
             row! {
-                $p, $example, "cache_lock_timeout", TAKE1, "TIME", -, "5s",
-                "How long others wait for it. Checked for form: there is no cache.",
+                $p, $example, "cache_revalidate", FLAG, "on | off", "off", "on",
+                "Whether servers are asked if a response that may not be used any longer has changed \
+                 (`If-Modified-Since`, `If-None-Match`).",
                 ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.numbers[2], |d| d.msec(0).map(drop))
+                |s, d| set(d, &mut $at(s.conf).cache.revalidate, |d| d.flag(0))
             },
             row! {
-                $p, $example, "cache_lock_age", TAKE1, "TIME", -, "5s",
-                "When another request fetches it. Checked for form: there is no cache.",
-                ["cache"],
-                |s, d| set(d, &mut $at(s.conf).cache.numbers[3], |d| d.msec(0).map(drop))
+                $p, $example, "cache_background_update", FLAG, "on | off", "off", "on",
+                "Whether a response is fetched anew while the old one is sent; `cache_use_stale` has to \
+                 allow that (`updating`), or the response itself.",
+                ["cache_use_stale", "cache_lock"],
+                |s, d| set(d, &mut $at(s.conf).cache.background_update, |d| d.flag(0))
             },
         ])
     };

@@ -11,9 +11,9 @@ use clearway_http::{
     file_access, msec, set,
 };
 
-use crate::directives::{cache, readers};
+use crate::directives::{cache, cache_path, readers};
 use crate::engine;
-use crate::settings::gateway::{FASTCGI, FASTCGI_PASS, HIDDEN_WITH_STATUS, Params, split};
+use crate::settings::gateway::{FASTCGI, FASTCGI_CACHES, FASTCGI_PASS, HIDDEN_WITH_STATUS, Params, split};
 use crate::settings::masks::{Failures, read_mask, read_words};
 use crate::settings::pass::PassConf;
 
@@ -21,7 +21,7 @@ use crate::settings::pass::PassConf;
 pub static FASTCGI_MODULE: Module = Module {
     name: "fastcgi",
     directives: DIRECTIVES,
-    confs: &[&FASTCGI, &FASTCGI_PASS],
+    confs: &[&FASTCGI, &FASTCGI_PASS, &FASTCGI_CACHES],
     variables: VARIABLES,
     phases: &[PhaseHandler {
         phase: Phase::Content,
@@ -32,6 +32,10 @@ pub static FASTCGI_MODULE: Module = Module {
     finish: Some(finish),
     ..Module::EMPTY
 };
+
+/// As what its caches are declared.
+static FAMILY: cache::Family =
+    cache::Family { name: "fastcgi", pass: &FASTCGI_PASS, caches: &FASTCGI_CACHES };
 
 static DIRECTIVES: &[Spec<Load>] = pass_directives!(
     "fastcgi",
@@ -200,5 +204,6 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     for conf in load.all_locations(&FASTCGI) {
         *conf.sent = Arc::new(Params::new(&conf.params, &host));
     }
-    readers::complete_temp_paths(load, &FASTCGI_PASS, TEMP_DEFAULT)
+    readers::complete_temp_paths(load, &FASTCGI_PASS, TEMP_DEFAULT)?;
+    cache::complete(load, &FAMILY)
 }

@@ -10,13 +10,13 @@ use clearway_http::{
 };
 
 use crate::directives::readers::{compile, invalid_parameter, read_regex, read_value};
-use crate::directives::{cache, readers};
+use crate::directives::{cache, cache_path, readers};
 use crate::engine;
 use crate::settings::masks::{Failures, Mask, read_mask, read_words};
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::{
-    CookieFlags, Fixed, HIDDEN, Headers, HttpVersion, Origin, PROXY, PROXY_PASS, Pattern, ProxyConf, Rewrite,
-    Rules, Scheme, Switch, Target,
+    Audience, CookieFlags, Fixed, HIDDEN, Headers, HttpVersion, Origin, PROXY, PROXY_CACHES, PROXY_PASS,
+    Pattern, ProxyConf, Rewrite, Rules, Scheme, Switch, Target,
 };
 use crate::upstreams;
 use crate::variables::VARIABLES;
@@ -25,7 +25,7 @@ use crate::variables::VARIABLES;
 pub static PROXY_MODULE: Module = Module {
     name: "proxy",
     directives: DIRECTIVES,
-    confs: &[&PROXY, &PROXY_PASS],
+    confs: &[&PROXY, &PROXY_PASS, &PROXY_CACHES],
     variables: VARIABLES,
     phases: &[PhaseHandler {
         phase: Phase::Content,
@@ -36,6 +36,9 @@ pub static PROXY_MODULE: Module = Module {
     finish: Some(finish),
     ..Module::EMPTY
 };
+
+/// As what its caches are declared.
+static FAMILY: cache::Family = cache::Family { name: "proxy", pass: &PROXY_PASS, caches: &PROXY_CACHES };
 
 const PASS: Contexts = context::LOCATION.or(context::LOCATION_IF).or(context::LIMIT_EXCEPT);
 
@@ -228,11 +231,12 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             contexts: context::ALL,
             args: Args::FLAG,
             syntax: "proxy_cache_convert_head on | off",
-            default: "",
-            doc: "Whether `HEAD` is asked as `GET`. Checked for form: there is no cache.",
-            example: "\n            proxy_cache_convert_head on;",
-            see: &["proxy_cache"],
-            handler: |s, d| set(d, &mut pass(s.conf).cache.flags[3], |d| d.flag(0).map(drop)),
+            default: "proxy_cache_convert_head on;",
+            doc: "Whether `HEAD` is asked as `GET`, so that the response can be kept. Without it the method \
+              should be a part of `proxy_cache_key`.",
+            example: "\n            proxy_cache_convert_head off;",
+            see: &["proxy_cache", "proxy_cache_key"],
+            handler: |s, d| set(d, &mut pass(s.conf).cache.convert_head, |d| d.flag(0)),
         },
         Spec {
             name: "proxy_http_version",
@@ -461,7 +465,9 @@ fn read_version(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
 fn finish(load: &mut Load) -> Result<(), Error> {
     load.all_locations(&PROXY_PASS).try_for_each(|pass| pass.complete("proxy", HIDDEN))?;
     for conf in load.all_locations(&PROXY) {
-        *conf.headers = Arc::new(Headers::new(&conf.set_headers));
+        *conf.headers = Arc::new(Headers::new(&conf.set_headers, Audience::Client));
+        *conf.cache_headers = Arc::new(Headers::new(&conf.set_headers, Audience::Cache));
     }
-    readers::complete_temp_paths(load, &PROXY_PASS, PROXY_TEMP_DEFAULT)
+    readers::complete_temp_paths(load, &PROXY_PASS, PROXY_TEMP_DEFAULT)?;
+    cache::complete(load, &FAMILY)
 }

@@ -10,6 +10,7 @@ use clearway_http::regex::{Case, Regex};
 use clearway_http::temp_paths::{TempPath, TempPaths};
 use clearway_http::{ConfKey, Load, Setting, Value, WantedRights};
 
+use crate::settings::cache::Keeping;
 use crate::settings::gateway::{Param, ParamForm, ServerSaid};
 use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, StoreAt, parse_local};
 use crate::upstreams;
@@ -169,18 +170,24 @@ pub(super) fn read_temp_path(
 pub(super) fn read_store(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<StoreAt>>,
+    family: &str,
+    place: fn(&mut Load) -> &mut Keeping,
 ) -> Result<(), Error> {
-    if place(scope.conf).is_here() {
+    let keeping = place(scope.conf);
+    if keeping.store.is_here() {
         return Err(directive.reject("is duplicate"));
     }
+    let has_cache = keeping.cache.is_here() && keeping.cache.is_some();
     let store = match &directive.args[0][..] {
         b"off" => None,
         b"" => return Err(directive.error("empty path")),
+        _ if has_cache => {
+            return Err(directive.reject(&format!("is incompatible with \"{family}_cache\"")));
+        }
         b"on" => Some(StoreAt::Root),
         _ => Some(StoreAt::Path(compile(scope, directive, &directive.args[0])?)),
     };
-    place(scope.conf).set(store);
+    place(scope.conf).store.set(store);
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Cost, Load, Module, Phase, PhaseHandler, context, file_access, msec, set};
 
-use crate::directives::{cache, readers};
+use crate::directives::{cache, cache_path, readers};
 use crate::engine;
-use crate::settings::gateway::{HIDDEN_WITH_STATUS, Params, SCGI, SCGI_PASS, ServerSaid};
+use crate::settings::gateway::{HIDDEN_WITH_STATUS, Params, SCGI, SCGI_CACHES, SCGI_PASS, ServerSaid};
 use crate::settings::masks::{Failures, read_mask, read_words};
 use crate::settings::pass::PassConf;
 
@@ -15,7 +15,7 @@ use crate::settings::pass::PassConf;
 pub static SCGI_MODULE: Module = Module {
     name: "scgi",
     directives: DIRECTIVES,
-    confs: &[&SCGI, &SCGI_PASS],
+    confs: &[&SCGI, &SCGI_PASS, &SCGI_CACHES],
     phases: &[PhaseHandler {
         phase: Phase::Content,
         cost: Cost::Cheap,
@@ -25,6 +25,9 @@ pub static SCGI_MODULE: Module = Module {
     finish: Some(finish),
     ..Module::EMPTY
 };
+
+/// As what its caches are declared.
+static FAMILY: cache::Family = cache::Family { name: "scgi", pass: &SCGI_PASS, caches: &SCGI_CACHES };
 
 static DIRECTIVES: &[Spec<Load>] = pass_directives!(
     "scgi",
@@ -89,5 +92,6 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     for conf in load.all_locations(&SCGI) {
         *conf.sent = Arc::new(Params::new(&conf.params, &host));
     }
-    readers::complete_temp_paths(load, &SCGI_PASS, TEMP_DEFAULT)
+    readers::complete_temp_paths(load, &SCGI_PASS, TEMP_DEFAULT)?;
+    cache::complete(load, &FAMILY)
 }

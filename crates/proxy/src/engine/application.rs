@@ -7,15 +7,19 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_gateway::fastcgi::{self, KeepConnection};
 use clearway_gateway::{push_header_name, scgi, uwsgi};
 use clearway_http::{Answer, Exchange, HeaderName, Request, View};
+use clearway_message::Known;
 use clearway_net::url::UrlKind;
 
-use crate::attempts::{AskedUri, Attempts, Begun, BodyForm};
-use crate::engine::asked::{Asked, AskedBody, BodyUse, Family, Framing, Where, find_server};
+use crate::attempts::{AskedUri, Attempts, Begun, BodyForm, CacheNotes};
+use crate::engine::asked::{Asked, AskedBody, BodyUse, Caching, Family, Framing, Where, find_server};
 use crate::engine::fastcgi::FastCgi;
 use crate::engine::http1::Http1;
 use crate::engine::protocol::Wanted;
+use crate::engine::serve::Serving;
+use crate::settings::cache::FamilyCaches;
 use crate::settings::gateway::{
-    FASTCGI, FASTCGI_PASS, ParamForm, Params, SCGI, SCGI_PASS, ServerSaid, UWSGI, UWSGI_PASS,
+    FASTCGI, FASTCGI_CACHES, FASTCGI_PASS, ParamForm, Params, SCGI, SCGI_CACHES, SCGI_PASS, ServerSaid,
+    UWSGI, UWSGI_CACHES, UWSGI_PASS,
 };
 use crate::settings::pass::PassConf;
 use crate::upstreams::{Choice, Destination};
@@ -59,13 +63,21 @@ impl Family for FastCgiPass {
         body_use(exchange, Self::pass(exchange.request), Streams::All)
     }
 
+    fn describe<'c>(exchange: &mut Exchange<'_, 'c>, (): &mut (), _: &AskedBody) -> Result<(), Answer> {
+        begin_attempts(exchange, "fastcgi://");
+        Ok(())
+    }
+
+    fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
+        Some(caching("fastcgi", Self::pass(request), request.main_conf(&FASTCGI_CACHES)))
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         ((), choice): ((), Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, FastCgi), Answer> {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&FASTCGI));
-        begin_attempts(exchange, "fastcgi://");
         let keep = if *conf.keep_conn { KeepConnection::Yes } else { KeepConnection::No };
         let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
         let mut request = fastcgi::Request::begin(&mut head, keep);
@@ -101,13 +113,21 @@ impl Family for ScgiPass {
         body_use(exchange, Self::pass(exchange.request), Streams::Counted)
     }
 
+    fn describe<'c>(exchange: &mut Exchange<'_, 'c>, (): &mut (), _: &AskedBody) -> Result<(), Answer> {
+        begin_attempts(exchange, "scgi://");
+        Ok(())
+    }
+
+    fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
+        Some(caching("scgi", Self::pass(request), request.main_conf(&SCGI_CACHES)))
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         ((), choice): ((), Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&SCGI));
-        begin_attempts(exchange, "scgi://");
         let body_bytes = match &body {
             AskedBody::Stored(stored) => stored.len(),
             AskedBody::None | AskedBody::Stream => exchange.body.announced().unwrap_or(0),
@@ -138,13 +158,21 @@ impl Family for UwsgiPass {
         body_use(exchange, Self::pass(exchange.request), Streams::Counted)
     }
 
+    fn describe<'c>(exchange: &mut Exchange<'_, 'c>, (): &mut (), _: &AskedBody) -> Result<(), Answer> {
+        begin_attempts(exchange, "uwsgi://");
+        Ok(())
+    }
+
+    fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
+        Some(caching("uwsgi", Self::pass(request), request.main_conf(&UWSGI_CACHES)))
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         ((), choice): ((), Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&UWSGI));
-        begin_attempts(exchange, "uwsgi://");
         let modifiers = [0, 1].map(|at: usize| u8::try_from(*conf.modifiers[at]).unwrap_or(u8::MAX));
         let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
         let mut request = uwsgi::Request::begin(&mut head, modifiers);
@@ -200,6 +228,12 @@ fn body_use(exchange: &Exchange<'_, '_>, pass: &PassConf, streams: Streams) -> B
     }
 }
 
+/// How responses of a family are kept. Without a directive that says it the key is empty, as in nginx.
+fn caching<'c>(prefix: &'static str, pass: &'c PassConf, caches: &'c FamilyCaches) -> Caching<'c> {
+    let serving = Serving::new(pass, None, Http1::of_application);
+    Caching { prefix, caches, key: |_| Vec::new(), serving }
+}
+
 /// A location begins to ask; `scheme` stands before addresses in the log.
 pub(super) fn begin_attempts(exchange: &mut Exchange<'_, '_>, scheme: &'static str) {
     let uri = AskedUri::Made(Vec::new());
@@ -241,9 +275,16 @@ fn put_params<'c>(
     if !*pass.pass_request_headers {
         return;
     }
+    let notes = Attempts::of(view.request).map(|attempts| &attempts.cache).filter(|notes| notes.may_keep);
+    if let Some(notes) = notes {
+        put_validators(params, notes, put);
+    }
     let mut name = Vec::new();
     for (at, line) in view.request.headers().enumerate() {
         let is_it = |other: &[u8]| other.eq_ignore_ascii_case(line.name);
+        if notes.is_some() && CONDITIONS.contains(&line.known) {
+            continue;
+        }
         if params.replaces(line.name) || view.request.headers().take(at).any(|before| is_it(before.name)) {
             continue;
         }
@@ -257,5 +298,25 @@ fn put_params<'c>(
             value.extend_from_slice(further.value);
         }
         put(&name, &value);
+    }
+}
+
+/// Header lines of the client that are not passed on where the response is for others, too.
+const CONDITIONS: [Known; 6] = [
+    Known::IfModifiedSince,
+    Known::IfUnmodifiedSince,
+    Known::IfNoneMatch,
+    Known::IfMatch,
+    Known::Range,
+    Known::IfRange,
+];
+
+/// What is asked of a response that is in the cache and has to be validated.
+fn put_validators(params: &Params, notes: &CacheNotes, put: &mut dyn FnMut(&[u8], &[u8])) {
+    if let Some(date) = notes.date().filter(|_| !params.replaces(b"If-Modified-Since")) {
+        put(b"HTTP_IF_MODIFIED_SINCE", &date);
+    }
+    if let Some(tag) = notes.tag().filter(|_| !params.replaces(b"If-None-Match")) {
+        put(b"HTTP_IF_NONE_MATCH", tag);
     }
 }

@@ -1,16 +1,20 @@
 //! What an HTTP server is asked (`proxy_pass`).
 
+use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
 use clearway_http::{Answer, Exchange, Origin as AskedBy, Request, Text, View, uri};
 use clearway_message::{Known, Version, put_decimal};
 
-use crate::attempts::{AskedUri, Attempts, Begun, BodyForm};
-use crate::engine::asked::{Asked, AskedBody, BodyUse, Family, Framing, Where, find_server};
+use crate::attempts::{AskedUri, Attempts, Begun, BodyForm, CacheNotes};
+use crate::engine::asked::{Asked, AskedBody, BodyUse, Caching, Family, Framing, Where, find_server};
 use crate::engine::http1::Http1;
 use crate::engine::protocol::Wanted;
+use crate::engine::serve::Serving;
 use crate::settings::pass::PassConf;
-use crate::settings::proxy::{HttpVersion, LineValue, Origin, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
+use crate::settings::proxy::{
+    Headers, HttpVersion, LineValue, Origin, PROXY, PROXY_CACHES, PROXY_PASS, ProxyConf, Scheme, Target,
+};
 use crate::upstreams::{Choice, Destination};
 
 /// `proxy_pass`
@@ -20,6 +24,8 @@ pub(super) struct Proxy;
 pub(super) struct Aim<'c> {
     origin: Origin,
     uri: Uri<'c>,
+    /// What `proxy_set_body` says.
+    text: Option<Box<Bytes>>,
 }
 
 /// What the path of the request becomes.
@@ -45,10 +51,7 @@ impl Family for Proxy {
         match target {
             Target::Fixed(fixed) => Ok(Where {
                 destination: Destination::Configured(fixed.group.group()),
-                target: Aim {
-                    origin: fixed.origin.clone(),
-                    uri: Uri::Replacing(&fixed.uri, fixed.location.len()),
-                },
+                target: Aim::new(fixed.origin.clone(), Uri::Replacing(&fixed.uri, fixed.location.len())),
             }),
             Target::Evaluated(value) => evaluate_url(request, value.eval(&exchange.view())),
         }
@@ -64,12 +67,27 @@ impl Family for Proxy {
         }
     }
 
+    fn describe<'c>(
+        exchange: &mut Exchange<'_, 'c>,
+        target: &mut Aim<'c>,
+        body: &AskedBody,
+    ) -> Result<(), Answer> {
+        describe(exchange, target, body)
+    }
+
+    fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
+        let caches = request.main_conf(&PROXY_CACHES);
+        let (pass, proxy) = (request.conf(&PROXY_PASS), request.conf(&PROXY));
+        let serving = Serving::new(pass, Some(proxy), Http1::new);
+        Some(Caching { prefix: "proxy", caches, key: default_key, serving })
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         way: (Aim<'c>, Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
-        begin(exchange, way, body).map(|asked| (asked, Http1::new()))
+        Ok((begin(exchange, way, body), Http1::new()))
     }
 }
 
@@ -78,7 +96,7 @@ fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c, Ai
         request.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", Verbatim(&url)));
         return Err(Answer::Status(500));
     };
-    let address = bytes::Bytes::copy_from_slice(&url[scheme.text().len()..]);
+    let address = Bytes::copy_from_slice(&url[scheme.text().len()..]);
     let (destination, parsed) = find_server(request, &address, scheme.port(), Level::Error)?;
     let uri = match &address[parsed.path.clone()] {
         [] => Uri::Replacing(&[], 0),
@@ -86,19 +104,20 @@ fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c, Ai
         path => Uri::Given(path.to_vec()),
     };
     let origin = Origin::new(scheme, &address, &parsed);
-    Ok(Where { destination, target: Aim { origin, uri } })
+    Ok(Where { destination, target: Aim::new(origin, uri) })
 }
 
-/// Makes the request.
-fn begin<'c>(
-    exchange: &mut Exchange<'_, 'c>,
-    (Aim { origin, uri }, choice): (Aim<'c>, Choice<'c>),
-    body: AskedBody,
-) -> Result<Asked<'c>, Answer> {
-    let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
-        (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
-    let text = proxy.body.as_ref().map(|text| text.eval(&exchange.view()).into_owned());
-    let form = match (&body, &text) {
+impl<'c> Aim<'c> {
+    fn new(origin: Origin, uri: Uri<'c>) -> Self {
+        Self { origin, uri, text: None }
+    }
+}
+
+/// Says what is asked for.
+fn describe<'c>(exchange: &mut Exchange<'_, 'c>, aim: &mut Aim<'c>, body: &AskedBody) -> Result<(), Answer> {
+    let proxy: &'c ProxyConf = exchange.request.conf(&PROXY);
+    aim.text = proxy.body.as_ref().map(|text| Box::new(text.eval(&exchange.view()).into_owned().into()));
+    let form = match (body, &aim.text) {
         (_, Some(text)) => BodyForm::Counted(text.len() as u64),
         (AskedBody::Stored(stored), None) => BodyForm::Counted(stored.len()),
         (AskedBody::Stream, None) => exchange.body.announced().map_or(BodyForm::Chunked, BodyForm::Counted),
@@ -108,26 +127,57 @@ fn begin<'c>(
         }
         (AskedBody::None, None) => BodyForm::None,
     };
-    let host_header = origin.host_header.clone();
-    let uri = make_uri(exchange.request, uri);
+    let origin = aim.origin.clone();
+    let uri = make_uri(exchange.request, std::mem::replace(&mut aim.uri, Uri::Given(Vec::new())));
     let scheme = origin.scheme.text();
     Attempts::begin(exchange.request, Begun { scheme, origin: Some(origin), uri, body: form });
-    let (request, view) = (&*exchange.request, exchange.view());
-    let uri = Attempts::of(request).map_or(&[][..], |attempts| attempts.uri.text(request));
-    if uri.is_empty() {
-        request.log(Level::Error, format_args!("zero length URI to proxy"));
+    if asked_uri(exchange.request).is_empty() {
+        exchange.request.log(Level::Error, format_args!("zero length URI to proxy"));
         return Err(Answer::Status(500));
     }
+    Ok(())
+}
+
+fn asked_uri<'a>(request: &'a Request<'_>) -> &'a [u8] {
+    Attempts::of(request).map_or(&[][..], |attempts| attempts.uri.text(request))
+}
+
+/// What a response is kept under where no directive says it: whom it is asked of, and what for.
+fn default_key(request: &Request<'_>) -> Vec<u8> {
+    let Some(attempts) = Attempts::of(request) else { return Vec::new() };
+    let origin = attempts.origin.as_ref();
+    let server = origin.map(|origin| [origin.scheme.text().as_bytes(), origin.authority()].concat());
+    let mut key = server.unwrap_or_default();
+    key.extend_from_slice(attempts.uri.text(request));
+    key
+}
+
+/// Makes the request.
+fn begin<'c>(
+    exchange: &Exchange<'_, 'c>,
+    (aim, choice): (Aim<'c>, Choice<'c>),
+    body: AskedBody,
+) -> Asked<'c> {
+    let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
+        (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+    let (request, view) = (&*exchange.request, exchange.view());
+    let notes = Attempts::of(request).map(|attempts| &attempts.cache);
     let method = match &*proxy.method {
+        _ if notes.is_some_and(|notes| notes.wants_whole) => b"GET"[..].into(),
         Some(method) => method.eval(&view),
         None => request.method_name().into(),
     };
     let wanted = if method.eq_ignore_ascii_case(b"HEAD") { Wanted::Head } else { Wanted::Whole };
+    let headers = match notes.is_some_and(|notes| notes.may_keep) {
+        true => &proxy.cache_headers,
+        false => &proxy.headers,
+    };
+    let form = Attempts::of(request).map_or(BodyForm::None, |attempts| attempts.body);
     let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-    write_head((request, &view), (&method, uri), &host_header, form, &mut head);
-    head.extend_from_slice(text.as_deref().unwrap_or_default());
+    write_head((request, &view), (&method, headers), &aim.origin.host_header, form, &mut head);
+    head.extend_from_slice(aim.text.as_deref().map_or(&[][..], |text| text));
     let framing = if form == BodyForm::Chunked { Framing::Chunked } else { Framing::Plain };
-    Ok(Asked { pass, proxy: Some(proxy), choice, head, body, framing, wanted })
+    Asked { pass, proxy: Some(proxy), choice, head, body, framing, wanted }
 }
 
 /// Room for most heads, bytes.
@@ -161,7 +211,7 @@ fn make_uri(request: &Request<'_>, uri: Uri<'_>) -> AskedUri {
 
 fn write_head<'c>(
     (request, view): (&Request<'c>, &View<'_, 'c>),
-    (method, uri): (&[u8], &[u8]),
+    (method, headers): (&[u8], &'c Headers),
     host_header: &[u8],
     form: BodyForm,
     out: &mut Vec<u8>,
@@ -171,23 +221,30 @@ fn write_head<'c>(
         HttpVersion::Http10 => Version::HTTP_10,
         HttpVersion::Http11 => Version::HTTP_11,
     };
-    let said_host = proxy.headers.host.as_ref().map(|host| host.eval(view));
+    let said_host = headers.host.as_ref().map(|host| host.eval(view));
     let host = match &said_host {
         Some(host) if !host.is_empty() || *proxy.version == HttpVersion::Http10 => host,
         _ => host_header,
     };
-    let mut writer = begin_request(out, method, uri, version);
+    let mut writer = begin_request(out, method, asked_uri(request), version);
     if !host.is_empty() {
         writer = writer.header(b"Host", host);
     }
     let mut value = Vec::new();
-    for (name, line) in &proxy.headers.lines {
+    let notes = Attempts::of(request).map(|attempts| &attempts.cache);
+    for (name, line) in &headers.lines {
         value.clear();
         match (line, form) {
             (LineValue::Said(said), _) => said.append(view, &mut value),
             (LineValue::BodyLength, BodyForm::Counted(bytes)) => put_decimal(&mut value, bytes),
             (LineValue::Chunked, BodyForm::Chunked) => value.extend_from_slice(b"chunked"),
             (LineValue::BodyLength | LineValue::Chunked, _) => {}
+            (LineValue::CachedDate, _) => {
+                value.extend(notes.and_then(CacheNotes::date).into_iter().flatten())
+            }
+            (LineValue::CachedTag, _) => {
+                value.extend_from_slice(notes.and_then(CacheNotes::tag).unwrap_or_default());
+            }
         }
         if !value.is_empty() {
             writer = writer.header(name, &value);
@@ -195,7 +252,7 @@ fn write_head<'c>(
     }
     if *pass.pass_request_headers {
         for line in request.headers() {
-            if !proxy.headers.replaces(line.known, line.name) {
+            if !headers.replaces(line.known, line.name) {
                 writer = writer.header(line.name, line.value);
             }
         }

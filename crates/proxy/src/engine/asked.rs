@@ -10,6 +10,8 @@ use clearway_http::{Answer, Exchange, Request, Store, StoredBody};
 use clearway_net::url::{Names, Url, UrlPath, UrlRules, parse_url};
 
 use crate::engine::protocol::{Protocol, Wanted};
+use crate::engine::serve::Serving;
+use crate::settings::cache::FamilyCaches;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::ProxyConf;
 use crate::upstreams::{Choice, Destination, Question};
@@ -33,6 +35,25 @@ pub(super) trait Family {
     /// What becomes of the body of the request.
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse;
 
+    /// Says what is asked for, for variables and caches; `begin` follows, unless a cache answers.
+    ///
+    /// # Errors
+    /// What is answered instead; the log says why.
+    fn describe<'c>(
+        exchange: &mut Exchange<'_, 'c>,
+        target: &mut Self::Target<'c>,
+        body: &AskedBody,
+    ) -> Result<(), Answer> {
+        let _ = (exchange, target, body);
+        Ok(())
+    }
+
+    /// How responses are kept, if they may be.
+    fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
+        let _ = request;
+        None
+    }
+
     /// Makes the request.
     ///
     /// # Errors
@@ -42,6 +63,17 @@ pub(super) trait Family {
         way: (Self::Target<'c>, Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Self::Protocol), Answer>;
+}
+
+/// How a family keeps responses.
+pub(super) struct Caching<'c> {
+    /// Its prefix, for messages.
+    pub(super) prefix: &'static str,
+    /// The caches that it has.
+    pub(super) caches: &'c FamilyCaches,
+    /// The key where no directive says it, of a request that is described.
+    pub(super) key: fn(&Request<'_>) -> Vec<u8>,
+    pub(super) serving: Serving<'c>,
 }
 
 /// Where a request goes.

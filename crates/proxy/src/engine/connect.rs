@@ -47,7 +47,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let Some(lease) = lease else {
             exchange.request.log(Level::Error, format_args!("no live upstreams"));
             self.attempt(exchange).status = 502;
-            return Flow::End(Step::Respond(Answer::Status(502)));
+            return self.end_failed(exchange, Failures::ERROR);
         };
         let peer = lease.peer().clone();
         self.lease = Some(lease);

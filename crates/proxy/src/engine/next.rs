@@ -2,7 +2,7 @@
 //! nginx's rules (`ngx_http_upstream_next`).
 
 use clearway_base::log::Level;
-use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
+use clearway_http::{Chunk, Exchange, Mark};
 use clearway_message::Method;
 use clearway_upstream::Outcome;
 
@@ -36,7 +36,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             && self.allows(exchange, failure)
             && self.asked.choice.may_try_again();
         if !may_ask_again {
-            return Flow::End(Step::Respond(Answer::Status(status)));
+            return self.end_failed(exchange, failure);
         }
         self.note_end(exchange);
         self.outbound = None;

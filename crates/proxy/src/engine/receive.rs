@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_http::{Answer, Exchange, HeaderName, Request, Step, View};
+use clearway_http::{Answer, Chunk, Exchange, HeaderName, Mark, Request, Step, View};
 use clearway_message::{Headers, Known};
 
 use crate::attempts::{Attempts, KeptHead};
+use crate::engine::keep::adapt_head;
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
 use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
@@ -168,10 +169,14 @@ impl<'c, P: Protocol> Session<'c, P> {
             if let Some(failure) = self.passes_over(exchange, status) {
                 return self.fail(exchange, failure);
             }
+            if let Some(flow) = self.prefer_cached(exchange, status) {
+                return flow;
+            }
             let is_miss = P::INTERCEPTS_404 && status == 404;
             let is_replaced = *self.asked.pass.intercept_errors && exchange.request.has_error_page(status);
             if is_miss || is_replaced {
                 self.keep_head(exchange);
+                self.remember_intercepted(exchange, status);
                 return self.intercept(exchange, status);
             }
         }
@@ -253,18 +258,27 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.asked.choice.learn(&view, lease, LearnWhen::AtHead);
             self.asked.choice.cookie(&view, lease)
         });
+        let kept = self.judge(exchange);
         let received = self.received(exchange.request);
         let pass = self.asked.pass;
         let rewritten =
             self.asked.proxy.map(|proxy| Rewritten::new(&exchange.view(), (pass, proxy), &received));
         fill(&mut exchange.output, pass, rewritten.unwrap_or_default(), &received);
         self.protocol.complete_head(exchange.output.head());
+        if kept.is_some() {
+            adapt_head(exchange.output.head());
+        }
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
         self.begin_body();
         self.relay.begin(exchange, self.asked.pass, buffering);
+        self.begin_keeping(exchange, kept);
         exchange.output.send_head(exchange.request);
+        if !exchange.output.wants_body() && self.relay.keeping.is_some() {
+            // Its client need not wait for what it does not get.
+            let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
+        }
         let is_wanted = || !P::ANSWERS || exchange.request.header(Known::Upgrade).is_some();
         if self.protocol.switches_protocols() && is_wanted() {
             return Flow::Tunnel;
@@ -273,7 +287,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         Flow::On
     }
 
-    fn begin_body(&mut self) {
+    pub(super) fn begin_body(&mut self) {
         let keeps = *self.asked.pass.pass_trailers || self.relay.wants_trailers;
         let max_bytes = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX);
         let trailers = if keeps { TrailerUse::Kept { max_bytes } } else { TrailerUse::Dropped };

@@ -17,7 +17,7 @@ use crate::engine::aside::{Aside, Lost, Progress, Room};
 use crate::engine::ask::frames_itself;
 use crate::engine::protocol::{Eof, Persistence, Protocol, Wanted};
 use crate::engine::session::{Flow, READING, Session, Stage, TO_CLIENT};
-use crate::engine::store::Keeping;
+use crate::engine::store::{Keeping, Kept};
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
 use crate::upstreams::LearnWhen;
@@ -33,7 +33,7 @@ const READ_STEP_BYTES: usize = 4096;
 
 /// See the file's head.
 pub(super) struct Relay {
-    buffering: Buffering,
+    pub(super) buffering: Buffering,
     /// How much of the body has come, bytes.
     pub(super) length: u64,
     /// How much of early hints has come, bytes.
@@ -43,7 +43,7 @@ pub(super) struct Relay {
     /// How much is read at once, bytes.
     read_bytes: usize,
     /// How much may be in memory, bytes.
-    memory_bytes: usize,
+    pub(super) memory_bytes: usize,
     excess: Excess,
     /// Bytes a second that are read; 0 is no limit.
     rate: u64,
@@ -54,7 +54,7 @@ pub(super) struct Relay {
     /// What the client has not taken yet and memory has no room for.
     aside: Option<Box<Aside>>,
     /// What is kept as a file, if it is.
-    pub(super) keeping: Option<Box<Keeping>>,
+    pub(super) keeping: Option<Kept>,
 }
 
 /// Why no more is sent to the client.
@@ -109,8 +109,11 @@ impl Relay {
             self.began_s = exchange.request.now_ms() / 1000;
         }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        if self.buffering == Buffering::On && pass.store.is_some() && exchange.output.head().status == 200 {
-            self.keeping = Keeping::new(exchange.request, pass);
+        if self.buffering == Buffering::On
+            && pass.keeping.store.is_some()
+            && exchange.output.head().status == 200
+        {
+            self.keeping = Keeping::new(exchange.request, pass).map(Kept::File);
         }
         self.read_bytes = size(pass.buffers.1);
         self.memory_bytes = size(pass.memory_max_bytes());

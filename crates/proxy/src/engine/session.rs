@@ -8,14 +8,16 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clearway_base::log::Level;
+use clearway_cache::Lifetime;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
 use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
 
-use crate::attempts::{Attempt, Attempts, Connection};
+use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
 use crate::engine::lookup::log_departure;
+use crate::engine::object::Cached;
 use crate::engine::protocol::Protocol;
 use crate::engine::relay::Relay;
 use crate::engine::send::Sending;
@@ -53,6 +55,12 @@ pub(super) struct Session<'c, P> {
     pub(super) protocol: P,
     pub(super) relay: Relay,
     pub(super) clocks: Clocks,
+    /// What a cache has to do with it, if anything.
+    pub(super) cached: Option<Box<Cached>>,
+    /// An error that the cache is to remember: its status, and until when, Unix seconds.
+    pub(super) remembered: Option<(u16, u64)>,
+    /// What a server has said of the object that it was asked about.
+    pub(super) validated: Option<Lifetime>,
 }
 
 /// How far a request is.
@@ -81,12 +89,15 @@ pub(super) enum Flow {
     End(Step<'static>),
     /// The head is pushed; what follows are no messages.
     Tunnel,
+    /// What is in the cache is sent.
+    Cached(CacheStatus),
 }
 
 /// What comes of a request.
 pub(super) enum End {
     Step(Step<'static>),
     Tunnel,
+    Cached(CacheStatus),
 }
 
 /// What is waited for at most until when, on the clock of the loop.
@@ -126,7 +137,11 @@ impl Clocks {
 }
 
 impl<'c, P: Protocol> Session<'c, P> {
-    pub(super) fn new(exchange: &mut Exchange<'_, 'c>, asked: Asked<'c>, protocol: P) -> Self {
+    pub(super) fn new(
+        exchange: &mut Exchange<'_, 'c>,
+        asked: Asked<'c>,
+        (protocol, cached): (P, Option<Box<Cached>>),
+    ) -> Self {
         let home = exchange.request.home();
         let most = usize::try_from(*asked.pass.next_upstream_tries).unwrap_or(usize::MAX);
         let tries = if most == 0 { asked.choice.tries() } else { asked.choice.tries().min(most) };
@@ -149,6 +164,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             protocol,
             relay: Relay::default(),
             clocks: Clocks::new(home),
+            cached,
+            remembered: None,
+            validated: None,
         }
     }
 
@@ -176,6 +194,10 @@ impl<'c, P: Protocol> Session<'c, P> {
                     exchange.request.set_action(TO_CLIENT);
                     return Poll::Ready(End::Step(step));
                 }
+                Flow::Cached(status) => {
+                    self.close(exchange);
+                    return Poll::Ready(End::Cached(status));
+                }
                 Flow::Tunnel => return Poll::Ready(End::Tunnel),
             }
         }
@@ -188,7 +210,8 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let pass = self.asked.pass;
         let is_heard = !exchange.output.is_abandoned();
-        let goes_on = *pass.ignore_client_abort || pass.store.is_some() || !is_heard;
+        let goes_on =
+            *pass.ignore_client_abort || pass.keeping.store.is_some() || self.may_keep() || !is_heard;
         let watches = !goes_on && !self.sending.reads_client(&self.asked.body);
         if !watches {
             return Flow::Wait;

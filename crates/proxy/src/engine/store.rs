@@ -16,11 +16,45 @@ use clearway_http::{Exchange, NotPutAside, Placement, Request, Spool, Step, path
 use clearway_offload::moving::Journal;
 
 use crate::attempts::Attempts;
+use crate::engine::filling::Object;
 use crate::engine::protocol::{Protocol, Wanted};
 use crate::engine::session::{Flow, Session};
 use crate::settings::pass::{PassConf, StoreAt};
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, NotPutAside>> + Send>>;
+
+/// What is kept of a response beside its client.
+pub(super) enum Kept {
+    /// A file of its own (`…_store`).
+    File(Box<Keeping>),
+    /// An object of a cache.
+    Object(Box<Object>),
+}
+
+impl Kept {
+    pub(super) fn put(&mut self, data: &[u8]) {
+        match self {
+            Self::File(keeping) => keeping.put(data),
+            Self::Object(object) => object.put(data),
+        }
+    }
+
+    /// Whether no more is to be received until some of it is written.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::File(keeping) => keeping.is_full(),
+            Self::Object(object) => object.is_full(),
+        }
+    }
+
+    /// Goes on. Ready when a pool has nothing to do for it.
+    pub(super) fn poll(&mut self, request: &Request<'_>, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::File(keeping) => keeping.poll(request, cx),
+            Self::Object(object) => object.poll(request, cx),
+        }
+    }
+}
 
 /// See the file's head.
 pub(super) struct Keeping {
@@ -169,11 +203,18 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The response is complete: the file is to get its path, if it has what was announced.
     pub(super) fn begin_storing(&mut self, exchange: &Exchange<'_, 'c>) {
-        let Some(mut keeping) = self.relay.keeping.take() else { return };
         let length = self.relay.length;
-        let is_whole = self.asked.wanted == Wanted::Whole
-            && self.protocol.content_length().is_none_or(|announced| announced == length);
-        let path = match self.asked.pass.store.as_ref() {
+        let is_whole = self.protocol.content_length().is_none_or(|announced| announced == length);
+        let mut keeping = match self.relay.keeping.take() {
+            Some(Kept::File(keeping)) if self.asked.wanted == Wanted::Whole => keeping,
+            Some(Kept::Object(mut filling)) if is_whole || self.asked.wanted == Wanted::Head => {
+                filling.finish();
+                self.relay.keeping = Some(Kept::Object(filling));
+                return;
+            }
+            Some(Kept::File(_) | Kept::Object(_)) | None => return,
+        };
+        let path = match self.asked.pass.keeping.store.as_ref() {
             Some(StoreAt::Root) => paths::file_path(&exchange.view()),
             Some(StoreAt::Path(path)) => path.eval(&exchange.view()).into_owned(),
             None => Vec::new(),
@@ -186,6 +227,6 @@ impl<'c, P: Protocol> Session<'c, P> {
         let modified = head.and_then(|head| head.named(b"Last-Modified").next().and_then(parse_http_date));
         let path = PathBuf::from(OsString::from_vec(path));
         keeping.finish(Placement { path, access, modified });
-        self.relay.keeping = Some(keeping);
+        self.relay.keeping = Some(Kept::File(keeping));
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clearway_http::regex::{Captures, Regex};
 use clearway_http::{ConfKey, Level, Own, Setting, Value, View, settings};
 
+use crate::settings::cache::FamilyCaches;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::Passed;
 use crate::upstreams::GroupRef;
@@ -14,17 +15,26 @@ use crate::upstreams::GroupRef;
 /// What all families share, of `fastcgi_…`.
 pub(crate) static FASTCGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
+/// The caches of `fastcgi_cache_path`.
+pub(crate) static FASTCGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main);
+
 /// The rest of `fastcgi_…`.
 pub(crate) static FASTCGI: ConfKey<FastCgiConf> = ConfKey::new(Level::Location);
 
 /// What all families share, of `scgi_…`.
 pub(crate) static SCGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
+/// The caches of `scgi_cache_path`.
+pub(crate) static SCGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main);
+
 /// The rest of `scgi_…`.
 pub(crate) static SCGI: ConfKey<ScgiConf> = ConfKey::new(Level::Location);
 
 /// What all families share, of `uwsgi_…`.
 pub(crate) static UWSGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
+
+/// The caches of `uwsgi_cache_path`.
+pub(crate) static UWSGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main);
 
 /// The rest of `uwsgi_…`.
 pub(crate) static UWSGI: ConfKey<UwsgiConf> = ConfKey::new(Level::Location);

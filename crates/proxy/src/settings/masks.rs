@@ -62,8 +62,13 @@ impl Failures {
     const HTTP_503: Self = Self(1 << 6);
     const HTTP_504: Self = Self(1 << 7);
     const HTTP_429: Self = Self(1 << 10);
-    const UPDATING: Self = Self(1 << 11);
+    pub(crate) const UPDATING: Self = Self(1 << 11);
     const OFF: Self = Self(1 << 12);
+
+    /// The words that a family's directives take.
+    pub(crate) fn words_of(prefix: &str) -> &'static [(&'static str, Self)] {
+        if prefix == "proxy" { Self::WORDS } else { Self::OF_APPLICATIONS }
+    }
 
     /// What a status counts as, if it may count as a failure.
     pub(crate) fn of_status(status: u16) -> Option<Self> {
@@ -133,19 +138,24 @@ impl Ignored {
     pub(crate) const LIMIT_RATE: Self = Self(1 << 2);
     pub(crate) const BUFFERING: Self = Self(1 << 3);
     pub(crate) const CHARSET: Self = Self(1 << 4);
+    pub(crate) const ACCEL_EXPIRES: Self = Self(1 << 1);
+    pub(crate) const EXPIRES: Self = Self(1 << 5);
+    pub(crate) const CACHE_CONTROL: Self = Self(1 << 6);
+    pub(crate) const SET_COOKIE: Self = Self(1 << 7);
+    pub(crate) const VARY: Self = Self(1 << 8);
 }
 
 impl Mask for Ignored {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("X-Accel-Redirect", Self::REDIRECT),
-        ("X-Accel-Expires", Self(1 << 1)),
+        ("X-Accel-Expires", Self::ACCEL_EXPIRES),
         ("X-Accel-Limit-Rate", Self::LIMIT_RATE),
         ("X-Accel-Buffering", Self::BUFFERING),
         ("X-Accel-Charset", Self::CHARSET),
-        ("Expires", Self(1 << 5)),
-        ("Cache-Control", Self(1 << 6)),
-        ("Set-Cookie", Self(1 << 7)),
-        ("Vary", Self(1 << 8)),
+        ("Expires", Self::EXPIRES),
+        ("Cache-Control", Self::CACHE_CONTROL),
+        ("Set-Cookie", Self::SET_COOKIE),
+        ("Vary", Self::VARY),
     ];
 
     fn bits(self) -> u16 {
@@ -163,7 +173,7 @@ pub(crate) struct Methods(u16);
 
 impl Mask for Methods {
     const WORDS: &'static [(&'static str, Self)] =
-        &[("GET", Self(1)), ("HEAD", Self(1 << 1)), ("POST", Self(1 << 2))];
+        &[("GET", Self(1)), ("HEAD", Self(1 << 1)), ("POST", Self::POST)];
 
     fn bits(self) -> u16 {
         self.0
@@ -172,6 +182,10 @@ impl Mask for Methods {
     fn of_bits(bits: u16) -> Self {
         Self(bits)
     }
+}
+
+impl Methods {
+    pub(crate) const POST: Self = Self(1 << 2);
 }
 
 /// Adds the words of a directive to what those before it at this level have said.

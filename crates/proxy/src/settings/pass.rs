@@ -10,6 +10,7 @@ use clearway_conf::Error;
 use clearway_http::temp_paths::TempPath;
 use clearway_http::{Own, Setting, Value, settings};
 
+use crate::settings::cache::{CacheConf, Keeping};
 use crate::settings::masks::{Failures, Ignored};
 use crate::settings::names::NameSet;
 
@@ -54,23 +55,11 @@ settings! {
         pub(crate) pass_request_headers: Setting<bool> = true,
         pub(crate) pass_request_body: Setting<bool> = true,
         pub(crate) pass_trailers: Setting<bool> = false,
-        pub(crate) store: Setting<Option<StoreAt>>,
+        pub(crate) keeping: Keeping,
         pub(crate) store_access: Setting<u32> = 0o600,
-        pub(crate) cache: CacheForm,
+        pub(crate) cache: CacheConf,
         /// What is not passed to the client, worked out of three lists.
         pub(crate) hidden: Own<Arc<NameSet>>,
-    }
-}
-
-settings! {
-    /// What is said of a cache, which does nothing without one: what may stand once at a level.
-    pub(crate) struct CacheForm {
-        pub(crate) off: Setting<()>,
-        pub(crate) key: Setting<()>,
-        pub(crate) use_stale: Setting<Failures>,
-        pub(crate) methods: Setting<crate::settings::masks::Methods>,
-        pub(crate) numbers: [Setting<()>; 4],
-        pub(crate) flags: [Setting<()>; 4],
     }
 }
 

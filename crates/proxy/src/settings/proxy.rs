@@ -8,6 +8,7 @@ use clearway_http::{ConfKey, Level, Merge, Own, Setting, Value, settings};
 use clearway_message::Known;
 use clearway_net::url::{Url, UrlKind};
 
+use crate::settings::cache::FamilyCaches;
 use crate::settings::names::NameSet;
 use crate::settings::pass::PassConf;
 use crate::upstreams::GroupRef;
@@ -17,6 +18,9 @@ pub(crate) static PROXY_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The rest.
 pub(crate) static PROXY: ConfKey<ProxyConf> = ConfKey::new(Level::Location);
+
+/// The caches of `proxy_cache_path`.
+pub(crate) static PROXY_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main);
 
 /// Headers of responses that clients are not shown.
 pub(crate) const HIDDEN: &[&str] = &[
@@ -45,6 +49,8 @@ settings! {
         pub(crate) headers_hash: [Setting<u64>; 2] = [Setting::new(512), Setting::new(64)],
         /// What is sent in the head of each request, worked out of `set_headers`.
         pub(crate) headers: Own<Arc<Headers>>,
+        /// The same where the response may go to a cache.
+        pub(crate) cache_headers: Own<Arc<Headers>>,
     }
     then |conf: &mut ProxyConf| conf.redirects.settle()
 }
@@ -142,6 +148,8 @@ pub(crate) struct Origin {
     pub(crate) host_header: Bytes,
     /// `$proxy_port`; empty for a unix socket.
     pub(crate) port: Bytes,
+    /// The server as keys of caches begin with it, where that is not what `Host` says.
+    authority: Option<Box<Bytes>>,
 }
 
 impl Origin {
@@ -151,16 +159,22 @@ impl Origin {
         let port = match (url.kind, &url.port_text) {
             (UrlKind::Unix, _) => {
                 let localhost = Bytes::from_static(b"localhost");
-                return Self { scheme, host_header: localhost, port: Bytes::new() };
+                let authority = Some(Box::new(address.slice(..url.path.start)));
+                return Self { scheme, host_header: localhost, port: Bytes::new(), authority };
             }
             (_, Some(port)) if url.port != scheme.port() => port.clone(),
             _ => {
                 let port = scheme.port().to_string().into();
-                return Self { scheme, host_header: host, port };
+                return Self { scheme, host_header: host, port, authority: None };
             }
         };
         let host_header = address.slice(url.host.start..port.end);
-        Self { scheme, host_header, port: address.slice(port) }
+        Self { scheme, host_header, port: address.slice(port), authority: None }
+    }
+
+    /// The server as keys of caches begin with it.
+    pub(crate) fn authority(&self) -> &Bytes {
+        self.authority.as_deref().unwrap_or(&self.host_header)
     }
 }
 
@@ -306,6 +320,10 @@ pub(crate) enum LineValue {
     Said(Value),
     BodyLength,
     Chunked,
+    /// `Last-Modified` of a response that is to be validated.
+    CachedDate,
+    /// Its `ETag`.
+    CachedTag,
 }
 
 /// What is not passed on as the client sends it, unless it is set, in nginx's order.
@@ -321,8 +339,27 @@ const OWN_LINES: [(&str, Option<LineValue>); 9] = [
     ("Upgrade", None),
 ];
 
+/// The same of what has to be without conditions, for others too.
+const CACHE_LINES: [(&str, Option<LineValue>); 6] = [
+    ("If-Modified-Since", Some(LineValue::CachedDate)),
+    ("If-Unmodified-Since", None),
+    ("If-None-Match", Some(LineValue::CachedTag)),
+    ("If-Match", None),
+    ("Range", None),
+    ("If-Range", None),
+];
+
+/// Whom a response is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// The client that asks.
+    Client,
+    /// Whoever asks for as long as it is in a cache.
+    Cache,
+}
+
 impl Headers {
-    pub(crate) fn new(set: &[(Bytes, Value)]) -> Self {
+    pub(crate) fn new(set: &[(Bytes, Value)], audience: Audience) -> Self {
         let mut headers = Self::default();
         for (name, value) in set {
             if name.eq_ignore_ascii_case(b"host") {
@@ -334,7 +371,8 @@ impl Headers {
                 headers.lines.push((name.clone(), LineValue::Said(value.clone())));
             }
         }
-        for (name, value) in OWN_LINES {
+        let of_caches = CACHE_LINES.into_iter().filter(|_| audience == Audience::Cache);
+        for (name, value) in OWN_LINES.into_iter().chain(of_caches) {
             if headers.replaces(Known::find(name.as_bytes()), name.as_bytes()) {
                 continue;
             }
@@ -378,7 +416,7 @@ mod tests {
     #[test]
     fn what_is_set_takes_the_place_of_what_is_sent_by_itself() {
         let set = [("connection", "x"), ("HOST", "h"), ("TE", "")];
-        let headers = Headers::new(&set.map(|(name, value)| (name.into(), literal(value))));
+        let headers = Headers::new(&set.map(|(name, value)| (name.into(), literal(value))), Audience::Client);
         let names: Vec<_> = headers.lines.iter().map(|(name, _)| &name[..]).collect();
         assert_eq!(names, [&b"connection"[..], b"Content-Length", b"Transfer-Encoding"]);
         assert!(headers.host.is_some());

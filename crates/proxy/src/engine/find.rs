@@ -1,0 +1,274 @@
+//! Looks for an object: in the index, on its disk, among those that are on their way in. Loops where another
+//! variant is the right one, and where what was waited for has ended.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_cache::disks::{Found, Growing, Miss, Wanted, Whereabouts};
+use clearway_cache::index::{Stored, Update};
+use clearway_cache::{Digest, Entered, Follower, Verdict};
+use clearway_http::{ContextKey, Delivery, Errand, Exchange, Lasts, Request, Subrequest};
+use clearway_runtime::Timer;
+
+use crate::attempts::CacheStatus;
+use crate::engine::object::{Cached, Keepable, Stale, Updating};
+use crate::settings::masks::Failures;
+use crate::settings::pass::PassConf;
+
+/// What a subrequest renews.
+static RENEWED: ContextKey<Digest> = ContextKey::new(Lasts::Inherited);
+
+/// How often a request waits for another one and looks again, at most.
+const LOOKS_MAX: u32 = 8;
+
+/// For how long a request waits for one that has received everything and only writes it, milliseconds.
+const PUBLISHING_MS: u64 = 1_000;
+
+/// What was found.
+pub(super) enum Lookup {
+    /// A server is asked.
+    Ask(Box<Cached>),
+    /// An error that is remembered.
+    Remembered(u16),
+    /// An object that is sent; the rest is for the case that it cannot be read.
+    Found(CacheStatus, Box<Found>, Box<Cached>),
+    /// One that is on its way in.
+    Follow(Follower<Growing>, Growing, Box<Cached>),
+}
+
+/// One look.
+enum Look {
+    Settled(Lookup),
+    /// Another object may be the right one, or the same one now.
+    Again(Box<Cached>),
+}
+
+/// A request that looks for an object.
+pub(super) struct Finding<'a, 'c> {
+    request: &'a mut Request<'c>,
+    pass: &'c PassConf,
+    cached: Option<Box<Cached>>,
+    /// When waiting for others ends, on the clock of the loop.
+    patience_ms: Option<u64>,
+    /// The object whose uses were counted.
+    counted: Option<Digest>,
+    uses: u64,
+    /// It was begun to renew the object.
+    is_update: bool,
+}
+
+impl<'a, 'c> Finding<'a, 'c> {
+    pub(super) fn new(request: &'a mut Request<'c>, pass: &'c PassConf, cached: Box<Cached>) -> Self {
+        let renewed = request.context(&RENEWED).copied();
+        let is_update = request.is_clone() && renewed == Some(cached.digest);
+        Self { request, pass, cached: Some(cached), patience_ms: None, counted: None, uses: 1, is_update }
+    }
+
+    pub(super) async fn run(mut self) -> Lookup {
+        for _ in 0..LOOKS_MAX {
+            let cached = self.cached.take().expect("there is one at each look");
+            match self.look(cached).await {
+                Look::Settled(lookup) => return lookup,
+                Look::Again(cached) => self.cached = Some(cached),
+            }
+        }
+        let cached = self.cached.take().expect("looked again, it is there");
+        Lookup::Ask(cached)
+    }
+
+    async fn look(&mut self, mut cached: Box<Cached>) -> Look {
+        let now_s = self.request.now_unix_s();
+        let now = u64::try_from(now_s).unwrap_or(0);
+        self.await_publication(&cached).await;
+        if let Some(status) = self.count(&cached, now) {
+            return Look::Settled(Lookup::Remembered(status));
+        }
+        match cached.cache.whereabouts(cached.digest) {
+            Whereabouts::Nowhere(_) => {}
+            Whereabouts::Out => {
+                cached.keepable = Keepable::No;
+                return Look::Settled(Lookup::Ask(cached));
+            }
+            Whereabouts::Disk(_) | Whereabouts::Perhaps(_) => match self.open(&cached).await {
+                Ok(found) => return self.judge(cached, found).await,
+                Err(NotOpened::Absent) => {}
+                Err(NotOpened::Refused) => {
+                    cached.keepable = Keepable::No;
+                    return Look::Settled(Lookup::Ask(cached));
+                }
+            },
+        }
+        if self.uses < *self.pass.cache.min_uses {
+            cached.keepable = Keepable::No;
+            return Look::Settled(Lookup::Ask(cached));
+        }
+        self.enter(cached).await
+    }
+
+    /// Counts the use of an object, once; the error that is remembered in its place, if one is.
+    fn count(&mut self, cached: &Cached, now_s: u64) -> Option<u16> {
+        let index = cached.cache.index();
+        if self.counted != Some(cached.digest) {
+            self.counted = Some(cached.digest);
+            self.uses = index.count_use(cached.digest, now_s).map_or(u64::MAX, u64::from);
+        }
+        match index.get(cached.digest)?.stored {
+            Stored::Error { status, valid_s } if valid_s >= now_s => Some(status),
+            Stored::Error { .. } | Stored::Nothing | Stored::File(_) => None,
+        }
+    }
+
+    /// Opens the file.
+    async fn open(&self, cached: &Cached) -> Result<Found, NotOpened> {
+        let wanted = Wanted {
+            key: Arc::clone(&cached.key),
+            digest: cached.digest,
+            head_max_bytes: usize::try_from(*self.pass.buffer_bytes).unwrap_or(usize::MAX),
+        };
+        let task = cached.cache.open(wanted, cached.pool.as_ref());
+        let opened = self.request.wait_for(task, Errand::Question).await;
+        let opened = opened.map_err(|_| NotOpened::Refused)?;
+        opened.map_err(|miss| match miss {
+            Miss::Absent => NotOpened::Absent,
+            Miss::Unusable { path, why } => {
+                self.tell(why.level(), &path, &why);
+                NotOpened::Absent
+            }
+            Miss::Broken { path } => {
+                self.tell(Level::Crit, &path, &"is broken");
+                NotOpened::Absent
+            }
+            Miss::Failed(error) => {
+                self.request.log(Level::Crit, format_args!("{error}"));
+                NotOpened::Refused
+            }
+            Miss::Out => NotOpened::Refused,
+        })
+    }
+
+    /// Says why a file is not used.
+    fn tell(&self, level: Level, path: &Path, why: &dyn fmt::Display) {
+        let path = Verbatim::path(path);
+        self.request.log(level, format_args!("cache file \"{path}\" {why}"));
+    }
+
+    /// Whether a file is the variant that is wanted, and may be used.
+    async fn judge(&mut self, mut cached: Box<Cached>, found: Found) -> Look {
+        let header = found.header(&cached.key);
+        if let Some(other) = cached.other_variant(self.request, &header) {
+            if cached.digest != cached.key.digest() {
+                self.tell(Level::Crit, &found.path, &"has incorrect vary hash");
+                return self.enter(cached).await;
+            }
+            cached.digest = other;
+            return Look::Again(cached);
+        }
+        let now_s = self.request.now_unix_s();
+        if header.valid_sec >= now_s {
+            return Look::Settled(Lookup::Found(CacheStatus::Hit, Box::new(found), cached));
+        }
+        let until = |seconds: i64| header.valid_sec.saturating_add(seconds) >= now_s;
+        let (on_update, on_error) = (until(header.updating_sec), until(header.error_sec));
+        let may_wait = (self.pass.cache.stale_for(Failures::UPDATING) || on_update) && !self.is_update;
+        let begun = cached.cache.begin_update(cached.digest);
+        let is_busy = matches!(begun, Ok(Update::Busy(_)));
+        if !is_busy {
+            cached.update = Some(Updating { cache: Arc::clone(&cached.cache), digest: cached.digest });
+        }
+        let status = match may_wait {
+            true if is_busy => CacheStatus::Updating,
+            true if *self.pass.cache.background_update => CacheStatus::Stale,
+            _ => CacheStatus::Expired,
+        };
+        if status != CacheStatus::Expired {
+            return Look::Settled(Lookup::Found(status, Box::new(found), cached));
+        }
+        cached.stale = Some(Box::new(Stale { found, on_error }));
+        cached.status = status;
+        if let Entered::Leads(led) = cached.cache.fills().enter(cached.digest) {
+            cached.lead = Some(led);
+        }
+        Look::Settled(Lookup::Ask(cached))
+    }
+
+    /// Fetches the object, or waits for the request that does.
+    async fn enter(&mut self, mut cached: Box<Cached>) -> Look {
+        let follower = match cached.cache.fills().enter(cached.digest) {
+            Entered::Leads(led) => {
+                cached.lead = Some(led);
+                return Look::Settled(Lookup::Ask(cached));
+            }
+            Entered::Follows(follower) => follower,
+        };
+        if !*self.pass.cache.lock {
+            return Look::Settled(Lookup::Ask(cached));
+        }
+        self.wait(cached, follower).await
+    }
+
+    /// Waits until it is known what becomes of the response that another request fetches.
+    async fn wait(&mut self, mut cached: Box<Cached>, mut follower: Follower<Growing>) -> Look {
+        let home = self.request.home();
+        let conf = &self.pass.cache;
+        let now_ms = home.now_ms();
+        let patience_ms = *self.patience_ms.get_or_insert(now_ms + *conf.lock_timeout_ms);
+        let until_ms = patience_ms.min(now_ms + *conf.lock_age_ms);
+        let timer = Timer::new(home);
+        timer.arm(until_ms);
+        let verdict = poll_fn(|cx| match follower.poll_verdict(cx) {
+            Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
+            Poll::Pending if home.now_ms() >= until_ms => Poll::Ready(None),
+            Poll::Pending => timer.poll_expired(cx).map(|()| None),
+        });
+        match verdict.await {
+            Some(Some(Verdict::Stored(growing))) => Look::Settled(Lookup::Follow(follower, growing, cached)),
+            Some(Some(Verdict::NotStored)) => Look::Settled(Lookup::Ask(cached)),
+            Some(None) => Look::Again(cached),
+            None if until_ms < patience_ms => Look::Settled(Lookup::Ask(cached)),
+            None => {
+                if *conf.lock_timeout_ms > 0 {
+                    self.request.log(Level::Info, format_args!("cache lock timeout"));
+                }
+                cached.keepable = Keepable::No;
+                Look::Settled(Lookup::Ask(cached))
+            }
+        }
+    }
+
+    /// Waits for a request that has received all of a response and writes it: a client that has got its end
+    /// finds it in the cache.
+    async fn await_publication(&self, cached: &Cached) {
+        let Some(mut follower) = cached.cache.fills().find(cached.digest) else { return };
+        let home = self.request.home();
+        let timer = Timer::new(home);
+        timer.arm(home.now_ms() + PUBLISHING_MS);
+        poll_fn(|cx| {
+            let Poll::Ready(Some(Verdict::Stored(growing))) = follower.poll_verdict(cx) else {
+                return Poll::Ready(());
+            };
+            let is_under_way = growing.is_received()
+                && follower.poll_beyond(cx, u64::MAX).is_pending()
+                && timer.poll_expired(cx).is_pending();
+            if is_under_way { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+}
+
+/// Begins to renew an object beside the request; whether that could be begun.
+pub(super) fn start_background(exchange: &mut Exchange<'_, '_>, digest: Digest) -> bool {
+    exchange.request.set_context(&RENEWED, digest);
+    let wanted = Subrequest::clone_of(exchange.request, Delivery::HeadOnly);
+    exchange.start_background(wanted).is_ok()
+}
+
+/// Why there is no file.
+enum NotOpened {
+    Absent,
+    /// The disk does not do its work: nothing is kept on it now.
+    Refused,
+}

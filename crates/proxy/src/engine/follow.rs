@@ -1,0 +1,84 @@
+//! A request that sends what another one receives and writes, while it is written: bytes that are in the file
+//! go on to the client, and each that comes wakes it. Runs on the loop of the request; the file is read by
+//! the pool of its disk.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use clearway_base::log::Level;
+use clearway_cache::disks::Growing;
+use clearway_cache::{Follower, Progress, StoredHeader, seal};
+use clearway_http::{Answer, Chunk, Errand, Exchange, Mark, Request, Step};
+
+use crate::attempts::CacheStatus;
+use crate::engine::object::Cached;
+use crate::engine::serve::{BodyIs, Sent, Serving, Unreadable, push_head};
+
+/// How much is read at once, bytes.
+const READ_BYTES: u64 = 64 * 1024;
+
+/// Answers with what another request receives.
+///
+/// # Errors
+/// It cannot be read, or is another variant than is wanted: nothing was answered.
+pub(super) async fn follow<'c>(
+    exchange: &mut Exchange<'_, 'c>,
+    serving: Serving<'c>,
+    (cached, mut follower, growing): (&Cached, Follower<Growing>, Growing),
+) -> Result<Step<'static>, Unreadable> {
+    let body_start = growing.body_start();
+    let beginning = read(exchange.request, &growing, 0..body_start).await.ok_or(Unreadable)?;
+    let most = usize::try_from(*serving.pass.buffer_bytes).unwrap_or(usize::MAX).max(beginning.len());
+    let header = StoredHeader::read(&beginning, &cached.key, most).map_err(|_| Unreadable)?;
+    if cached.other_variant(exchange.request, &header).is_some() {
+        return Err(Unreadable);
+    }
+    let head = Bytes::from(seal::without(&beginning, StoredHeader::head_start(&cached.key)));
+    let sent = push_head(exchange, serving, (CacheStatus::Hit, head), BodyIs::Growing);
+    if let Sent::Answered(step) = sent.ok_or(Unreadable)? {
+        return Ok(step);
+    }
+    let mut at = body_start;
+    loop {
+        let (end, is_last) = match poll_fn(|cx| follower.poll_beyond(cx, at)).await {
+            Progress::Readable(end) => (end, false),
+            Progress::Complete(end) => (end, true),
+            Progress::Failed => {
+                return Ok(cut(exchange, "upstream response that is followed has ended early"));
+            }
+        };
+        while at < end {
+            let Some(data) = read(exchange.request, &growing, at..end.min(at + READ_BYTES)).await else {
+                return Ok(cut(exchange, "file of a response that is followed cannot be read"));
+            };
+            at += data.len() as u64;
+            let mark = if is_last && at >= end { Mark::Last } else { Mark::Flush };
+            let _ = exchange.output.write(exchange.request, Chunk::Owned(data), mark);
+            if mark != Mark::Last && exchange.output.ready(exchange.request).await.is_err() {
+                return Ok(Step::Done);
+            }
+            if mark == Mark::Last {
+                return Ok(Step::Done);
+            }
+        }
+        if is_last {
+            let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+            return Ok(Step::Done);
+        }
+    }
+}
+
+/// What lies there, or some of it; `None` where it cannot be read.
+async fn read(request: &Request<'_>, growing: &Growing, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+    let count = usize::try_from(range.end - range.start).ok()?;
+    let task = growing.read(range.start, count);
+    let read = request.wait_for(task, Errand::Question).await.ok()?;
+    read.ok().filter(|data| !data.is_empty())
+}
+
+/// The response cannot be completed: what there is of it leaves.
+fn cut(exchange: &mut Exchange<'_, '_>, why: &str) -> Step<'static> {
+    exchange.request.log(Level::Error, format_args!("{why}"));
+    let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
+    Step::Respond(Answer::Status(502))
+}

@@ -1,0 +1,100 @@
+//! What a request has to do with a cache once that was looked into: under what its response is kept, what is
+//! there that is too old, and who else knows of it. Owned by the request's task.
+
+use std::sync::Arc;
+
+use clearway_cache::disks::{Cache, Found, Growing, TempPlace};
+use clearway_cache::{Digest, Key, Led, StoredHeader, Verdict, variant};
+use clearway_http::Request;
+use clearway_offload::Pool;
+
+use crate::attempts::CacheStatus;
+use crate::settings::masks::Failures;
+use crate::settings::pass::PassConf;
+
+/// Whether a response may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keepable {
+    No,
+    Yes,
+}
+
+/// A request that asks a server, and may keep what it answers.
+pub(super) struct Cached {
+    pub(super) cache: Arc<Cache>,
+    /// Where its file is written first.
+    pub(super) temp_place: Option<Arc<TempPlace>>,
+    pub(super) key: Arc<Key>,
+    /// What names the file: the key's digest, or that of a variant.
+    pub(super) digest: Digest,
+    pub(super) status: CacheStatus,
+    pub(super) keepable: Keepable,
+    /// What is there and may not be used any longer.
+    pub(super) stale: Option<Box<Stale>>,
+    /// Others find this request as the one that fetches the response.
+    pub(super) lead: Option<Led<Growing>>,
+    /// Others know that the response is being renewed.
+    pub(super) update: Option<Updating>,
+    /// What `aio threads=` names; without it the disk's own pool works.
+    pub(super) pool: Option<Arc<Pool>>,
+}
+
+/// An object that may not be used any longer, but perhaps where nobody answers.
+pub(super) struct Stale {
+    pub(super) found: Found,
+    /// The object says that it may be sent where servers fail (`stale-if-error`).
+    pub(super) on_error: bool,
+}
+
+/// An update that is under way; dropped, it has ended.
+pub(super) struct Updating {
+    pub(super) cache: Arc<Cache>,
+    pub(super) digest: Digest,
+}
+
+impl Updating {
+    /// The object was published, which has ended the update.
+    pub(super) fn end_published(self) {
+        let _this = std::mem::ManuallyDrop::new(self);
+    }
+}
+
+impl Drop for Updating {
+    fn drop(&mut self) {
+        // Where others were always faster it ends with the next publication.
+        let _ = self.cache.end_update(self.digest);
+    }
+}
+
+impl Cached {
+    /// Whether the old response is sent because of a failure.
+    pub(super) fn covers(&self, pass: &PassConf, failure: Failures) -> bool {
+        self.status == CacheStatus::Expired
+            && self.stale.as_ref().is_some_and(|stale| stale.on_error || pass.cache.stale_for(failure))
+    }
+
+    /// The digest of another variant, if the request does not want this one.
+    pub(super) fn other_variant(&self, request: &Request<'_>, header: &StoredHeader<'_>) -> Option<Digest> {
+        if header.vary.is_empty() {
+            return None;
+        }
+        let wanted = self.variant(request, header.vary);
+        (wanted != header.variant).then_some(wanted)
+    }
+
+    /// The variant of a response with this `Vary` that the request wants.
+    pub(super) fn variant(&self, request: &Request<'_>, vary: &[u8]) -> Digest {
+        // Lines of the request are looked through once for each name.
+        let lines: Vec<(&[u8], &[u8])> = request.headers().map(|line| (line.name, line.value)).collect();
+        variant(self.key.digest(), vary, lines.into_iter())
+    }
+
+    /// Nothing will be kept: others that wait for it ask for themselves.
+    pub(super) fn give_up(&mut self) {
+        self.keepable = Keepable::No;
+        if let Some(led) = self.lead.take() {
+            led.leader().decide(Verdict::NotStored);
+        }
+        self.update = None;
+    }
+}

@@ -1,0 +1,159 @@
+//! Objects on their way from a cache to clients: the head as it was received, read and passed on like that of
+//! a server, and a part of the file as body. Runs on the loop of the request.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::{Level, Verbatim};
+use clearway_cache::disks::Found;
+use clearway_http::{Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Step};
+use clearway_message::Header;
+
+use crate::attempts::{Attempts, CacheStatus, KeptHead};
+use crate::engine::http1::Http1;
+use crate::engine::protocol::{HeadProgress, Protocol};
+use crate::heads::accel::{self, Accel};
+use crate::heads::fill::{Received, Rewritten, fill};
+use crate::settings::pass::PassConf;
+use crate::settings::proxy::ProxyConf;
+
+/// How what is stored is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Serving<'c> {
+    pub(super) pass: &'c PassConf,
+    /// What only `proxy_pass` knows.
+    proxy: Option<&'c ProxyConf>,
+    /// What reads a head: whatever frames responses is taken off before they are stored.
+    reader: fn() -> Http1,
+}
+
+impl<'c> Serving<'c> {
+    /// For locations that say this.
+    pub(super) fn new(pass: &'c PassConf, proxy: Option<&'c ProxyConf>, reader: fn() -> Http1) -> Self {
+        Self { pass, proxy, reader }
+    }
+}
+
+/// What is stored is no response; the log says so.
+pub(super) struct Unreadable;
+
+/// Whether all of a body is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyIs {
+    /// In one piece.
+    Whole,
+    /// It comes in several.
+    Growing,
+}
+
+/// What becomes of a request whose head was pushed.
+pub(super) enum Sent {
+    /// That was all.
+    Answered(Step<'static>),
+    /// The body follows.
+    Body,
+}
+
+/// Answers with an object.
+///
+/// # Errors
+/// See [`Unreadable`]: nothing was answered.
+pub(super) async fn stored<'c>(
+    exchange: &mut Exchange<'_, 'c>,
+    serving: Serving<'c>,
+    (status, found): (CacheStatus, Found),
+) -> Result<Step<'static>, Unreadable> {
+    let head = Bytes::from(found.head());
+    let Some(sent) = push_head(exchange, serving, (status, head), BodyIs::Whole) else {
+        let path = Verbatim::path(&found.path);
+        let message = format_args!("cache file \"{path}\" contains invalid header");
+        exchange.request.log(Level::Crit, message);
+        return Err(Unreadable);
+    };
+    if let Sent::Answered(step) = sent {
+        return Ok(step);
+    }
+    let (range, closer) = (found.body_start()..found.identity.length, exchange.request.file_pool());
+    let opened = match (found.body(), found.opened) {
+        (None, Some(opened)) => opened,
+        (body, _) => {
+            let body = Chunk::Shared(body.unwrap_or_default());
+            let _ = exchange.output.write(exchange.request, body, Mark::Last);
+            return Ok(Step::Done);
+        }
+    };
+    let path = found.path.as_os_str().as_bytes();
+    let file = OpenFile::new(opened, path, FileAccess::Cached, closer);
+    let part = FilePart::new(Arc::new(file), range.start..range.end.max(range.start));
+    if part.is_empty() {
+        let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
+    } else if exchange.output.takes_files() {
+        let _ = exchange.output.write(exchange.request, Chunk::File(part), Mark::Last);
+    } else {
+        // What cannot be sent the connection deals with.
+        let _ = exchange.output.send_bytes(exchange.request, part).await;
+    }
+    Ok(Step::Done)
+}
+
+/// Pushes a head as it is stored; `None` where it is none.
+pub(super) fn push_head<'c>(
+    exchange: &mut Exchange<'_, 'c>,
+    serving: Serving<'c>,
+    (status, bytes): (CacheStatus, Bytes),
+    body: BodyIs,
+) -> Option<Sent> {
+    let mut protocol = (serving.reader)();
+    parse_head(&mut protocol, &bytes)?;
+    exchange.request.set_action("sending response to client");
+    Attempts::note_cache(exchange.request, status);
+    let lines = protocol.take_lines();
+    Attempts::of_mut(exchange.request).head = Some(KeptHead { bytes: bytes.clone(), lines: lines.clone() });
+    let accel = Accel::read(serving.pass, &lines, &bytes);
+    if let Some(rate) = accel.limit_rate {
+        exchange.request.set_limit_rate(rate);
+    }
+    if let Some(charset) = accel.charset {
+        exchange.request.set_charset_override(charset);
+    }
+    let received = Received {
+        status_line: if bytes.is_empty() { b"200 OK"[..].into() } else { protocol.status_line(&bytes) },
+        bytes: &bytes,
+        lines: &lines,
+        content_length: protocol.content_length(),
+    };
+    if let Some(answer) = accel::redirect(exchange.request, serving.pass, &received) {
+        accel::keep_for_redirect(exchange.output.head(), &received);
+        exchange.request.use_get();
+        return Some(Sent::Answered(Step::Respond(answer)));
+    }
+    let pass = serving.pass;
+    let rewritten = serving.proxy.map(|proxy| Rewritten::new(&exchange.view(), (pass, proxy), &received));
+    fill(&mut exchange.output, pass, rewritten.unwrap_or_default(), &received);
+    protocol.complete_head(exchange.output.head());
+    let head = exchange.output.head();
+    head.conditions = Conditions::JudgedHere;
+    if head.ranges != Ranges::Refused {
+        head.ranges = if body == BodyIs::Whole { Ranges::Allowed } else { Ranges::OnePart };
+    }
+    exchange.output.send_head(exchange.request);
+    if exchange.output.wants_body() { Some(Sent::Body) } else { Some(Sent::Answered(Step::Done)) }
+}
+
+impl Serving<'_> {
+    /// The status and the lines of a head that is stored.
+    pub(super) fn read_head(&self, bytes: &[u8]) -> Option<(u16, Vec<Header>)> {
+        let mut protocol = (self.reader)();
+        parse_head(&mut protocol, bytes)?;
+        Some((protocol.status(), protocol.take_lines()))
+    }
+}
+
+fn parse_head(protocol: &mut Http1, bytes: &[u8]) -> Option<()> {
+    match protocol.head(bytes, bytes.len()) {
+        _ if bytes.is_empty() => Some(()),
+        Ok(HeadProgress::Final | HeadProgress::Headless) => Some(()),
+        Ok(HeadProgress::Incomplete | HeadProgress::Interim) | Err(_) => None,
+    }
+}
