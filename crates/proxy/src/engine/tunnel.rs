@@ -81,7 +81,24 @@ impl Direction {
 enum End {
     Over,
     TimedOut,
-    Broken(io::Error),
+    Broken(Broken),
+}
+
+/// A connection that failed: what of the client is only worth a note.
+struct Broken {
+    level: Level,
+    call: &'static str,
+    error: io::Error,
+}
+
+impl Broken {
+    fn client(call: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self { level: Level::Info, call, error }
+    }
+
+    fn server(call: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self { level: Level::Error, call, error }
+    }
 }
 
 /// What is left of a request whose connections have become a tunnel: there may be many of those, for long.
@@ -143,7 +160,9 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
         End::TimedOut => {
             request.log(Level::Info, format_args!("upstream timed out (110: Connection timed out)"))
         }
-        End::Broken(error) => request.log(Level::Info, format_args!("recv() failed {}", Errno(&error))),
+        End::Broken(Broken { level, call, error }) => {
+            request.log(level, format_args!("{call} failed {}", Errno(&error)));
+        }
     }
     let elapsed_ms = home.now_ms().saturating_sub(attempt_ms);
     let attempt = Attempts::of_mut(request).last();
@@ -163,8 +182,8 @@ impl Carrying<'_, '_, '_> {
         for _ in 0..ROUNDS_MAX {
             let (up, down) = (self.poll_up(cx), self.poll_down(cx));
             let has_moved = match (up, down) {
-                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
-                    return Poll::Ready(End::Broken(error));
+                (Poll::Ready(Err(broken)), _) | (_, Poll::Ready(Err(broken))) => {
+                    return Poll::Ready(End::Broken(broken));
                 }
                 (Poll::Pending, Poll::Pending) => false,
                 _ => true,
@@ -182,40 +201,44 @@ impl Carrying<'_, '_, '_> {
     }
 
     /// Moves something from the client to the server.
-    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         if self.up.is_empty() {
             if self.up.source == Source::Ended {
                 return Poll::Pending;
             }
             std::task::ready!(self.client.poll_readable(cx));
             self.up.held.reserve(BUFFER_BYTES);
-            if std::task::ready!(self.client.poll_read(cx, &mut self.up.held))? == 0 {
+            let read = std::task::ready!(self.client.poll_read(cx, &mut self.up.held));
+            if read.map_err(Broken::client("recv()"))? == 0 {
                 self.up.source = Source::Ended;
                 return Poll::Ready(Ok(()));
             }
         }
-        let count = std::task::ready!(self.server.transport.poll_write(cx, &self.up.held[self.up.at..]))?;
+        let written = self.server.transport.poll_write(cx, &self.up.held[self.up.at..]);
+        let count = std::task::ready!(written).map_err(Broken::server("send()"))?;
         self.sent_bytes += count as u64;
         self.up.wrote(count);
         Poll::Ready(Ok(()))
     }
 
     /// Moves something from the server to the client.
-    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         if self.down.is_empty() {
             if self.down.source == Source::Ended {
                 return Poll::Pending;
             }
             std::task::ready!(self.server.transport.poll_readable(cx));
             self.down.held.reserve(BUFFER_BYTES);
-            let count = std::task::ready!(self.server.transport.poll_read_vec(cx, &mut self.down.held))?;
+            let read = self.server.transport.poll_read_vec(cx, &mut self.down.held);
+            let count = std::task::ready!(read).map_err(Broken::server("recv()"))?;
             if count == 0 {
                 self.down.source = Source::Ended;
                 return Poll::Ready(Ok(()));
             }
             self.received_bytes += count as u64;
         }
-        let count = std::task::ready!(self.client.poll_write(cx, &self.down.held[self.down.at..]))?;
+        let written = self.client.poll_write(cx, &self.down.held[self.down.at..]);
+        let count = std::task::ready!(written).map_err(Broken::client("send()"))?;
         self.down.wrote(count);
         Poll::Ready(Ok(()))
     }
