@@ -256,6 +256,12 @@ impl<'a, 'c> Gathering<'a, 'c> {
     }
 
     async fn run(&mut self) -> Result<StoredBody, Failure> {
+        // Room at once for a body that stays in memory; the byte more is that of `make_room`, which says what
+        // becomes of a request for which there is none.
+        let buffer_bytes = (*self.conf.buffer_bytes).max(BUFFER_MIN_BYTES);
+        if let Some(bytes) = self.receiving.rest().filter(|&bytes| bytes <= buffer_bytes) {
+            let _ = self.data.try_reserve_exact(usize::try_from(bytes).map_or(0, |bytes| bytes + 1));
+        }
         self.receiving.take_received(&mut self.data)?;
         self.make_room()?;
         while !self.receiving.is_done() {

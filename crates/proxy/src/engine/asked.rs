@@ -157,10 +157,12 @@ pub(super) fn choose<'c, T>(
 
 /// Has the body read, unless it is passed on as it comes.
 pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>, wanted: BodyUse) -> Result<AskedBody, Answer> {
-    if wanted == BodyUse::Unread {
+    let is_kept = exchange.request.stored_body().is_some();
+    let is_none = !is_kept && !exchange.body.is_announced() && exchange.body.announced().is_none();
+    if wanted == BodyUse::Unread || is_none {
         return Ok(AskedBody::None);
     }
-    let is_unread = exchange.request.stored_body().is_none() && !exchange.body.is_dropped();
+    let is_unread = !is_kept && !exchange.body.is_dropped();
     if wanted == BodyUse::Streamed && is_unread && exchange.body.is_announced() {
         // As in nginx one that has come already is like one that was waited for.
         let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
