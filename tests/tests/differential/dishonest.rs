@@ -31,6 +31,8 @@ fn config(port: &str) -> String {
         location / {{ proxy_pass http://127.0.0.1:{port}; }}
         location /unbuffered/ {{ proxy_buffering off; proxy_pass http://127.0.0.1:{port}; }}
         location /trailers/ {{ proxy_pass_trailers on; proxy_pass http://127.0.0.1:{port}; }}
+        location /hints/ {{ early_hints $arg_none 1; proxy_hide_header X-Hidden;
+                            proxy_pass http://127.0.0.1:{port}; }}
         location /kept/ {{ proxy_pass http://kept; }}
         location /kept/unbuffered/ {{ proxy_buffering off; proxy_pass http://kept; }}
     }}"
@@ -43,6 +45,7 @@ fn how(title: &str) -> (&'static str, &'static str, Behind) {
     let has = |word: &str| words.split(' ').any(|other| other == word);
     let method = if has("HEAD") { "HEAD" } else { "GET" };
     let path = match (has("keeps"), has("unbuffered"), has("trailers")) {
+        _ if has("hints") => "/hints/",
         (true, true, _) => "/kept/unbuffered/",
         (true, ..) => "/kept/",
         (_, true, _) => "/unbuffered/",
@@ -120,6 +123,9 @@ fn show(method: &str, answer: &[u8]) -> String {
         return if answer.is_empty() { "cut".to_owned() } else { format!("bare {}", answer.escape_ascii()) };
     };
     let (head, rest) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);
+    if head.starts_with("HTTP/1.1 103 ") {
+        return format!("{} | {}", head.replace("\r\n", " "), show(method, rest));
+    }
     if !head.starts_with("HTTP/1.1 ") {
         return format!("bare {}", answer.escape_ascii());
     }

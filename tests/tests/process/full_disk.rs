@@ -1,4 +1,4 @@
-//! Logs on a small file system that fills up and is given room again.
+//! A small file system that fills up: logs, which go on when there is room again; responses that are kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,6 +58,38 @@ fn a_log_goes_on_when_there_is_room_again() {
     assert!(wait_until(PATIENCE, || bytes() > 70 << 10), "{} bytes: {}", bytes(), server.described());
     let load = load.finish();
     assert_eq!(load.failed(), 0, "{load}");
+    drop(server);
+    drop(small);
+    std::fs::remove_dir(&dir).expect("nothing but the file system was there");
+}
+
+#[test]
+#[cfg_attr(not_root, ignore = "needs the rights of root")]
+#[cfg_attr(nginx_under_test, ignore = "nginx cuts the response")]
+fn a_response_that_cannot_be_kept_is_answered() {
+    let dir = std::env::temp_dir().join(format!("clearway-small-kept-{}", std::process::id()));
+    let Some(small) = Small::mount(&dir) else {
+        // As above.
+        return;
+    };
+    let http = format!(
+        "server {{ listen 127.0.0.1:%%PORT%%; location /origin {{ alias site; }}
+             location /kept/ {{ proxy_temp_path {0}/waiting; proxy_store {0}$uri;
+                 proxy_pass http://127.0.0.1:%%PORT%%/origin/; }} }}",
+        dir.display()
+    );
+    let (large, little) = ("large".repeat(100_000), "little".repeat(1000));
+    let server =
+        setup("", &http).file("site/large", large.clone()).file("site/little", little.clone()).start();
+    for _ in 0..3 {
+        assert!(server.get("/kept/large").text() == large, "{}", server.error_log());
+    }
+    server.wait_log("logs/error.log", "(28: No space left on device)");
+    // Nothing of them is left, so there is room for others.
+    assert!(server.get("/kept/little").text() == little);
+    let kept = || std::fs::read(dir.join("kept/little")).is_ok_and(|data| data == little.as_bytes());
+    assert!(wait_until(PATIENCE, kept), "{}", server.error_log());
+    assert!(!dir.join("kept/large").exists());
     drop(server);
     drop(small);
     std::fs::remove_dir(&dir).expect("nothing but the file system was there");

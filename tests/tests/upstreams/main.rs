@@ -9,6 +9,7 @@ mod faults;
 mod names;
 mod origins;
 mod reloads;
+mod stored;
 mod times;
 
 use clearway_testkit::{Binary, Server, Setup};

@@ -127,3 +127,26 @@ fn a_server_that_a_variable_names_and_that_failed_is_asked_behind_the_others() {
         "{status}"
     );
 }
+
+/// A name that nobody knows when the server starts.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx does not start")]
+fn a_server_starts_although_a_name_is_unknown() {
+    let origin = Origin::named("here");
+    let dns = Dns::start(Zone { ttl_s: 1, ..Zone::default() });
+    let (name, port) = ("late.invalid", origin.port);
+    let http = format!(
+        "resolver 127.0.0.1:{} ipv6=off; resolver_timeout 1s; upstream_start_unresolved on;
+         upstream u {{ server {name}:{port}; }}",
+        dns.port
+    );
+    let server = start(&http, &format!("{PASS} location /host {{ proxy_pass http://{name}:{port}; }}"));
+    for path in ["/", "/host"] {
+        assert_eq!(server.get(path).status, 502, "{path}: {}", server.error_log());
+    }
+    server.wait_log("logs/error.log", "no live upstreams");
+    dns.change(|zone| zone.addresses = vec![(name, 1)]);
+    for path in ["/", "/host"] {
+        assert!(wait_until(PATIENCE, || server.get(path).text() == "here"), "{path}: {}", server.error_log());
+    }
+}
