@@ -106,6 +106,9 @@ struct Unusual<'c> {
     /// How many answers were refused before.
     refusals: u32,
     sequel: Sequel,
+    /// Lines of the server's own that are not written: they were removed, or stand among the others. Of
+    /// [`Known::bit`].
+    replaced: u64,
     held: Option<Box<HeldHead<'c>>>,
 }
 

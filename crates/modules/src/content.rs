@@ -5,6 +5,7 @@ pub mod autoindex;
 mod copies;
 pub mod dav;
 pub mod disable_symlinks;
+pub mod echo;
 pub mod empty_gif;
 pub mod files;
 pub mod flv;

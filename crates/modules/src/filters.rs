@@ -6,6 +6,7 @@ pub mod charset;
 pub mod gunzip;
 pub mod gzip;
 pub mod headers;
+pub mod headers_more;
 pub mod not_modified;
 pub mod range_filter;
 pub mod slice;

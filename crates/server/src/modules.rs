@@ -6,12 +6,12 @@ use clearway_modules::access_control::{
     access, auth_basic, auth_request, limit_conn, limit_req, realip, referer, secure_link,
 };
 use clearway_modules::content::{
-    autoindex, dav, disable_symlinks, empty_gif, files, flv, gzip_static, index, mp4, open_file_cache,
+    autoindex, dav, disable_symlinks, echo, empty_gif, files, flv, gzip_static, index, mp4, open_file_cache,
     random_index, realpath, static_files, status, stub_status, try_files,
 };
 use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
 use clearway_modules::filters::{
-    addition, charset, gunzip, headers, not_modified, range_filter, slice, ssi, sub_filter,
+    addition, charset, gunzip, headers, headers_more, not_modified, range_filter, slice, ssi, sub_filter,
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite};
@@ -53,11 +53,13 @@ pub(crate) const MODULES: &[&Module] = &[
     &browser::BROWSER,
     // Before all filters that look at the bytes of a body.
     &gunzip::GUNZIP,
+    &headers_more::HEADERS_MORE,
     &addition::ADDITION,
     &sub_filter::SUB_FILTER,
     &charset::CHARSET,
     // Bodies of subrequests come in behind it.
     &ssi::SSI,
+    &echo::ECHO,
     &POSTPONE,
     &GZIP_ACCEPTANCE,
     &GZIP,

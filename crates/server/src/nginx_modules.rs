@@ -15,6 +15,8 @@ enum Build {
     Default,
     /// It does not; `--with-…` adds it.
     Asked,
+    /// It is another project's: `configure` knows it by its place only, of which there is none here.
+    Added,
 }
 
 /// Something that `configure` can build or leave out.
@@ -32,6 +34,10 @@ const fn default(name: &'static str, directives: &'static [&'static str]) -> Par
 
 const fn asked(name: &'static str, directives: &'static [&'static str]) -> Part {
     Part { name, build: Build::Asked, directives }
+}
+
+const fn added(name: &'static str, directives: &'static [&'static str]) -> Part {
+    Part { name, build: Build::Added, directives }
 }
 
 /// In the order of `configure --help`.
@@ -94,6 +100,8 @@ const PARTS: &[Part] = &[
     asked("mail", &["mail"]),
     asked("stream", &["stream"]),
     asked("pcre-jit", &["pcre_jit"]),
+    added("http_echo_module", &["echo", "echo_location", "echo_sleep", "echo_request_body", "echo_exec"]),
+    added("http_headers_more_filter_module", &["more_set_headers", "more_clear_headers"]),
 ];
 
 /// What this server has of nginx.

@@ -3,7 +3,7 @@
 
 use std::task::{Context, Poll};
 
-use clearway_message::{Ranges, ResponseHead, Text};
+use clearway_message::{Known, Ranges, ResponseHead, Text};
 
 use super::{OutputState, Progress, Sequel};
 use crate::output::view::View;
@@ -87,6 +87,11 @@ impl<'c> Filtering<'_, 'c> {
     /// What variables are evaluated on.
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.output)
+    }
+
+    /// Has `Server` or `Date` not be written but where it stands among the other lines.
+    pub fn replace_own_line(&mut self, known: Known) {
+        self.output.unusual().replaced |= known.bit();
     }
 
     /// Whether the body filters so far take parts of files.

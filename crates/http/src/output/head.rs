@@ -100,8 +100,14 @@ impl<'c> OutputState<'c> {
         let version = Version::HTTP_10;
         self.framing = Framing::choose(request.method(), version, status, length, ChunkedEncoding::Off);
         self.connection = Connection::KeepAlive;
-        let places = Places::of(self.passed.as_deref(), &self.head);
+        let places = Places::of(self.passed.as_deref(), &self.head, self.replaced());
         stream.push_head(list_head((&self.head, places), request, self.framing));
+    }
+
+    /// Of [`Known::bit`].
+    #[inline]
+    fn replaced(&self) -> u64 {
+        self.unusual.as_ref().map_or(0, |unusual| unusual.replaced)
     }
 
     fn write_http1_head(&mut self, request: &Request<'c>) {
@@ -122,6 +128,7 @@ impl<'c> OutputState<'c> {
         if request.is_persistent() && self.framing.is_delimited() && self.head.status != SWITCHING_PROTOCOLS {
             self.connection = Connection::KeepAlive;
         }
+        let replaced = self.replaced();
         let Sink::Client(queue) = &mut self.sink else { return };
         let before = queue.len();
         if request.version().has_response_head() {
@@ -132,7 +139,7 @@ impl<'c> OutputState<'c> {
                     ConnectionHeader::KeepAlive(request.location().core.keepalive_header_s())
                 }
             };
-            let places = Places::of(self.passed.as_deref(), &self.head);
+            let places = Places::of(self.passed.as_deref(), &self.head, replaced);
             write_head(queue.front(), (&self.head, places), request, self.framing, connection);
         }
         self.head_bytes = (queue.len() - before) as u32;

@@ -24,12 +24,15 @@ pub(super) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// What stands in the lines of a head, as far as it is passed.
+    /// What stands in the lines of a head, as far as it is passed, and what of `replaced` is nowhere else.
     #[inline]
-    pub(super) fn of(passed: Option<&'a Passed>, head: &ResponseHead<'_>) -> Self {
+    pub(super) fn of(passed: Option<&'a Passed>, head: &ResponseHead<'_>, replaced: u64) -> Self {
         match passed {
-            None => Self::default(),
-            Some(passed) => Self::of_passed(passed, head),
+            None => Self { in_lines: replaced, ..Self::default() },
+            Some(passed) => {
+                let places = Self::of_passed(passed, head);
+                Self { in_lines: places.in_lines | replaced, ..places }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod beside;
 mod bodies;
 mod compression;
 mod dav;
+mod echo;
 mod engine;
 mod files;
 #[cfg(feature = "testing")]
