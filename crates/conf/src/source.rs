@@ -97,7 +97,7 @@ impl KeptFiles {
         if let Some(known) = self.files().get(path) {
             return Ok(known.clone());
         }
-        let content = Disk.read(path)?;
+        let content = read_whole(path)?;
         self.files().insert(path.to_owned(), content.clone());
         Ok(content)
     }
@@ -105,6 +105,20 @@ impl KeptFiles {
     fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Bytes>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Largest content of what is no file, such as a pipe with passwords in it, bytes.
+const PIPE_MAX_BYTES: u64 = 1 << 20;
+
+/// What has no length has an end.
+#[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
+fn read_whole(path: &Path) -> io::Result<Bytes> {
+    let file = std::fs::File::open(path)?;
+    let found = file.metadata()?;
+    let length_bytes = if found.is_file() { found.len() } else { PIPE_MAX_BYTES };
+    let mut content = Vec::new();
+    file.take(length_bytes).read_to_end(&mut content)?;
+    Ok(content.into())
 }
 
 impl fmt::Debug for KeptFiles {
