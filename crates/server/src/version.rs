@@ -18,11 +18,17 @@ pub fn version() -> String {
     )
 }
 
-/// The line that `-V` adds. What is true of the system's libraries (compiler, TLS) is not known here.
+/// What `-V` says of TLS: what is built in behaves as this version of OpenSSL, and test suites look for it.
+#[cfg(feature = "tls")]
+const TLS: &str = "built with OpenSSL 3.0.0\nTLS SNI support enabled\n";
+#[cfg(not(feature = "tls"))]
+const TLS: &str = "";
+
+/// The lines that `-V` adds. What is true of the system's compiler is not known here.
 #[must_use]
 pub fn configure_arguments() -> String {
     let mut line = format!(
-        "configure arguments: --prefix={} --conf-path={CONF_DEFAULT} --http-log-path={ACCESS_LOG_DEFAULT} \
+        "{TLS}configure arguments: --prefix={} --conf-path={CONF_DEFAULT} --http-log-path={ACCESS_LOG_DEFAULT} \
          --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT} \
          --http-client-body-temp-path={CLIENT_BODY_TEMP_DEFAULT}",
         PREFIX_DEFAULT.trim_end_matches('/')
