@@ -44,7 +44,7 @@ pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
-pub use link::tls::{Offer, RecordSize, Tls, TlsError, failure_level};
+pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use output::view::{Assign, Computed, Eval, Presence, View};

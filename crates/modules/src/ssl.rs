@@ -5,12 +5,11 @@
 mod acceptor;
 mod directives;
 mod server;
-mod sessions;
 mod settings;
 mod variables;
 
 use clearway_conf::Error;
-use clearway_http::{Load, Module, Role, SERVER_TLS};
+use clearway_http::{Load, Module, Role, SERVER_TLS, SniHandling};
 
 use directives::DIRECTIVES;
 use server::Maker;
@@ -32,11 +31,12 @@ fn make_contexts(load: &mut Load) -> Result<(), Error> {
     let maker = Maker::new(load);
     load.make_for_servers(&SSL_CONF, &SERVER_TLS, |conf| maker.make(conf))?;
     for servers in load.ssl_addresses() {
-        let speaks = |id| load.of_server(id, &SERVER_TLS).server.as_ref();
+        let tls = |id| load.of_server(id, &SERVER_TLS).server.as_ref();
+        let has_certificate = |id| tls(id).is_some_and(|tls| tls.acceptor.is_some());
+        let rejects = |id| tls(id).is_some_and(|tls| tls.handling == SniHandling::Rejected);
         // Of an address whose default server refuses all handshakes every server has to say what it does.
-        let needs_all = speaks(servers[0]).is_some_and(|tls| tls.acceptor.is_none());
-        let asked = if needs_all { &servers[..] } else { &servers[..1] };
-        if let Some(silent) = asked.iter().find(|&&id| speaks(id).is_none()) {
+        let asked = if has_certificate(servers[0]) { &servers[..1] } else { &servers[..] };
+        if let Some(silent) = asked.iter().find(|&&id| !has_certificate(id) && !rejects(id)) {
             let pos = load.server_pos(*silent).map(ToString::to_string).unwrap_or_default();
             let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in";
             return Err(Error::unplaced(format!("{message} {pos}")));

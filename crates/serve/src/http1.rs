@@ -7,8 +7,9 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
-use clearway_base::Errno;
-use clearway_http::{Active, Fault, Lingering, LingeringClose, Link, Parts, Strands, TIMED_OUT, Way};
+use clearway_http::{
+    Active, Fault, Lingering, LingeringClose, Link, NotReceived, Parts, Strands, TIMED_OUT, Way,
+};
 
 use crate::conn::Conn;
 
@@ -138,7 +139,7 @@ fn refusal(active: &mut Active<'_>, unheaded: Unheaded) -> Option<Fault> {
         Unheaded::Refused(fault) => return Some(fault),
         Unheaded::TimedOut => active.give_up(408, format_args!("{TIMED_OUT}")),
         Unheaded::Closed => active.give_up(400, format_args!("client prematurely closed connection")),
-        Unheaded::Broken(error) => active.give_up(400, format_args!("recv() failed {}", Errno(&error))),
+        Unheaded::Broken(error) => active.give_up(400, format_args!("{}", NotReceived(&error))),
     }
     None
 }

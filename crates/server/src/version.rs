@@ -28,8 +28,8 @@ const TLS: &str = "";
 #[must_use]
 pub fn configure_arguments() -> String {
     let mut line = format!(
-        "{TLS}configure arguments: --prefix={} --conf-path={CONF_DEFAULT} --http-log-path={ACCESS_LOG_DEFAULT} \
-         --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT} \
+        "{TLS}configure arguments: --prefix={} --conf-path={CONF_DEFAULT} \
+         --http-log-path={ACCESS_LOG_DEFAULT} --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT} \
          --http-client-body-temp-path={CLIENT_BODY_TEMP_DEFAULT}",
         PREFIX_DEFAULT.trim_end_matches('/')
     );

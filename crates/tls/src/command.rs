@@ -13,6 +13,8 @@ use crate::reason::{Library, Reason};
 pub enum Applied {
     /// The plan says it.
     Planned,
+    /// Tickets are given, whatever was said before; their keys are the caller's.
+    Tickets,
     /// A file with certificates is to be read and added.
     Certificate,
     /// A file with a key is to be read for the certificate that was named before.
@@ -235,8 +237,7 @@ fn options<P>(plan: &mut Plan<P>, value: &str) -> Option<Applied> {
             (Meaning::ServerPreference, Sign::Plus) => plan.preference = Preference::Server,
             (Meaning::ServerPreference, Sign::Minus) => plan.preference = Preference::Client,
             (Meaning::SessionTicket, Sign::Minus) => plan.tickets = Tickets::Off,
-            // They are on unless `ssl_session_tickets` turns them off, and keys are the caller's.
-            (Meaning::SessionTicket, Sign::Plus) => {}
+            (Meaning::SessionTicket, Sign::Plus) => applied = Applied::Tickets,
             (Meaning::Nothing(why), _) => applied = Applied::WithoutEffect(why),
         }
     }

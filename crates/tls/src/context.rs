@@ -294,7 +294,12 @@ impl Context {
             if certificates.is_empty() {
                 continue;
             }
+            let mut told = Vec::new();
             for one in Certificate::read_all(certificates)? {
+                let name = one.legacy_name(sys::NameOf::Subject);
+                // Clients are told each name once.
+                let is_told = is_told && !told.contains(&name);
+                told.push(name);
                 // SAFETY: all objects are alive; the library counts and copies.
                 unsafe {
                     succeeded(ffi::X509_STORE_add_cert(store, one.as_ptr()), "X509_STORE_add_cert()")?;

@@ -15,6 +15,7 @@ mod slow_clients;
 mod startup;
 mod status;
 mod timeouts;
+mod tls;
 mod tunnels;
 mod unread;
 

@@ -11,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
+use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Info, Opened, Session};
@@ -164,6 +165,18 @@ impl fmt::Display for TlsError {
 }
 
 impl std::error::Error for TlsError {}
+
+/// Why nothing was received, as nginx logs it.
+pub struct NotReceived<'a>(pub &'a io::Error);
+
+impl fmt::Display for NotReceived<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match TlsError::find(self.0) {
+            Some(error) => error.fmt(f),
+            None => write!(f, "recv() failed {}", Errno(self.0)),
+        }
+    }
+}
 
 /// At which level nginx logs what clients provoke.
 #[must_use]

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_h1::{Fault, HeadProgress, Options};
 use clearway_message::BodyLength;
@@ -17,6 +16,7 @@ pub use crate::config::body_directives::LingeringClose;
 use crate::link::parts::Parts;
 use crate::link::send_queue::SendFailure;
 use crate::link::stream::Stream;
+use crate::link::tls::NotReceived;
 use crate::output::OutputState;
 use crate::phases::engine::Active;
 use crate::request::answer::Answer;
@@ -303,7 +303,7 @@ impl<'c> Active<'c> {
     pub fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         self.body.poll_input(self.request.link, cx).map_err(|error| {
             if let BodyError::Broken(error) = error {
-                self.request.log(Level::Info, format_args!("recv() failed {}", Errno(&error)));
+                self.request.log(Level::Info, format_args!("{}", NotReceived(&error)));
             }
             Cut
         })

@@ -1,15 +1,15 @@
 //! Handshakes of one server: its context of the library, and what is looked up before the library is asked.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clearway_http::{Accept, Weight};
-use clearway_tls::engine::{Engine, Given, Kept, LoadError, Session, kept_key};
+use clearway_tls::cache::{SessionCache, SharedKeys};
+use clearway_tls::engine::{Engine, Given, Kept, LoadError, Session};
 use clearway_tls::hello::Hello;
 use clearway_tls::level::Key;
 use clearway_tls::tickets::KeyRing;
 use clearway_tls::{AwsLc, Context, Pair};
-
-use super::sessions::Sessions;
 
 /// ECDSA with SHA-256, 384 and 512, and Ed25519 (RFC 8446 §4.2.3).
 const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
@@ -18,8 +18,13 @@ const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
 pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
     pub(crate) keys: Keys,
-    pub(crate) sessions: Option<Arc<Sessions>>,
+    pub(crate) sessions: Option<Arc<SessionCache>>,
+    /// `ssl_session_timeout`, seconds.
+    pub(crate) timeout_s: u32,
+    /// Keys of tickets, where they stay the same.
     pub(crate) ring: Option<Arc<KeyRing>>,
+    /// Those of a zone, where they change.
+    pub(crate) shared_keys: Option<SharedKeys>,
 }
 
 /// Which kinds of keys there are certificates for.
@@ -40,6 +45,9 @@ impl Keys {
 impl Acceptor {
     /// Whether a session is taken up, as far as can be told before it is opened.
     fn takes_up(&self, hello: &Hello) -> bool {
+        if self.ring.is_none() {
+            return hello.identity().is_some() || hello.ticket().is_some_and(|ticket| !ticket.is_empty());
+        }
         let ticket = hello.identity().or_else(|| hello.ticket()).unwrap_or_default();
         let mut keys = self.ring.iter().flat_map(|ring| ring.keys());
         keys.any(|key| ticket.starts_with(key.name()))
@@ -54,14 +62,25 @@ impl Accept for Acceptor {
     }
 
     fn accept(&self, hello: &Hello) -> Result<Box<dyn Session>, LoadError> {
-        let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(kept_key(hello)?));
+        let now_s = now_s();
+        if let Some(ring) = self.shared_keys.as_ref().and_then(|keys| keys.rotated(now_s)) {
+            self.context.rotate(&ring)?;
+        }
+        let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s));
         let session = AwsLc::accept(&self.context, hello, Given { kept, ..Given::default() })?;
         Ok(Box::new(session))
     }
 
     fn keep(&self, kept: Vec<Kept>) {
-        if let (Some(sessions), false) = (&self.sessions, kept.is_empty()) {
-            sessions.keep(kept);
+        let Some(sessions) = &self.sessions else { return };
+        for session in kept {
+            // A client whose session has no room makes another full handshake.
+            let _ = sessions.keep(&session, self.timeout_s, now_s());
         }
     }
+}
+
+/// Seconds since 1970.
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

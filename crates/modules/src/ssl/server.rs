@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_conf::{Error, KeptFiles};
 use clearway_http::{Accept, Load, RecordSize, ServerTls, SniHandling, ThreadPools, TlsConf, Verify};
 use clearway_offload::{CRYPTO_POOL, Pool};
+use clearway_tls::cache::{SessionCache as Sessions, SharedKeys, ZONE_MODULE};
 use clearway_tls::ciphers::CipherList;
 use clearway_tls::command::{self, Applied, CommandError};
 use clearway_tls::engine::{
@@ -21,17 +21,14 @@ use clearway_tls::level::{Key, Version};
 use clearway_tls::reason::{Library, Reason};
 use clearway_tls::tickets::{FILE_LENGTHS, KeyRing, TicketKey};
 use clearway_tls::{AwsLc, Context, Pair, random};
+use clearway_zone::Zones;
 use sha1::{Digest, Sha1};
 
 use super::acceptor::{Acceptor, Keys};
-use super::sessions::Sessions;
 use super::settings::{SessionCache, SslConf};
 
 /// Sessions that OpenSSL keeps where nobody says how many.
 pub(crate) const BUILTIN_SESSIONS: u64 = 20_480;
-/// nginx's documentation: a megabyte of a zone has room for 4,000 sessions.
-const SESSIONS_PER_MIB: u64 = 4_000;
-const MIB: u64 = 1 << 20;
 
 /// What contexts are made with.
 pub(crate) struct Maker {
@@ -39,6 +36,7 @@ pub(crate) struct Maker {
     /// Where relative paths begin.
     prefix: Vec<u8>,
     pool: Option<Arc<Pool>>,
+    zones: Option<Arc<Zones>>,
 }
 
 impl Maker {
@@ -47,6 +45,7 @@ impl Maker {
         Self {
             files: load.kept_files(),
             prefix: load.conf_prefix(),
+            zones: load.environment().services.find::<Arc<Zones>>().cloned(),
             pool: pools.and_then(|pools| pools.find(CRYPTO_POOL.as_bytes()).cloned()),
         }
     }
@@ -59,12 +58,14 @@ impl Maker {
             let message = format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\"");
             return Err(Error::unplaced(message));
         }
-        if conf.certificates.is_empty() && !*conf.reject_handshake {
+        let is_spoken = !conf.certificates.is_empty() || *conf.reject_handshake;
+        if !is_spoken && *conf.verify_client == Verify::Off {
             return Ok(None);
         }
-        let acceptor = self.acceptor(conf)?;
+        // Also for a server that has no certificate: the default one's may answer for it.
+        let acceptor = if is_spoken { Some(self.acceptor(conf)?) } else { None };
         let tls = ServerTls {
-            acceptor: Some(acceptor).filter(|_| !conf.certificates.is_empty()),
+            acceptor: acceptor.filter(|_| !conf.certificates.is_empty()),
             handling: if *conf.reject_handshake { SniHandling::Rejected } else { SniHandling::Served },
             verify: *conf.verify_client,
             records: match conf.buffer_size.is_set() {
@@ -84,8 +85,9 @@ impl Maker {
         let pairs = self.pairs(conf, &mut seal)?;
         let verification = self.verification(conf, &mut seal)?;
         seal.scope = seal.digest();
-        let (keeping, sessions) = sessions(conf);
+        let (keeping, sessions) = self.sessions(conf)?;
         let ring = self.ring(conf, &mut seal)?;
+        let has_tickets = *conf.session_tickets;
         let mut plan = Plan::<Pair> {
             versions: versions(&*conf.protocols),
             preference: match *conf.prefer_server_ciphers {
@@ -94,7 +96,7 @@ impl Maker {
             },
             groups: groups(&conf.ecdh_curve),
             protocols: ["http/1.1", "http/1.0", "http/0.9"].map(|name| name.as_bytes().to_vec()).to_vec(),
-            tickets: ring.clone().map_or(Tickets::Off, Tickets::Ring),
+            tickets: if has_tickets { Tickets::Ring(Arc::clone(&ring)) } else { Tickets::Off },
             keeping,
             scope: seal.scope,
             timeout_s: u32::try_from(*conf.session_timeout).unwrap_or(u32::MAX),
@@ -106,8 +108,8 @@ impl Maker {
             },
             ..Plan::new(ciphers, pairs)
         };
-        for (name, value) in &*conf.conf_commands {
-            self.apply(&mut plan, name, value, &mut seal)?;
+        for command in &*conf.conf_commands {
+            self.apply(&mut plan, command, &ring, &mut seal)?;
         }
         seal.add(format!("{:?}", Described(conf)).as_bytes());
         let keys = Keys::of(&plan.pairs);
@@ -119,7 +121,12 @@ impl Maker {
                 made
             }
         };
-        Ok(Arc::new(Acceptor { context, keys, sessions, ring }))
+        let timeout_s = plan.timeout_s;
+        let is_shared = matches!(&*conf.session_cache, SessionCache::Shared(..));
+        let shared = sessions.clone().filter(|_| is_shared && conf.session_ticket_keys.is_empty());
+        let shared_keys = shared.map(|cache| SharedKeys::new(cache, timeout_s));
+        let ring = Some(ring).filter(|_| has_tickets && shared_keys.is_none());
+        Ok(Arc::new(Acceptor { context, keys, sessions, timeout_s, ring, shared_keys }))
     }
 
     /// Reads certificates and keys.
@@ -152,10 +159,10 @@ impl Maker {
         let content = own.as_deref().unwrap_or_default();
         match (Pair::read(&chain, content, passwords), own) {
             (Err(error), _) if error.call.starts_with("PEM_read_bio_X509") => {
-                Err(failed("certificate", certificate, error.to_string()))
+                Err(failed("certificate", certificate, expecting("TRUSTED CERTIFICATE", error)))
             }
             (_, Err(why)) => Err(failed("certificate key", key, why)),
-            (Err(error), _) => Err(failed("certificate key", key, error.to_string())),
+            (Err(error), _) => Err(failed("certificate key", key, expecting("ANY PRIVATE KEY", error))),
             (Ok(pair), Ok(content)) => {
                 seal.add_secret(&content);
                 Ok(pair)
@@ -193,16 +200,26 @@ impl Maker {
         })
     }
 
+    /// Where sessions are kept.
+    fn sessions(&self, conf: &SslConf) -> Result<(Keeping, Option<Arc<Sessions>>), Error> {
+        let sessions = match (&*conf.session_cache, &self.zones) {
+            (SessionCache::Off, _) => return Ok((Keeping::Off, None)),
+            (SessionCache::Builtin(max), _) => Sessions::builtin(u32::try_from(*max).unwrap_or(u32::MAX)),
+            (SessionCache::Shared(name, bytes), Some(zones)) => {
+                zones.declare(name, *bytes, ZONE_MODULE).map(Sessions::shared)
+            }
+            (SessionCache::None | SessionCache::Shared(..), _) => return Ok((Keeping::None, None)),
+        };
+        Ok((Keeping::Kept, Some(Arc::new(sessions.map_err(Error::unplaced)?))))
+    }
+
     /// Keys of tickets: those of files, or one that all servers of the process share.
-    fn ring(&self, conf: &SslConf, seal: &mut Seal) -> Result<Option<Arc<KeyRing>>, Error> {
+    fn ring(&self, conf: &SslConf, seal: &mut Seal) -> Result<Arc<KeyRing>, Error> {
         static OWN: OnceLock<Arc<KeyRing>> = OnceLock::new();
-        if !*conf.session_tickets {
-            return Ok(None);
-        }
         if conf.session_ticket_keys.is_empty() {
             let own =
                 || Arc::new(KeyRing::new(vec![TicketKey::from_random(&random())]).expect("it has a key"));
-            return Ok(Some(Arc::clone(OWN.get_or_init(own))));
+            return Ok(Arc::clone(OWN.get_or_init(own)));
         }
         let mut keys = Vec::new();
         for name in conf.session_ticket_keys.iter() {
@@ -218,14 +235,24 @@ impl Maker {
             })?;
             keys.push(key);
         }
-        Ok(KeyRing::new(keys).map(Arc::new))
+        Ok(Arc::new(KeyRing::new(keys).expect("a file is named")))
     }
 
-    fn apply(&self, plan: &mut Plan<Pair>, name: &[u8], value: &[u8], seal: &mut Seal) -> Result<(), Error> {
-        let [name_text, value_text] = [name, value].map(String::from_utf8_lossy);
+    fn apply(
+        &self,
+        plan: &mut Plan<Pair>,
+        (name, value): &(Bytes, Bytes),
+        ring: &Arc<KeyRing>,
+        seal: &mut Seal,
+    ) -> Result<(), Error> {
+        let [name_text, value_text] = [name, value].map(|text| String::from_utf8_lossy(text));
         let call = format!("SSL_CONF_cmd(\"{name_text}\", \"{value_text}\")");
         match command::apply(plan, &name_text, &value_text) {
             Ok(Applied::Planned | Applied::WithoutEffect(_)) => Ok(()),
+            Ok(Applied::Tickets) => {
+                plan.tickets = Tickets::Ring(Arc::clone(ring));
+                Ok(())
+            }
             // It is read with the key that follows it.
             Ok(Applied::Certificate) => {
                 seal.pending_certificate = Some(value.to_vec());
@@ -250,8 +277,7 @@ impl Maker {
             "SSL_CTX_use_certificate()" | "SSL_CTX_set0_chain()" => &conf.certificates,
             "SSL_CTX_use_PrivateKey()" => &conf.keys,
             "SSL_CTX_set1_curves_list()" => {
-                let name = String::from_utf8_lossy(&conf.ecdh_curve);
-                return failed(&format!("SSL_CTX_set1_curves_list(\"{name}\")"), &error.reasons);
+                return no_group(&String::from_utf8_lossy(&conf.ecdh_curve), plan);
             }
             "PEM_read_bio_X509_CRL()" => {
                 let name = self.shown(&conf.crl);
@@ -294,6 +320,28 @@ impl Maker {
         let name = if is_no_file { name.to_vec() } else { self.full_name(name) };
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+/// What is said of a text in which there is nothing in PEM of this kind.
+fn expecting(kind: &str, error: LoadError) -> String {
+    const NO_START_LINE: &str = "no start line";
+    let detailed = error.reasons.into_iter().map(|reason| match reason.text() {
+        NO_START_LINE => reason.with_detail(format!("Expecting: {kind}")),
+        _ => reason,
+    });
+    LoadError { reasons: detailed.collect(), ..error }.to_string()
+}
+
+/// What OpenSSL says of the first group of a list that it cannot use.
+fn no_group(names: &str, plan: &Plan<Pair>) -> Error {
+    let is_unknown = |name: &&str| {
+        let alone = Plan { groups: Some((*name).to_owned()), ..Plan::new(plan.ciphers.clone(), Vec::new()) };
+        AwsLc::context(&alone).is_err()
+    };
+    let name = names.split(':').find(is_unknown).unwrap_or(names);
+    let reason = "error:0A080106:SSL routines::passed invalid argument";
+    let call = format!("SSL_CTX_set1_curves_list(\"{names}\")");
+    Error::unplaced(format!("{call} failed (SSL: {reason}:group '{name}' cannot be set)"))
 }
 
 /// Why OpenSSL opens no file.
@@ -343,39 +391,6 @@ fn replace(pairs: &mut Vec<Arc<Pair>>, pair: Pair) {
     let kind = |pair: &Pair| std::mem::discriminant::<Key>(&pair.certificate().key());
     pairs.retain(|other| kind(other) != kind(&pair));
     pairs.push(Arc::new(pair));
-}
-
-fn sessions(conf: &SslConf) -> (Keeping, Option<Arc<Sessions>>) {
-    let timeout = Duration::from_secs(*conf.session_timeout);
-    let kept = |max: u64| {
-        let sessions = Sessions::new(usize::try_from(max).unwrap_or(usize::MAX), timeout);
-        (Keeping::Kept, Some(Arc::new(sessions)))
-    };
-    match &*conf.session_cache {
-        SessionCache::Off => (Keeping::Off, None),
-        SessionCache::None => (Keeping::None, None),
-        SessionCache::Builtin(max) => kept(*max),
-        SessionCache::Shared(name, bytes) => {
-            (Keeping::Kept, Some(shared(name, *bytes, bytes / MIB * SESSIONS_PER_MIB, timeout)))
-        }
-    }
-}
-
-/// What one name stands for in the process.
-type NamedSessions = (Bytes, u64, Weak<Sessions>);
-
-/// The sessions of a name, for as long as a configuration has it.
-fn shared(name: &Bytes, bytes: u64, max: u64, timeout: Duration) -> Arc<Sessions> {
-    static SHARED: Mutex<Vec<NamedSessions>> = Mutex::new(Vec::new());
-    let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|(_, _, sessions)| sessions.strong_count() > 0);
-    let known = all.iter().find(|(known, size, _)| known == name && *size == bytes);
-    if let Some(sessions) = known.and_then(|(_, _, sessions)| sessions.upgrade()) {
-        return sessions;
-    }
-    let sessions = Arc::new(Sessions::new(usize::try_from(max).unwrap_or(usize::MAX), timeout));
-    all.push((name.clone(), bytes, Arc::downgrade(&sessions)));
-    sessions
 }
 
 /// What makes a context the same as another one: all that it was made from.
