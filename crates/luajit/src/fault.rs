@@ -41,6 +41,12 @@ impl Fault {
         Self { kind, text, traceback: Vec::new() }
     }
 
+    /// One that the server has found, and not Lua.
+    #[must_use]
+    pub fn of(kind: FaultKind, text: &str) -> Self {
+        Self { kind, text: text.into(), traceback: Vec::new() }
+    }
+
     pub(crate) fn with_traceback(mut self, traceback: Vec<u8>) -> Self {
         self.traceback = traceback;
         self

@@ -14,10 +14,20 @@ pub(crate) struct State {
     of_one_thread_and_in_one_place: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// Where a hook is.
+/// `lua_Debug`: a function that is under way. What is in it depends on what was asked for.
 #[repr(C)]
 pub(crate) struct Activation {
-    opaque: [u8; 0],
+    pub(crate) event: c_int,
+    pub(crate) name: *const c_char,
+    pub(crate) name_what: *const c_char,
+    pub(crate) what: *const c_char,
+    pub(crate) source: *const c_char,
+    pub(crate) current_line: c_int,
+    pub(crate) upvalues: c_int,
+    pub(crate) line_defined: c_int,
+    pub(crate) last_line_defined: c_int,
+    pub(crate) short_source: [c_char; 60],
+    pub(crate) frame: c_int,
 }
 
 pub(crate) type Function = unsafe extern "C-unwind" fn(*mut State) -> c_int;
@@ -61,6 +71,7 @@ unsafe extern "C-unwind" {
     pub(crate) fn lua_settable(state: *mut State, at: c_int);
     pub(crate) fn lua_rawset(state: *mut State, at: c_int);
     pub(crate) fn lua_rawseti(state: *mut State, at: c_int, index: c_int);
+    pub(crate) fn lua_getinfo(state: *mut State, what: *const c_char, of: *mut Activation) -> c_int;
     pub(crate) fn lua_next(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_concat(state: *mut State, count: c_int);
     pub(crate) fn lua_pcall(state: *mut State, arguments: c_int, results: c_int, handler: c_int) -> c_int;
@@ -98,11 +109,14 @@ unsafe extern "C" {
     pub(crate) fn lua_toboolean(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_topointer(state: *mut State, at: c_int) -> *const c_void;
     pub(crate) fn lua_objlen(state: *mut State, at: c_int) -> usize;
+    pub(crate) fn lua_getstack(state: *mut State, level: c_int, of: *mut Activation) -> c_int;
+    pub(crate) fn lua_pushlightuserdata(state: *mut State, address: *const c_void);
     pub(crate) fn lua_pushnil(state: *mut State);
     pub(crate) fn lua_pushnumber(state: *mut State, number: f64);
     pub(crate) fn lua_pushboolean(state: *mut State, value: c_int);
     pub(crate) fn lua_rawget(state: *mut State, at: c_int);
     pub(crate) fn lua_rawgeti(state: *mut State, at: c_int, index: c_int);
+    pub(crate) fn lua_getmetatable(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_setmetatable(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_sethook(state: *mut State, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
 

@@ -24,5 +24,5 @@ pub mod walk;
 pub use call::{Call, Context, HostFunction, NoContext, Raise, Returns, SLOTS};
 pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
-pub use stack::{Push, Stack, Value};
+pub use stack::{Address, Caller, Push, Stack, Value};
 pub use vm::{Coroutine, NoVm, Resumed, Vm};

@@ -6,7 +6,7 @@
 //! done in a protected call, and comes back as `Err`; everything else is raw.
 #![expect(unsafe_code, reason = "calls of LuaJIT on a stack whose slots are checked")]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -78,6 +78,17 @@ impl Value<'_> {
     }
 }
 
+/// A function of Lua's that has called something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The chunk that it is written in, as errors name it.
+    pub chunk: Vec<u8>,
+    /// The line that is executed; negative where none is known.
+    pub line: i32,
+    /// What it was called by, where that is known.
+    pub function: Option<Vec<u8>>,
+}
+
 /// What can be pushed.
 pub trait Push {
     /// Pushes one value.
@@ -122,6 +133,17 @@ impl Push for &[u8] {
 impl Push for &str {
     fn push(self, stack: &mut Stack<'_>) {
         self.as_bytes().push(stack);
+    }
+}
+
+/// An address without a type, which nothing is read through: `ngx.null` is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub usize);
+
+impl Push for Address {
+    fn push(self, stack: &mut Stack<'_>) {
+        // SAFETY: as above; LuaJIT reads nothing through it.
+        unsafe { ffi::lua_pushlightuserdata(stack.state, ptr::without_provenance(self.0)) };
     }
 }
 
@@ -250,6 +272,40 @@ impl<'vm> Stack<'vm> {
         self.reserve(1);
         // SAFETY: a slot that is always there, and room.
         unsafe { ffi::lua_pushvalue(self.state, ffi::GLOBALS) };
+    }
+
+    /// Pushes the table of what the VM keeps out of Lua's sight.
+    pub fn push_registry(&mut self) {
+        self.reserve(1);
+        // SAFETY: a slot that is always there, and room.
+        unsafe { ffi::lua_pushvalue(self.state, ffi::REGISTRY) };
+    }
+
+    /// The function that has called this one, or another `level` of calls above, if it is one of Lua.
+    #[must_use]
+    pub fn caller(&self, level: i32) -> Option<Caller> {
+        // SAFETY: a structure of numbers and pointers, of which none is used before it is filled.
+        let mut activation: ffi::Activation = unsafe { std::mem::zeroed() };
+        // SAFETY: a live thread, and a place for the answer; in mode Host no error is raised.
+        unsafe {
+            if ffi::lua_getstack(self.state, level, &raw mut activation) == 0 {
+                return None;
+            }
+            if ffi::lua_getinfo(self.state, c"nSl".as_ptr(), &raw mut activation) == 0 {
+                return None;
+            }
+        }
+        // SAFETY: `lua_getinfo` has filled it: a text that ends within the array, and a text or null.
+        let (chunk, function) = unsafe {
+            let chunk = CStr::from_ptr(activation.short_source.as_ptr());
+            let name = activation.name;
+            (chunk, (!name.is_null()).then(|| CStr::from_ptr(name)))
+        };
+        Some(Caller {
+            chunk: chunk.to_bytes().to_vec(),
+            line: activation.current_line,
+            function: function.map(|name| name.to_bytes().to_vec()),
+        })
     }
 
     /// Removes the topmost `count` values.
@@ -399,6 +455,24 @@ impl<'vm> Stack<'vm> {
         }
     }
 
+    /// Stores the topmost value under the key below it in a table, without metamethods; both go.
+    ///
+    /// # Panics
+    /// If the key is `nil` or not a number (NaN).
+    pub fn raw_set(&mut self, table: i32) {
+        let slot = self.table(table);
+        assert!(slot < self.len() - 1, "a key and a value are above the table");
+        let key = self.get(-2);
+        let is_key = match key {
+            Value::Nil => false,
+            Value::Number(number) => !number.is_nan(),
+            _ => true,
+        };
+        assert!(is_key, "nothing is stored under such a key");
+        // SAFETY: a table with a key, which is one, and a value above it.
+        unsafe { ffi::lua_rawset(self.state, slot) };
+    }
+
     /// Has an item of a table's list be the topmost value, which goes; without metamethods.
     pub fn raw_set_item(&mut self, table: i32, index: i32) {
         let slot = self.table(table);
@@ -413,6 +487,24 @@ impl<'vm> Stack<'vm> {
         assert!(slot < top, "the metatable is above the table");
         // SAFETY: two tables.
         unsafe { ffi::lua_setmetatable(self.state, slot) };
+    }
+
+    /// Pushes a field of a value's metatable; nothing, and false, where there is none.
+    pub fn push_metafield(&mut self, at: i32, name: &str) -> bool {
+        let slot = self.slot(at);
+        self.reserve(2);
+        // SAFETY: a slot that is there, and room.
+        if unsafe { ffi::lua_getmetatable(self.state, slot) } == 0 {
+            return false;
+        }
+        self.raw_field(-1, name);
+        let is_there = self.get(-1) != Value::Nil;
+        if is_there {
+            self.remove(-2);
+        } else {
+            self.pop(2);
+        }
+        is_there
     }
 
     /// Pushes a function of ours (`call.rs`).

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::{Call, Context, FaultKind, Raise, Resumed, Returns, Value, Vm};
+use crate::{Address, Call, Context, FaultKind, Raise, Resumed, Returns, Value, Vm};
 
 fn vm() -> Vm {
     Vm::new(None).unwrap()
@@ -336,4 +336,28 @@ fn bytecode_is_taken_as_it_is() {
     let mut coroutine = vm.start(&handler);
     assert!(matches!(vm.resume(&mut coroutine), Resumed::Finished(1)));
     assert_eq!(vm.stack(&coroutine).get(1), Value::Text(b"from bytecode"));
+}
+
+#[test]
+fn a_function_knows_where_it_was_called() {
+    let mut vm = Vm::new(None).unwrap();
+    let mut stack = vm.enter();
+    stack.push_globals();
+    stack.push_function(|call: &mut Call<'_>| {
+        let caller = call.stack.caller(1).expect("Lua has called");
+        let name = caller.function.map(|name| String::from_utf8(name).unwrap());
+        let text = format!("{}:{} {name:?}", String::from_utf8_lossy(&caller.chunk), caller.line);
+        call.stack.push(&*text);
+        Ok(Returns::Values(1))
+    });
+    stack.raw_set_field(-2, "place");
+    stack.push(Address(0));
+    assert_eq!(stack.get(-1), Value::Address(0));
+    stack.pop(2);
+    let code = b"\nlocal function f()\nlocal text = place()\nreturn text\nend\nlocal text = f()\nreturn text";
+    let function = vm.load(code, c"=chunk").unwrap();
+    let mut stack = vm.enter();
+    stack.push(&function);
+    stack.call(0, Some(1)).unwrap();
+    assert_eq!(stack.text(-1), Some(&b"chunk:3 Some(\"f\")"[..]));
 }
