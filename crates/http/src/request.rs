@@ -15,6 +15,7 @@ pub(crate) mod contexts;
 pub(crate) mod errand;
 pub(crate) mod log;
 pub(crate) mod relay;
+pub(crate) mod scripting;
 pub(crate) mod sink;
 pub(crate) mod stored_body;
 pub(crate) mod strands;
@@ -386,7 +387,7 @@ impl<'c> Request<'c> {
         if self.method == self.parts.head.method() {
             self.bytes(self.parts.head.line.method_name)
         } else {
-            b"GET"
+            self.method.name()
         }
     }
 

@@ -50,6 +50,29 @@ impl Method {
             _ => Method::Other,
         }
     }
+
+    /// How it is spelled; `Other` as nothing.
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            Method::Other => b"",
+            Method::Get => b"GET",
+            Method::Head => b"HEAD",
+            Method::Post => b"POST",
+            Method::Put => b"PUT",
+            Method::Delete => b"DELETE",
+            Method::Mkcol => b"MKCOL",
+            Method::Copy => b"COPY",
+            Method::Move => b"MOVE",
+            Method::Options => b"OPTIONS",
+            Method::Propfind => b"PROPFIND",
+            Method::Proppatch => b"PROPPATCH",
+            Method::Lock => b"LOCK",
+            Method::Unlock => b"UNLOCK",
+            Method::Patch => b"PATCH",
+            Method::Trace => b"TRACE",
+            Method::Connect => b"CONNECT",
+        }
+    }
 }
 
 /// Protocol version: major × 1000 + minor, as it compares.

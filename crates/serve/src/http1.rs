@@ -40,6 +40,10 @@ pub(crate) fn serve_requests(
                 After::Linger(_) => conn.link.stage.linger(conn.client.home.index(), code),
                 _ => conn.link.stage.end(conn.client.home.index(), code),
             }
+            if active.logs_slowly() {
+                // Boxed, as others should not have to have room for it.
+                Box::pin(active.log_slowly()).await;
+            }
             active.log();
             let rest_start = active.end();
             let After::Idle { .. } = after else {

@@ -26,6 +26,9 @@ pub async fn serve_stream(
         poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
     };
     Stage::end_stream(client.home.index(), active.status());
+    if active.logs_slowly() {
+        Box::pin(active.log_slowly()).await;
+    }
     active.log();
     active.end();
     drop(active);

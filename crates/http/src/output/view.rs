@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use clearway_base::log::Level;
 use clearway_base::units;
-use clearway_message::{Text, Version};
+use clearway_message::{ResponseHead, Text, Version};
 use clearway_site::{Keep, Look, Quote, Scene, Size, Source, VariableId};
 
 use crate::output::{Compression, OutputState};
@@ -63,6 +63,18 @@ impl View<'_, '_> {
     /// Status code, 0 while there is none.
     pub fn status(&self) -> u16 {
         self.output.status()
+    }
+
+    /// The head of the response, as it is now.
+    pub fn head(&self) -> &ResponseHead<'_> {
+        &self.output.head
+    }
+
+    /// What a group of the last expression that matched has captured; empty where it took no part.
+    pub fn group(&self, number: usize) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.request.values.append_group(number, Quote::No, &mut text);
+        text
     }
 
     /// Status code as logs show it: three digits, `000` or in HTTP/0.9 `009` while there is none. As in nginx

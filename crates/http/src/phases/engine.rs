@@ -322,11 +322,33 @@ impl<'c> Active<'c> {
         .await
     }
 
+    /// Whether the log phase has handlers that may have to wait ([`Self::log_slowly`]).
+    #[inline]
+    pub fn logs_slowly(&self) -> bool {
+        let phases = &self.request.location().phases;
+        phases.part(Part::Log).any(|index| phases.entry(index).tag.is_some())
+    }
+
+    /// Runs those handlers of the log phase that may have to wait; before [`Self::log`]. A request that is
+    /// cut short does without them.
+    pub async fn log_slowly(&mut self) {
+        self.request.begin_logging(&self.body);
+        for index in self.request.location().phases.part(Part::Log) {
+            let entry = self.request.location().phases.entry(index);
+            if entry.tag.is_some() {
+                self.run_entry(entry).await;
+            }
+        }
+    }
+
     /// Runs the log phase, in which nothing waits.
     pub fn log(&mut self) {
         self.request.begin_logging(&self.body);
         for index in self.request.location().phases.part(Part::Log) {
-            let PhaseEntry { handler, .. } = self.request.location().phases.entry(index);
+            let PhaseEntry { handler, tag, .. } = self.request.location().phases.entry(index);
+            if tag.is_some() {
+                continue;
+            }
             let step = handler(self.exchange());
             let waits = matches!(step, Step::Wait(_) | Step::WaitRegardless(_));
             debug_assert!(!waits, "the log phase does not wait");

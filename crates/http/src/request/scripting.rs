@@ -1,0 +1,151 @@
+//! What a script changes of a request: header lines of what the client has sent, the method, variables by
+//! name. Used by the request's task.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_message::{HeaderName, Known, Method, validate_host};
+use clearway_site::{Look, VariableKind};
+
+use super::stored_body::{KEPT, Place, StoredBody};
+use super::{Host, Request};
+
+/// What becomes of a variable that a script writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It has the value from now on.
+    Kept,
+    /// The configuration does not know it, so nothing can read it.
+    Unknown,
+    /// It cannot be changed.
+    Fixed,
+}
+
+/// A subrequest has the head of the request that the client has made, which it cannot change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedHead;
+
+impl Request<'_> {
+    /// When its first byte came, milliseconds of the clock of the loop.
+    pub fn started_ms(&self) -> u64 {
+        self.started_ms
+    }
+
+    /// When its first byte came, milliseconds since the epoch.
+    pub fn started_unix_ms(&self) -> u64 {
+        self.now_unix_ms().saturating_sub(self.elapsed_ms())
+    }
+
+    /// The directory that relative paths of the configuration begin in, with a slash at its end.
+    pub fn configured_prefix(&self) -> &[u8] {
+        self.prefix()
+    }
+
+    /// The head as it was received, with the request line or without, as far as it is there.
+    pub fn raw_head(&self) -> &[u8] {
+        let len = self.parts.parser.len().min(self.received().len());
+        &self.received()[..len]
+    }
+
+    /// Gives a header line another value, or adds one; further lines of that name go.
+    ///
+    /// # Errors
+    /// [`SharedHead`].
+    pub fn set_header(&mut self, name: &[u8], value: &[u8]) -> Result<(), SharedHead> {
+        let start = self.own_head()?;
+        let parts = self.parts.own();
+        parts.head.headers.set(&parts.input[start..], HeaderName::new(name), value);
+        self.note_header(name, Some(value));
+        Ok(())
+    }
+
+    /// Adds a header line behind the others.
+    ///
+    /// # Errors
+    /// [`SharedHead`].
+    pub fn add_header(&mut self, name: &[u8], value: &[u8]) -> Result<(), SharedHead> {
+        self.own_head()?;
+        self.parts.own().head.headers.add(name, value);
+        self.note_header(name, Some(value));
+        Ok(())
+    }
+
+    /// Removes the header lines of that name.
+    ///
+    /// # Errors
+    /// [`SharedHead`].
+    pub fn remove_header(&mut self, name: &[u8]) -> Result<(), SharedHead> {
+        let start = self.own_head()?;
+        let parts = self.parts.own();
+        parts.head.headers.remove(&parts.input[start..], HeaderName::new(name));
+        self.note_header(name, None);
+        Ok(())
+    }
+
+    /// Where the head begins in what was received.
+    fn own_head(&self) -> Result<usize, SharedHead> {
+        if self.is_main() { Ok(self.start) } else { Err(SharedHead) }
+    }
+
+    /// What the head says elsewhere as well.
+    fn note_header(&mut self, name: &[u8], value: Option<&[u8]>) {
+        if Known::find(name) != Known::Host {
+            return;
+        }
+        let found = value.and_then(|value| validate_host(value, 0).map(|host| (value, host)));
+        self.host = match found {
+            Some((value, host)) => Host::Lowered(host.name.of(value).to_ascii_lowercase().into()),
+            None => Host::Absent,
+        };
+    }
+
+    /// Whether a handler has read the body, if there is one.
+    pub fn has_read_body(&self) -> bool {
+        self.context(&KEPT).is_some()
+    }
+
+    /// Has other bytes stand for the body that was read.
+    ///
+    /// # Errors
+    /// [`SharedHead`].
+    pub fn set_stored_body(&mut self, bytes: Bytes) -> Result<(), SharedHead> {
+        let length = bytes.len().to_string();
+        self.set_header(b"Content-Length", length.as_bytes())?;
+        self.set_context(
+            &KEPT,
+            Some(Arc::new(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })),
+        );
+        Ok(())
+    }
+
+    /// Goes on as if the client had used another method.
+    pub fn set_method(&mut self, method: Method) {
+        self.method = method;
+    }
+
+    /// Gives a variable a value, by its name in lower case; `None`: it has none from now on.
+    pub fn write_variable(&mut self, name: &[u8], value: Option<&[u8]>) -> Written {
+        let variables = self.variables();
+        if let Some((spec, _)) = variables.spec(name)
+            && let VariableKind::Assigned(assign) = spec.kind
+        {
+            assign(self, value.unwrap_or_default().to_vec());
+            return Written::Kept;
+        }
+        self.keep_variable(name, value)
+    }
+
+    /// The same where the request itself cannot be changed.
+    pub fn keep_variable(&self, name: &[u8], value: Option<&[u8]>) -> Written {
+        let variables = self.variables();
+        let Some(id) = variables.id(name) else {
+            let is_known = variables.spec(name).is_some();
+            return if is_known { Written::Fixed } else { Written::Unknown };
+        };
+        if variables.binding(id).look == Look::Source {
+            return Written::Fixed;
+        }
+        self.values.keep(id, value.map(|value| value.to_vec().into()));
+        Written::Kept
+    }
+}
