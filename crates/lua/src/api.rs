@@ -5,31 +5,51 @@
 //! `call.stack` (slot 1 on), pushes what it answers and says how many values that are. What it is called
 //! for, it gets by `current`. Host functions answer `nil, err`; they raise for wrong arguments only.
 
+pub(crate) mod args;
 pub mod arguments;
+mod constants;
+mod control;
+pub(crate) mod coroutine;
 pub mod encoding;
+mod header;
+mod log;
+pub(crate) mod output;
+mod properties;
 pub mod regex;
+mod request;
+mod request_body;
+pub mod room;
 pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;
+mod variables;
 
-use clearway_luajit::{Fault, HostFunction, Stack, Vm};
+use clearway_luajit::{Fault, Vm};
 
 use crate::vm::state::VmState;
-
-/// What a room is installed into.
-pub struct Install<'a> {
-    /// A VM with LuaJIT's libraries and the table `ngx`.
-    pub vm: &'a mut Vm,
-    /// What the VM's functions find by `current`.
-    pub state: &'a mut VmState,
-}
+use room::Install;
 
 /// Installs what a room has.
 pub type Room = fn(&mut Install<'_>) -> Result<(), Fault>;
 
 /// All rooms, in this order.
-const ROOMS: &[Room] = &[encoding::install, regex::install, shared::install, time::install];
+const ROOMS: &[Room] = &[
+    constants::install,
+    coroutine::install,
+    log::install,
+    output::install,
+    control::install,
+    header::install,
+    request::install,
+    request_body::install,
+    variables::install,
+    properties::install,
+    encoding::install,
+    regex::install,
+    shared::install,
+    time::install,
+];
 
 /// Makes `ngx` and everything in it.
 ///
@@ -47,49 +67,11 @@ pub fn install(vm: &mut Vm, state: &mut VmState) -> Result<(), Fault> {
     ROOMS.iter().try_for_each(|room| room(&mut install))
 }
 
-impl Install<'_> {
-    /// Has `work` put fields into a table of `ngx`, which is on top of the stack: `path` is the name within
-    /// it, such as `re`, or empty for `ngx` itself. A table that is missing is made.
-    pub fn table(&mut self, path: &str, work: impl FnOnce(&mut Stack<'_>)) {
-        let mut stack = self.vm.enter();
-        stack.push_globals();
-        stack.raw_field(-1, "ngx");
-        if !path.is_empty() {
-            stack.raw_field(-1, path);
-            if stack.get(-1) == clearway_luajit::Value::Nil {
-                stack.pop(1);
-                stack.push_table(0, 8);
-                stack.push_slot(-1);
-                stack.raw_set_field(-3, path);
-            }
-        }
-        work(&mut stack);
-        let len = stack.len();
-        stack.pop(len);
-    }
-
-    /// Runs a chunk of the server's own Lua, which sees the globals; `chunk` is what errors name, such as
-    /// `=ngx.re`.
-    ///
-    /// # Errors
-    /// What is wrong with it, or what it raised.
-    pub fn run(&mut self, code: &str, chunk: &std::ffi::CStr) -> Result<(), Fault> {
-        let function = self.vm.load(code.as_bytes(), chunk)?;
-        let mut stack = self.vm.enter();
-        stack.push(&function);
-        stack.call(0, Some(0)).map(|_| ())
-    }
-}
-
-/// Puts a function into the table on top of the stack.
-pub fn put<F: HostFunction>(stack: &mut Stack<'_>, name: &str, function: F) {
-    stack.push_function(function);
-    stack.raw_set_field(-2, name);
-}
-
 #[cfg(test)]
 mod tests {
     use clearway_luajit::{Returns, Value};
+
+    use super::room::put;
 
     use super::*;
 

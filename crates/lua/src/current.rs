@@ -3,8 +3,9 @@
 
 use std::fmt;
 
-use clearway_base::log::Level;
-use clearway_luajit::{Call, Context, Raise};
+use clearway_base::log::{Level, Sink};
+use clearway_http::{Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
+use clearway_luajit::{Address, Call, Context, Raise, Returns};
 
 use crate::vm::state::VmState;
 
@@ -102,6 +103,12 @@ impl Phases {
         Self(bits)
     }
 
+    /// All but these.
+    #[must_use]
+    pub const fn but(phases: &[LuaPhase]) -> Self {
+        Self(!Self::of(phases).0)
+    }
+
     /// Whether `phase` is one of them.
     #[must_use]
     pub const fn has(self, phase: LuaPhase) -> bool {
@@ -115,18 +122,157 @@ pub struct Current<'a> {
     pub phase: LuaPhase,
     /// What Rust keeps for this VM: caches, and what the configuration gave it.
     pub vm: &'a mut VmState,
-    /// Where lines go: the request's log, or that of the server where there is none.
-    pub log: &'a dyn LogLine,
+    pub(crate) stage: Option<&'a mut (dyn Stage + 'a)>,
+    /// Takes lines where there is no request.
+    pub(crate) sink: Option<&'a dyn Sink>,
+    /// What the code waits for, or how it ends; looked at when it has yielded.
+    pub(crate) pause: Option<Pause>,
+    /// The chunk of a body filter.
+    pub(crate) args: Args,
 }
 
-/// Takes lines for the error log.
-pub trait LogLine {
-    /// Whether lines of this level are written at all.
-    fn enabled(&self, level: Level) -> bool;
-
-    /// Writes a line; what is known of a request stands behind it.
-    fn log(&self, level: Level, message: fmt::Arguments<'_>);
+/// What stands in `ngx.arg`.
+#[derive(Debug, Default)]
+pub(crate) enum Args {
+    /// Nothing.
+    #[default]
+    None,
+    /// A piece of a body, and whether it is the last one.
+    Chunk { data: Option<Vec<u8>>, end: End },
 }
+
+/// Whether a body ends behind a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    No,
+    Yes,
+}
+
+/// Why code has yielded to the server.
+#[derive(Debug)]
+pub(crate) enum Pause {
+    /// Others have their turn.
+    Turn,
+    /// So many milliseconds.
+    Sleep(u64),
+    /// Until the client has taken what was written.
+    Flush,
+    /// For nothing, but what was written is to leave.
+    Push,
+    /// Until the request's body is there.
+    ReadBody,
+    /// It ends: `ngx.exit`.
+    Exit(i32),
+    /// It ends: the client is sent elsewhere.
+    Redirect { status: u16, location: Vec<u8> },
+    /// It ends: another path answers.
+    Exec { path: Vec<u8>, args: Option<Vec<u8>> },
+    /// It ends: the engine answers so.
+    Answer(Answer),
+    /// It ends: the request goes on with the path that was set.
+    Jump,
+}
+
+/// Where the code of a request runs, as its functions see it.
+pub(crate) enum Scene<'s, 'a, 'c> {
+    /// A handler has the request.
+    Handler(&'s mut Exchange<'a, 'c>),
+    /// A header filter.
+    Head(&'s mut Filtering<'a, 'c>),
+    /// A body filter.
+    Body(&'s mut Next<'a, 'c>),
+}
+
+impl<'c> Scene<'_, '_, 'c> {
+    /// The request.
+    pub(crate) fn request(&self) -> &Request<'c> {
+        match self {
+            Scene::Handler(exchange) => exchange.request,
+            Scene::Head(filtering) => filtering.request,
+            Scene::Body(next) => next.request(),
+        }
+    }
+
+    /// What variables are evaluated on.
+    pub(crate) fn view(&self) -> View<'_, 'c> {
+        match self {
+            Scene::Handler(exchange) => exchange.view(),
+            Scene::Head(filtering) => filtering.view(),
+            Scene::Body(next) => next.view(),
+        }
+    }
+
+    /// The head of the response, while it can be changed.
+    pub(crate) fn head_mut(&mut self) -> Option<&mut ResponseHead<'c>> {
+        match self {
+            Scene::Handler(exchange) => (!exchange.output.head_sent()).then(|| exchange.output.head()),
+            Scene::Head(filtering) => Some(filtering.head()),
+            Scene::Body(_) => None,
+        }
+    }
+}
+
+/// Gives out a [`Scene`]: what has it differs in its lifetimes from one request to the next.
+pub(crate) trait Stage {
+    /// Calls `work` once.
+    fn show(&mut self, work: &mut dyn for<'s, 'a, 'c> FnMut(Scene<'s, 'a, 'c>));
+}
+
+impl Stage for Exchange<'_, '_> {
+    fn show(&mut self, work: &mut dyn for<'s, 'a, 'c> FnMut(Scene<'s, 'a, 'c>)) {
+        work(Scene::Handler(self));
+    }
+}
+
+impl Stage for Filtering<'_, '_> {
+    fn show(&mut self, work: &mut dyn for<'s, 'a, 'c> FnMut(Scene<'s, 'a, 'c>)) {
+        work(Scene::Head(self));
+    }
+}
+
+impl Stage for Next<'_, '_> {
+    fn show(&mut self, work: &mut dyn for<'s, 'a, 'c> FnMut(Scene<'s, 'a, 'c>)) {
+        work(Scene::Body(self));
+    }
+}
+
+impl<'a> Current<'a> {
+    /// For code that runs for no request.
+    pub fn alone(phase: LuaPhase, vm: &'a mut VmState, sink: &'a dyn Sink) -> Self {
+        Self { phase, vm, stage: None, sink: Some(sink), pause: None, args: Args::None }
+    }
+
+    /// For code that runs for a request.
+    pub(crate) fn of(phase: LuaPhase, vm: &'a mut VmState, stage: &'a mut (dyn Stage + 'a)) -> Self {
+        Self { phase, vm, stage: Some(stage), sink: None, pause: None, args: Args::None }
+    }
+
+    /// Does something with the request; `None` where there is none.
+    pub(crate) fn scene<R>(
+        &mut self,
+        work: impl for<'s, 'b, 'c> FnOnce(Scene<'s, 'b, 'c>) -> R,
+    ) -> Option<R> {
+        let stage = self.stage.as_mut()?;
+        let (mut work, mut answer) = (Some(work), None);
+        stage.show(&mut |scene| {
+            if let Some(work) = work.take() {
+                answer = Some(work(scene));
+            }
+        });
+        answer
+    }
+
+    /// Writes a line to the error log: of the request, with what is known of it, or of the server.
+    pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
+        if let Some(sink) = self.sink {
+            sink.log(level, message);
+        }
+        self.scene(|scene| scene.request().log(level, message));
+    }
+}
+
+/// What a thread yields that waits for the server. No address of anything.
+pub(crate) const MARK: Address = Address(0x10a);
 
 /// Stands for [`Current`] in [`Call::with_context`].
 pub struct Run;
@@ -146,10 +292,24 @@ pub fn current<R>(call: &mut Call<'_>, work: impl for<'a> FnOnce(&mut Current<'a
     }
 }
 
+/// The request that the function is called for.
+///
+/// # Errors
+/// "no request found".
+pub(crate) fn scene<R>(
+    call: &mut Call<'_>,
+    work: impl for<'s, 'a, 'c> FnOnce(Scene<'s, 'a, 'c>) -> R,
+) -> Result<R, Raise> {
+    match call.with_context::<Run, _>(|current| current.scene(work)).flatten() {
+        Some(answer) => Ok(answer),
+        None => Err(call.raise("no request found")),
+    }
+}
+
 /// Refuses phases that are not in `allowed`.
 ///
 /// # Errors
-/// "API disabled in the context of …".
+/// "API disabled in the context of …", or "no request found".
 pub fn allow(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
     let phase = current(call, |current| current.phase)?;
     if allowed.has(phase) {
@@ -157,4 +317,11 @@ pub fn allow(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
     }
     let name = phase.context_name();
     Err(call.raise(&*format!("API disabled in the context of {name}")))
+}
+
+/// Has the code yield for this.
+pub(crate) fn pause(call: &mut Call<'_>, pause: Pause) -> Result<Returns, Raise> {
+    current(call, |current| current.pause = Some(pause))?;
+    call.stack.push(MARK);
+    Ok(Returns::Yield(1))
 }

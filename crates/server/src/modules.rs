@@ -2,6 +2,7 @@
 //! module is one line here.
 
 use clearway_http::{Module, POSTPONE};
+use clearway_lua::{LUA, LUA_EARLY, LUA_FILTER};
 use clearway_modules::access_control::{
     access, auth_basic, auth_request, limit_conn, limit_req, realip, referer, secure_link,
 };
@@ -42,10 +43,13 @@ pub(crate) const MODULES: &[&Module] = &[
     &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
+    &LUA_EARLY,
     &rewrite::REWRITE,
     &map::MAP,
     &geo::GEO,
     &split_clients::SPLIT_CLIENTS,
+    // Before those that add lines to heads.
+    &LUA_FILTER,
     &headers::HEADERS,
     &userid::USERID,
     &referer::REFERER,
@@ -69,6 +73,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &auth_basic::AUTH_BASIC,
     // Behind all that asks the client itself.
     &auth_request::AUTH_REQUEST,
+    // Behind the rewrite module and all that asks who may; requests are passed on behind it.
+    &LUA,
     &try_files::TRY_FILES,
     &mirror::MIRROR,
     // Its locations are answered before files are looked for.

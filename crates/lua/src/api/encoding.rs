@@ -8,7 +8,7 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 
 use crate::api::arguments::{raise_text, text_of};
-use crate::api::{Install, put};
+use crate::api::room::{Install, put};
 
 /// Arguments of a query that `decode_args` makes of a text unless it is told.
 const ARGS_DEFAULT: usize = 100;

@@ -8,7 +8,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_pcre::{Code, Jit, Matcher, Options};
 
 use crate::api::arguments::{make_text, text_at};
-use crate::api::{Install, put};
+use crate::api::room::{Install, put};
 use crate::current::current;
 use crate::vm::regexes::{Flags, Regexes, Source};
 
@@ -102,12 +102,12 @@ fn ready(
 /// What the log is told of an expression that was compiled.
 fn note(call: &mut Call<'_>, source: Source, flags: Flags, max: usize) -> Result<(), Raise> {
     current(call, |current| {
-        if flags.jit == Jit::On && current.log.enabled(Level::Debug) {
-            current.log.log(Level::Debug, format_args!("pcre2 JIT compiled successfully"));
+        if flags.jit == Jit::On {
+            current.log(Level::Debug, format_args!("pcre2 JIT compiled successfully"));
         }
         if source == Source::TooMany {
             let text = format_args!("lua exceeding regex cache max entries ({max})");
-            current.log.log(Level::Warn, text);
+            current.log(Level::Warn, text);
         }
     })
 }
@@ -369,7 +369,7 @@ fn substitute(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let pieces = match template(text_at(call, 3)) {
             Ok(pieces) => pieces,
             Err(text) => {
-                current(call, |current| current.log.log(Level::Error, format_args!("{text}")))?;
+                current(call, |current| current.log(Level::Error, format_args!("{text}")))?;
                 return Ok(failed(call, 2, b"failed to compile the replacement template"));
             }
         };

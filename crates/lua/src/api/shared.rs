@@ -11,7 +11,7 @@ use clearway_zone::dict::{
 };
 
 use crate::api::arguments::{make_text, text_at};
-use crate::api::{Install, put};
+use crate::api::room::{Install, put};
 use crate::current::current;
 use crate::vm::state::Dictionary;
 

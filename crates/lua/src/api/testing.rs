@@ -1,22 +1,20 @@
 //! Runs pieces of Lua as a server would, for the tests of rooms.
 
-use std::fmt;
-
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Record, Sink};
 use clearway_luajit::{Resumed, Vm};
 
 use crate::api::install;
-use crate::current::{Current, LogLine, LuaPhase, Run};
+use crate::current::{Current, LuaPhase, Run};
 use crate::vm::state::VmState;
 
 struct Silent;
 
-impl LogLine for Silent {
+impl Sink for Silent {
     fn enabled(&self, _: Level) -> bool {
         false
     }
 
-    fn log(&self, _: Level, _: fmt::Arguments<'_>) {}
+    fn write(&self, _: &Record<'_>) {}
 }
 
 /// A VM with all rooms.
@@ -45,7 +43,7 @@ impl Lua {
         );
         let function = self.vm.load(wrapped.as_bytes(), c"=test").map_err(|fault| fault.to_string())?;
         let mut coroutine = self.vm.start(&function);
-        let mut current = Current { phase: LuaPhase::Content, vm: &mut self.state, log: &Silent };
+        let mut current = Current::alone(LuaPhase::Content, &mut self.state, &Silent);
         match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
             Resumed::Finished(_) => {
                 let mut stack = self.vm.stack(&coroutine);

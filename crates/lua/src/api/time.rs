@@ -5,7 +5,7 @@ use clearway_log::UtcOffset;
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_os::clock::unix_ms;
 
-use crate::api::{Install, put};
+use crate::api::room::{Install, put};
 use crate::current::current;
 
 /// Installs the functions.

@@ -18,6 +18,19 @@ pub struct VmState {
     pub regex_conf: RegexConf,
     /// What `ngx.re` keeps, once it was used; away while it is.
     pub(crate) regexes: Option<Box<Regexes>>,
+    /// What the VM is among those of its worker.
+    pub place: VmPlace,
+    /// Where relative paths of the configuration begin (`ngx.config.prefix()`).
+    pub prefix: bytes::Bytes,
+}
+
+/// Which VM it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmPlace {
+    /// What `ngx.worker.id()` says.
+    pub worker_id: u32,
+    /// What `ngx.worker.count()` says: the number of loops.
+    pub workers: u32,
 }
 
 /// The dictionaries of a configuration, as one VM has them.

@@ -55,9 +55,8 @@ impl Builder {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
         let loaded = self.load(handover, None)?;
         settle(&loaded)?;
-        let started = self.writer.start();
-        let started = started.and_then(|()| Worker::start(loaded, number, sockets, &self.writer));
-        started.map_err(|error| cannot_run(&error))
+        self.writer.start().map_err(|error| cannot_run(&error))?;
+        Worker::start(loaded, number, sockets, &self.writer)
     }
 
     /// Builds a further configuration.
@@ -67,7 +66,7 @@ impl Builder {
     pub(crate) fn next(&mut self, mut handover: Handover, worker: &Worker) -> Result<Prepared, Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
         let loaded = self.load(handover, Some(worker))?;
-        worker.prepare(loaded, number, sockets).map_err(|error| cannot_run(&error))
+        worker.prepare(loaded, number, sockets)
     }
 
     /// Has the worker use what was built last.
@@ -139,7 +138,7 @@ impl Builder {
     }
 }
 
-fn cannot_run(error: &io::Error) -> Report {
+pub(super) fn cannot_run(error: &io::Error) -> Report {
     let text = format!("cannot run the configuration {}", Errno(error)).into_bytes();
     Report::Failed { level: Level::Emerg, text }
 }

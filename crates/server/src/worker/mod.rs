@@ -28,11 +28,12 @@ use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
 use clearway_watchdog::{Place, Watchdog};
 use crossbeam_queue::SegQueue;
 
-use crate::control::{HandedSocket, SocketKind};
+use crate::control::{HandedSocket, Report, SocketKind};
 use crate::core_conf::CoreConf;
 use crate::load::Loaded;
 use crate::metrics::{self, AcceptTally, Running};
 use crate::pools::Pools;
+use builder::cannot_run;
 
 /// How long the log writer may take to write what is queued when a process ends.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(2);
@@ -134,13 +135,19 @@ impl Worker {
     /// Starts the loops for the first configuration, which is to be committed next.
     ///
     /// # Errors
-    /// When threads or descriptors are refused.
+    /// When threads or descriptors are refused, or as of `prepare`.
     pub(crate) fn start(
         loaded: Loaded,
         number: u64,
         sockets: Vec<HandedSocket>,
         writer: &Arc<Writer>,
-    ) -> io::Result<(Self, Prepared)> {
+    ) -> Result<(Self, Prepared), Report> {
+        let (worker, loaded) = Self::start_loops(loaded, writer).map_err(|error| cannot_run(&error))?;
+        let prepared = worker.prepare(loaded, number, sockets)?;
+        Ok((worker, prepared))
+    }
+
+    fn start_loops(loaded: Loaded, writer: &Arc<Writer>) -> io::Result<(Self, Loaded)> {
         let log = CurrentLog::new(Arc::clone(&loaded.log));
         let core = &loaded.core;
         let config = Config {
@@ -177,23 +184,28 @@ impl Worker {
         };
         worker.lasting.log_to(&worker.lasting_log());
         worker.caches.log_to(&worker.lasting_log());
-        let prepared = worker.prepare(loaded, number, sockets)?;
-        Ok((worker, prepared))
+        Ok((worker, loaded))
     }
 
     /// Makes what a configuration needs beside what there is.
     ///
     /// # Errors
-    /// When threads are refused.
+    /// When threads are refused, or code of the configuration fails; what to tell the master.
     pub(crate) fn prepare(
         &self,
         loaded: Loaded,
         number: u64,
         sockets: Vec<HandedSocket>,
-    ) -> io::Result<Prepared> {
-        loaded.pools.launch()?;
-        loaded.caches.launch()?;
-        Ok(Prepared { number, loaded, sockets, identities: self.runtime.identities()? })
+    ) -> Result<Prepared, Report> {
+        loaded.pools.launch().map_err(|error| cannot_run(&error))?;
+        loaded.caches.launch().map_err(|error| cannot_run(&error))?;
+        if let Some(snapshot) = &loaded.snapshot {
+            let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+            clearway_lua::prepare(snapshot, self.runtime, &log)
+                .map_err(|text| Report::Failed { level: Level::Error, text: text.into_bytes() })?;
+        }
+        let identities = self.runtime.identities().map_err(|error| cannot_run(&error))?;
+        Ok(Prepared { number, loaded, sockets, identities })
     }
 
     /// The pools in use, for the next configuration to take over from.
@@ -226,6 +238,7 @@ impl Worker {
         self.ended.bell.take();
         let mut ended = std::mem::take(&mut self.unserved);
         while let Some(parts) = self.ended.parts.pop() {
+            clearway_lua::end(&parts.snapshot, &*self.log);
             ended.push(parts.identities);
         }
         for identities in &ended {
@@ -247,6 +260,7 @@ impl Worker {
         }
         let generation = snapshot.map(|snapshot| {
             self.lasting.begin(&snapshot, self.runtime.at(0));
+            clearway_lua::begin(&snapshot, &*log);
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);
             Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
@@ -433,6 +447,10 @@ impl Worker {
             self.say(&current.identities, "exiting");
         }
         self.runtime.stop();
+        let generation = self.current.as_ref().and_then(|current| current.generation.as_ref());
+        if let Some(generation) = generation {
+            clearway_lua::end(&generation.parts().snapshot, &*self.log);
+        }
         if let Some(current) = &self.current {
             self.say(&current.identities, "exit");
         }

@@ -1,0 +1,121 @@
+//! What ends a handler, or has it wait: `ngx.exit`, `ngx.redirect`, `ngx.exec`, `ngx.sleep`.
+
+use clearway_base::log::Level;
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_message::uri;
+
+use super::args;
+use super::output::ANSWERING;
+use super::room::{Install, put};
+use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+
+const EXITING: Phases =
+    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Set, LuaPhase::Log]);
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("", |stack| {
+        put(stack, "exit", exit);
+        put(stack, "redirect", redirect);
+        put(stack, "exec", exec);
+        put(stack, "sleep", sleep);
+    });
+    Ok(())
+}
+
+fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let phase = allow(call, EXITING)?;
+    let mut code = call.number(1)? as i32;
+    let is_sent = scene(call, |scene| match scene {
+        Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
+        Scene::Head(_) | Scene::Body(_) => None,
+    })?;
+    if let Some(status) = is_sent
+        && code >= 300
+        && !matches!(code, 408 | 444 | 499)
+    {
+        if code != i32::from(status) {
+            scene(call, |scene| {
+                let line = format_args!(
+                    "attempt to set status {code} via ngx.exit after sending out the response status {status}"
+                );
+                scene.request().log(Level::Error, line);
+            })?;
+        }
+        code = 0;
+    }
+    if phase == LuaPhase::HeaderFilter {
+        // As upstream, where a filter cannot be left from within.
+        crate::current::current(call, |current| current.pause = Some(Pause::Exit(code)))?;
+        return Ok(Returns::Values(0));
+    }
+    pause(call, Pause::Exit(code))
+}
+
+fn redirect(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let location = call.text(1)?.to_vec();
+    let status = if call.arguments() > 1 { call.number(2)? as i32 } else { 302 };
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return Err(call.raise(
+            "only ngx.HTTP_MOVED_TEMPORARILY, ngx.HTTP_MOVED_PERMANENTLY, ngx.HTTP_PERMANENT_REDIRECT, \
+             ngx.HTTP_SEE_OTHER, and ngx.HTTP_TEMPORARY_REDIRECT are allowed",
+        ));
+    }
+    allow(call, ANSWERING)?;
+    let is_sent = scene(call, |mut scene| scene.head_mut().is_none())?;
+    if is_sent {
+        return Err(call.raise("attempt to call ngx.redirect after sending out the headers"));
+    }
+    if location.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        let text = "unsafe byte \"0x0d\" in redirect uri";
+        return Err(call.raise(text));
+    }
+    pause(call, Pause::Redirect { status: status as u16, location })
+}
+
+fn exec(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(1..=2).contains(&count) {
+        return Err(call.raise(&*format!("expecting one or two arguments, but got {count}")));
+    }
+    let path = call.text(1)?.to_vec();
+    if path.is_empty() {
+        return Err(call.raise("The uri argument is empty"));
+    }
+    let given = match call.stack.get(2) {
+        Value::Nil => None,
+        Value::Text(_) | Value::Number(_) => Some(call.text(2)?.to_vec()),
+        Value::Table => Some(args::encode(call, 2)?),
+        other => {
+            let text = format!("string, number, or table expected, but got {}", other.type_name());
+            return Err(call.bad_argument(2, &*text));
+        }
+    };
+    allow(call, ANSWERING)?;
+    let is_sent = scene(call, |mut scene| scene.head_mut().is_none())?;
+    if is_sent {
+        return Err(call.raise("attempt to call ngx.exec after sending out response headers"));
+    }
+    if path.first() == Some(&b'@') {
+        return pause(call, Pause::Exec { path, args: given });
+    }
+    let (path, own) = uri::split_args(&path);
+    let args = match given {
+        Some(given) if own.is_empty() => Some(given),
+        Some(given) => Some([own, b"&", &given].concat()),
+        None => (!own.is_empty()).then(|| own.to_vec()),
+    };
+    pause(call, Pause::Exec { path: path.to_vec(), args })
+}
+
+fn sleep(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 1 {
+        return Err(call.raise(&*format!("attempt to pass {count} arguments, but accepted 1")));
+    }
+    let seconds = call.number(1)?;
+    if seconds < 0.0 {
+        return Err(call.raise(&*format!("invalid sleep duration \"{}\"", (seconds * 1000.0) as i64)));
+    }
+    allow(call, ANSWERING)?;
+    pause(call, Pause::Sleep((seconds * 1000.0) as u64))
+}

@@ -1,0 +1,223 @@
+//! `ngx.header` and `ngx.resp.get_headers`: lines of the response's head.
+
+use clearway_base::date::{http_date, parse_http_date};
+use clearway_base::log::{Level, Verbatim};
+use clearway_http::{HeaderName, ResponseHead};
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+
+use super::args;
+use super::room::{Install, put};
+use crate::current::{LuaPhase, Phases, allow, scene};
+use crate::request_state::{ContentType, RequestState};
+use crate::vm::settings::LUA_CONF;
+
+/// Where a response has a head.
+const WITH_HEAD: Phases = Phases::of(&[
+    LuaPhase::ServerRewrite,
+    LuaPhase::Rewrite,
+    LuaPhase::Access,
+    LuaPhase::Precontent,
+    LuaPhase::Content,
+    LuaPhase::HeaderFilter,
+    LuaPhase::BodyFilter,
+    LuaPhase::Log,
+]);
+
+/// Lines that `get_headers` gives unless it is asked for more.
+const LINES_MAX: usize = 100;
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("", |stack| {
+        stack.push_table(0, 0);
+        stack.push_table(0, 2);
+        put(stack, "__index", index);
+        put(stack, "__newindex", new_index);
+        stack.set_metatable(-2);
+        stack.raw_set_field(-2, "header");
+    });
+    install.table("resp", |stack| put(stack, "_get_headers", list));
+    install.run(include_str!("header.lua"), c"=header")
+}
+
+/// The name as it is written in a head.
+fn name_of(call: &mut Call<'_>, argument: i32) -> Result<Vec<u8>, Raise> {
+    let mut name = call.text(argument)?.to_vec();
+    let transforms = scene(call, |scene| *scene.request().conf(&LUA_CONF).transform_underscores)?;
+    if transforms {
+        name.iter_mut().filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
+    }
+    Ok(name)
+}
+
+fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, WITH_HEAD)?;
+    let name = name_of(call, 2)?;
+    let values = scene(call, |scene| {
+        let view = scene.view();
+        let chosen = RequestState::of(scene.request())
+            .is_some_and(|state| state.kept.enter().content_type == ContentType::Chosen);
+        let mut values = values_of(view.head(), &name);
+        if values.is_empty() && name.eq_ignore_ascii_case(b"content-type") && !chosen {
+            values.extend(scene.request().content_type().map(<[u8]>::to_vec));
+        }
+        values
+    })?;
+    match &values[..] {
+        [] => call.stack.push(()),
+        [value] => call.stack.push(&value[..]),
+        values => {
+            call.stack.push_table(values.len(), 0);
+            for (value, at) in values.iter().zip(1..) {
+                call.stack.push(&value[..]);
+                call.stack.raw_set_item(-2, at);
+            }
+        }
+    }
+    Ok(Returns::Values(1))
+}
+
+/// The values of a line of the head, in any case.
+fn values_of(head: &ResponseHead<'_>, name: &[u8]) -> Vec<Vec<u8>> {
+    let text = |text: &Option<clearway_http::Text<'_>>| text.iter().map(|text| text.to_vec()).collect();
+    let lower = name.to_ascii_lowercase();
+    let kept: Vec<Vec<u8>> = match &lower[..] {
+        b"content-type" => match (&head.content_type, &head.charset) {
+            (Some(kind), Some(charset)) => vec![[kind, &b"; charset="[..], charset].concat()],
+            (kind, _) => text(kind),
+        },
+        b"content-length" => head.content_length.iter().map(|len| len.to_string().into_bytes()).collect(),
+        b"last-modified" => head.last_modified.iter().map(|&time| http_date(time).to_vec()).collect(),
+        b"location" => text(&head.location),
+        b"etag" => text(&head.etag),
+        b"content-encoding" => text(&head.content_encoding),
+        _ => Vec::new(),
+    };
+    if !kept.is_empty() {
+        return kept;
+    }
+    head.headers.named(HeaderName::new(name)).map(<[u8]>::to_vec).collect()
+}
+
+fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let phase = allow(call, WITH_HEAD)?;
+    let name = name_of(call, 2)?;
+    let values = values_at(call, 3, &name)?;
+    let is_set = scene(call, |mut scene| {
+        let is_open = scene.head_mut().is_some() && !matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
+        if is_open {
+            if name.eq_ignore_ascii_case(b"content-type")
+                && let Some(state) = RequestState::of(scene.request())
+            {
+                state.kept.enter().content_type = ContentType::Chosen;
+            }
+            if let Some(head) = scene.head_mut() {
+                return set(head, &name, &values);
+            }
+        }
+        let line =
+            format_args!("attempt to set ngx.header.{} after sending out response headers", Verbatim(&name));
+        scene.request().log(Level::Error, line);
+        true
+    })?;
+    if !is_set {
+        return Err(call.raise("failed to set header"));
+    }
+    Ok(Returns::Values(0))
+}
+
+/// The values that are to be set; none to remove the line.
+fn values_at(call: &mut Call<'_>, argument: i32, name: &[u8]) -> Result<Vec<Vec<u8>>, Raise> {
+    match call.stack.get(argument) {
+        Value::Nil => Ok(Vec::new()),
+        Value::Table => {
+            let mut values = Vec::new();
+            for at in 1..=call.stack.raw_len(argument) as i32 {
+                call.stack.raw_item(argument, at);
+                let Some(value) = call.stack.text(-1).map(<[u8]>::to_vec) else {
+                    return Err(bad_value(call, name));
+                };
+                call.stack.pop(1);
+                values.push(value);
+            }
+            Ok(values)
+        }
+        Value::Boolean(true) => Ok(vec![b"true".to_vec()]),
+        Value::Boolean(false) => Ok(vec![b"false".to_vec()]),
+        Value::Text(_) | Value::Number(_) => Ok(vec![call.text(argument)?.to_vec()]),
+        _ => Err(bad_value(call, name)),
+    }
+}
+
+fn bad_value(call: &mut Call<'_>, _: &[u8]) -> Raise {
+    let got = call.stack.get(-1).type_name();
+    call.raise(&*format!("bad header value: string, number, or table expected, but got {got}"))
+}
+
+/// Whether the values can be set.
+fn set(head: &mut ResponseHead<'_>, name: &[u8], values: &[Vec<u8>]) -> bool {
+    let last = || values.last().cloned().map(std::borrow::Cow::Owned);
+    match &name.to_ascii_lowercase()[..] {
+        b"content-type" => (head.content_type, head.charset) = (last(), None),
+        b"content-length" => match values.last() {
+            None => head.content_length = None,
+            Some(value) => match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
+                Some(len) => head.content_length = Some(len),
+                None => return false,
+            },
+        },
+        b"location" => head.location = last(),
+        b"etag" => head.etag = last(),
+        b"content-encoding" => head.content_encoding = last(),
+        lower => {
+            if lower == b"last-modified" {
+                head.last_modified = values.last().and_then(|value| parse_http_date(value));
+                if head.last_modified.is_some() {
+                    return true;
+                }
+            }
+            head.headers.remove(HeaderName::new(name));
+            values.iter().for_each(|value| head.headers.add(name, value));
+        }
+    }
+    true
+}
+
+/// (max) → table, whether it is truncated. The names are as `raw` says: lower case where that is not true.
+fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, WITH_HEAD)?;
+    let max = match call.stack.get(1) {
+        Value::Nil => LINES_MAX,
+        _ => call.number(1)? as usize,
+    };
+    let is_raw = call.arguments() > 1 && call.stack.is_true(2);
+    let lines = scene(call, |scene| {
+        let view = scene.view();
+        let head = view.head();
+        let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for name in
+            ["Content-Type", "Content-Length", "Last-Modified", "Location", "ETag", "Content-Encoding"]
+        {
+            let values = values_of(head, name.as_bytes());
+            lines.extend(values.into_iter().map(|value| (name.as_bytes().to_vec(), value)));
+        }
+        lines.extend(head.headers.iter().map(|line| (line.name.to_vec(), line.value.to_vec())));
+        lines
+    })?;
+    call.stack.push_table(0, lines.len());
+    let is_truncated = max > 0 && lines.len() > max;
+    let count = if is_truncated { max } else { lines.len() };
+    for (name, value) in &lines[..count] {
+        if is_raw {
+            call.stack.push(&name[..]);
+        } else {
+            call.stack.push(&name.to_ascii_lowercase()[..]);
+        }
+        call.stack.push(&value[..]);
+        args::add(&mut call.stack);
+    }
+    if is_truncated {
+        call.stack.push("truncated");
+        return Ok(Returns::Values(2));
+    }
+    Ok(Returns::Values(1))
+}

@@ -1,0 +1,233 @@
+//! What of `ngx` is not a function but has a value of its own for each request: `ngx.status`, `ngx.ctx`,
+//! `ngx.headers_sent`, `ngx.is_subrequest`, `ngx.arg`; and what tells of the server: `ngx.get_phase`,
+//! `ngx.config`, `ngx.worker`.
+
+use clearway_base::log::Level;
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+
+use super::request::REQUEST;
+use super::room::{Install, put};
+use crate::current::{Args, Current, End, LuaPhase, Scene, allow, current, scene};
+use crate::request_state::RequestState;
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("", |stack| {
+        put(stack, "get_phase", get_phase);
+        stack.push_table(0, 0);
+        stack.push_table(0, 2);
+        put(stack, "__index", arg);
+        put(stack, "__newindex", set_arg);
+        stack.set_metatable(-2);
+        stack.raw_set_field(-2, "arg");
+        stack.push_table(0, 2);
+        put(stack, "__index", index);
+        put(stack, "__newindex", new_index);
+        stack.set_metatable(-2);
+    });
+    install.table("config", |stack| {
+        put(stack, "prefix", |call| {
+            let prefix = current(call, |current| current.vm.prefix.clone())?;
+            call.stack.push(&prefix[..]);
+            Ok(Returns::Values(1))
+        });
+        put(stack, "nginx_configure", |call| {
+            call.stack.push("");
+            Ok(Returns::Values(1))
+        });
+        stack.push("http");
+        stack.raw_set_field(-2, "subsystem");
+        stack.push(false);
+        stack.raw_set_field(-2, "debug");
+        stack.push(1_031_005.0);
+        stack.raw_set_field(-2, "nginx_version");
+        stack.push(10_032.0);
+        stack.raw_set_field(-2, "ngx_lua_version");
+    });
+    install.table("worker", |stack| {
+        put(stack, "id", |call| {
+            let id = current(call, |current| current.vm.place.worker_id)?;
+            call.stack.push(f64::from(id));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "count", |call| {
+            let count = current(call, |current| current.vm.place.workers)?;
+            call.stack.push(f64::from(count));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "pid", |call| {
+            call.stack.push(f64::from(std::process::id()));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "exiting", |call| {
+            let is_exiting = current(call, |current| current.phase == LuaPhase::ExitWorker)?;
+            call.stack.push(is_exiting);
+            Ok(Returns::Values(1))
+        });
+    });
+    Ok(())
+}
+
+fn get_phase(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let phase = current(call, |current| current.phase)?;
+    call.stack.push(phase.name());
+    Ok(Returns::Values(1))
+}
+
+fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    enum Property {
+        Status,
+        Ctx,
+        HeadersSent,
+        IsSubrequest,
+    }
+    let property = match call.stack.get(2) {
+        Value::Text(b"ctx") => Property::Ctx,
+        Value::Text(b"status") => Property::Status,
+        Value::Text(b"headers_sent") => Property::HeadersSent,
+        Value::Text(b"is_subrequest") => Property::IsSubrequest,
+        _ => {
+            call.stack.push(());
+            return Ok(Returns::Values(1));
+        }
+    };
+    allow(call, REQUEST)?;
+    match property {
+        Property::Ctx => return ctx(call),
+        Property::Status => {
+            let status = scene(call, |scene| {
+                let shown = scene.request().error_status();
+                shown.unwrap_or_else(|| scene.view().status())
+            })?;
+            call.stack.push(f64::from(status));
+        }
+        Property::HeadersSent => {
+            let is_sent = scene(call, |scene| match scene {
+                Scene::Handler(exchange) => exchange.output.head_sent(),
+                Scene::Head(_) => false,
+                Scene::Body(_) => true,
+            })?;
+            call.stack.push(is_sent);
+        }
+        Property::IsSubrequest => {
+            let is_subrequest = scene(call, |scene| !scene.request().is_main())?;
+            call.stack.push(is_subrequest);
+        }
+    }
+    Ok(Returns::Values(1))
+}
+
+/// Pushes the request's table, which is made when it is asked for first.
+fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let kept = scene(call, |scene| {
+        RequestState::of(scene.request()).and_then(|state| state.kept.enter().ctx.take())
+    })?;
+    match &kept {
+        Some(table) => call.stack.push(table),
+        None => call.stack.push_table(0, 4),
+    }
+    let kept = match kept {
+        Some(table) => table,
+        None => {
+            call.stack.push_slot(-1);
+            call.stack.take_reference()
+        }
+    };
+    scene(call, |scene| {
+        if let Some(state) = RequestState::of(scene.request()) {
+            state.kept.enter().ctx = Some(kept);
+        }
+    })?;
+    Ok(Returns::Values(1))
+}
+
+fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    match call.stack.get(2) {
+        Value::Text(b"ctx") => {
+            allow(call, REQUEST)?;
+            if call.stack.get(3) != Value::Table {
+                return Err(call.raise("ctx should be a table"));
+            }
+            call.stack.push_slot(3);
+            let table = call.stack.take_reference();
+            scene(call, |scene| {
+                if let Some(state) = RequestState::of(scene.request()) {
+                    state.kept.enter().ctx = Some(table);
+                }
+            })?;
+        }
+        Value::Text(b"status") => {
+            let phase = allow(call, REQUEST)?;
+            let status = call.number(3)? as i64;
+            set_status(call, phase, status)?;
+        }
+        _ => {
+            call.stack.push_slot(2);
+            call.stack.push_slot(3);
+            call.stack.raw_set(1);
+        }
+    }
+    Ok(Returns::Values(0))
+}
+
+fn set_status(call: &mut Call<'_>, phase: LuaPhase, status: i64) -> Result<(), Raise> {
+    scene(call, |mut scene| match scene.head_mut() {
+        Some(head) if phase != LuaPhase::Log => head.status = u16::try_from(status).unwrap_or(0),
+        _ => {
+            let line = format_args!("attempt to set ngx.status after sending out response headers");
+            scene.request().log(Level::Error, line);
+        }
+    })
+}
+
+fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let index = call.number(2)? as usize;
+    enum Found {
+        Text(Vec<u8>),
+        Flag(bool),
+        Nothing,
+        NotHere(LuaPhase),
+    }
+    let found = current(call, |current: &mut Current<'_>| match (&current.args, index) {
+        (Args::Chunk { data, .. }, 1) => data.clone().map_or(Found::Nothing, Found::Text),
+        (Args::Chunk { end, .. }, 2) => Found::Flag(*end == End::Yes),
+        (Args::None, _) => Found::NotHere(current.phase),
+        _ => Found::Nothing,
+    })?;
+    match found {
+        Found::Text(text) => call.stack.push(&text[..]),
+        Found::Flag(flag) => call.stack.push(flag),
+        Found::Nothing => call.stack.push(()),
+        Found::NotHere(phase) => {
+            return Err(call.raise(&*format!("API disabled in the context of {}", phase.context_name())));
+        }
+    }
+    Ok(Returns::Values(1))
+}
+
+fn set_arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let index = call.number(2)? as usize;
+    let text = match call.stack.get(3) {
+        Value::Nil => None,
+        Value::Table => {
+            let mut whole = Vec::new();
+            super::output::append_any(call, 3, &mut whole)?;
+            Some(whole)
+        }
+        Value::Boolean(_) if index == 2 => None,
+        _ => Some(call.text(3)?.to_vec()),
+    };
+    let is_true = call.stack.is_true(3);
+    let phase = current(call, |current| {
+        if let Args::Chunk { data, end } = &mut current.args {
+            match index {
+                1 => *data = text,
+                _ => *end = if is_true { End::Yes } else { End::No },
+            }
+        }
+        current.phase
+    })?;
+    if phase != LuaPhase::BodyFilter {
+        return Err(call.raise(&*format!("API disabled in the context of {}", phase.context_name())));
+    }
+    Ok(Returns::Values(0))
+}

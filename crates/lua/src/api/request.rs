@@ -1,0 +1,255 @@
+//! `ngx.req` without bodies: what the client has asked for, and changes of that.
+
+use clearway_http::{Rewritten, SharedHead};
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_message::Method;
+
+use super::args;
+use super::room::{Install, put};
+use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+
+/// Where there is a request.
+pub(super) const REQUEST: Phases =
+    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Timer]);
+
+/// Where a request can be changed.
+pub(super) const CHANGING: Phases = Phases::of(&[
+    LuaPhase::Set,
+    LuaPhase::ServerRewrite,
+    LuaPhase::Rewrite,
+    LuaPhase::Access,
+    LuaPhase::Precontent,
+    LuaPhase::Content,
+]);
+
+/// Header lines or arguments that are given unless more is asked for.
+pub(super) const ENTRIES_MAX: usize = 100;
+
+const METHODS: [(Method, i32); 16] = [
+    (Method::Get, 2),
+    (Method::Head, 4),
+    (Method::Post, 8),
+    (Method::Put, 16),
+    (Method::Delete, 32),
+    (Method::Mkcol, 64),
+    (Method::Copy, 128),
+    (Method::Move, 256),
+    (Method::Options, 512),
+    (Method::Propfind, 1024),
+    (Method::Proppatch, 2048),
+    (Method::Lock, 4096),
+    (Method::Unlock, 8192),
+    (Method::Patch, 16_384),
+    (Method::Trace, 32_768),
+    (Method::Connect, 65_536),
+];
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("req", |stack| {
+        put(stack, "_get_headers", headers);
+        put(stack, "set_header", set_header);
+        put(stack, "clear_header", clear_header);
+        put(stack, "get_method", get_method);
+        put(stack, "set_method", set_method);
+        put(stack, "get_uri_args", get_uri_args);
+        put(stack, "set_uri_args", set_uri_args);
+        put(stack, "set_uri", set_uri);
+        put(stack, "http_version", http_version);
+        put(stack, "start_time", start_time);
+        put(stack, "is_internal", is_internal);
+        put(stack, "raw_header", raw_header);
+    });
+    install.run(include_str!("request.lua"), c"=request")
+}
+
+/// How many entries are wanted: 0 for all.
+pub(super) fn limit(call: &mut Call<'_>, argument: i32) -> Result<usize, Raise> {
+    match call.stack.get(argument) {
+        Value::Nil => Ok(ENTRIES_MAX),
+        _ => Ok(call.number(argument)?.max(0.0) as usize),
+    }
+}
+
+fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let max = limit(call, 1)?;
+    let is_raw = call.arguments() > 1 && call.stack.is_true(2);
+    let lines: Vec<(Vec<u8>, Vec<u8>)> = scene(call, |scene| {
+        scene.request().headers().map(|line| (line.name.to_vec(), line.value.to_vec())).collect()
+    })?;
+    let is_truncated = max > 0 && lines.len() > max;
+    let count = if is_truncated { max } else { lines.len() };
+    call.stack.push_table(0, count);
+    for (name, value) in &lines[..count] {
+        if is_raw {
+            call.stack.push(&name[..]);
+        } else {
+            call.stack.push(&name.to_ascii_lowercase()[..]);
+        }
+        call.stack.push(&value[..]);
+        args::add(&mut call.stack);
+    }
+    if is_truncated {
+        call.stack.push("truncated");
+        return Ok(Returns::Values(2));
+    }
+    Ok(Returns::Values(1))
+}
+
+fn set_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, CHANGING)?;
+    let name = call.text(1)?.to_vec();
+    let mut values = Vec::new();
+    match call.stack.get(2) {
+        Value::Nil => {}
+        Value::Table => {
+            for at in 1..=call.stack.raw_len(2) as i32 {
+                call.stack.raw_item(2, at);
+                values.extend(call.stack.text(-1).map(<[u8]>::to_vec));
+                call.stack.pop(1);
+            }
+        }
+        Value::Boolean(value) => values.push(value.to_string().into_bytes()),
+        _ => values.push(call.text(2)?.to_vec()),
+    }
+    change(call, &name, &values)
+}
+
+fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, CHANGING)?;
+    let name = call.text(1)?.to_vec();
+    change(call, &name, &[])
+}
+
+fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Returns, Raise> {
+    let changed = scene(call, |scene| {
+        let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
+        let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
+        exchange.request.set_header(name, first)?;
+        others.iter().try_for_each(|value| exchange.request.add_header(name, value))
+    })?;
+    match changed {
+        Ok(()) => Ok(Returns::Values(0)),
+        Err(SharedHead) => Err(call.raise("the head of this request cannot be changed")),
+    }
+}
+
+fn get_method(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let name = scene(call, |scene| scene.request().method_name().to_vec())?;
+    call.stack.push(&name[..]);
+    Ok(Returns::Values(1))
+}
+
+fn set_method(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 1 {
+        return Err(call.raise(&*format!("only one argument expected but got {count}")));
+    }
+    let number = call.number(1)? as i32;
+    allow(call, Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]))?;
+    let Some((method, _)) = METHODS.iter().find(|(_, its)| *its == number) else {
+        return Err(call.raise(&*format!("unsupported HTTP method: {number}")));
+    };
+    scene(call, |scene| {
+        if let Scene::Handler(exchange) = scene {
+            exchange.request.set_method(*method);
+        }
+    })?;
+    Ok(Returns::Values(0))
+}
+
+fn get_uri_args(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let max = limit(call, 1)?;
+    let text = scene(call, |scene| scene.request().args().to_vec())?;
+    call.stack.push_table(0, 4);
+    finish_args(call, &text, max)
+}
+
+/// Fills the table on top.
+pub(super) fn finish_args(call: &mut Call<'_>, text: &[u8], max: usize) -> Result<Returns, Raise> {
+    match args::decode(&mut call.stack, text, max) {
+        args::Complete::Yes => Ok(Returns::Values(1)),
+        args::Complete::Truncated => {
+            call.stack.push("truncated");
+            Ok(Returns::Values(2))
+        }
+    }
+}
+
+fn set_uri_args(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let text = match call.stack.get(1) {
+        Value::Table => args::encode(call, 1)?,
+        Value::Text(_) | Value::Number(_) => call.text(1)?.to_vec(),
+        other => {
+            let text = format!("string, number, or table expected, but got {}", other.type_name());
+            return Err(call.bad_argument(1, &*text));
+        }
+    };
+    allow(call, CHANGING)?;
+    scene(call, |scene| {
+        if let Scene::Handler(exchange) = scene {
+            exchange.request.set_args(text);
+        }
+    })?;
+    Ok(Returns::Values(0))
+}
+
+fn set_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(1..=3).contains(&count) {
+        return Err(call.raise(&*format!("expecting 1, 2 or 3 arguments but seen {count}")));
+    }
+    let path = call.text(1)?.to_vec();
+    if path.is_empty() {
+        return Err(call.raise("attempt to use zero-length uri"));
+    }
+    if let Some(byte) = path.iter().find(|byte| **byte < 0x20 || **byte == 0x7f) {
+        return Err(call.raise(&*format!("unsafe byte \"{byte:#04x}\" in uri")));
+    }
+    let phase = allow(call, CHANGING)?;
+    let jumps = call.stack.get(2) == Value::Boolean(true);
+    if jumps && !matches!(phase, LuaPhase::Rewrite | LuaPhase::ServerRewrite) {
+        let name = phase.context_name();
+        return Err(call.raise(&*format!("API disabled in the context of {name}")));
+    }
+    scene(call, |scene| {
+        if let Scene::Handler(exchange) = scene {
+            exchange.request.mark_rewritten(if jumps { Rewritten::Search } else { Rewritten::Stay });
+            exchange.request.set_path(path);
+        }
+    })?;
+    if jumps { pause(call, Pause::Jump) } else { Ok(Returns::Values(0)) }
+}
+
+fn http_version(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let version = scene(call, |scene| scene.request().version().0)?;
+    call.stack.push(f64::from(version / 1000) + f64::from(version % 1000) / 10.0);
+    Ok(Returns::Values(1))
+}
+
+fn start_time(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let start_ms = scene(call, |scene| scene.request().started_unix_ms())?;
+    call.stack.push(start_ms as f64 / 1000.0);
+    Ok(Returns::Values(1))
+}
+
+fn is_internal(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let is_internal = scene(call, |scene| scene.request().origin() == clearway_http::Origin::Internal)?;
+    call.stack.push(is_internal);
+    Ok(Returns::Values(1))
+}
+
+fn raw_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let is_without_line = call.arguments() > 0 && call.stack.is_true(1);
+    let mut head = scene(call, |scene| scene.request().raw_head().to_vec())?;
+    if is_without_line && let Some(end) = head.iter().position(|&byte| byte == b'\n') {
+        head.drain(..=end);
+    }
+    call.stack.push(&head[..]);
+    Ok(Returns::Values(1))
+}

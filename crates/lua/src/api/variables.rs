@@ -1,0 +1,69 @@
+//! `ngx.var`: variables of the configuration by name, and the groups of the last expression by number.
+
+use clearway_http::Written;
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+
+use super::request::REQUEST;
+use super::room::{Install, put};
+use crate::current::{Scene, allow, scene};
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("", |stack| {
+        stack.push_table(0, 0);
+        stack.push_table(0, 2);
+        put(stack, "__index", index);
+        put(stack, "__newindex", new_index);
+        stack.set_metatable(-2);
+        stack.raw_set_field(-2, "var");
+    });
+    Ok(())
+}
+
+fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    if let Value::Number(number) = call.stack.get(2) {
+        let group = scene(call, |scene| scene.view().group(number as usize))?;
+        call.stack.push((!group.is_empty()).then_some(&group[..]));
+        return Ok(Returns::Values(1));
+    }
+    if !matches!(call.stack.get(2), Value::Text(_)) {
+        return Err(call.raise("bad variable name"));
+    }
+    let name = call.text(2)?.to_ascii_lowercase();
+    let value = scene(call, |scene| scene.view().variable_named(&name).map(std::borrow::Cow::into_owned))?;
+    call.stack.push(value.as_deref());
+    Ok(Returns::Values(1))
+}
+
+fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    if !matches!(call.stack.get(2), Value::Text(_)) {
+        return Err(call.raise("bad variable name"));
+    }
+    let name = call.text(2)?.to_vec();
+    let value = match call.stack.get(3) {
+        Value::Nil => None,
+        Value::Text(_) | Value::Number(_) => Some(call.text(3)?.to_vec()),
+        Value::Boolean(value) => Some(value.to_string().into_bytes()),
+        other => {
+            let text = format!("bad argument #3 to 'set' (string expected, got {})", other.type_name());
+            return Err(call.raise(&*text));
+        }
+    };
+    let written = scene(call, |scene| {
+        let name = name.to_ascii_lowercase();
+        match scene {
+            Scene::Handler(exchange) => exchange.request.write_variable(&name, value.as_deref()),
+            other => other.request().keep_variable(&name, value.as_deref()),
+        }
+    })?;
+    let name = String::from_utf8_lossy(&name);
+    match written {
+        Written::Kept => Ok(Returns::Values(0)),
+        Written::Unknown => Err(call.raise(&*format!(
+            "variable \"{name}\" not found for writing; maybe it is a built-in variable that is not \
+             changeable or you forgot to use \"set ${name} '';\" in the config file to define it first"
+        ))),
+        Written::Fixed => Err(call.raise(&*format!("variable \"{name}\" not changeable"))),
+    }
+}

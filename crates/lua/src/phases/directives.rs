@@ -1,0 +1,455 @@
+//! The directives of Lua. Executed when a configuration is read; their code is compiled later, in each VM.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::units::parse_size;
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
+use clearway_http::{Load, Setting, context, set};
+use clearway_zone::Zones;
+
+use crate::code::Code;
+use crate::vm::choice::Reserves;
+use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
+
+/// Where code of a location stands.
+const PLACES: Contexts = context::ALL.or(context::LOCATION_IF);
+const SERVERS: Contexts = context::HTTP.or(context::SERVER);
+const LOCATIONS: Contexts = context::LOCATION.or(context::LOCATION_IF);
+
+/// Directives with code, each in its three forms.
+macro_rules! code {
+    ($(($contexts:expr, $name:literal, $doc:literal, $example:literal, $see:expr, $set:expr)),* $(,)?) => {
+        &[$(
+            Spec {
+                name: concat!($name, "_block"),
+                contexts: $contexts,
+                args: Args::BLOCK.or(Args::NOARGS),
+                syntax: concat!($name, "_block { … }"),
+                default: "",
+                doc: $doc,
+                example: $example,
+                see: $see,
+                handler: |scope, directive| {
+                    let code = block_code(directive)?;
+                    put(scope, directive, code, $set)
+                },
+            },
+            Spec {
+                name: $name,
+                contexts: $contexts,
+                args: Args::TAKE1,
+                syntax: concat!($name, " CODE"),
+                default: "",
+                doc: concat!("The same as `", $name, "_block`, with the code as one argument, in which the \
+                              escapes of the configuration are resolved first."),
+                example: concat!("\n            ", $name, " 'local a = 1';"),
+                see: &[concat!($name, "_block")],
+                handler: |scope, directive| {
+                    let code = quoted_code(directive)?;
+                    put(scope, directive, code, $set)
+                },
+            },
+            Spec {
+                name: concat!($name, "_file"),
+                contexts: $contexts,
+                args: Args::TAKE1,
+                syntax: concat!($name, "_file FILE"),
+                default: "",
+                doc: concat!("The same as `", $name, "_block`, with code from a file, which is read when it \
+                              is needed first. A relative name is looked up where relative paths begin; it \
+                              may have variables in it where a request has them."),
+                example: concat!("\n            ", $name, "_file conf/code.lua;"),
+                see: &[concat!($name, "_block")],
+                handler: |scope, directive| {
+                    let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
+                    let code = Code::file(&directive.name, path);
+                    put(scope, directive, code, $set)
+                },
+            },
+        )*]
+    };
+}
+
+/// Finds what a directive sets.
+type Find = fn(&mut Load) -> Set<'_>;
+
+enum Set<'a> {
+    Inherited(&'a mut Setting<Option<Arc<Code>>>),
+    Answers(&'a mut clearway_http::Answers<Option<Arc<Code>>>),
+}
+
+fn conf(load: &mut Load) -> &mut LuaConf {
+    load.location(&LUA_CONF)
+}
+
+fn put(scope: &mut Scope<'_, Load>, directive: &Directive, code: Arc<Code>, find: Find) -> Result<(), Error> {
+    *scope.conf.main(&LUA_MAIN).is_used = true;
+    match find(scope.conf) {
+        Set::Inherited(setting) if setting.is_here() => return Err(directive.reject("is duplicate")),
+        Set::Inherited(setting) => setting.set(Some(code)),
+        Set::Answers(setting) if setting.is_some() => return Err(directive.reject("is duplicate")),
+        Set::Answers(setting) => setting.set(Some(code)),
+    }
+    Ok(())
+}
+
+fn block_code(directive: &Directive) -> Result<Arc<Code>, Error> {
+    let code = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
+    Ok(Code::inline(&directive.name, &directive.pos, code))
+}
+
+fn quoted_code(directive: &Directive) -> Result<Arc<Code>, Error> {
+    if directive.args[0].is_empty() {
+        // As upstream.
+        return Err(directive.error("invalid location config: no runnable Lua code"));
+    }
+    Ok(Code::inline(&directive.name, &directive.pos, directive.args[0].clone()))
+}
+
+/// Those with code.
+pub(super) static CODE: &[Spec<Load>] = code![
+    (
+        context::HTTP,
+        "init_by_lua",
+        "Runs in each VM before anything else, when a configuration is about to be used; an error refuses \
+         the configuration. Not run where the configuration is only checked.",
+        "
+            init_by_lua_block {
+                greeting = \"hello\"
+            }",
+        &["init_worker_by_lua_block"],
+        |load| Set::Inherited(&mut load.main(&LUA_MAIN).init)
+    ),
+    (
+        context::HTTP,
+        "init_worker_by_lua",
+        "Runs in each VM when the configuration comes into use.",
+        "
+            init_worker_by_lua_block {
+                started = os.time()
+            }",
+        &["init_by_lua_block"],
+        |load| Set::Inherited(&mut load.main(&LUA_MAIN).init_worker)
+    ),
+    (
+        context::HTTP,
+        "exit_worker_by_lua",
+        "Runs in each VM when nothing uses the configuration any more.",
+        "
+            exit_worker_by_lua_block {
+                ngx.log(ngx.NOTICE, \"ended\")
+            }",
+        &["init_worker_by_lua_block"],
+        |load| Set::Inherited(&mut load.main(&LUA_MAIN).exit_worker)
+    ),
+    (
+        SERVERS,
+        "server_rewrite_by_lua",
+        "Runs before a location is looked for.",
+        "
+            server {
+                server_rewrite_by_lua_block {
+                    ngx.ctx.begun = ngx.now and true
+                }
+            }",
+        &["rewrite_by_lua_block"],
+        |load| Set::Inherited(&mut conf(load).server_rewrite)
+    ),
+    (
+        PLACES,
+        "rewrite_by_lua",
+        "Runs in the rewrite phase, behind the directives of the rewrite module.",
+        "
+            location /old/ {
+                rewrite_by_lua_block {
+                    ngx.req.set_uri(\"/new\", true)
+                }
+            }",
+        &["rewrite_by_lua_no_postpone"],
+        |load| Set::Inherited(&mut conf(load).rewrite)
+    ),
+    (
+        PLACES,
+        "access_by_lua",
+        "Runs in the access phase, behind other directives of it (`allow`, `auth_basic`), under `satisfy`.",
+        "
+            location /private/ {
+                access_by_lua_block {
+                    if ngx.var.arg_key ~= \"open\" then
+                        return ngx.exit(ngx.HTTP_FORBIDDEN)
+                    end
+                }
+            }",
+        &["access_by_lua_no_postpone", "satisfy"],
+        |load| Set::Inherited(&mut conf(load).access)
+    ),
+    (
+        PLACES,
+        "precontent_by_lua",
+        "Runs before something answers.",
+        "
+            location / {
+                precontent_by_lua_block {
+                    ngx.ctx.checked = true
+                }
+            }",
+        &["content_by_lua_block"],
+        |load| Set::Inherited(&mut conf(load).precontent)
+    ),
+    (
+        LOCATIONS,
+        "content_by_lua",
+        "Answers.",
+        "
+            location = /hello {
+                content_by_lua_block {
+                    ngx.say(\"hello\")
+                }
+            }",
+        &["rewrite_by_lua_block", "access_by_lua_block"],
+        |load| Set::Answers(&mut conf(load).content)
+    ),
+    (
+        PLACES,
+        "header_filter_by_lua",
+        "Runs before the head of a response is sent, and may change it.",
+        "
+            location / {
+                header_filter_by_lua_block {
+                    ngx.header[\"X-Served\"] = \"yes\"
+                }
+            }",
+        &["body_filter_by_lua_block"],
+        |load| Set::Inherited(&mut conf(load).header_filter)
+    ),
+    (
+        PLACES,
+        "body_filter_by_lua",
+        "Runs for each piece of a response's body, which is `ngx.arg[1]`; whether it is the last one says \
+         `ngx.arg[2]`.",
+        "
+            location / {
+                body_filter_by_lua_block {
+                    ngx.arg[1] = string.upper(ngx.arg[1])
+                }
+            }",
+        &["header_filter_by_lua_block"],
+        |load| Set::Inherited(&mut conf(load).body_filter)
+    ),
+    (
+        PLACES,
+        "log_by_lua",
+        "Runs when the response is over, before it is logged.",
+        "
+            location / {
+                log_by_lua_block {
+                    ngx.log(ngx.INFO, \"took \", ngx.var.request_time)
+                }
+            }",
+        &["access_log"],
+        |load| Set::Inherited(&mut conf(load).log)
+    ),
+];
+
+/// A directive that is `on` or `off`.
+macro_rules! flag {
+    ($contexts:expr, $name:literal, $default:literal, $doc:literal, $see:expr, $field:ident) => {
+        Spec {
+            name: $name,
+            contexts: $contexts,
+            args: Args::FLAG,
+            syntax: concat!($name, " on | off"),
+            default: concat!($name, " ", $default, ";"),
+            doc: $doc,
+            example: concat!("\n            ", $name, " on;"),
+            see: $see,
+            handler: |scope, directive| {
+                set(directive, &mut conf(scope.conf).$field, |directive| directive.flag(0))
+            },
+        }
+    };
+}
+
+/// The others.
+pub(super) static OTHERS: &[Spec<Load>] = &[
+    flag!(
+        context::HTTP,
+        "rewrite_by_lua_no_postpone",
+        "off",
+        "Has `rewrite_by_lua` run before the directives of the rewrite module, not behind them.",
+        &["rewrite_by_lua_block"],
+        rewrite_no_postpone
+    ),
+    flag!(
+        context::HTTP,
+        "access_by_lua_no_postpone",
+        "off",
+        "Has `access_by_lua` run before other directives of the access phase, not behind them.",
+        &["access_by_lua_block"],
+        access_no_postpone
+    ),
+    flag!(
+        PLACES,
+        "lua_code_cache",
+        "on",
+        "Whether files with code are read once. With `off` each request reads them anew; code of the \
+         configuration and modules are kept in any case.",
+        &["content_by_lua_block"],
+        code_cache
+    ),
+    flag!(
+        PLACES,
+        "lua_need_request_body",
+        "off",
+        "Whether the body of a request is read before code runs.",
+        &["content_by_lua_block"],
+        need_request_body
+    ),
+    flag!(
+        PLACES,
+        "lua_http10_buffering",
+        "on",
+        "Whether a response to a client of HTTP/1.0 is kept until its length is known.",
+        &["content_by_lua_block"],
+        http10_buffering
+    ),
+    flag!(
+        PLACES,
+        "lua_check_client_abort",
+        "off",
+        "Whether code that waits is ended when its client leaves.",
+        &["content_by_lua_block"],
+        check_client_abort
+    ),
+    flag!(
+        PLACES,
+        "lua_transform_underscores_in_response_headers",
+        "on",
+        "Whether `_` in names of `ngx.header` means `-`.",
+        &["header_filter_by_lua_block"],
+        transform_underscores
+    ),
+    Spec {
+        name: "lua_shared_dict",
+        contexts: context::HTTP,
+        args: Args::TAKE2,
+        syntax: "lua_shared_dict NAME SIZE",
+        default: "",
+        doc: "A dictionary that all loops and workers share, and that outlives reloads: `ngx.shared.NAME`.",
+        example: "
+            lua_shared_dict counters 1m;",
+        see: &["content_by_lua_block"],
+        handler: read_shared_dict,
+    },
+    Spec {
+        name: "lua_package_path",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_package_path PATH",
+        default: "",
+        doc: "Where modules of Lua are looked for; `;;` stands for the default.",
+        example: "
+            lua_package_path \"/srv/lua/?.lua;;\";",
+        see: &["lua_package_cpath"],
+        handler: |scope, directive| {
+            let setting = &mut scope.conf.main(&LUA_MAIN).package_path;
+            set(directive, setting, |directive| Ok(Some(directive.args[0].clone())))
+        },
+    },
+    Spec {
+        name: "lua_package_cpath",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_package_cpath PATH",
+        default: "",
+        doc: "Where modules in C are looked for; `;;` stands for the default.",
+        example: "
+            lua_package_cpath \"/srv/lua/?.so;;\";",
+        see: &["lua_package_path"],
+        handler: |scope, directive| {
+            let setting = &mut scope.conf.main(&LUA_MAIN).package_cpath;
+            set(directive, setting, |directive| Ok(Some(directive.args[0].clone())))
+        },
+    },
+    Spec {
+        name: "lua_reserve_vms",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_reserve_vms auto | NUMBER",
+        default: "lua_reserve_vms auto;",
+        doc: "How many VMs a loop has beside its own one, for requests that would have to wait for code that \
+              blocks: with `auto` one, made when code has blocked for the first time.",
+        example: "
+            lua_reserve_vms 2;",
+        see: &["lua_max_memory"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).reserve_vms, |directive| {
+                if directive.args[0] == "auto" {
+                    return Ok(Reserves::Auto);
+                }
+                let number = directive.number_within(0, 0, Some(RESERVES_MAX))?;
+                let number = u32::try_from(number).unwrap_or_default();
+                Ok(std::num::NonZeroU32::new(number).map_or(Reserves::None, Reserves::Fixed))
+            })
+        },
+    },
+    Spec {
+        name: "lua_max_memory",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_max_memory SIZE | off",
+        default: "lua_max_memory off;",
+        doc: "How much memory a VM may have. Code that wants more gets an error, \"not enough memory\".",
+        example: "
+            lua_max_memory 256m;",
+        see: &["lua_reserve_vms"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).max_memory_bytes, |directive| {
+                if directive.args[0] == "off" {
+                    return Ok(None);
+                }
+                let bytes = usize::try_from(directive.size(0)?).unwrap_or(usize::MAX);
+                if bytes < MEMORY_MIN_BYTES {
+                    return Err(directive.reject("value must be at least 1m"));
+                }
+                Ok(Some(bytes))
+            })
+        },
+    },
+];
+
+/// Of one loop.
+const RESERVES_MAX: u64 = 64;
+
+/// What a VM has before code of the configuration runs leaves something of this.
+const MEMORY_MIN_BYTES: usize = 1 << 20;
+
+/// Of a dictionary, as upstream.
+const DICT_MIN_BYTES: u64 = 8191;
+
+fn read_shared_dict(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let [name, size] = &directive.args[..] else { unreachable!("two arguments") };
+    let invalid = |what: &str, value: &Bytes| {
+        directive.error(message(&[&"invalid lua shared dict ", &what, &" \"", &printed(value), &"\""]))
+    };
+    if name.is_empty() {
+        return Err(invalid("name", name));
+    }
+    let bytes = parse_size(size).filter(|&bytes| bytes > DICT_MIN_BYTES);
+    let bytes = bytes.ok_or_else(|| invalid("size", size))?;
+    let load = &mut *scope.conf;
+    let main = load.main(&LUA_MAIN);
+    *main.is_used = true;
+    if main.dictionaries.iter().any(|zone| zone.name() == &name[..]) {
+        let parts: [&dyn AsRef<[u8]>; 5] =
+            [&"lua_shared_dict \"", name, &"\" is already defined as \"", name, &"\""];
+        return Err(directive.error(message(&parts)));
+    }
+    let zones = load.environment().services.find::<Arc<Zones>>().cloned();
+    let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
+    let zone = zones.declare_dict(name, bytes, "lua_shared_dict").map_err(|text| directive.error(text))?;
+    load.main(&LUA_MAIN).dictionaries.push(zone);
+    Ok(())
+}

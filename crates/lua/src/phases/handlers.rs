@@ -1,0 +1,163 @@
+//! The modules: which phases and filters have code in a location, and in which order they come among others.
+//! The handlers do nothing but begin to run it.
+
+use clearway_conf::Error;
+use clearway_http::{
+    Cost, Enabling, Exchange, FilterSpec, Load, Module, Phase, PhaseHandler, Step, ThreadPools,
+};
+
+use crate::current::LuaPhase;
+use crate::phases::directives::{CODE, OTHERS};
+use crate::phases::filters;
+use crate::phases::run::run;
+use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
+
+/// The module. `set`, `if` and `rewrite` of a location come before its code, and so do limits and passwords;
+/// requests are passed on behind it.
+pub static LUA: Module = Module {
+    name: "lua",
+    directives: CODE,
+    confs: &[&LUA_CONF, &LUA_MAIN],
+    phases: &[
+        PhaseHandler {
+            phase: Phase::ServerRewrite,
+            cost: Cost::MayBlock,
+            enabled: |enabling| conf(enabling).server_rewrite.is_some(),
+            handler: server_rewrite,
+        },
+        PhaseHandler {
+            phase: Phase::Rewrite,
+            cost: Cost::MayBlock,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.rewrite.is_some() && !*conf.rewrite_no_postpone
+            },
+            handler: rewrite,
+        },
+        PhaseHandler {
+            phase: Phase::Access,
+            cost: Cost::MayBlock,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.access.is_some() && !*conf.access_no_postpone
+            },
+            handler: access,
+        },
+        PhaseHandler {
+            phase: Phase::PreContent,
+            cost: Cost::MayBlock,
+            enabled: |enabling| conf(enabling).precontent.is_some(),
+            handler: precontent,
+        },
+        PhaseHandler {
+            phase: Phase::Content,
+            cost: Cost::MayBlock,
+            enabled: |enabling| conf(enabling).content.is_some(),
+            handler: content,
+        },
+        PhaseHandler {
+            phase: Phase::Log,
+            cost: Cost::MayBlock,
+            enabled: |enabling| conf(enabling).log.is_some(),
+            handler: log,
+        },
+    ],
+    finish: Some(finish),
+    ..Module::EMPTY
+};
+
+/// Its filters, which come before those that add lines to a head.
+pub static LUA_FILTER: Module = Module {
+    name: "lua_filter",
+    filters: &[FilterSpec {
+        enabled: |enabling| {
+            let conf = conf(enabling);
+            conf.header_filter.is_some() || conf.body_filter.is_some()
+        },
+        filter: filters::header_filter,
+    }],
+    ..Module::EMPTY
+};
+
+/// What of it comes before others (`rewrite_by_lua_no_postpone` and the like).
+pub static LUA_EARLY: Module = Module {
+    name: "lua_early",
+    directives: OTHERS,
+    phases: &[
+        PhaseHandler {
+            phase: Phase::Rewrite,
+            cost: Cost::MayBlock,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.rewrite.is_some() && *conf.rewrite_no_postpone
+            },
+            handler: rewrite,
+        },
+        PhaseHandler {
+            phase: Phase::Access,
+            cost: Cost::MayBlock,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.access.is_some() && *conf.access_no_postpone
+            },
+            handler: access,
+        },
+    ],
+    ..Module::EMPTY
+};
+
+fn conf<'a>(enabling: &'a Enabling<'_>) -> &'a LuaConf {
+    enabling.confs.of(&LUA_CONF)
+}
+
+/// VMs are made later in a pool.
+fn finish(load: &mut Load) -> Result<(), Error> {
+    let pools = load.environment().services.find::<ThreadPools>();
+    let pool = pools.and_then(|pools| pools.find(b"default")).cloned();
+    *load.main(&LUA_MAIN).pool = pool;
+    Ok(())
+}
+
+fn server_rewrite<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::ServerRewrite)
+}
+
+fn rewrite<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::Rewrite)
+}
+
+fn access<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::Access)
+}
+
+fn precontent<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::Precontent)
+}
+
+fn content<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::Content)
+}
+
+fn log<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    start(exchange, LuaPhase::Log)
+}
+
+/// Without `lua_check_client_abort` a client that leaves changes nothing until something is written.
+fn start<'a>(exchange: Exchange<'a, '_>, phase: LuaPhase) -> Step<'a> {
+    let conf = exchange.request.conf(&LUA_CONF);
+    let code = match phase {
+        LuaPhase::ServerRewrite => &*conf.server_rewrite,
+        LuaPhase::Rewrite => &*conf.rewrite,
+        LuaPhase::Access => &*conf.access,
+        LuaPhase::Precontent => &*conf.precontent,
+        LuaPhase::Content => &*conf.content,
+        _ => &*conf.log,
+    };
+    let Some(code) = code else { return Step::Declined };
+    let wait = Box::pin(run(exchange, code, phase));
+    if *conf.check_client_abort && phase != LuaPhase::Log {
+        Step::Wait(wait)
+    } else {
+        Step::WaitRegardless(wait)
+    }
+}

@@ -1,0 +1,367 @@
+//! Runs the code of a phase for a request: enters its VM, resumes the entry thread until that is over or
+//! waits for something, leaves the VM, waits, and so on. In the request's task.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_http::{Answer, Errand, Exchange, Redirect, Step, Store};
+use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
+use clearway_offload::At;
+use clearway_runtime::Timer;
+
+use crate::api::output::finish;
+use crate::code::{Code, Source};
+use crate::current::{Current, LuaPhase, Pause, Run};
+use crate::request_state::{RequestState, Response};
+use crate::vm::interpreter::Interpreter;
+use crate::vm::of_loop::Chosen;
+use crate::vm::settings::{LUA_CONF, LUA_MAIN};
+use crate::vm::vms::{cannot_open, describe, read_file};
+
+/// What a function that has waited returns.
+#[derive(Debug)]
+pub(crate) enum Answers {
+    /// Nothing.
+    None,
+    /// 1.
+    One,
+    /// `nil` and a text.
+    Failed(&'static str),
+}
+
+/// How code has ended.
+enum Ended {
+    Finished,
+    Asked(Pause),
+    Failed(Failure),
+}
+
+/// Why it has not run to its end.
+enum Failure {
+    Load(Vec<u8>),
+    Run(Fault),
+}
+
+/// What came of one entry into the VM.
+enum Event {
+    Ended(Ended),
+    Waits(Pause),
+}
+
+/// Runs code in a phase that may wait.
+pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaPhase) -> Step<'static> {
+    if phase != LuaPhase::Log
+        && *exchange.request.conf(&LUA_CONF).need_request_body
+        && let Err(answer) = exchange.read_body(Store::AsConfigured).await
+    {
+        return Step::Respond(answer);
+    }
+    let Some(mut chosen) = choose(&mut exchange).await else {
+        exchange.request.log(Level::Alert, format_args!("no Lua VM"));
+        return Step::status(500);
+    };
+    let file = match read(&mut exchange, code, &mut chosen).await {
+        Ok(file) => file,
+        Err(line) => {
+            exchange.request.log(Level::Error, format_args!("{}", Verbatim(&line)));
+            return Step::status(if line.starts_with(b"cannot open") { 404 } else { 500 });
+        }
+    };
+    let ended = Thread { coroutine: None, answers: Answers::None, code, file, phase }
+        .run(&mut exchange, &mut chosen)
+        .await;
+    conclude(&mut exchange, phase, ended)
+}
+
+/// The VM of the request.
+pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Option<Chosen> {
+    if let Some(state) = RequestState::of(exchange.request)
+        && !state.slot.is_poisoned()
+    {
+        return Some(Chosen::again(Arc::clone(&state.slot)));
+    }
+    let home = exchange.request.home();
+    let vms = exchange.request.main_conf(&LUA_MAIN).vms.get()?;
+    let of_loop = &vms[home];
+    let chosen = poll_fn(|cx| of_loop.poll_choose(home, cx)).await;
+    RequestState::begin(exchange.request, Arc::clone(chosen.slot()));
+    Some(chosen)
+}
+
+/// A file with code, as far as it has to be read.
+struct File {
+    path: Vec<u8>,
+    text: Option<Vec<u8>>,
+}
+
+/// Reads the file that the code is in, unless the VM knows it.
+async fn read(
+    exchange: &mut Exchange<'_, '_>,
+    code: &Code,
+    chosen: &mut Chosen,
+) -> Result<Option<File>, Vec<u8>> {
+    let Source::File(value) = code.source() else { return Ok(None) };
+    let mut path = Vec::new();
+    value.append(&exchange.view(), &mut path);
+    if path.first() != Some(&b'/') {
+        path = [exchange.request.configured_prefix(), &path].concat();
+    }
+    if *exchange.request.conf(&LUA_CONF).code_cache {
+        let is_known = poll_fn(|cx| chosen.poll(cx).map(|vm| vm.has_file(&path))).await;
+        if is_known {
+            return Ok(Some(File { path, text: None }));
+        }
+    }
+    let Some(pool) = exchange.request.file_pool() else { return Err(b"no thread pool".to_vec()) };
+    let name = path.clone();
+    let at = At::path(std::path::Path::new(&*String::from_utf8_lossy(&path)));
+    let task = pool.submit_at(at, move |_: &_| read_file(&name));
+    match exchange.request.wait_for(task, Errand::Question).await {
+        Ok(Ok(text)) => Ok(Some(File { path, text: Some(text) })),
+        Ok(Err(error)) => Err(cannot_open(&path, &error)),
+        Err(_) => Err(b"no thread to read a file of Lua".to_vec()),
+    }
+}
+
+/// The entry thread of a phase.
+struct Thread<'a> {
+    coroutine: Option<Coroutine>,
+    /// What the function returns that it has waited in.
+    answers: Answers,
+    code: &'a Code,
+    file: Option<File>,
+    phase: LuaPhase,
+}
+
+impl Thread<'_> {
+    async fn run(mut self, exchange: &mut Exchange<'_, '_>, chosen: &mut Chosen) -> Ended {
+        let mut is_bound = false;
+        let ended = loop {
+            let event = poll_fn(|cx| self.poll(exchange, chosen, cx)).await;
+            match event {
+                Event::Ended(ended) => break ended,
+                Event::Waits(pause) => {
+                    if !is_bound {
+                        // Two carriers at one token would gain nothing.
+                        clearway_runtime::bind().await;
+                        is_bound = true;
+                    }
+                    match wait(exchange, pause).await {
+                        Ok(answers) => self.answers = answers,
+                        Err(pause) => break Ended::Asked(pause),
+                    }
+                }
+            }
+        };
+        if is_bound {
+            clearway_runtime::unbind().await;
+        }
+        ended
+    }
+
+    /// Enters the VM when it is its turn, and resumes the thread.
+    fn poll(
+        &mut self,
+        exchange: &mut Exchange<'_, '_>,
+        chosen: &mut Chosen,
+        cx: &mut Context<'_>,
+    ) -> Poll<Event> {
+        let slot = Arc::clone(chosen.slot());
+        let mut held = ready!(chosen.poll(cx));
+        let interpreter = &mut *held;
+        let event = self.enter(interpreter, exchange);
+        if interpreter.vm.is_poisoned() {
+            slot.poison();
+        }
+        Poll::Ready(event)
+    }
+
+    fn enter(&mut self, interpreter: &mut Interpreter, exchange: &mut Exchange<'_, '_>) -> Event {
+        if self.coroutine.is_none()
+            && let Err(failure) = self.start(interpreter)
+        {
+            return Event::Ended(Ended::Failed(failure));
+        }
+        let coroutine = self.coroutine.as_mut().expect("started above");
+        let mut stack = interpreter.vm.stack(coroutine);
+        match std::mem::replace(&mut self.answers, Answers::None) {
+            Answers::None => {}
+            Answers::One => stack.push(1.0),
+            Answers::Failed(text) => {
+                stack.push(());
+                stack.push(text);
+            }
+        }
+        let mut current = Current::of(self.phase, &mut interpreter.state, exchange);
+        let resumed = interpreter.vm.resume_for::<Run>(coroutine, &mut current);
+        let pause = current.pause.take();
+        match resumed {
+            Resumed::Finished(_) => {
+                let coroutine = self.coroutine.take().expect("it was resumed");
+                interpreter.vm.give_back(coroutine);
+                Event::Ended(Ended::Finished)
+            }
+            Resumed::Yielded(values) => {
+                interpreter.vm.stack(coroutine).pop(values);
+                Event::Waits(pause.unwrap_or(Pause::Turn))
+            }
+            Resumed::Failed(fault) => {
+                self.coroutine = None;
+                if fault.kind() == FaultKind::Memory || fault.text().ends_with(b"not enough memory") {
+                    // What the code has left behind is not to be in the way of the next one.
+                    interpreter.vm.collect();
+                }
+                Event::Ended(Ended::Failed(Failure::Run(fault)))
+            }
+        }
+    }
+
+    fn start(&mut self, interpreter: &mut Interpreter) -> Result<(), Failure> {
+        let coroutine = match &self.file {
+            None => match interpreter.compile(self.code) {
+                Ok(()) => interpreter.start(self.code),
+                Err(fault) => {
+                    let text = [b"failed to load inlined Lua code: ", fault.text()].concat();
+                    return Err(Failure::Load(text));
+                }
+            },
+            Some(File { path, text }) => match interpreter.start_file(path, text.as_deref()) {
+                Ok(coroutine) => coroutine,
+                Err(fault) => {
+                    let parts: [&[u8]; 4] =
+                        [b"failed to load external Lua file \"", path, b"\": ", fault.text()];
+                    return Err(Failure::Load(parts.concat()));
+                }
+            },
+        };
+        self.coroutine = Some(coroutine);
+        Ok(())
+    }
+}
+
+/// Waits for what the code has asked for; the error is that this ends the code.
+async fn wait(exchange: &mut Exchange<'_, '_>, pause: Pause) -> Result<Answers, Pause> {
+    match pause {
+        Pause::Turn => {
+            clearway_runtime::yield_now().await;
+            Ok(Answers::None)
+        }
+        Pause::Sleep(ms) => {
+            sleep(exchange, ms).await;
+            Ok(Answers::None)
+        }
+        Pause::Flush => match exchange.output.ready(exchange.request).await {
+            Ok(()) => Ok(Answers::One),
+            Err(_) => Ok(Answers::Failed("client aborted")),
+        },
+        Pause::Push => {
+            poll_fn(|cx| {
+                // What cannot be sent any more is found out when something is written.
+                let _ = exchange.output.poll_ready(exchange.request, cx);
+                Poll::Ready(())
+            })
+            .await;
+            Ok(Answers::One)
+        }
+        Pause::ReadBody => match exchange.read_body(Store::AsConfigured).await {
+            Ok(_) => Ok(Answers::None),
+            Err(answer) => Err(Pause::Answer(answer)),
+        },
+        end => Err(end),
+    }
+}
+
+/// Sends what there is meanwhile.
+async fn sleep(exchange: &mut Exchange<'_, '_>, ms: u64) {
+    let home = exchange.request.home();
+    if ms == 0 {
+        return clearway_runtime::yield_now().await;
+    }
+    let timer = Timer::new(home);
+    timer.arm(home.now_ms() + ms);
+    poll_fn(|cx| {
+        // What cannot be sent any more is found out when something is written.
+        let _ = exchange.output.poll_ready(exchange.request, cx);
+        timer.poll_expired(cx)
+    })
+    .await;
+}
+
+/// What the phase comes to.
+fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> Step<'static> {
+    match ended {
+        Ended::Finished => conclude_finished(exchange, phase),
+        Ended::Asked(Pause::Exit(code)) => conclude_exit(exchange, phase, code),
+        Ended::Asked(Pause::Redirect { status, location }) => {
+            exchange.output.head().location = Some(location.into());
+            Step::status(status)
+        }
+        Ended::Asked(Pause::Exec { path, args }) if path.first() == Some(&b'@') => {
+            if let Some(args) = args {
+                exchange.request.set_args(args);
+            }
+            Step::Respond(Answer::Named(path.into()))
+        }
+        Ended::Asked(Pause::Exec { path, args }) => {
+            Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
+        }
+        Ended::Asked(Pause::Answer(answer)) => Step::Respond(answer),
+        Ended::Asked(_) => Step::Declined,
+        Ended::Failed(failure) => {
+            log_failure(exchange, &failure);
+            Step::status(500)
+        }
+    }
+}
+
+fn log_failure(exchange: &Exchange<'_, '_>, failure: &Failure) {
+    let line = match failure {
+        Failure::Load(line) => line.clone(),
+        Failure::Run(fault) => {
+            let kind = match fault.kind() {
+                FaultKind::Memory => "memory allocation error",
+                _ => "runtime error",
+            };
+            [b"lua entry thread aborted: ", kind.as_bytes(), b": ", &describe(fault)].concat()
+        }
+    };
+    exchange.request.log(Level::Error, format_args!("{}", Verbatim(&line)));
+}
+
+fn conclude_finished(exchange: &mut Exchange<'_, '_>, phase: LuaPhase) -> Step<'static> {
+    if phase == LuaPhase::Log {
+        return Step::Declined;
+    }
+    if phase == LuaPhase::Content || has_answered(exchange) {
+        finish(exchange);
+        return Step::Done;
+    }
+    if phase == LuaPhase::Access { Step::Allowed } else { Step::Declined }
+}
+
+fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) -> Step<'static> {
+    match code {
+        0 => conclude_finished(exchange, phase),
+        ..0 => Step::Respond(Answer::Close),
+        204 | 300.. if !has_answered(exchange) => Step::status(u16::try_from(code).unwrap_or(500)),
+        _ if code < 200 => Step::Declined,
+        _ => {
+            if !exchange.output.head_sent() && exchange.output.head().status == 0 {
+                exchange.output.head().status = u16::try_from(code).unwrap_or(200);
+            }
+            finish(exchange);
+            Step::Done
+        }
+    }
+}
+
+/// Whether Lua has begun to answer.
+fn has_answered(exchange: &Exchange<'_, '_>) -> bool {
+    let is_buffered = RequestState::of(exchange.request).is_some_and(|state| {
+        let kept = state.kept.enter();
+        kept.buffered.is_some() || kept.response == Response::Ended
+    });
+    is_buffered || exchange.output.head_sent()
+}

@@ -1,0 +1,59 @@
+//! What Lua keeps of a request from one phase to the next. Owned by the request; touched by its task.
+
+use std::sync::Arc;
+
+use clearway_http::{ContextKey, Lasts, Request};
+use clearway_luajit::Reference;
+use clearway_runtime::TaskCell;
+
+use crate::vm::of_loop::Slot;
+
+static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
+
+/// See the file's head.
+pub(crate) struct RequestState {
+    /// The VM that everything of the request stays in.
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) kept: TaskCell<Kept>,
+}
+
+/// What changes.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// The table `ngx.ctx`.
+    pub(crate) ctx: Option<Reference>,
+    /// A body that is kept until its length is known, as the client needs that.
+    pub(crate) buffered: Option<Vec<u8>>,
+    pub(crate) response: Response,
+    /// Whether the type of the response was chosen, so that the extension of the path does not.
+    pub(crate) content_type: ContentType,
+}
+
+/// How far Lua is with the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Response {
+    #[default]
+    Open,
+    /// `ngx.eof`, or it was sent by something else.
+    Ended,
+}
+
+/// Where the type of the response comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ContentType {
+    #[default]
+    ByExtension,
+    Chosen,
+}
+
+impl RequestState {
+    /// That of a request, if Lua has been there.
+    pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
+        request.context(&STATE)
+    }
+
+    /// Made when Lua begins.
+    pub(crate) fn begin(request: &mut Request<'_>, slot: Arc<Slot>) {
+        request.set_context(&STATE, Self { slot, kept: TaskCell::default() });
+    }
+}

@@ -1,0 +1,181 @@
+//! One VM with what belongs to it: the interpreter, the state of rooms, and the code that it has compiled.
+//! Made by a thread that may take its time; then whoever holds its token uses it.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_base::log::Sink;
+use clearway_log::UtcOffset;
+use clearway_luajit::{Coroutine, Fault, FaultKind, Reference, Resumed, Vm};
+use clearway_zone::Zone;
+
+use crate::code::{Code, Source};
+use crate::current::{Current, LuaPhase, Run};
+use crate::vm::state::{Dictionaries, VmPlace, VmState};
+
+/// Puts what the server has into a new VM.
+pub type Installer = fn(&mut Vm, &mut VmState) -> Result<(), Fault>;
+
+/// What VMs are made with.
+#[derive(Clone)]
+pub struct VmSettings {
+    /// `lua_package_path`, with the default in it where it ends in `;;`.
+    pub package_path: Option<Bytes>,
+    /// `lua_package_cpath`, likewise.
+    pub package_cpath: Option<Bytes>,
+    /// `lua_max_memory`, bytes.
+    pub memory_max_bytes: Option<usize>,
+    /// Where relative paths begin; ends in a slash.
+    pub prefix: Bytes,
+    /// Those of `ngx.shared`.
+    pub dictionaries: Vec<Arc<Zone>>,
+    /// For local times.
+    pub utc_offset: UtcOffset,
+    /// What is done first.
+    pub install: Installer,
+}
+
+/// See the file's head.
+pub struct Interpreter {
+    /// LuaJIT.
+    pub vm: Vm,
+    /// What rooms keep.
+    pub state: VmState,
+    compiled: HashMap<u32, Reference>,
+    files: HashMap<Box<[u8]>, Reference>,
+}
+
+impl Interpreter {
+    /// A VM in which nothing of the configuration has run.
+    ///
+    /// # Errors
+    /// There is no memory for it, or the limit is too low for what the server puts into it.
+    pub fn new(settings: &VmSettings, place: VmPlace) -> Result<Self, String> {
+        let mut vm = Vm::new(settings.memory_max_bytes).map_err(|_| "no memory for a Lua VM".to_owned())?;
+        let mut state = VmState {
+            dictionaries: Dictionaries::new(settings.dictionaries.iter().cloned()),
+            utc_offset: Some(settings.utc_offset.clone()),
+            place,
+            prefix: settings.prefix.clone(),
+            ..VmState::default()
+        };
+        set_path(&mut vm, "path", settings.package_path.as_deref());
+        set_path(&mut vm, "cpath", settings.package_cpath.as_deref());
+        (settings.install)(&mut vm, &mut state).map_err(|fault| fault.to_string())?;
+        Ok(Self { vm, state, compiled: HashMap::new(), files: HashMap::new() })
+    }
+
+    /// Compiles code of the configuration, unless that was done before.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn compile(&mut self, code: &Code) -> Result<(), Fault> {
+        let Source::Inline(text) = code.source() else { unreachable!("files are loaded by `file`") };
+        let number = code.number();
+        if !self.compiled.contains_key(&number) {
+            let function = self.vm.load(text, code.chunk())?;
+            self.compiled.insert(number, function);
+        }
+        Ok(())
+    }
+
+    /// Whether a file was compiled before.
+    #[must_use]
+    pub fn has_file(&self, path: &[u8]) -> bool {
+        self.files.contains_key(path)
+    }
+
+    /// Compiles the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn load_file(&mut self, path: &[u8], text: &[u8]) -> Result<(), Fault> {
+        let name = CString::new([b"@", path].concat()).unwrap_or_default();
+        // A first line that begins with `#` is for the shell.
+        let text = if text.first() == Some(&b'#') {
+            let end = text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len());
+            &text[end..]
+        } else {
+            text
+        };
+        let function = self.vm.load(text, &name)?;
+        self.files.insert(path.into(), function);
+        Ok(())
+    }
+
+    /// A thread for code that was compiled before.
+    pub fn start(&mut self, code: &Code) -> Coroutine {
+        self.vm.start(&self.compiled[&code.number()])
+    }
+
+    /// A thread for the code of a file, with its text where that is to be compiled anew.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn start_file(&mut self, path: &[u8], text: Option<&[u8]>) -> Result<Coroutine, Fault> {
+        if let Some(text) = text {
+            self.load_file(path, text)?;
+        }
+        Ok(self.vm.start(&self.files[path]))
+    }
+
+    /// Runs code for which there is no request: `init_by_lua` and the like.
+    ///
+    /// # Errors
+    /// What it raised.
+    pub fn run_alone(&mut self, function: &Chunk<'_>, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Fault> {
+        let reference = self.vm.load(function.text, function.chunk)?;
+        let mut coroutine = self.vm.start(&reference);
+        let mut current = Current::alone(phase, &mut self.state, sink);
+        match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
+            Resumed::Finished(_) => {
+                self.vm.give_back(coroutine);
+                Ok(())
+            }
+            Resumed::Yielded(_) => {
+                Err(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary"))
+            }
+            Resumed::Failed(fault) => Err(fault),
+        }
+    }
+}
+
+/// A text of Lua and what errors call it.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    /// The text.
+    pub text: &'a [u8],
+    /// Its name.
+    pub chunk: &'a CStr,
+}
+
+/// Sets `package.path` or `package.cpath`; `;;` stands for what it was.
+fn set_path(vm: &mut Vm, field: &str, path: Option<&[u8]>) {
+    let Some(path) = path else { return };
+    let mut stack = vm.enter();
+    stack.push_globals();
+    stack.raw_field(-1, "package");
+    stack.raw_field(-1, field);
+    let default = stack.text(-1).map(<[u8]>::to_vec).unwrap_or_default();
+    stack.pop(1);
+    let mut whole = Vec::with_capacity(path.len() + default.len());
+    let mut rest = path;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b";;") {
+        whole.extend_from_slice(&rest[..at]);
+        if !whole.is_empty() {
+            whole.push(b';');
+        }
+        whole.extend_from_slice(&default);
+        rest = &rest[at + 2..];
+        if !rest.is_empty() {
+            whole.push(b';');
+        }
+    }
+    whole.extend_from_slice(rest);
+    stack.push(&whole[..]);
+    stack.raw_set_field(-2, field);
+    let len = stack.len();
+    stack.pop(len);
+}

@@ -1,0 +1,53 @@
+//! What the configuration says of Lua, at each level. Written while it is read, read by requests.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use clearway_http::{Answers, ConfKey, Level, Own, Setting, settings};
+use clearway_offload::Pool;
+use clearway_zone::Zone;
+
+use crate::code::Code;
+use crate::vm::choice::Reserves;
+use crate::vm::vms::Vms;
+
+/// Of a location.
+pub(crate) static LUA_CONF: ConfKey<LuaConf> = ConfKey::new(Level::Location);
+/// Of all of `http`.
+pub(crate) static LUA_MAIN: ConfKey<LuaMain> = ConfKey::new(Level::Main);
+
+settings! {
+    pub(crate) struct LuaConf {
+        pub(crate) server_rewrite: Setting<Option<Arc<Code>>>,
+        pub(crate) rewrite: Setting<Option<Arc<Code>>>,
+        pub(crate) access: Setting<Option<Arc<Code>>>,
+        pub(crate) precontent: Setting<Option<Arc<Code>>>,
+        pub(crate) content: Answers<Option<Arc<Code>>>,
+        pub(crate) header_filter: Setting<Option<Arc<Code>>>,
+        pub(crate) body_filter: Setting<Option<Arc<Code>>>,
+        pub(crate) log: Setting<Option<Arc<Code>>>,
+        pub(crate) rewrite_no_postpone: Setting<bool> = false,
+        pub(crate) access_no_postpone: Setting<bool> = false,
+        pub(crate) code_cache: Setting<bool> = true,
+        pub(crate) need_request_body: Setting<bool> = false,
+        pub(crate) http10_buffering: Setting<bool> = true,
+        pub(crate) check_client_abort: Setting<bool> = false,
+        pub(crate) transform_underscores: Setting<bool> = true,
+    }
+}
+
+settings! {
+    pub(crate) struct LuaMain {
+        pub(crate) init: Setting<Option<Arc<Code>>>,
+        pub(crate) init_worker: Setting<Option<Arc<Code>>>,
+        pub(crate) exit_worker: Setting<Option<Arc<Code>>>,
+        pub(crate) package_path: Setting<Option<Bytes>>,
+        pub(crate) package_cpath: Setting<Option<Bytes>>,
+        pub(crate) reserve_vms: Setting<Reserves>,
+        pub(crate) max_memory_bytes: Setting<Option<usize>>,
+        pub(crate) dictionaries: Own<Vec<Arc<Zone>>>,
+        pub(crate) pool: Own<Option<Arc<Pool>>>,
+        pub(crate) is_used: Own<bool>,
+        pub(crate) vms: Own<OnceLock<Arc<Vms>>>,
+    }
+}

@@ -1,0 +1,201 @@
+//! The VMs of a generation: made when it is built, off the loops; begun when it is used; ended with it.
+//! `init_by_lua` runs in each one, then `init_worker_by_lua`.
+
+use std::ops::Index;
+use std::sync::{Arc, Weak};
+
+use clearway_base::log::{Level, Sink, Verbatim};
+use clearway_http::Snapshot;
+use clearway_luajit::Fault;
+use clearway_offload::Pool;
+use clearway_runtime::{LoopRef, PerLoop, Runtime};
+
+use crate::code::{Code, Source};
+use crate::current::LuaPhase;
+use crate::vm::choice::worker_id;
+use crate::vm::interpreter::{Chunk, Installer, Interpreter, VmSettings};
+use crate::vm::of_loop::{Builder, LoopVms, Publish};
+use crate::vm::settings::{LUA_MAIN, LuaMain};
+use crate::vm::state::VmPlace;
+
+/// See the file's head.
+pub(crate) struct Vms {
+    of_loops: PerLoop<Arc<LoopVms>>,
+}
+
+impl Index<LoopRef> for Vms {
+    type Output = Arc<LoopVms>;
+
+    fn index(&self, home: LoopRef) -> &Arc<LoopVms> {
+        &self.of_loops[home]
+    }
+}
+
+/// Makes the VMs of a configuration that is about to be used, and runs `init_by_lua` in each. Takes its time:
+/// not to be called on a loop.
+///
+/// # Errors
+/// What `init_by_lua` raised, or that a VM cannot be made.
+pub(crate) fn prepare(
+    snapshot: &Arc<Snapshot>,
+    runtime: Runtime,
+    sink: &Arc<dyn Sink>,
+    install: Installer,
+) -> Result<(), String> {
+    let main = snapshot.conf(&LUA_MAIN);
+    if !*main.is_used {
+        return Ok(());
+    }
+    let maker = Arc::new(Maker {
+        snapshot: Arc::downgrade(snapshot),
+        settings: settings(snapshot, main, install),
+        workers: runtime.len() as u32,
+        pool: Option::clone(&main.pool),
+        sink: Arc::clone(sink),
+    });
+    let mut made = Vec::new();
+    for home in runtime.loops() {
+        let own = maker.make(main, home.index(), None)?;
+        let reserves = (0..main.reserve_vms.at_start() as usize)
+            .map(|index| maker.make(main, home.index(), Some(index)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let builder = Arc::clone(&maker) as Arc<dyn Builder>;
+        made.push(LoopVms::new(home.index(), *main.reserve_vms, own, reserves, builder));
+    }
+    let mut made = made.into_iter();
+    let of_loops = PerLoop::new(runtime, |_| made.next().expect("one for each loop"));
+    let is_new = main.vms.set(Arc::new(Vms { of_loops })).is_ok();
+    debug_assert!(is_new, "a configuration is prepared once");
+    Ok(())
+}
+
+/// The configuration is about to be used: runs `init_worker_by_lua` in its VMs. Not to be called on a loop.
+pub fn begin(snapshot: &Snapshot, sink: &dyn Sink) {
+    run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).init_worker, LuaPhase::InitWorker, sink);
+}
+
+/// Nothing uses the configuration any more: runs `exit_worker_by_lua`. Not to be called on a loop.
+pub fn end(snapshot: &Snapshot, sink: &dyn Sink) {
+    run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).exit_worker, LuaPhase::ExitWorker, sink);
+}
+
+fn run_in_all(snapshot: &Snapshot, code: &Option<Arc<Code>>, phase: LuaPhase, sink: &dyn Sink) {
+    let Some(code) = code else { return };
+    let Some(vms) = snapshot.conf(&LUA_MAIN).vms.get() else { return };
+    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    for slot in vms.of_loops.iter().flat_map(|of_loop| of_loop.slots()) {
+        // One that is in use is stuck in a request.
+        let Some(mut interpreter) = slot.try_enter(&cx) else { continue };
+        if let Err(text) = run(&mut interpreter, code, phase, sink) {
+            sink.log(Level::Error, format_args!("{}", Verbatim(&text)));
+        }
+    }
+}
+
+/// Runs code without a request; the error is a line for the log.
+fn run(interpreter: &mut Interpreter, code: &Code, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Vec<u8>> {
+    let read;
+    let (text, chunk) = match code.source() {
+        Source::Inline(text) => (&text[..], code.chunk().clone()),
+        Source::File(path) => {
+            let path = path.as_literal().unwrap_or_default();
+            read = read_file(path).map_err(|error| cannot_open(path, &error))?;
+            (&read[..], std::ffi::CString::new([b"@", path].concat()).unwrap_or_default())
+        }
+    };
+    interpreter.run_alone(&Chunk { text, chunk: &chunk }, phase, sink).map_err(|fault| {
+        let mut line = format!("{} error: ", code.directive()).into_bytes();
+        line.extend_from_slice(fault.text());
+        line
+    })
+}
+
+/// As Lua says it.
+pub(crate) fn cannot_open(path: &[u8], error: &std::io::Error) -> Vec<u8> {
+    let error = error.to_string();
+    let reason = error.split(" (os error").next().unwrap_or_default();
+    [b"cannot open ", path, b": ", reason.as_bytes()].concat()
+}
+
+#[expect(clippy::disallowed_methods, reason = "boot or a pool, no loop")]
+pub(crate) fn read_file(path: &[u8]) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    std::fs::read(std::ffi::OsStr::from_bytes(path))
+}
+
+fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettings {
+    VmSettings {
+        package_path: Option::clone(&main.package_path),
+        package_cpath: Option::clone(&main.package_cpath),
+        memory_max_bytes: *main.max_memory_bytes,
+        prefix: snapshot.prefix.clone(),
+        dictionaries: main.dictionaries.to_vec(),
+        utc_offset: snapshot.utc_offset.clone(),
+        install,
+    }
+}
+
+/// Makes VMs while the generation is used, in a pool.
+struct Maker {
+    snapshot: Weak<Snapshot>,
+    settings: VmSettings,
+    workers: u32,
+    pool: Option<Arc<Pool>>,
+    sink: Arc<dyn Sink>,
+}
+
+impl Maker {
+    /// A VM in which `init_by_lua` has run.
+    fn make(&self, main: &LuaMain, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
+        let worker_id = worker_id(self.workers, of_loop as u32, reserve.map(|index| index as u32));
+        let place = VmPlace { worker_id, workers: self.workers };
+        let mut interpreter = Interpreter::new(&self.settings, place)?;
+        if let Some(code) = &*main.init {
+            let ran = run(&mut interpreter, code, LuaPhase::Init, &*self.sink);
+            ran.map_err(|text| String::from_utf8_lossy(&text).into_owned())?;
+        }
+        Ok(interpreter)
+    }
+
+    fn make_late(&self, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
+        let snapshot = self.snapshot.upgrade().ok_or("the configuration has ended")?;
+        let main = snapshot.conf(&LUA_MAIN);
+        let mut interpreter = self.make(main, of_loop, reserve)?;
+        if let Some(code) = &*main.init_worker {
+            let ran = run(&mut interpreter, code, LuaPhase::InitWorker, &*self.sink);
+            ran.unwrap_or_else(|text| self.sink.log(Level::Error, format_args!("{}", Verbatim(&text))));
+        }
+        Ok(interpreter)
+    }
+}
+
+impl Builder for Maker {
+    fn build(&self, of_loop: usize, reserve: Option<usize>, publish: Publish) {
+        let late = Self {
+            snapshot: Weak::clone(&self.snapshot),
+            settings: self.settings.clone(),
+            workers: self.workers,
+            pool: None,
+            sink: Arc::clone(&self.sink),
+        };
+        let Some(pool) = &self.pool else { return publish(Err("no thread pool".to_owned())) };
+        let job = move |_: &_| {
+            let made = late.make_late(of_loop, reserve);
+            if let Err(text) = &made {
+                late.sink.log(Level::Alert, format_args!("a Lua VM cannot be made: {text}"));
+            }
+            publish(made);
+        };
+        pool.submit(job).detach();
+    }
+}
+
+/// What an error of Lua's says in the log: its text, and where it was raised.
+pub(crate) fn describe(fault: &Fault) -> Vec<u8> {
+    let mut text = fault.text().to_vec();
+    text.extend_from_slice(b"\nstack traceback:\ncoroutine 0:");
+    let traceback = fault.traceback();
+    let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
+    text.extend_from_slice(traceback);
+    text
+}

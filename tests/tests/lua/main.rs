@@ -1,0 +1,163 @@
+//! Lua in the configuration: what its functions do, its errors, and what blocks in it while others go on.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
+
+use std::time::{Duration, Instant};
+
+use clearway_testkit::{Binary, Server, Setup};
+
+fn server(http: &str, locations: &str) -> Server {
+    let config = format!(
+        "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\n\
+         error_log logs/error.log info;\n\
+         events {{ worker_connections 512; }}\n\
+         http {{ access_log off;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
+         location = /cheap {{ return 200 cheap; }}\n{locations}\n }} }}\n"
+    );
+    Setup::new(Binary::under_test(), &config).file("site/f", "file\n").file("code.lua", CODE_FILE).start()
+}
+
+const CODE_FILE: &str = "ngx.print('from a file: ', ngx.var.arg_x)";
+
+/// The status and the body.
+fn ask(server: &Server, path: &str) -> (u16, String) {
+    let mut connection = server.connect();
+    let response = connection.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    (response.status, String::from_utf8_lossy(&response.body).into_owned())
+}
+
+fn check(server: &Server, cases: &[(&str, u16, &str)]) {
+    for (path, status, body) in cases {
+        let (got, text) = ask(server, path);
+        assert_eq!(got, *status, "{path}: {text}");
+        assert!(body.is_empty() || text == *body, "{path}: {text:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_runs_in_each_phase() {
+    let server = server(
+        "init_by_lua_block { greeting = 'hi' } init_worker_by_lua_block { id = ngx.worker.id() }",
+        "location = /init { content_by_lua_block { ngx.print(greeting, ' ', id, ' ', ngx.get_phase()) } }
+         location = /ctx {
+             rewrite_by_lua_block { ngx.ctx.n = 1 }
+             access_by_lua_block { ngx.ctx.n = ngx.ctx.n + 1 }
+             precontent_by_lua_block { ngx.ctx.n = ngx.ctx.n + 1 }
+             content_by_lua_block { ngx.print(ngx.ctx.n) }
+         }
+         location = /filters {
+             header_filter_by_lua_block { ngx.header['X-A'] = 'a' }
+             body_filter_by_lua_block { ngx.arg[1] = string.upper(ngx.arg[1]) }
+             content_by_lua_block { ngx.print('abc') ngx.print('def') }
+         }
+         location = /static {
+             body_filter_by_lua_block { ngx.arg[1] = string.rep(ngx.arg[1], 1) }
+             return 200 s;
+         }
+         location = /quoted { content_by_lua 'ngx.print(\"q\")'; }
+         location = /file { content_by_lua_file code.lua; }
+         location = /jump { rewrite_by_lua_block { ngx.req.set_uri('/init', true) } }
+         location = /exec { content_by_lua_block { ngx.exec('/cheap') } }
+         location = /denied { access_by_lua_block { ngx.exit(403) } return 200 no; }
+         location = /redirect { content_by_lua_block { ngx.redirect('/cheap') } }",
+    );
+    check(
+        &server,
+        &[
+            ("/init", 200, "hi 0 content"),
+            ("/ctx", 200, "3"),
+            ("/filters", 200, "ABCDEF"),
+            ("/static", 200, "s"),
+            ("/quoted", 200, "q"),
+            ("/file?x=7", 200, "from a file: 7"),
+            ("/jump", 200, "hi 0 content"),
+            ("/exec", 200, "cheap"),
+            ("/redirect", 302, ""),
+        ],
+    );
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn functions_do_what_openresty_documents() {
+    let server = server(
+        "",
+        "location = /values { content_by_lua_block { ngx.say(1, nil, true, {'a', {2.5}}, ngx.null) } }
+         location = /header { content_by_lua_block {
+             ngx.header.x_a = {'1', '2'} ngx.print(ngx.header['X-A'][2], ngx.req.get_headers().host) } }
+         location = /args { content_by_lua_block {
+             local args = ngx.req.get_uri_args() ngx.print(args.a[2], args.b, args['c d']) } }
+         location = /var {
+             set $v 1;
+             content_by_lua_block { ngx.var.v = 'w' ngx.print(ngx.var.v, ngx.var.uri) }
+         }
+         location = /sleep { content_by_lua_block {
+             local thread = coroutine.wrap(function()
+                 ngx.sleep(0.01) coroutine.yield(1) ngx.sleep(0) return 2
+             end)
+             ngx.print(thread(), thread()) } }
+         location = /status { content_by_lua_block { ngx.status = 202 ngx.print('x') } }",
+    );
+    check(
+        &server,
+        &[
+            ("/values", 200, "1niltruea2.5null\n"),
+            ("/header", 200, "2a"),
+            ("/args?a=1&a=2&b&c+d=%41", 200, "2trueA"),
+            ("/var", 200, "w/var"),
+            ("/sleep", 200, "12"),
+            ("/status", 202, "x"),
+        ],
+    );
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn errors_end_their_request_and_nothing_else() {
+    let server = server(
+        "lua_max_memory 8m;",
+        "location = /raise { content_by_lua_block { error('on purpose') } }
+         location = /syntax { content_by_lua_block { local = 1 } }
+         location = /deep { content_by_lua_block { local function f() return 1 + f() end f() } }
+         location = /large { content_by_lua_block { local t = {} for i = 1, 1e9 do t[i] = 'x' .. i end } }
+         location = /wrong { header_filter_by_lua_block { ngx.say('x') } return 200 x; }
+         location = /fine { content_by_lua_block { ngx.print('fine') } }",
+    );
+    for path in ["/raise", "/syntax", "/deep", "/large"] {
+        assert_eq!(ask(&server, path).0, 500, "{path}");
+        check(&server, &[("/fine", 200, "fine")]);
+    }
+    for line in [
+        "lua entry thread aborted: runtime error: content_by_lua(nginx.conf:",
+        "on purpose",
+        "failed to load inlined Lua code: content_by_lua(nginx.conf:",
+        "stack overflow",
+        "lua entry thread aborted: memory allocation error: not enough memory",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}
+
+/// What spins holds its VM, and neither its loop nor the next request of Lua.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn others_go_on_beside_code_that_spins() {
+    let server = server(
+        "",
+        "location = /spin { content_by_lua_block {
+             local began = os.clock() while os.clock() - began < 2 do end ngx.print('spun') } }
+         location = /fine { content_by_lua_block { ngx.print('fine') } }",
+    );
+    check(&server, &[("/fine", 200, "fine")]);
+    let mut spinning = server.connect();
+    spinning.send(b"GET /spin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let began = Instant::now();
+    for _ in 0..5 {
+        check(&server, &[("/cheap", 200, "cheap"), ("/fine", 200, "fine")]);
+    }
+    let took = began.elapsed();
+    assert_eq!(spinning.response().body, b"spun");
+    let spun = began.elapsed();
+    assert!(took + Duration::from_millis(300) < spun, "{took:?} beside a spin that took {spun:?}");
+}
