@@ -77,6 +77,10 @@ pub struct Verbatim<'a>(pub &'a [u8]);
 /// use area of Unicode.
 pub const FIRST_BYTE_CHAR: char = '\u{10ff80}';
 
+/// Stands for the byte 0, the characters behind it for the controls behind that: those that are to be written
+/// as they are, and not escaped ([`Lines`]).
+const FIRST_CONTROL_CHAR: char = '\u{10ff00}';
+
 /// With what the UTF-8 of these characters begins.
 const BYTE_CHAR_START: u8 = 0xf4;
 
@@ -85,6 +89,26 @@ impl<'a> Verbatim<'a> {
     #[must_use]
     pub fn path(path: &'a Path) -> Self {
         Self(path.as_os_str().as_bytes())
+    }
+}
+
+/// A text of several lines in a message, which the log shows as such: a traceback. Nothing of it may come
+/// from outside, which could write lines of its own then.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a>(pub &'a [u8]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        self.0.split_inclusive(|&byte| matches!(byte, b'\n' | b'\t')).try_for_each(|piece| {
+            let (last, before) = piece.split_last().expect("a piece has a byte");
+            if !matches!(last, b'\n' | b'\t') {
+                return write!(f, "{}", Verbatim(piece));
+            }
+            write!(f, "{}", Verbatim(before))?;
+            let number = u32::from(FIRST_CONTROL_CHAR) + u32::from(*last);
+            f.write_char(char::from_u32(number).expect("a character of the last private use area"))
+        })
     }
 }
 
@@ -99,7 +123,7 @@ impl fmt::Display for Verbatim<'_> {
 
 fn put_text(mut text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if text.as_bytes().contains(&BYTE_CHAR_START) {
-        while let Some(at) = text.find(|char| char >= FIRST_BYTE_CHAR) {
+        while let Some(at) = text.find(|char| char >= FIRST_CONTROL_CHAR) {
             let (before, rest) = text.split_at(at);
             let (char, behind) = rest.split_at(FIRST_BYTE_CHAR.len_utf8());
             f.write_str(before)?;
@@ -128,6 +152,7 @@ pub fn for_each_part(text: &str, mut put: impl FnMut(&[u8])) {
         let (char, behind) = rest[at..].split_at(FIRST_BYTE_CHAR.len_utf8());
         match char {
             &[_, 0x8f, third @ (0xbe | 0xbf), last] => put(&[0x80 | (third & 1) << 6 | (last & 0x3f)]),
+            &[_, 0x8f, 0xbc, last @ (0x89 | 0x8a)] => put(&[last & 0x3f]),
             other => put(other),
         }
         rest = behind;
@@ -208,5 +233,12 @@ mod tests {
         assert_eq!(Level::from_name(b"crit"), Some(Level::Crit));
         assert_eq!(Level::from_name(b"CRIT"), None);
         assert!(Level::Emerg < Level::Debug);
+    }
+
+    #[test]
+    fn lines_of_ours_are_lines_and_those_of_others_are_not() {
+        let message = format!("{}|{}", Lines(b"a\n\tb"), Verbatim("\u{10ff0a}x\n".as_bytes()));
+        assert_eq!(bytes_of(&message), "a\n\tb|\u{10ff0a}x\n".as_bytes());
+        assert_eq!(message.matches('\n').count(), 1, "only what came from outside is a control character");
     }
 }

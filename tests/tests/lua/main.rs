@@ -14,7 +14,11 @@ fn server(http: &str, locations: &str) -> Server {
          http {{ access_log off;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
          location = /cheap {{ return 200 cheap; }}\n{locations}\n }} }}\n"
     );
-    Setup::new(Binary::under_test(), &config).file("site/f", "file\n").file("code.lua", CODE_FILE).start()
+    Setup::new(Binary::under_test(), &config)
+        .file("site/f", "file\n")
+        .file("code.lua", CODE_FILE)
+        .file("filter.lua", "ngx.status = 202")
+        .start()
 }
 
 const CODE_FILE: &str = "ngx.print('from a file: ', ngx.var.arg_x)";
@@ -57,6 +61,7 @@ fn code_runs_in_each_phase() {
          }
          location = /quoted { content_by_lua 'ngx.print(\"q\")'; }
          location = /file { content_by_lua_file code.lua; }
+         location = /filter_file { header_filter_by_lua_file filter.lua; return 200 f; }
          location = /jump { rewrite_by_lua_block { ngx.req.set_uri('/init', true) } }
          location = /exec { content_by_lua_block { ngx.exec('/cheap') } }
          location = /denied { access_by_lua_block { ngx.exit(403) } return 200 no; }
@@ -71,6 +76,7 @@ fn code_runs_in_each_phase() {
             ("/static", 200, "s"),
             ("/quoted", 200, "q"),
             ("/file?x=7", 200, "from a file: 7"),
+            ("/filter_file", 202, "f"),
             ("/jump", 200, "hi 0 content"),
             ("/exec", 200, "cheap"),
             ("/redirect", 302, ""),
@@ -82,8 +88,11 @@ fn code_runs_in_each_phase() {
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn functions_do_what_openresty_documents() {
     let server = server(
-        "",
-        "location = /values { content_by_lua_block { ngx.say(1, nil, true, {'a', {2.5}}, ngx.null) } }
+        "lua_shared_dict counts 1m; lua_regex_match_limit 100000;",
+        "location = /shared { content_by_lua_block {
+             ngx.shared.counts:set('a', 1) ngx.print(ngx.shared.counts:incr('a', 1)) } }
+         location = /regex { content_by_lua_block { ngx.print((ngx.re.gsub('a1', '[a-z]', 'x-', 'jo'))) } }
+         location = /values { content_by_lua_block { ngx.say(1, nil, true, {'a', {2.5}}, ngx.null) } }
          location = /header { content_by_lua_block {
              ngx.header.x_a = {'1', '2'} ngx.print(ngx.header['X-A'][2], ngx.req.get_headers().host) } }
          location = /args { content_by_lua_block {
@@ -102,6 +111,8 @@ fn functions_do_what_openresty_documents() {
     check(
         &server,
         &[
+            ("/shared", 200, "2"),
+            ("/regex", 200, "x-1"),
             ("/values", 200, "1niltruea2.5null\n"),
             ("/header", 200, "2a"),
             ("/args?a=1&a=2&b&c+d=%41", 200, "2trueA"),
@@ -132,6 +143,7 @@ fn errors_end_their_request_and_nothing_else() {
         "lua entry thread aborted: runtime error: content_by_lua(nginx.conf:",
         "on purpose",
         "failed to load inlined Lua code: content_by_lua(nginx.conf:",
+        "coroutine 0:",
         "stack overflow",
         "lua entry thread aborted: memory allocation error: not enough memory",
     ] {

@@ -64,7 +64,14 @@ macro_rules! code {
                 see: &[concat!($name, "_block")],
                 handler: |scope, directive| {
                     let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
+                    let is_of_filter = directive.name.windows(7).any(|part| part == b"_filter");
+                    if is_of_filter && path.as_literal().is_none() {
+                        return Err(directive.reject("cannot have variables in the name of its file"));
+                    }
                     let code = Code::file(&directive.name, path);
+                    if is_of_filter {
+                        scope.conf.main(&LUA_MAIN).ahead.push(Arc::clone(&code));
+                    }
                     put(scope, directive, code, $set)
                 },
             },
@@ -342,6 +349,38 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
             lua_shared_dict counters 1m;",
         see: &["content_by_lua_block"],
         handler: read_shared_dict,
+    },
+    Spec {
+        name: "lua_regex_cache_max_entries",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_regex_cache_max_entries NUMBER",
+        default: "lua_regex_cache_max_entries 1024;",
+        doc: "How many expressions of `ngx.re` with the option `o` a VM remembers.",
+        example: "
+            lua_regex_cache_max_entries 4096;",
+        see: &["lua_regex_match_limit"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).regex_cache_max_entries, |directive| {
+                Ok(usize::try_from(directive.number(0)?).unwrap_or(usize::MAX))
+            })
+        },
+    },
+    Spec {
+        name: "lua_regex_match_limit",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_regex_match_limit NUMBER",
+        default: "lua_regex_match_limit 0;",
+        doc: "How many steps one match of `ngx.re` may take; 0 is the library's own limit.",
+        example: "
+            lua_regex_match_limit 100000;",
+        see: &["lua_regex_cache_max_entries"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).regex_match_limit, |directive| {
+                Ok(u32::try_from(directive.number(0)?).unwrap_or(u32::MAX))
+            })
+        },
     },
     Spec {
         name: "lua_package_path",

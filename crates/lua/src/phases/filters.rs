@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{BodyFilter, Chunk, Filtering, Hold, Mark, Next};
-use clearway_luajit::Resumed;
+use clearway_http::{BodyFilter, Chunk, Filtering, Hold, Mark, Next, Request};
+use clearway_luajit::{Fault, FaultKind, Resumed};
 
 use crate::code::{Code, Source};
 use crate::current::{Args, Current, End, LuaPhase, Pause, Run, Stage};
@@ -16,7 +16,7 @@ use crate::request_state::RequestState;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, LoopVms};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::vms::describe;
+use crate::vm::vms::Described;
 
 /// Waits for a VM.
 enum Entrance {
@@ -25,7 +25,7 @@ enum Entrance {
 }
 
 impl Entrance {
-    fn of(request: &clearway_http::Request<'_>) -> Option<Self> {
+    fn of(request: &Request<'_>) -> Option<Self> {
         if let Some(state) = RequestState::of(request)
             && !state.slot.is_poisoned()
         {
@@ -60,7 +60,8 @@ pub(super) fn header_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box
 fn body_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let code = Option::as_ref(&filtering.request.conf(&LUA_CONF).body_filter)?;
     let entrance = Entrance::of(filtering.request)?;
-    // The code may change its length.
+    // The code may change how long it is.
+    filtering.head().content_length = None;
     Some(Box::new(BodyCode { entrance, code, pieces: VecDeque::new(), ended: End::No }))
 }
 
@@ -94,8 +95,8 @@ impl<'c> Hold<'c> for HeadHold<'c> {
                 Poll::Ready(None)
             }
             Ok(_) => Poll::Ready(body_filter(filtering)),
-            Err(line) => {
-                request.log(Level::Error, format_args!("{}", Verbatim(&line)));
+            Err(broken) => {
+                broken.log(request, self.code);
                 filtering.abandon();
                 Poll::Ready(None)
             }
@@ -110,23 +111,14 @@ fn run_filter<'a>(
     phase: LuaPhase,
     stage: &'a mut (dyn Stage + 'a),
     args: Args,
-) -> Result<(Option<Pause>, Args), Vec<u8>> {
-    let name = code.directive();
-    let mut coroutine = match code.source() {
-        Source::Inline(_) => {
-            let compiled = interpreter.compile(code);
-            compiled.map_err(|fault| [b"failed to load inlined Lua code: ", fault.text()].concat())?;
-            interpreter.start(code)
+) -> Result<(Option<Pause>, Args), Broken> {
+    if !interpreter.has_compiled(code) {
+        match code.source() {
+            Source::Inline(_) => interpreter.compile(code).map_err(Broken::Load)?,
+            Source::File(_) => return Err(Broken::File),
         }
-        Source::File(value) => {
-            let path = value.as_literal().unwrap_or_default();
-            if !interpreter.has_file(path) {
-                return Err([b"the file is not loaded: ", path].concat());
-            }
-            let started = interpreter.start_file(path, None);
-            started.map_err(|fault| fault.text().to_vec())?
-        }
-    };
+    }
+    let mut coroutine = interpreter.start(code);
     let mut current = Current::of(phase, &mut interpreter.state, stage);
     current.args = args;
     let resumed = interpreter.vm.resume_for::<Run>(&mut coroutine, &mut current);
@@ -137,9 +129,34 @@ fn run_filter<'a>(
             Ok((pause, args))
         }
         Resumed::Yielded(_) if pause.is_some() => Ok((pause, args)),
-        Resumed::Yielded(_) => Err(format!("failed to run {name}*: attempt to yield").into_bytes()),
-        Resumed::Failed(fault) => {
-            Err([b"failed to run ", name.as_bytes(), b"*: ", &describe(&fault)].concat())
+        Resumed::Yielded(_) => {
+            Err(Broken::Run(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary")))
+        }
+        Resumed::Failed(fault) => Err(Broken::Run(fault)),
+    }
+}
+
+/// Why a filter's code has not run to its end.
+enum Broken {
+    /// It is no Lua.
+    Load(Fault),
+    /// Its file could not be read when the VM was made, or is no Lua; the log had that then.
+    File,
+    Run(Fault),
+}
+
+impl Broken {
+    fn log(&self, request: &Request<'_>, code: &Code) {
+        let name = code.directive();
+        match self {
+            Self::Load(fault) => {
+                let text = Verbatim(fault.text());
+                request.log(Level::Error, format_args!("failed to load inlined Lua code: {text}"));
+            }
+            Self::File => request.log(Level::Error, format_args!("the file of {name}_file was not loaded")),
+            Self::Run(fault) => {
+                request.log(Level::Error, format_args!("failed to run {name}*: {}", Described(fault)));
+            }
         }
     }
 }
@@ -202,8 +219,8 @@ impl BodyFilter for BodyCode<'_> {
                     next.push(Chunk::Owned(data), mark);
                 }
                 Ok(_) => {}
-                Err(line) => {
-                    next.request().log(Level::Error, format_args!("{}", Verbatim(&line)));
+                Err(broken) => {
+                    broken.log(next.request(), self.code);
                     self.ended = End::Yes;
                     next.terminate();
                     return Poll::Ready(());

@@ -18,7 +18,7 @@ use crate::request_state::{RequestState, Response};
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::Chosen;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::vms::{cannot_open, describe, read_file};
+use crate::vm::vms::{Described, cannot_open, read_file};
 
 /// What a function that has waited returns.
 #[derive(Debug)]
@@ -317,17 +317,18 @@ fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> S
 }
 
 fn log_failure(exchange: &Exchange<'_, '_>, failure: &Failure) {
-    let line = match failure {
-        Failure::Load(line) => line.clone(),
+    let request = &exchange.request;
+    match failure {
+        Failure::Load(line) => request.log(Level::Error, format_args!("{}", Verbatim(line))),
         Failure::Run(fault) => {
             let kind = match fault.kind() {
                 FaultKind::Memory => "memory allocation error",
                 _ => "runtime error",
             };
-            [b"lua entry thread aborted: ", kind.as_bytes(), b": ", &describe(fault)].concat()
+            let fault = Described(fault);
+            request.log(Level::Error, format_args!("lua entry thread aborted: {kind}: {fault}"));
         }
-    };
-    exchange.request.log(Level::Error, format_args!("{}", Verbatim(&line)));
+    }
 }
 
 fn conclude_finished(exchange: &mut Exchange<'_, '_>, phase: LuaPhase) -> Step<'static> {

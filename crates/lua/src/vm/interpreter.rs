@@ -13,6 +13,7 @@ use clearway_zone::Zone;
 
 use crate::code::{Code, Source};
 use crate::current::{Current, LuaPhase, Run};
+use crate::vm::regexes::RegexConf;
 use crate::vm::state::{Dictionaries, VmPlace, VmState};
 
 /// Puts what the server has into a new VM.
@@ -31,6 +32,8 @@ pub struct VmSettings {
     pub prefix: Bytes,
     /// Those of `ngx.shared`.
     pub dictionaries: Vec<Arc<Zone>>,
+    /// What it says of `ngx.re`.
+    pub regexes: RegexConf,
     /// For local times.
     pub utc_offset: UtcOffset,
     /// What is done first.
@@ -57,6 +60,7 @@ impl Interpreter {
         let mut state = VmState {
             dictionaries: Dictionaries::new(settings.dictionaries.iter().cloned()),
             utc_offset: Some(settings.utc_offset.clone()),
+            regex_conf: settings.regexes,
             place,
             prefix: settings.prefix.clone(),
             ..VmState::default()
@@ -102,6 +106,24 @@ impl Interpreter {
         };
         let function = self.vm.load(text, &name)?;
         self.files.insert(path.into(), function);
+        Ok(())
+    }
+
+    /// Whether code was compiled before.
+    #[must_use]
+    pub fn has_compiled(&self, code: &Code) -> bool {
+        self.compiled.contains_key(&code.number())
+    }
+
+    /// Compiles the code of a file ahead, for what cannot wait for it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn compile_ahead(&mut self, code: &Code, path: &[u8], text: &[u8]) -> Result<(), Fault> {
+        self.load_file(path, text)?;
+        if let Some(function) = self.files.remove(path) {
+            self.compiled.insert(code.number(), function);
+        }
         Ok(())
     }
 

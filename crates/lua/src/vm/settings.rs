@@ -43,8 +43,12 @@ settings! {
         pub(crate) exit_worker: Setting<Option<Arc<Code>>>,
         pub(crate) package_path: Setting<Option<Bytes>>,
         pub(crate) package_cpath: Setting<Option<Bytes>>,
+        pub(crate) regex_cache_max_entries: Setting<usize> = 1024_usize,
+        pub(crate) regex_match_limit: Setting<u32> = 0_u32,
         pub(crate) reserve_vms: Setting<Reserves>,
         pub(crate) max_memory_bytes: Setting<Option<usize>>,
+        /// Code of filters that is in files: VMs begin with it.
+        pub(crate) ahead: Own<Vec<Arc<Code>>>,
         pub(crate) dictionaries: Own<Vec<Arc<Zone>>>,
         pub(crate) pool: Own<Option<Arc<Pool>>>,
         pub(crate) is_used: Own<bool>,

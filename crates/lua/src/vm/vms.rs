@@ -1,10 +1,11 @@
 //! The VMs of a generation: made when it is built, off the loops; begun when it is used; ended with it.
 //! `init_by_lua` runs in each one, then `init_worker_by_lua`.
 
+use std::fmt;
 use std::ops::Index;
 use std::sync::{Arc, Weak};
 
-use clearway_base::log::{Level, Sink, Verbatim};
+use clearway_base::log::{Level, Lines, Sink, Verbatim};
 use clearway_http::Snapshot;
 use clearway_luajit::Fault;
 use clearway_offload::Pool;
@@ -15,6 +16,7 @@ use crate::current::LuaPhase;
 use crate::vm::choice::worker_id;
 use crate::vm::interpreter::{Chunk, Installer, Interpreter, VmSettings};
 use crate::vm::of_loop::{Builder, LoopVms, Publish};
+use crate::vm::regexes::RegexConf;
 use crate::vm::settings::{LUA_MAIN, LuaMain};
 use crate::vm::state::VmPlace;
 
@@ -130,6 +132,10 @@ fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettin
         memory_max_bytes: *main.max_memory_bytes,
         prefix: snapshot.prefix.clone(),
         dictionaries: main.dictionaries.to_vec(),
+        regexes: RegexConf {
+            cache_max_entries: *main.regex_cache_max_entries,
+            match_limit: *main.regex_match_limit,
+        },
         utc_offset: snapshot.utc_offset.clone(),
         install,
     }
@@ -154,7 +160,29 @@ impl Maker {
             let ran = run(&mut interpreter, code, LuaPhase::Init, &*self.sink);
             ran.map_err(|text| String::from_utf8_lossy(&text).into_owned())?;
         }
+        for code in main.ahead.iter() {
+            self.compile_ahead(&mut interpreter, code);
+        }
         Ok(interpreter)
+    }
+
+    /// What cannot be compiled is an error of those requests that need it.
+    fn compile_ahead(&self, interpreter: &mut Interpreter, code: &Code) {
+        let Source::File(value) = code.source() else { return };
+        let name = value.as_literal().unwrap_or_default();
+        let path = match name.first() {
+            Some(b'/') => name.to_vec(),
+            _ => [&self.settings.prefix, name].concat(),
+        };
+        let compiled = match read_file(&path) {
+            Ok(text) => interpreter.compile_ahead(code, &path, &text).map_err(|fault| fault.text().to_vec()),
+            Err(error) => Err(cannot_open(&path, &error)),
+        };
+        if let Err(reason) = compiled {
+            let (path, reason) = (Verbatim(&path), Verbatim(&reason));
+            let line = format_args!("failed to load external Lua file \"{path}\": {reason}");
+            self.sink.log(Level::Error, line);
+        }
     }
 
     fn make_late(&self, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
@@ -190,12 +218,16 @@ impl Builder for Maker {
     }
 }
 
-/// What an error of Lua's says in the log: its text, and where it was raised.
-pub(crate) fn describe(fault: &Fault) -> Vec<u8> {
-    let mut text = fault.text().to_vec();
-    text.extend_from_slice(b"\nstack traceback:\ncoroutine 0:");
-    let traceback = fault.traceback();
-    let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
-    text.extend_from_slice(traceback);
-    text
+/// What an error of Lua's says in the log: its text, and where it was raised. The text is whatever the code
+/// has made it, so its line feeds are no lines of the log.
+pub(crate) struct Described<'a>(pub(crate) &'a Fault);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(fault) = self;
+        let traceback = fault.traceback();
+        let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
+        let begin = Lines(b"\nstack traceback:\ncoroutine 0:");
+        write!(f, "{}{begin}{}", Verbatim(fault.text()), Lines(traceback))
+    }
 }
