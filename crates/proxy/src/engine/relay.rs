@@ -47,7 +47,7 @@ pub(super) struct Relay {
     excess: Excess,
     /// Bytes a second that are read; 0 is no limit.
     rate: u64,
-    /// When the body began, seconds of the loop's clock.
+    /// When the body began, seconds since the epoch: as in nginx whole ones count, as the log has them.
     began_s: u64,
     /// Until when no more is read.
     rests: Option<Timer>,
@@ -106,7 +106,7 @@ impl Relay {
         }
         if let (Buffering::On, Some(rate)) = (self.buffering, &*pass.limit_rate) {
             self.rate = units::parse_size(&rate.eval(&exchange.view())).unwrap_or(0);
-            self.began_s = exchange.request.now_ms() / 1000;
+            self.began_s = exchange.request.home().unix_ms() / 1000;
         }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         if self.buffering == Buffering::On
@@ -232,7 +232,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 std::task::ready!(timer.poll_expired(cx));
                 relay.rests = None;
             }
-            let seconds = (self.home.now_ms() / 1000).saturating_sub(relay.began_s) + 1;
+            let seconds = (self.home.unix_ms() / 1000).saturating_sub(relay.began_s) + 1;
             let due = relay.rate.saturating_mul(seconds);
             if let Some(allowed @ 1..) = due.checked_sub(relay.length) {
                 return Poll::Ready(usize::try_from(allowed).unwrap_or(usize::MAX));
