@@ -528,3 +528,33 @@ fn a_killed_process_leaves_a_dictionary() {
     let fresh = open(64 * 1024).1;
     assert_eq!(dict.free_bytes(), fresh.dict().unwrap().free_bytes(), "nothing is lost");
 }
+
+/// What OpenResty's module (0.10.23, nginx 1.22) says of dictionaries of these sizes: free bytes at first,
+/// and how many values of each length it takes, under keys of eight bytes, before one has to go.
+const ROOM: [(u64, u64, [usize; 7]); 3] = [
+    (32, 20_480, [191, 80, 80, 40, 10, 5, 2]),
+    (100, 90_112, [735, 352, 352, 176, 44, 22, 11]),
+    (1024, 1_032_192, [8_095, 4_032, 4_032, 2_016, 504, 252, 126]),
+];
+
+#[test]
+fn as_much_fits_as_with_openresty() {
+    for (kib, free, counts) in ROOM {
+        for (len, count) in [10, 60, 100, 300, 1000, 3000, 5000].into_iter().zip(counts) {
+            let (_zones, zone) = open(kib * 1024);
+            assert_eq!(zone.dict().unwrap().free_bytes(), free, "{kib}k");
+            let name = |number: usize| format!("key{number:05}").into_bytes();
+            let first = (0..).find(|&number| {
+                let change = set(&zone, &name(number), &vec![b'x'; len]);
+                change.evicted > 0 || change.result.is_err()
+            });
+            assert_eq!(first, Some(count), "{kib}k of {len} bytes");
+        }
+    }
+    let (_zones, zone) = open(100 * 1024);
+    let dict = zone.dict().unwrap();
+    let key = zone.dict_key(b"list");
+    let push = |number: usize| dict.push(&key, End::Right, Value::Text(&vec![b'v'; number % 50]), NOW);
+    assert_eq!((0..).find(|&number| push(number).is_err()), Some(1512));
+    assert_eq!(dict.free_bytes(), 0);
+}
