@@ -85,6 +85,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken_access.cases"),
         include_str!("broken_order.cases"),
         include_str!("broken_upstreams.cases"),
+        include_str!("broken_gateways.cases"),
     ];
     texts.into_iter().flat_map(cases).collect()
 }

@@ -88,18 +88,25 @@ fn play(binary: &Binary, cases: &[(&str, Vec<u8>)]) -> String {
     for (number, (title, _)) in cases.iter().enumerate() {
         let (method, path, _) = how(title);
         let request = format!("request: \"{method} {path}{number} ");
-        for line in log.lines().filter(|line| line.contains(&request)) {
-            let line = line.split_once(", client:").map_or(line, |(line, _)| line);
-            let (_, level) = line.split_once(" [").expect("a line has a level");
-            let (level, text) = level.split_once(']').expect("it ends");
-            let text = text.split_once(": *").map_or(text, |(_, text)| text);
-            let text = text.split_once(' ').map_or(text, |(_, text)| text);
-            // What is done meanwhile depends on when the bytes come; how they are read is not compared.
-            let text = text.split_once(" while ").map_or(text, |(text, _)| text).replace("readv()", "recv()");
-            writeln!(texts[number], "    [{level}] {text}").expect("memory");
-        }
+        texts[number].push_str(&lines_about(&log, &request));
     }
     texts.concat()
+}
+
+/// The lines of an error log that have this text: level and message.
+pub(crate) fn lines_about(log: &str, request: &str) -> String {
+    let mut lines = String::new();
+    for line in log.lines().filter(|line| line.contains(request)) {
+        let line = line.split_once(", client:").map_or(line, |(line, _)| line);
+        let (_, level) = line.split_once(" [").expect("a line has a level");
+        let (level, text) = level.split_once(']').expect("it ends");
+        let text = text.split_once(": *").map_or(text, |(_, text)| text);
+        let text = text.split_once(' ').map_or(text, |(_, text)| text);
+        // What is done meanwhile depends on when the bytes come; how they are read is not compared.
+        let text = text.split_once(" while ").map_or(text, |(text, _)| text).replace("readv()", "recv()");
+        writeln!(lines, "    [{level}] {text}").expect("memory");
+    }
+    lines
 }
 
 fn play_one(server: &Server, number: usize, title: &str, honest: usize) -> String {
@@ -110,7 +117,7 @@ fn play_one(server: &Server, number: usize, title: &str, honest: usize) -> Strin
     format!("{title}\n    {}\n", show(method, &answer))
 }
 
-fn ask(server: &Server, method: &str, target: &str) -> Vec<u8> {
+pub(crate) fn ask(server: &Server, method: &str, target: &str) -> Vec<u8> {
     let mut connection = Connection::open(&server.address()).expect("it listens");
     connection.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes());
     connection.read_to_end(END_LIMIT).0
@@ -118,7 +125,7 @@ fn ask(server: &Server, method: &str, target: &str) -> Vec<u8> {
 
 /// Status, header lines that the origin has made up, body. How much there is of a response that is cut is
 /// chance.
-fn show(method: &str, answer: &[u8]) -> String {
+pub(crate) fn show(method: &str, answer: &[u8]) -> String {
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         return if answer.is_empty() { "cut".to_owned() } else { format!("bare {}", answer.escape_ascii()) };
     };

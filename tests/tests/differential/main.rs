@@ -16,6 +16,7 @@ mod dishonest;
 mod error_log;
 mod errors;
 mod files;
+mod gateways;
 mod gzip;
 mod gzip_static;
 mod headers;

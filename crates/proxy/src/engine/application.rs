@@ -12,7 +12,7 @@ use clearway_net::url::UrlKind;
 
 use crate::attempts::{AskedUri, Attempts, Begun, BodyForm, CacheNotes};
 use crate::engine::asked::{Asked, AskedBody, BodyUse, Caching, Family, Framing, Where, find_server};
-use crate::engine::fastcgi::FastCgi;
+use crate::engine::fastcgi::{FastCgi, Relayed};
 use crate::engine::http1::Http1;
 use crate::engine::protocol::Wanted;
 use crate::engine::serve::Serving;
@@ -91,7 +91,8 @@ impl Family for FastCgiPass {
         if !has_body {
             head.extend_from_slice(&fastcgi::END_OF_STDIN);
         }
-        let protocol = FastCgi::new(keep, conf.catch_stderr.to_vec());
+        let relayed = if *pass.buffering { Relayed::Buffered } else { Relayed::AsItComes };
+        let protocol = FastCgi::new(keep, relayed, conf.catch_stderr.to_vec());
         Ok((asked(exchange, (pass, choice), (head, body), Framing::Records), protocol))
     }
 }

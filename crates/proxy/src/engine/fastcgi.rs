@@ -20,6 +20,7 @@ pub(super) struct FastCgi {
     parser: ResponseParser,
     records: Records,
     keep: KeepConnection,
+    relayed: Relayed,
     /// Texts in errors of the application that make its response none (`fastcgi_catch_stderr`).
     caught: Vec<Bytes>,
     head: Head,
@@ -31,6 +32,14 @@ pub(super) struct FastCgi {
     is_done: bool,
     /// How much of the body may follow, bytes, if that was said.
     rest: Option<u64>,
+}
+
+/// How a body is passed on. As in nginx the end of the output cuts one that is too short only where the body
+/// is buffered, and the end of the request always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relayed {
+    Buffered,
+    AsItComes,
 }
 
 /// How far the head is.
@@ -91,11 +100,12 @@ impl fmt::Display for Fault {
 }
 
 impl FastCgi {
-    pub(super) fn new(keep: KeepConnection, caught: Vec<Bytes>) -> Self {
+    pub(super) fn new(keep: KeepConnection, relayed: Relayed, caught: Vec<Bytes>) -> Self {
         Self {
             parser: ResponseParser::new(Beginning::Lines),
             records: Records::default(),
             keep,
+            relayed,
             caught,
             head: Head::Incomplete,
             end: End::Open,
@@ -143,7 +153,9 @@ impl FastCgi {
         let is_short = self.rest.is_some_and(|rest| rest > 0);
         match (self.end, self.output) {
             (End::Fault(fault), _) => return Err(fault),
-            (End::Open, Output::Closed) if is_short => return Err(Fault::ClosedOutput),
+            (_, Output::Closed) if is_short && self.relayed == Relayed::Buffered => {
+                return Err(Fault::ClosedOutput);
+            }
             (End::Ended | End::Excess, _) if is_short => return Err(Fault::ClosedRequest),
             (End::Open, _) => return Ok(Decoded { consumed: 0, event: BodyEvent::NeedInput }),
             (End::Ended | End::Excess, _) => self.is_done = true,
@@ -165,7 +177,7 @@ impl Protocol for FastCgi {
 
     fn reset(&mut self) {
         let (parser, caught) = (std::mem::take(&mut self.parser), std::mem::take(&mut self.caught));
-        *self = Self { parser, ..Self::new(self.keep, caught) };
+        *self = Self { parser, ..Self::new(self.keep, self.relayed, caught) };
         self.parser.clear();
     }
 
@@ -354,7 +366,7 @@ mod tests {
     }
 
     fn plain(keep: KeepConnection) -> FastCgi {
-        FastCgi::new(keep, Vec::new())
+        FastCgi::new(keep, Relayed::Buffered, Vec::new())
     }
 
     #[test]
@@ -390,6 +402,8 @@ mod tests {
         assert_eq!(end(&[record(STDOUT, b"A: b\r\n"), record(STDOUT, b"")]), closed);
         assert_eq!(end(&[record(END, &[0; 8])]), "upstream sent unexpected FastCGI record: 3");
         assert_eq!(end(&[head.clone(), record(STDOUT, b"ab"), record(STDOUT, b"")]), closed);
+        let all = [head.clone(), record(STDOUT, b"ab"), record(STDOUT, b""), record(END, &[0; 8])];
+        assert_eq!(end(&all), closed);
         let ended = "upstream prematurely closed FastCGI request";
         assert_eq!(end(&[head.clone(), record(STDOUT, b"ab"), record(END, &[0; 8])]), ended);
         let version = "upstream sent unsupported FastCGI protocol version: 72";
@@ -411,10 +425,12 @@ mod tests {
     fn errors_before_the_head_may_be_caught() {
         let wire = [record(STDERR, b"PHP Fatal error: x"), record(STDOUT, b"A: b\r\n\r\n")].concat();
         let caught = vec![Bytes::from_static(b"no such"), Bytes::from_static(b"Fatal")];
-        let (head, _, log, end) = read(FastCgi::new(KeepConnection::No, caught.clone()), &wire, wire.len());
+        let (head, _, log, end) =
+            read(FastCgi::new(KeepConnection::No, Relayed::AsItComes, caught.clone()), &wire, wire.len());
         assert_eq!((&head[..], log.len(), &end[..]), (&b""[..], 1, ""));
         let late = [record(STDOUT, b"A: b\r\n\r\n"), record(STDERR, b"Fatal")].concat();
-        let (head, _, log, _) = read(FastCgi::new(KeepConnection::No, caught), &late, late.len());
+        let (head, _, log, _) =
+            read(FastCgi::new(KeepConnection::No, Relayed::AsItComes, caught), &late, late.len());
         assert_eq!((&head[..], log.len()), (&b"A: b\r\n\r\n"[..], 1));
     }
 }

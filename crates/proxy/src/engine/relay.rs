@@ -123,7 +123,8 @@ impl Relay {
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn poll_relaying(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
         if !exchange.output.wants_body() && !self.keeps_body() {
-            if self.asked.wanted == Wanted::Whole && self.protocol.is_done() {
+            // As in nginx nobody looks what applications send behind such a head.
+            if self.asked.proxy.is_some() && self.asked.wanted == Wanted::Whole && self.protocol.is_done() {
                 self.note_excess(exchange, 0);
             }
             return self.complete(exchange);
