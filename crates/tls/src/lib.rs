@@ -15,6 +15,8 @@ mod compression;
 #[cfg(feature = "aws-lc")]
 mod context;
 pub mod engine;
+#[cfg(feature = "aws-lc")]
+pub mod files;
 pub mod hello;
 pub mod level;
 pub mod reason;

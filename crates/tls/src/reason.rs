@@ -18,6 +18,7 @@ pub enum Library {
     X509,
     Asn1,
     Ssl,
+    Bio,
     Provider,
     Other,
 }
@@ -33,6 +34,7 @@ impl Library {
             Self::X509 => 11,
             Self::Asn1 => 13,
             Self::Ssl => 20,
+            Self::Bio => 32,
             Self::Provider => 57,
         }
     }
@@ -47,6 +49,7 @@ impl Library {
             Self::X509 => "x509 certificate routines",
             Self::Asn1 => "asn1 encoding routines",
             Self::Ssl => "SSL routines",
+            Self::Bio => "BIO routines",
             Self::Provider => "Provider routines",
         }
     }
@@ -69,6 +72,15 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Why a file cannot be read.
+#[cfg(feature = "aws-lc")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileFault {
+    /// It is not there.
+    Missing,
+    Other,
+}
+
 impl Reason {
     /// The reason that another library gives this name, in capitals with underscores.
     #[must_use]
@@ -84,6 +96,24 @@ impl Reason {
         Self { library, number: 0, text: spelled(name), detail: None }
     }
 
+    /// An error of the system, by its number.
+    #[cfg(feature = "aws-lc")]
+    #[must_use]
+    pub(crate) fn of_system(number: u32, text: &str) -> Self {
+        Self { library: Library::System, number, text: text.to_owned(), detail: None }
+    }
+
+    /// What is said of a file behind the error of the system.
+    #[cfg(feature = "aws-lc")]
+    #[must_use]
+    pub(crate) fn of_file(fault: FileFault) -> Self {
+        let (number, text) = match fault {
+            FileFault::Missing => (128, "no such file"),
+            FileFault::Other => (0x8_0002, "system lib"),
+        };
+        Self { library: Library::Bio, number, text: text.to_owned(), detail: None }
+    }
+
     /// Says what it is about.
     #[must_use]
     pub fn with_detail(self, detail: String) -> Self {
@@ -94,7 +124,11 @@ impl Reason {
     #[must_use]
     pub fn code(&self) -> u32 {
         const REASON_BITS: u32 = 23;
-        self.library.number() << REASON_BITS | self.number
+        const OF_SYSTEM: u32 = 1 << 31;
+        match self.library {
+            Library::System => OF_SYSTEM | self.number,
+            library => library.number() << REASON_BITS | self.number,
+        }
     }
 
     /// The part of OpenSSL that would say it.

@@ -79,7 +79,7 @@ pub struct TlsSession {
     lookups: Pinned<Lookups>,
     /// How long records may be, as the library was told; 0 before it was.
     record: usize,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 // SAFETY: the library's objects may be used by any thread, one at a time; what they point to belongs to the
@@ -155,7 +155,16 @@ impl TlsSession {
             ffi::SSL_set_shed_handshake_config(ssl.as_ptr(), 1);
             ssl
         };
-        Ok(Self { ssl, lent, lookups, record: 0, _context: Arc::clone(context) })
+        Ok(Self { ssl, lent, lookups, record: 0, context: Arc::clone(context) })
+    }
+
+    /// Shows the peer this certificate, instead of those of the context.
+    ///
+    /// # Errors
+    /// If it is weaker than the level allows, or the library refuses it.
+    pub fn present(&mut self, pair: &Pair) -> Result<(), LoadError> {
+        pair.check(self.context.level())?;
+        self.use_pair(pair)
     }
 
     fn use_pair(&self, pair: &Pair) -> Result<(), LoadError> {
