@@ -9,4 +9,6 @@ pub mod memcached;
 pub mod proxy;
 mod readers;
 pub mod scgi;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod uwsgi;

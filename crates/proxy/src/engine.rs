@@ -21,6 +21,11 @@ mod object;
 mod protocol;
 mod receive;
 mod relay;
+#[cfg(feature = "tls")]
+mod secure;
+#[cfg(not(feature = "tls"))]
+#[path = "engine/insecure.rs"]
+mod secure;
 mod send;
 mod serve;
 mod session;
@@ -30,11 +35,11 @@ mod tunnel;
 
 use std::future::poll_fn;
 
-use clearway_http::{Exchange, Step};
+use clearway_http::{Answer, Exchange, Step};
 
 use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
-use crate::engine::asked::Family;
+use crate::engine::asked::{AskedBody, Family};
 use crate::engine::cached::Looked;
 pub use crate::engine::connect::start;
 use crate::engine::memcached::MemcachedPass;
@@ -98,10 +103,16 @@ async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
             }
         }
     };
-    let mut session = match F::begin(&mut exchange, (target, choice), body) {
-        Ok((asked, protocol)) => Box::new(Session::new(&mut exchange, asked, (protocol, cached))),
+    let mut session = match begin::<F>(&mut exchange, (target, choice), body, cached) {
+        Ok(session) => session,
         Err(answer) => return Step::Respond(answer),
     };
+    if let Some(mut tls) = session.tls.take() {
+        if let Err(answer) = Box::pin(tls.load(exchange.request)).await {
+            return Step::Respond(answer);
+        }
+        session.tls = Some(tls);
+    }
     let end = poll_fn(|cx| session.poll(&mut exchange, cx)).await;
     match end {
         End::Step(step) => match session.take_remembering() {
@@ -136,6 +147,23 @@ async fn look_up<F: Family>(exchange: &mut Exchange<'_, '_>) -> Result<Option<Bo
         Looked::Ask(cached) => Ok(Some(cached)),
         Looked::Answered(step) => Err(step),
     }
+}
+
+/// Makes what asks the servers. By itself, as what is borrowed in a future takes room in it to the end.
+fn begin<'c, F: Family>(
+    exchange: &mut Exchange<'_, 'c>,
+    (target, choice): (F::Target<'c>, Choice<'c>),
+    body: AskedBody,
+    cached: Option<Box<Cached>>,
+) -> Result<Box<Session<'c, F::Protocol>>, Answer> {
+    let tls = match F::tls_host(&target) {
+        Some(host) => Some(secure::prepare(exchange, F::pass(exchange.request), host)?),
+        None => None,
+    };
+    let (asked, protocol) = F::begin(exchange, (target, choice), body)?;
+    let mut session = Box::new(Session::new(exchange, asked, (protocol, cached)));
+    session.tls = tls;
+    Ok(session)
 }
 
 #[cfg(test)]

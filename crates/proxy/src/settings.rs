@@ -4,5 +4,9 @@ pub(crate) mod cache;
 pub(crate) mod gateway;
 pub(crate) mod masks;
 pub(crate) mod names;
+#[cfg(feature = "tls")]
+pub(crate) mod pairs;
 pub(crate) mod pass;
 pub(crate) mod proxy;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;

@@ -85,6 +85,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &UWSGI_MODULE,
     &SCGI_MODULE,
     &MEMCACHED_MODULE,
+    #[cfg(feature = "tls")]
+    &clearway_proxy::directives::tls::PROXY_TLS,
     &empty_gif::EMPTY_GIF,
     &flv::FLV,
     &mp4::MP4,

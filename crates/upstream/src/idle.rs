@@ -9,6 +9,8 @@ mod keeper;
 pub(crate) mod pool;
 pub(crate) mod shelf;
 #[cfg(not(loom))]
+pub(crate) mod tls;
+#[cfg(not(loom))]
 pub(crate) mod transport;
 #[cfg(not(loom))]
 mod trust;

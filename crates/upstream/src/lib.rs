@@ -26,9 +26,11 @@ pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]
 pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
 #[cfg(not(loom))]
+pub use crate::idle::tls::{HandshakeFault, TlsError, TlsStream};
+#[cfg(not(loom))]
 pub use crate::idle::transport::Transport;
 pub use crate::peer::{
-    Attempt, FailRule, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
+    Attempt, FailRule, GivenSession, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
 };
 pub use crate::sids::SID_BITS;
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

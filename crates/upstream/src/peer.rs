@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use clearway_os::outgoing::Remote;
 
 use crate::cycle::Alarm;
@@ -90,6 +91,30 @@ pub struct PeerState {
     answered: AtomicU64,
     passed: AtomicU64,
     failed: AtomicU64,
+    /// The TLS session that it has given last.
+    session: ArcSwapOption<GivenSession>,
+}
+
+/// A TLS session of a server, for further connections to it.
+#[derive(Debug)]
+pub struct GivenSession {
+    /// Stands for the settings with which it was made: it is good for the same alone.
+    pub tag: u64,
+    /// As the library writes it.
+    pub content: Vec<u8>,
+}
+
+impl PeerState {
+    /// The session that was kept last, if it was made with these settings.
+    #[must_use]
+    pub fn given_session(&self, tag: u64) -> Option<Arc<GivenSession>> {
+        self.session.load_full().filter(|session| session.tag == tag)
+    }
+
+    /// Keeps a session, in place of the one before.
+    pub fn keep_session(&self, session: GivenSession) {
+        self.session.store(Some(Arc::new(session)));
+    }
 }
 
 /// How attempts with a server have ended, since the process began.

@@ -101,7 +101,12 @@ impl Bench {
 }
 
 /// Both ends hear each other.
-fn talk(bench: &Bench, at: usize, connection: Box<Connection>, server: &mut TcpStream) -> Box<Connection> {
+fn talk(
+    bench: &Bench,
+    at: usize,
+    mut connection: Box<Connection>,
+    server: &mut TcpStream,
+) -> Box<Connection> {
     server.write_all(b"hello").unwrap();
     let connection = bench.on(at, |_| async move {
         let mut answer = Vec::with_capacity(16);
@@ -181,7 +186,7 @@ fn a_request_takes_none_that_has_ended() {
     // Whether the keeper was faster or not.
     bench.expect_counts(PoolCounts { gone: 1, ..PoolCounts::default() });
     assert!(bench.take(0, 0).is_none());
-    let (connection, server) = bench.connect(0);
+    let (mut connection, server) = bench.connect(0);
     drop(server);
     let pool = Arc::clone(&bench.pool);
     bench.on(0, |home| async move {

@@ -11,6 +11,7 @@ mod origins;
 mod reloads;
 mod stored;
 mod times;
+mod tls;
 
 use clearway_testkit::{Binary, Server, Setup};
 

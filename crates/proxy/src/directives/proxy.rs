@@ -276,12 +276,16 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let url = &directive.args[0];
     let value = compile(scope, directive, url)?;
     if value.as_literal().is_none() {
+        use_tls(scope);
         conf(scope).target.set(Target::Evaluated(value));
         return Ok(());
     }
     let Some(scheme) = Scheme::of(url) else { return Err(directive.error("invalid URL prefix")) };
-    if scheme == Scheme::Https {
+    if scheme == Scheme::Https && !cfg!(feature = "tls") {
         return Err(directive.error("https protocol requires SSL support"));
+    }
+    if scheme == Scheme::Https {
+        use_tls(scope);
     }
     let address = url.slice(scheme.text().len()..);
     let (group, parsed) = upstreams::reference(scope.conf, directive, &address, scheme.port())?;
@@ -300,6 +304,14 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     conf.redirects.imply(ProxyConf::default_redirect(url, &target));
     conf.target.set(Target::Fixed(target));
     Ok(())
+}
+
+/// Requests may go to servers with TLS.
+fn use_tls(scope: &mut Scope<'_, Load>) {
+    #[cfg(feature = "tls")]
+    pass(scope.conf).tls.used.set(());
+    #[cfg(not(feature = "tls"))]
+    let _ = scope;
 }
 
 fn read_redirect(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

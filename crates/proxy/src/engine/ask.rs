@@ -57,6 +57,10 @@ impl Family for Proxy {
         }
     }
 
+    fn tls_host<'a>(aim: &'a Aim<'_>) -> Option<&'a [u8]> {
+        (aim.origin.scheme == Scheme::Https).then_some(&aim.origin.host_header[..])
+    }
+
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
         let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
         let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();
@@ -91,8 +95,13 @@ impl Family for Proxy {
     }
 }
 
+/// Whether servers can be asked so.
+fn is_spoken(scheme: Scheme) -> bool {
+    scheme == Scheme::Http || cfg!(feature = "tls")
+}
+
 fn evaluate_url<'c>(request: &Request<'c>, url: Text<'_>) -> Result<Where<'c, Aim<'c>>, Answer> {
-    let Some(scheme) = Scheme::of(&url).filter(|scheme| *scheme == Scheme::Http) else {
+    let Some(scheme) = Scheme::of(&url).filter(|scheme| is_spoken(*scheme)) else {
         request.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", Verbatim(&url)));
         return Err(Answer::Status(500));
     };

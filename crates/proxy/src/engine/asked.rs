@@ -32,6 +32,11 @@ pub(super) trait Family {
     /// What is answered instead; the log says why.
     fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Self::Target<'c>>, Answer>;
 
+    /// What a server is called that is asked over TLS, perhaps with a port; nothing where it is not.
+    fn tls_host<'a>(_: &'a Self::Target<'_>) -> Option<&'a [u8]> {
+        None
+    }
+
     /// What becomes of the body of the request.
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse;
 

@@ -63,9 +63,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         let Some(pool) = CONNECTOR.get().and_then(|connector| upstream.idle(*connector)) else {
             return false;
         };
-        if upstream.keepalive().is_some_and(|keepalive| keepalive.reuse == Reuse::Location) {
-            self.scope = scope_of(exchange.request);
-        }
+        let is_of_location = upstream.keepalive().is_some_and(|one| one.reuse == Reuse::Location);
+        let of_location = if is_of_location { scope_of(exchange.request) } else { 0 };
+        self.scope = of_location ^ self.tls.as_ref().map_or(0, |tls| tls.tag());
         let identity = Identity { remote, local: self.local, scope: self.scope };
         let Some(connection) = pool.take(self.home, identity, self.repeat(exchange)) else { return false };
         self.outbound = Some(connection);
@@ -107,7 +107,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     /// There is a connection.
-    fn note_connected(&mut self, exchange: &mut Exchange<'_, 'c>) {
+    pub(super) fn note_connected(&mut self, exchange: &mut Exchange<'_, 'c>) {
         self.clocks.clear();
         let (elapsed_ms, connection) = (self.elapsed_ms(), self.connection);
         let attempt = self.attempt(exchange);
@@ -193,12 +193,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 let Some(peer) = self.lease.as_ref().map(|lease| lease.peer().clone()) else {
                     return Flow::End(Step::Respond(Answer::Status(500)));
                 };
-                let remote = &peer.config().remote;
-                let identity = Identity { remote, local: self.local, scope: self.scope };
-                let made = clearway_upstream::Connection::new(outbound, identity, self.home.now_ms());
-                self.outbound = Some(made);
-                self.note_connected(exchange);
-                Flow::On
+                self.begin_handshake(exchange, outbound, &peer.config().remote)
             }
             Poll::Ready(Err(fault)) => self.refuse(exchange, &fault),
         }

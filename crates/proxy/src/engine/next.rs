@@ -39,7 +39,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             return self.end_failed(exchange, failure);
         }
         self.note_end(exchange);
-        self.outbound = None;
+        self.drop_connection();
         self.clocks.clear();
         self.stage = Stage::Selecting;
         Flow::On
@@ -83,7 +83,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn cut(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
         self.note_end(exchange);
-        self.outbound = None;
+        self.drop_connection();
         self.clocks.clear();
         self.finish_lease(exchange, Outcome::Answered);
         self.stage = Stage::Cutting;

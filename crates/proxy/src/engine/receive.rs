@@ -5,7 +5,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Answer, Chunk, Exchange, HeaderName, Mark, Request, Step, View};
 use clearway_message::{Headers, Known};
@@ -14,7 +13,7 @@ use crate::attempts::{Attempts, KeptHead};
 use crate::engine::keep::adapt_head;
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
-use crate::engine::session::{Flow, READING_HEAD, SENDING, Session, Stage};
+use crate::engine::session::{BrokenBy, Flow, READING_HEAD, SENDING, Session, Stage};
 use crate::heads::accel::{self, Accel, Buffering};
 use crate::heads::fill::{Received, Rewritten, fill};
 use crate::settings::masks::Failures;
@@ -43,7 +42,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             // Servers that refuse a body answer before they close; one that is just gone does not.
             (Flow::Wait, Some(error)) => {
                 exchange.request.set_action(SENDING);
-                exchange.request.log(Level::Error, format_args!("writev() failed {}", Errno(&error)));
+                exchange.request.log(Level::Error, format_args!("{}", BrokenBy("writev()", &error)));
                 self.fail(exchange, Failures::ERROR)
             }
             (flow, _) => flow,
@@ -71,7 +70,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
                 Poll::Ready(Err(error)) => {
                     exchange.request.set_action(READING_HEAD);
-                    exchange.request.log(Level::Error, format_args!("recv() failed {}", Errno(&error)));
+                    exchange.request.log(Level::Error, format_args!("{}", BrokenBy("recv()", &error)));
                     return self.fail(exchange, Failures::ERROR);
                 }
                 Poll::Ready(Ok(size)) => {
@@ -98,7 +97,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Reads more behind what was received, into a buffer of so many bytes.
     pub(super) fn poll_read(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Some(outbound) = &self.outbound else { return Poll::Ready(Ok(0)) };
+        let Some(outbound) = &mut self.outbound else { return Poll::Ready(Ok(0)) };
         self.input.reserve_exact(most.saturating_sub(self.input.len()).max(1));
         outbound.transport.poll_read_vec(cx, &mut self.input)
     }

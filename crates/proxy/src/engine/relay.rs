@@ -3,7 +3,6 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_base::units;
 use clearway_h1::{BodyEvent, Decoded};
@@ -16,7 +15,7 @@ use crate::attempts::Attempts;
 use crate::engine::aside::{Aside, Lost, Progress, Room};
 use crate::engine::ask::frames_itself;
 use crate::engine::protocol::{Eof, Persistence, Protocol, Wanted};
-use crate::engine::session::{Flow, READING, Session, Stage, TO_CLIENT};
+use crate::engine::session::{BrokenBy, Flow, READING, Session, Stage, TO_CLIENT};
 use crate::engine::store::{Keeping, Kept};
 use crate::heads::accel::Buffering;
 use crate::settings::pass::PassConf;
@@ -163,7 +162,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Poll::Pending => return self.flush_and_wait(exchange, cx),
                 Poll::Ready(Err(error)) => {
                     exchange.request.set_action(READING);
-                    exchange.request.log(Level::Error, format_args!("readv() failed {}", Errno(&error)));
+                    exchange.request.log(Level::Error, format_args!("{}", BrokenBy("readv()", &error)));
                     return self.cut(exchange);
                 }
                 Poll::Ready(Ok(0)) => return self.take_end(exchange),
@@ -441,7 +440,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         if self.relay.aside.as_ref().is_none_or(|aside| aside.is_empty()) {
             return self.finish(exchange);
         }
-        self.outbound = None;
+        self.drop_connection();
         self.clocks.clear();
         self.finish_lease(exchange, Outcome::Answered);
         self.stage = Stage::Draining;
@@ -454,7 +453,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         if self.relay.keeping.is_none() {
             return Flow::End(Step::Done);
         }
-        self.outbound = None;
+        self.drop_connection();
         self.clocks.clear();
         self.stage = Stage::Storing;
         Flow::On

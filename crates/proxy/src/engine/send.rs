@@ -201,7 +201,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Writes the rest of the head, and the piece behind it.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(transport) = self.outbound.as_ref().map(|outbound| &outbound.transport) else {
+        let Some(transport) = self.outbound.as_mut().map(|outbound| &mut outbound.transport) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         let sending = &mut self.sending;

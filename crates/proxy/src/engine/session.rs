@@ -5,14 +5,16 @@
 //! was sent to the client is never taken back, so no other server is asked behind the head of a response.
 
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use bytes::Bytes;
+use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_cache::Lifetime;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, Verdict};
+use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, TlsError, Verdict};
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
@@ -20,6 +22,7 @@ use crate::engine::lookup::log_departure;
 use crate::engine::object::Cached;
 use crate::engine::protocol::Protocol;
 use crate::engine::relay::Relay;
+use crate::engine::secure::Secure;
 use crate::engine::send::Sending;
 
 /// What the log says a request does.
@@ -44,6 +47,8 @@ pub(super) struct Session<'c, P> {
     pub(super) outbound: Option<Box<clearway_upstream::Connection>>,
     /// Where it comes from, if that is said.
     pub(super) local: Option<Local>,
+    /// What TLS with the server takes, if it is asked so.
+    pub(super) tls: Option<Box<Secure<'c>>>,
     /// Stands for the location where connections are not shared by locations.
     pub(super) scope: u64,
     pub(super) connection: Connection,
@@ -68,6 +73,9 @@ pub(super) enum Stage {
     /// A server is to be found.
     Selecting,
     Connecting(Connecting),
+    /// TLS is agreed on.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+    Handshaking,
     /// The request is sent, the head of the response read.
     Asking,
     /// The body of the response is passed on.
@@ -156,6 +164,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             lease: None,
             outbound: None,
             local: None,
+            tls: None,
             scope: 0,
             connection: Connection::New,
             sending: Sending::default(),
@@ -176,6 +185,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             let flow = match &mut self.stage {
                 Stage::Selecting => self.select(exchange),
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
+                Stage::Handshaking => self.poll_handshaking(exchange, cx),
                 Stage::Asking => self.poll_asking(exchange, cx),
                 Stage::Relaying => self.poll_relaying(exchange, cx),
                 Stage::Draining => self.poll_draining(exchange, cx),
@@ -246,8 +256,15 @@ impl<'c, P: Protocol> Session<'c, P> {
     fn close(&mut self, exchange: &mut Exchange<'_, 'c>) {
         self.note_end(exchange);
         self.finish_lease(exchange, Outcome::Answered);
-        self.outbound = None;
+        self.drop_connection();
         self.clocks.clear();
+    }
+
+    /// Closes the connection, if there is one.
+    pub(super) fn drop_connection(&mut self) {
+        if let Some(mut outbound) = self.outbound.take() {
+            outbound.transport.close();
+        }
     }
 
     /// What is to be done when the tunnel is over that this has become.
@@ -257,6 +274,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Writes down how long the present attempt took, unless that was done.
     pub(super) fn note_end(&mut self, exchange: &mut Exchange<'_, 'c>) {
+        self.keep_session();
         let (elapsed_ms, sent_bytes) = (self.elapsed_ms(), self.sending.sent_bytes);
         let length = self.relay.length;
         let attempt = self.attempt(exchange);
@@ -270,6 +288,18 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The body of the request is passed on as it comes.
     pub(super) fn streams(&self) -> bool {
         matches!(self.asked.body, AskedBody::Stream)
+    }
+}
+
+/// Why a connection broke, as the log has it: the call that failed, or what TLS says.
+pub(super) struct BrokenBy<'a>(pub(super) &'static str, pub(super) &'a io::Error);
+
+impl fmt::Display for BrokenBy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match TlsError::find(self.1) {
+            Some(error) => write!(f, "{error}"),
+            None => write!(f, "{} failed {}", self.0, Errno(self.1)),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 16;
 /// See the file's head.
 struct Carrying<'t, 'a, 'c> {
     client: &'t mut Tunnel<'a, 'c>,
-    server: &'t Connection,
+    server: &'t mut Connection,
     home: LoopRef,
     up: Direction,
     down: Direction,
@@ -130,7 +130,7 @@ impl Begun {
 
 /// Carries bytes behind a head that was pushed, until one side ends.
 pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'static> {
-    let Begun { server, first, home, timeout_ms, attempt_ms, sent_bytes: sent_before, end: tunnel_end } =
+    let Begun { mut server, first, home, timeout_ms, attempt_ms, sent_bytes: sent_before, end: tunnel_end } =
         begun;
     exchange.request.set_action(PROXYING);
     let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
@@ -141,7 +141,7 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
     }
     let mut carrying = Carrying {
         client: &mut client,
-        server: &server,
+        server: &mut server,
         home,
         up: Direction::default(),
         down: Direction::holding(first),

@@ -13,6 +13,8 @@ use clearway_http::{Own, Setting, Value, settings};
 use crate::settings::cache::{CacheConf, Keeping};
 use crate::settings::masks::{Failures, Ignored};
 use crate::settings::names::NameSet;
+#[cfg(feature = "tls")]
+use crate::settings::tls::TlsConf;
 
 /// A page of nginx's, which many of its defaults are: bytes.
 const PAGE_BYTES: u64 = 4096;
@@ -58,9 +60,16 @@ settings! {
         pub(crate) keeping: Keeping,
         pub(crate) store_access: Setting<u32> = 0o600,
         pub(crate) cache: CacheConf,
+        pub(crate) tls: TlsConf,
         /// What is not passed to the client, worked out of three lists.
         pub(crate) hidden: Own<Arc<NameSet>>,
     }
+}
+
+#[cfg(not(feature = "tls"))]
+settings! {
+    /// Nothing is said of TLS in a build without it.
+    pub(crate) struct TlsConf {}
 }
 
 /// Where responses are kept as files (`…_store`).

@@ -6,7 +6,9 @@ use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::{Local, Outbound};
 use clearway_os::outgoing::Remote;
 use clearway_runtime::Probe;
+use clearway_tls::engine::Session;
 
+use super::tls::TlsStream;
 use super::transport::Transport;
 
 /// Idle for so long a connection is looked at before a request goes out on it that cannot be repeated, in
@@ -108,9 +110,30 @@ impl Connection {
     /// One that was made for a request, now.
     #[must_use]
     pub fn new(made: Outbound, identity: Identity<'_>, now_ms: u64) -> Box<Self> {
+        Self::carried_by(Transport::Plain(made.socket), made.slot, identity, now_ms)
+    }
+
+    /// The same with TLS, whose handshake is still to come.
+    #[must_use]
+    pub fn with_tls(
+        made: Outbound,
+        session: Box<dyn Session>,
+        identity: Identity<'_>,
+        now_ms: u64,
+    ) -> Box<Self> {
+        let transport = Transport::Tls(TlsStream::new(made.socket, session));
+        Self::carried_by(transport, made.slot, identity, now_ms)
+    }
+
+    fn carried_by(
+        transport: Transport,
+        slot: ConnectionSlot,
+        identity: Identity<'_>,
+        now_ms: u64,
+    ) -> Box<Self> {
         Box::new(Self {
-            transport: Transport::Plain(made.socket),
-            slot: Some(made.slot),
+            transport,
+            slot: Some(slot),
             remote: identity.remote.clone(),
             local: identity.local,
             scope: identity.scope,
@@ -142,6 +165,7 @@ impl Connection {
     /// A request that sent so many bytes is over.
     pub fn note_sent(&mut self, bytes: u64) {
         self.sent_bytes += bytes;
+        self.transport.note_idle();
     }
 
     /// Whether the server had ended the connection before any of the present request came there; to be asked

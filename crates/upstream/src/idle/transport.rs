@@ -1,5 +1,5 @@
-//! Where the bytes of a connection to a server come from and go to: a plain socket. What encrypts is a
-//! further kind, beside it in the enum: with one kind the match costs nothing, with two a branch per call.
+//! Where the bytes of a connection to a server come from and go to: a plain socket, or one with TLS before
+//! it, which costs plain ones a branch per call.
 //!
 //! What its methods promise is what [`Socket`]'s do, of the bytes of the request and the response:
 //! 1. Ready to read means that a read may succeed now: the socket has something, or what was read ahead is
@@ -14,10 +14,14 @@ use std::task::{Context, Poll, Waker};
 use clearway_os::tcp;
 use clearway_runtime::{LoopRef, Probe, Socket};
 
+use super::tls::TlsStream;
+
 /// See the file's head.
 pub enum Transport {
     /// A socket, with nothing between it and the bytes.
     Plain(Socket),
+    /// A socket whose bytes are TLS.
+    Tls(Box<TlsStream>),
 }
 
 /// What a request does with it.
@@ -27,34 +31,58 @@ impl Transport {
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
+            Self::Tls(stream) => stream.poll_readable(cx),
         }
     }
 
     #[inline]
-    pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+    pub fn poll_read_vec(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_read_vec(cx, buf),
+            Self::Tls(stream) => stream.poll_read_vec(cx, buf),
         }
     }
 
     #[inline]
-    pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write(cx, buf),
+            Self::Tls(stream) => stream.poll_write(cx, &[IoSlice::new(buf)]),
         }
     }
 
     #[inline]
-    pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => stream.poll_write(cx, bufs),
         }
     }
 
     #[inline]
-    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_closed(cx),
+            Self::Tls(stream) => stream.socket.poll_closed(cx),
+        }
+    }
+
+    /// TLS, where there is any.
+    pub fn tls_mut(&mut self) -> Option<&mut TlsStream> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => Some(stream),
+        }
+    }
+
+    /// Nothing follows: the server is told so where that is not said by the socket's end alone.
+    pub fn close(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.close();
         }
     }
 
@@ -62,6 +90,7 @@ impl Transport {
     pub fn acknowledged_bytes(&self) -> io::Result<u64> {
         match self {
             Self::Plain(socket) => tcp::acknowledged_bytes(socket),
+            Self::Tls(stream) => tcp::acknowledged_bytes(&stream.socket).map(|wire| stream.content_of(wire)),
         }
     }
 }
@@ -69,11 +98,19 @@ impl Transport {
 /// What is done with it while it is idle.
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "they are the socket's")]
 impl Transport {
+    /// The request that used it is over, and nothing is left of its response.
+    pub fn note_idle(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.note_idle();
+        }
+    }
+
     /// Whether nothing has come, as far as the loop has learned.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         match self {
             Self::Plain(socket) => !socket.has_ended() && !socket.has_unread(),
+            Self::Tls(stream) => stream.is_quiet(),
         }
     }
 
@@ -81,24 +118,28 @@ impl Transport {
     pub fn probe(&self) -> Probe {
         match self {
             Self::Plain(socket) => socket.probe(),
+            Self::Tls(stream) => stream.socket.probe(),
         }
     }
 
     pub fn move_to(&mut self, home: LoopRef) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.move_to(home),
+            Self::Tls(stream) => stream.socket.move_to(home),
         }
     }
 
     pub fn watch(&self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.watch(),
+            Self::Tls(stream) => stream.socket.watch(),
         }
     }
 
     pub fn watch_idle(&self, waker: &Waker) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.watch_idle(waker),
+            Self::Tls(stream) => stream.socket.watch_idle(waker),
         }
     }
 
@@ -106,6 +147,7 @@ impl Transport {
     pub fn offer(&self) {
         match self {
             Self::Plain(socket) => socket.offer(),
+            Self::Tls(stream) => stream.socket.offer(),
         }
     }
 
@@ -114,6 +156,7 @@ impl Transport {
     pub fn take_back(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.take_back(),
+            Self::Tls(stream) => stream.socket.take_back(),
         }
     }
 
@@ -121,6 +164,7 @@ impl Transport {
     pub fn is_reclaimed(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.is_reclaimed(),
+            Self::Tls(stream) => stream.socket.is_reclaimed(),
         }
     }
 }

@@ -1,0 +1,243 @@
+//! The directives about TLS with servers, which some families have: one row each, to which
+//! [`tls_directives`] gives the family's prefix.
+
+use std::sync::Arc;
+
+use clearway_base::units::{parse_number, parse_sec};
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_http::{Load, Module, context, set};
+use clearway_tls::ciphers::CipherList;
+use clearway_tls::command::Applied;
+use clearway_tls::engine::Plan;
+use clearway_tls::files;
+
+use crate::directives::readers::{Place, invalid_parameter, read_value};
+use crate::settings::masks::read_mask;
+use crate::settings::pairs::{CacheRule, PairCache};
+use crate::settings::proxy::PROXY_PASS;
+use crate::settings::tls::{ContextKey, Passwords, Places, ServerTls, TlsConf, apply, full_name};
+
+/// The table of a family. `at` gives its `TlsConf` at the level that is read.
+macro_rules! tls_directives {
+    ($p:literal, $at:ident, $example:literal) => {
+        &[
+            row! {
+                $p, $example, "ssl_session_reuse", FLAG, "on | off", "on", "off",
+                "Whether a new connection takes up a TLS session that the server has given before.",
+                ["ssl_protocols"],
+                |s, d| set(d, &mut $at(s.conf).session_reuse, |d| d.flag(0))
+            },
+            row! {
+                $p, $example, "ssl_protocols", ONE_MORE,
+                "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
+                "TLSv1.2 TLSv1.3", "TLSv1.3",
+                "Which versions of TLS are spoken with servers.",
+                ["ssl_ciphers", "ssl_conf_command"],
+                |s, d| read_mask(s, d, |load| &mut $at(load).protocols)
+            },
+            row! {
+                $p, $example, "ssl_ciphers", TAKE1, "CIPHERS", "DEFAULT", "HIGH:!aNULL",
+                "Which ciphers are offered to servers, in OpenSSL's form.",
+                ["ssl_protocols", "ssl_conf_command"],
+                |s, d| set(d, &mut $at(s.conf).ciphers, |d| Ok(d.args[0].clone()))
+            },
+            row! {
+                $p, $example, "ssl_name", TAKE1, "NAME", -, "backend.example.com",
+                "The name that a server's certificate has to be for, and that the server is told where \
+        names are told; that of the URL, where this is not said. It may have variables in it.",
+                ["ssl_verify", "ssl_server_name"],
+                |s, d| read_value(s, d, |load| &mut $at(load).name)
+            },
+            row! {
+                $p, $example, "ssl_server_name", FLAG, "on | off", "off", "on",
+                "Whether servers are told which name is asked for (SNI, RFC 6066).",
+                ["ssl_name"],
+                |s, d| set(d, &mut $at(s.conf).server_name, |d| d.flag(0))
+            },
+            row! {
+                $p, $example, "ssl_verify", FLAG, "on | off", "off", "off",
+                "Whether the certificate of a server is checked: who has signed it, and for which name.",
+                ["ssl_trusted_certificate", "ssl_verify_depth", "ssl_name", "ssl_crl"],
+                |s, d| set(d, &mut $at(s.conf).verify, |d| d.flag(0))
+            },
+            row! {
+                $p, $example, "ssl_verify_depth", TAKE1, "NUMBER", "1", "3",
+                "How many certificates there may be between that of a server and a trusted one.",
+                ["ssl_verify"],
+                |s, d| set(d, &mut $at(s.conf).depth, |d| d.number(0))
+            },
+            row! {
+                $p, $example, "ssl_trusted_certificate", TAKE1, "FILE", -, "backends.pem",
+                "A file with the certificates, in PEM, that those of servers are checked with.",
+                ["ssl_verify", "ssl_crl"],
+                |s, d| set(d, &mut $at(s.conf).trusted, |d| Ok(d.args[0].clone()))
+            },
+            row! {
+                $p, $example, "ssl_crl", TAKE1, "FILE", -, "revoked.pem",
+                "A file with lists of revoked certificates, in PEM.",
+                ["ssl_verify", "ssl_trusted_certificate"],
+                |s, d| set(d, &mut $at(s.conf).revoked, |d| Ok(d.args[0].clone()))
+            },
+            row! {
+                $p, $example, "ssl_certificate", TAKE1, "FILE | data:TEXT", -, "/etc/ssl/$host.pem",
+                "A certificate in PEM that servers are shown which ask for one, perhaps with those that \
+        have signed it. With variables it is read when a request needs it, by a pool.",
+                ["ssl_certificate_key", "ssl_certificate_cache", "ssl_password_file"],
+                |s, d| read_value(s, d, |load| &mut $at(load).certificate)
+            },
+            row! {
+                $p, $example, "ssl_certificate_key", TAKE1, "FILE | data:TEXT", -, "/etc/ssl/$host.key",
+                "The key of that certificate, in PEM.",
+                ["ssl_certificate", "ssl_password_file"],
+                |s, d| read_value(s, d, |load| &mut $at(load).key)
+            },
+            row! {
+                $p, $example, "ssl_certificate_cache", TAKE123,
+                "off | max=NUMBER [inactive=TIME] [valid=TIME]", "off", "max=1000 inactive=20s valid=1m",
+                "How many certificates whose names have variables in them are kept in memory, with their \
+        keys: those that nobody asks for are forgotten after `inactive` (10 seconds), and after \
+        `valid` (60 seconds) it is looked whether their files have changed.",
+                ["ssl_certificate"],
+                |s, d| read_cache(s, d, $p, |load| &mut $at(load).cache)
+            },
+            row! {
+                $p, $example, "ssl_password_file", TAKE1, "FILE", -, "/dev/null",
+                "A file with passwords of keys, one a line, which are tried in their order.",
+                ["ssl_certificate_key"],
+                |s, d| read_passwords(s, d, |load| &mut $at(load).passwords)
+            },
+            row! {
+                $p, $example, "ssl_conf_command", TAKE2, "NAME VALUE", -, "MinProtocol TLSv1.3",
+                "A setting of OpenSSL's by its name in configuration files (`MinProtocol`, `Ciphersuites`, \
+        `Groups` and others). One that has no effect here says so; one that would have is refused.",
+                ["ssl_protocols", "ssl_ciphers"],
+                |s, d| read_command(s, d, |load| &mut $at(load).commands)
+            },
+        ]
+    };
+}
+
+/// TLS with the servers of `proxy_pass`.
+pub static PROXY_TLS: Module =
+    Module { name: "proxy_ssl", directives: DIRECTIVES, finish: Some(finish), ..Module::EMPTY };
+
+static DIRECTIVES: &[Spec<Load>] = tls_directives!("proxy", tls, "proxy_pass http://127.0.0.1:8080;");
+
+fn tls(load: &mut Load) -> &mut TlsConf {
+    &mut load.location(&PROXY_PASS).tls
+}
+
+/// `…_ssl_certificate_cache`
+fn read_cache(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    prefix: &str,
+    place: Place<Option<Arc<PairCache>>>,
+) -> Result<(), Error> {
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let mut rule = CacheRule { entries_max: 0, inactive_ms: 10_000, valid_ms: 60_000 };
+    let mut is_off = false;
+    for word in &directive.args {
+        let number =
+            |text: &[u8]| parse_number(text).and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        let time = |text: &[u8]| parse_sec(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+        let set = if word == "off" {
+            is_off = true;
+            Some(())
+        } else if let Some(text) = word.strip_prefix(b"max=") {
+            number(text).map(|number| rule.entries_max = number)
+        } else if let Some(text) = word.strip_prefix(b"inactive=") {
+            time(text).map(|time| rule.inactive_ms = time)
+        } else if let Some(text) = word.strip_prefix(b"valid=") {
+            time(text).map(|time| rule.valid_ms = time)
+        } else {
+            None
+        };
+        set.ok_or_else(|| invalid_parameter(directive, word))?;
+    }
+    if !is_off && rule.entries_max == 0 {
+        let name = format!("\"{prefix}_ssl_certificate_cache\" must have the \"max\" parameter");
+        return Err(directive.error(name));
+    }
+    place(scope.conf).set((!is_off).then(|| Arc::new(PairCache::new(rule))));
+    Ok(())
+}
+
+/// `…_ssl_password_file`
+fn read_passwords(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Option<Passwords>>,
+) -> Result<(), Error> {
+    use std::os::unix::ffi::OsStrExt;
+    if place(scope.conf).is_here() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let path = full_name(&scope.conf.conf_prefix(), &directive.args[0]);
+    let content = scope.conf.kept_files().read(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)));
+    let content = content.map_err(|error| {
+        let errno = clearway_base::Errno(&error).to_string();
+        directive.error(message(&[&"open() \"", &printed(&path), &"\" failed ", &errno]))
+    })?;
+    let passwords = files::passwords(&content);
+    let passwords = passwords.map_err(|files::LineTooLong| {
+        directive.error(message(&[&"too long line in \"", &printed(&path), &"\""]))
+    })?;
+    place(scope.conf).set(Some(Arc::new(passwords)));
+    Ok(())
+}
+
+/// `…_ssl_conf_command`
+fn read_command(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    place: Place<Vec<(bytes::Bytes, bytes::Bytes)>>,
+) -> Result<(), Error> {
+    let (name, value) = (&directive.args[0], &directive.args[1]);
+    // What is wrong is said when the context is made, as in nginx; here it is tried what it comes to.
+    let ciphers = CipherList::parse("DEFAULT");
+    let tried = ciphers.map(|ciphers| apply(&mut Plan::new(ciphers, Vec::new()), name, value));
+    let reason = match tried {
+        Ok(Ok(Applied::WithoutEffect(reason))) => Some(reason),
+        Ok(Ok(Applied::Tickets)) => Some("tickets are the server's"),
+        _ => None,
+    };
+    if let Some(reason) = reason {
+        let text = message(&[&"the command \"", &printed(name), &"\" has no effect: ", &reason]);
+        scope.warn(directive.error(text));
+    }
+    place(scope.conf).here().push((name.clone(), value.clone()));
+    Ok(())
+}
+
+/// Makes the contexts of locations that pass requests to servers with TLS, or may.
+fn finish(load: &mut Load) -> Result<(), Error> {
+    let places = Places { files: load.kept_files(), prefix: load.conf_prefix() };
+    let confs = load.all_locations(&PROXY_PASS).map(|conf| &mut conf.tls);
+    make_contexts("proxy", confs.filter(|tls| tls.used.get().is_some()), &places).map_err(Error::unplaced)
+}
+
+/// One context for each set of equal settings.
+fn make_contexts<'a>(
+    prefix: &str,
+    confs: impl Iterator<Item = &'a mut TlsConf>,
+    places: &Places,
+) -> Result<(), String> {
+    let mut made: Vec<(ContextKey, Arc<ServerTls>)> = Vec::new();
+    for conf in confs {
+        let key = conf.key(prefix, places)?;
+        let context = match made.iter().find(|(known, _)| *known == key) {
+            Some((_, context)) => Arc::clone(context),
+            None => {
+                let context = key.build(places)?;
+                made.push((key, Arc::clone(&context)));
+                context
+            }
+        };
+        *conf.context = Some(context);
+    }
+    Ok(())
+}

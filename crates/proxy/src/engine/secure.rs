@@ -1,0 +1,282 @@
+//! TLS with the server that a request is passed to. All that has to be waited for (a certificate whose name
+//! has variables in it) is there before a server is chosen; the handshake is a stage of the request's own
+//! task.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_http::{Answer, Errand, Exchange, Request, Step};
+use clearway_net::connect::Outbound;
+use clearway_offload::{At, Blocking};
+use clearway_os::outgoing::Remote;
+use clearway_tls::engine::{Engine, Session as TlsSession, Target, Verified};
+use clearway_tls::files::is_file;
+use clearway_tls::{AwsLc, Certificate, Pair};
+use clearway_upstream::{Connection, GivenSession, Identity};
+
+use crate::engine::protocol::Protocol;
+use crate::engine::session::{Flow, Session, Stage};
+use crate::settings::masks::Failures;
+use crate::settings::pairs::{PairName, Stamp};
+use crate::settings::pass::PassConf;
+use crate::settings::tls::{ServerTls, TlsConf, full_name};
+
+const HANDSHAKING: &str = "SSL handshaking to upstream";
+
+/// What of a request matters for TLS with its server.
+pub(super) struct Secure<'c> {
+    conf: &'c TlsConf,
+    tls: &'c ServerTls,
+    /// The name that the certificate has to be for.
+    name: Vec<u8>,
+    /// The certificate that is shown, where its name has variables in it.
+    pair_name: Option<PairName>,
+    pair: Option<Arc<Pair>>,
+    /// Stands for all of this: connections and sessions are used again where it is the same.
+    tag: u64,
+}
+
+impl Secure<'_> {
+    /// See the field.
+    pub(super) fn tag(&self) -> u64 {
+        self.tag
+    }
+}
+
+/// What TLS takes with the servers of this request, which are known as `host`; and the names of the
+/// certificate that is to be loaded for it.
+///
+/// # Errors The answer to give, where there can be none.
+pub(super) fn prepare<'c>(
+    exchange: &Exchange<'_, 'c>,
+    pass: &'c PassConf,
+    host: &[u8],
+) -> Result<Box<Secure<'c>>, Answer> {
+    let conf: &'c TlsConf = &pass.tls;
+    let tls: &'c ServerTls = conf.context.as_deref().ok_or(Answer::Status(500))?;
+    let needs_name = *conf.server_name || *conf.verify;
+    let name = match &*conf.name {
+        _ if !needs_name => Vec::new(),
+        Some(name) => without_port(&name.eval(&exchange.view())).to_vec(),
+        None => without_port(host).to_vec(),
+    };
+    let pair_name = evaluated_pair(exchange, conf, &tls.prefix);
+    let mut hasher = DefaultHasher::new();
+    (tls.id, &name, *conf.server_name, &pair_name).hash(&mut hasher);
+    Ok(Box::new(Secure { conf, tls, name, pair_name, pair: None, tag: hasher.finish() }))
+}
+
+/// The names of the certificate, where they have variables in them.
+fn evaluated_pair<'c>(exchange: &Exchange<'_, 'c>, conf: &'c TlsConf, prefix: &[u8]) -> Option<PairName> {
+    if !conf.has_evaluated_pair() {
+        return None;
+    }
+    let (certificate, key) = conf.certificate.as_ref().zip(conf.key.as_ref())?;
+    let view = exchange.view();
+    let certificate = certificate.eval(&view);
+    if certificate.is_empty() {
+        return None;
+    }
+    let full = |name: &[u8]| full_name(prefix, name);
+    Some(PairName { certificate: full(&certificate), key: full(&key.eval(&view)) })
+}
+
+impl Secure<'_> {
+    /// Has the certificate loaded, where its name has variables in it.
+    ///
+    /// # Errors
+    /// The answer to give, where it cannot be.
+    pub(super) async fn load(&mut self, request: &Request<'_>) -> Result<(), Answer> {
+        if let Some(name) = self.pair_name.take() {
+            self.pair = Some(load_pair(request, self.conf, name).await?);
+        }
+        Ok(())
+    }
+}
+
+/// As it was read before, or by a pool.
+async fn load_pair(request: &Request<'_>, conf: &TlsConf, name: PairName) -> Result<Arc<Pair>, Answer> {
+    let (cache, now_ms) = (Option::clone(&conf.cache), request.home().now_ms());
+    if let Some(pair) = cache.as_ref().and_then(|cache| cache.find(&name, now_ms)) {
+        return Ok(pair);
+    }
+    let passwords = Option::clone(&conf.passwords);
+    let at = if is_file(&name.certificate) { At::path(path_of(&name.certificate)) } else { At::Anywhere };
+    let job = move |_: &Blocking| {
+        let passwords = passwords.as_ref().map_or(&[][..], |all| &all[..]);
+        let read = || name.names().load(passwords, &mut read_file);
+        match cache {
+            Some(cache) => cache.renew(&name, now_ms, stamp_of, read),
+            None => read().map(Arc::new),
+        }
+    };
+    let pool = request.file_pool().ok_or(Answer::Status(500))?;
+    let read = request.wait_for(pool.submit_at(at, job), Errand::Question).await.map_err(Answer::Status)?;
+    read.map_err(|said| {
+        request.log(Level::Error, format_args!("{said}"));
+        Answer::Status(500)
+    })
+}
+
+fn path_of(name: &[u8]) -> &std::path::Path {
+    std::path::Path::new(std::ffi::OsStr::from_bytes(name))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a pool's thread")]
+fn read_file(name: &[u8]) -> io::Result<Vec<u8>> {
+    std::fs::read(path_of(name))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a pool's thread")]
+fn stamp_of(name: &[u8]) -> io::Result<Stamp> {
+    let found = std::fs::metadata(path_of(name))?;
+    Ok(Stamp { inode: found.ino(), changed_s: found.mtime() })
+}
+
+/// A name without the port behind it, as nginx cuts it.
+fn without_port(name: &[u8]) -> &[u8] {
+    let colon_from = |at: usize| name[at..].iter().position(|&byte| byte == b':').map(|found| at + found);
+    let bracket = if name.starts_with(b"[") { name.iter().position(|&byte| byte == b']') } else { None };
+    colon_from(bracket.unwrap_or_default()).map_or(name, |end| &name[..end])
+}
+
+/// Whether servers may be told a name: RFC 6066 has none that are addresses.
+fn may_be_told(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('[') && name.parse::<Ipv4Addr>().is_err()
+}
+
+impl<'c, P: Protocol> Session<'c, P> {
+    /// There is a connection: the handshake begins, where there is to be one.
+    ///
+    /// # Errors
+    /// If nothing can be begun with what the configuration says.
+    pub(super) fn begin_handshake(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        made: Outbound,
+        remote: &Remote,
+    ) -> Flow {
+        let identity = Identity { remote, local: self.local, scope: self.scope };
+        let now_ms = self.home.now_ms();
+        let Some(secure) = &self.tls else {
+            self.outbound = Some(Connection::new(made, identity, now_ms));
+            self.note_connected(exchange);
+            return Flow::On;
+        };
+        let given = self.lease.as_ref().and_then(|lease| lease.peer().state().given_session(secure.tag));
+        match secure.begin(given.as_deref()) {
+            Ok(session) => {
+                self.outbound = Some(Connection::with_tls(made, session, identity, now_ms));
+                exchange.request.set_action(HANDSHAKING);
+                self.stage = Stage::Handshaking;
+                Flow::On
+            }
+            Err(said) => {
+                exchange.request.log(Level::Error, format_args!("{said}"));
+                Flow::End(Step::Respond(Answer::Status(500)))
+            }
+        }
+    }
+
+    pub(super) fn poll_handshaking(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let tls = self.outbound.as_mut().and_then(|outbound| outbound.transport.tls_mut());
+        let (Some(stream), Some(secure)) = (tls, &self.tls) else {
+            return Flow::End(Step::Respond(Answer::Status(500)));
+        };
+        match stream.poll_handshake(cx) {
+            Poll::Pending => Flow::Wait,
+            Poll::Ready(Ok(())) => match secure.verify(stream.session()) {
+                Ok(()) => {
+                    self.note_connected(exchange);
+                    Flow::On
+                }
+                Err(said) => {
+                    exchange.request.log(Level::Error, format_args!("{said}"));
+                    self.fail(exchange, Failures::ERROR)
+                }
+            },
+            Poll::Ready(Err(fault)) => {
+                exchange.request.log(Level::Error, format_args!("{fault}"));
+                self.fail(exchange, Failures::ERROR)
+            }
+        }
+    }
+
+    /// What the server has given of sessions is for further connections.
+    pub(super) fn keep_session(&mut self) {
+        let tls = self.outbound.as_mut().and_then(|outbound| outbound.transport.tls_mut());
+        let (Some(stream), Some(secure), Some(lease)) = (tls, &self.tls, &self.lease) else { return };
+        if let Some(kept) = stream.take_kept().pop() {
+            let session = GivenSession { tag: secure.tag, content: kept.content };
+            lease.peer().state().keep_session(session);
+        }
+    }
+}
+
+impl Secure<'_> {
+    /// This side of a connection.
+    ///
+    /// # Errors
+    /// What nginx says.
+    fn begin(&self, given: Option<&GivenSession>) -> Result<Box<dyn TlsSession>, String> {
+        let text = String::from_utf8_lossy(&self.name);
+        let name = Some(&*text).filter(|name| *self.conf.server_name && may_be_told(name));
+        let session = given.filter(|_| *self.conf.session_reuse).map(|given| &given.content[..]);
+        let target = Target { name, session };
+        let mut session = AwsLc::connect(&self.tls.context, target).map_err(|error| error.to_string())?;
+        if let Some(pair) = &self.pair {
+            session.present(pair).map_err(|error| error.to_string())?;
+        }
+        Ok(Box::new(session))
+    }
+
+    /// Whether the server is who it should be.
+    ///
+    /// # Errors
+    /// What nginx says.
+    fn verify(&self, session: &dyn TlsSession) -> Result<(), String> {
+        if !*self.conf.verify {
+            return Ok(());
+        }
+        if let Verified::Failed(number, text) = session.info().verification {
+            return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
+        }
+        let name = String::from_utf8_lossy(&self.name);
+        let certificate = session.peer_certificate().and_then(|der| Certificate::from_der(&der));
+        if certificate.is_some_and(|certificate| certificate.is_for(&name)) {
+            return Ok(());
+        }
+        Err(format!("upstream SSL certificate does not match \"{}\"", Verbatim(&self.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_no_ports() {
+        let cases = [
+            ("example.com", "example.com"),
+            ("example.com:8443", "example.com"),
+            ("[::1]:8443", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("", ""),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(without_port(name.as_bytes()), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn addresses_are_not_told() {
+        assert!(may_be_told("example.com"));
+        assert!(["127.0.0.1", "[::1]", ""].iter().all(|name| !may_be_told(name)));
+    }
+}
