@@ -56,6 +56,8 @@ struct Fill<T> {
     /// Bytes of the file that may be read.
     written: AtomicU64,
     end: AtomicU8,
+    /// All of the response has come, whether it is written or not.
+    is_received: AtomicBool,
     /// Rule 2 and 3.
     waiting: AtomicUsize,
     queue: Queue<Arc<Waiter>>,
@@ -107,6 +109,7 @@ impl<T: Clone> Fill<T> {
             verdict: Once::new(),
             written: AtomicU64::new(0),
             end: AtomicU8::new(OPEN),
+            is_received: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             queue: Queue::new(),
         }
@@ -137,6 +140,12 @@ impl<T: Clone> Leader<T> {
         if self.fill.verdict.set(verdict).is_ok() {
             self.fill.wake();
         }
+    }
+
+    /// All of the response has come; what is left is to write it. Its client may know, so that who comes from
+    /// now on should find it.
+    pub fn note_received(&self) {
+        self.fill.is_received.store(true, Ordering::Release);
     }
 
     /// So many bytes of the file may be read now; fewer than before change nothing.
@@ -223,6 +232,12 @@ impl<T: Clone> Follower<T> {
         })
     }
 
+    /// Whether all of the response has come.
+    #[must_use]
+    pub fn is_received(&self) -> bool {
+        self.fill.is_received.load(Ordering::Acquire)
+    }
+
     /// What there is beyond the first `position` bytes of the file.
     pub fn poll_beyond(&mut self, cx: &mut Context<'_>, position: u64) -> Poll<Progress> {
         self.poll(cx, |fill| {
@@ -290,6 +305,9 @@ mod tests {
         assert_eq!(follower.poll_beyond(cx, 0), Poll::Ready(Progress::Readable(10)));
         assert!(follower.poll_beyond(cx, 10).is_pending());
         leader.grown(12);
+        assert!(!follower.is_received());
+        leader.note_received();
+        assert!(follower.is_received() && follower.poll_beyond(cx, 12).is_pending());
         leader.finish(End::Complete);
         assert_eq!(follower.poll_beyond(cx, 10), Poll::Ready(Progress::Complete(12)));
         assert_eq!(follower.poll_beyond(cx, 12), Poll::Ready(Progress::Complete(12)));

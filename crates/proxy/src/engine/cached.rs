@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
-use clearway_cache::{Key, StoredHeader};
+use clearway_cache::{Entered, Key, StoredHeader};
 use clearway_http::{Answer, Exchange, Request, Step, View};
 use clearway_message::{Known, Method};
 
@@ -51,6 +51,9 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
         return Looked::Uncached;
     };
     if cached.status == CacheStatus::Bypass {
+        if let Entered::Leads(led) = cached.cache.fills().enter(cached.digest) {
+            cached.lead = Some(led);
+        }
         settle(exchange.request, pass, &mut cached);
         return Looked::Ask(cached);
     }

@@ -89,8 +89,17 @@ impl Object {
     /// All of it has come: it gets its place once everything is written.
     pub(super) fn finish(&mut self) {
         self.progress = Progress::Received;
-        if let Some(growing) = self.growing.clone() {
-            self.note_received(&growing);
+        if let Some(led) = &self.lead {
+            led.leader().note_received();
+        }
+        self.decide();
+    }
+
+    /// Lets others follow, if they may already.
+    fn decide(&self) {
+        let may_follow = self.length == Length::Announced || self.progress == Progress::Received;
+        if let (true, Some(led), Some(growing)) = (may_follow, &self.lead, &self.growing) {
+            led.leader().decide(Verdict::Stored(growing.clone()));
         }
     }
 
@@ -135,25 +144,11 @@ impl Object {
     /// Tells others how far it is.
     fn note_written(&mut self, filling: &Filling) {
         if self.growing.is_none() {
-            let growing = filling.growing();
-            if self.progress == Progress::Received {
-                self.note_received(&growing);
-            }
-            if let (Length::Announced, Some(led)) = (self.length, &self.lead) {
-                led.leader().decide(Verdict::Stored(growing.clone()));
-            }
-            self.growing = Some(growing);
+            self.growing = Some(filling.growing());
+            self.decide();
         }
         if let Some(led) = &self.lead {
             led.leader().grown(filling.written());
-        }
-    }
-
-    /// All of it has come, which others know that look for it.
-    fn note_received(&self, growing: &Growing) {
-        growing.note_received();
-        if let Some(led) = &self.lead {
-            led.leader().decide(Verdict::Stored(growing.clone()));
         }
     }
 

@@ -246,14 +246,12 @@ impl<'a, 'c> Finding<'a, 'c> {
         let home = self.request.home();
         let timer = Timer::new(home);
         timer.arm(home.now_ms() + PUBLISHING_MS);
+        if !follower.is_received() {
+            return;
+        }
         poll_fn(|cx| {
-            let Poll::Ready(Some(Verdict::Stored(growing))) = follower.poll_verdict(cx) else {
-                return Poll::Ready(());
-            };
-            let is_under_way = growing.is_received()
-                && follower.poll_beyond(cx, u64::MAX).is_pending()
-                && timer.poll_expired(cx).is_pending();
-            if is_under_way { Poll::Pending } else { Poll::Ready(()) }
+            let is_over = follower.poll_beyond(cx, u64::MAX).is_ready() || timer.poll_expired(cx).is_ready();
+            if is_over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
