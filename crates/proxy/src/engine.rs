@@ -39,7 +39,7 @@ use clearway_http::{Answer, Exchange, Step};
 
 use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
-use crate::engine::asked::{AskedBody, Family};
+use crate::engine::asked::{AskedBody, Family, Where};
 use crate::engine::cached::Looked;
 pub use crate::engine::connect::start;
 use crate::engine::memcached::MemcachedPass;
@@ -72,19 +72,23 @@ pub(crate) fn handle_memcached<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::WaitRegardless(Box::pin(pass::<MemcachedPass>(exchange)))
 }
 
+/// Where the request goes, and its body.
+async fn read<'c, F: Family>(
+    exchange: &mut Exchange<'_, 'c>,
+) -> Result<(Where<'c, F::Target<'c>>, AskedBody), Answer> {
+    let mut way = F::evaluate(exchange)?;
+    let wanted = F::body_use(exchange);
+    let body = asked::take_body(exchange, wanted).await?;
+    F::describe(exchange, &mut way.target, &body)?;
+    Ok((way, body))
+}
+
 async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
-    let mut way = match F::evaluate(&exchange) {
-        Ok(way) => way,
+    // What is read in a future of its own leaves no room behind in this one.
+    let (way, body) = match read::<F>(&mut exchange).await {
+        Ok(read) => read,
         Err(answer) => return Step::Respond(answer),
     };
-    let wanted = F::body_use(&exchange);
-    let body = match asked::take_body(&mut exchange, wanted).await {
-        Ok(body) => body,
-        Err(answer) => return Step::Respond(answer),
-    };
-    if let Err(answer) = F::describe(&mut exchange, &mut way.target, &body) {
-        return Step::Respond(answer);
-    }
     let mut cached = None;
     if F::pass(exchange.request).keeping.cache.is_some() {
         match Box::pin(look_up::<F>(&mut exchange)).await {

@@ -128,7 +128,8 @@ fn serve<'a, 'c>(
                 }
             }
             Err(Some(fault)) => {
-                active.refuse(fault).await;
+                // In a box: no request has room for what only refused ones need.
+                Box::pin(active.refuse(fault)).await;
                 let is_sending = fault.lingers() || active.is_followed();
                 linger(active, || is_sending)
             }

@@ -52,7 +52,7 @@ async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
             is_sent
         }
         Some(Err(fault)) => {
-            active.refuse(fault).await;
+            Box::pin(active.refuse(fault)).await;
             active.is_complete()
         }
         None => {

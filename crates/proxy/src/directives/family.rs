@@ -68,7 +68,7 @@ macro_rules! connection_directives {
             row! {
                 $p, $example, "buffer_size", TAKE1, "SIZE", "4k", "8k",
                 "What the head of a response may have.",
-                ["buffers", "busy_buffers_size"],
+                ["read_timeout"],
                 |s, d| set(d, &mut $at(s.conf).buffer_bytes, |d| d.size(0))
             },
             row! {

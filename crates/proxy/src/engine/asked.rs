@@ -173,7 +173,8 @@ pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>, wanted: BodyUse) 
         let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
         return Ok(kept.map_or(AskedBody::Stream, AskedBody::Stored));
     }
-    let stored = exchange.read_body(Store::AsConfigured).await?;
+    // In a box: what reads a body would be most of the future of all requests.
+    let stored = Box::pin(exchange.read_body(Store::AsConfigured)).await?;
     Ok(match stored.filter(|_| wanted != BodyUse::Dropped) {
         Some(body) => AskedBody::Stored(body),
         None => AskedBody::None,
