@@ -128,10 +128,13 @@ fn told(server: &Server, masters: &[Pid]) -> Told {
     Told { masters, workers }
 }
 
-/// The message with names in place of processes, of products and of descriptors.
+/// The message with names in place of processes, of products, of systems and of descriptors.
 fn named(message: &str, names: &BTreeMap<String, String>) -> String {
     if message.starts_with("nginx/") || message.starts_with("clearway/") {
         return "PRODUCT".to_owned();
+    }
+    if message.starts_with("OS: ") {
+        return "OS: SYSTEM".to_owned();
     }
     if message.starts_with("using inherited sockets from ") {
         return "using inherited sockets".to_owned();
