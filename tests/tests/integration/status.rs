@@ -100,8 +100,8 @@ fn numbers_add_up() {
     let lag = |label| sum(&now, "loop_lag_seconds_bucket", &[label]);
     assert_eq!(lag("le=\"+Inf\""), total("loop_lag_seconds_count"));
     assert!(total("loop_polls_total") >= 47.0 && total("loop_lag_seconds_sum") > 0.0);
-    // The default one, that of the configuration, and that of passwords.
-    assert_eq!(values(&now, "pool_threads", &[]).len(), 3, "{now}");
+    // The default one, that of the configuration, and those of passwords and of handshakes.
+    assert_eq!(values(&now, "pool_threads", &[]).len(), 4, "{now}");
     assert_eq!(values(&now, "pool_overflows_total", &["pool=\"disk\""]), [0.0]);
 }
 
