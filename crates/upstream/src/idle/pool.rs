@@ -180,7 +180,9 @@ impl Pool {
                 let mut places = (0..loops).map(|distance| (home.index() + distance) % loops);
                 let may_use = repeat == Repeat::Possible || self.trust.holds(tag, now_ms);
                 let mut take = |at| self.take_at(at, home, (identity, tag), (repeat, now_ms));
-                may_use.then(|| places.find_map(&mut take)).flatten()
+                // One that it may not use makes room for the one that is made instead: to some servers
+                // (PHP-FPM) each idle connection is a process that serves nobody else.
+                places.find_map(&mut take).filter(|_| may_use)
             }
         };
         if let Some(own) = self.loops[home.index() % loops].get() {
@@ -301,27 +303,34 @@ impl Pool {
     pub(crate) fn sweep(&self, per_loop: &PerLoop, now_ms: u64) {
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         let connections_max = self.connections_max.load(Ordering::Relaxed);
-        let mut excess = self.count.load(Ordering::Relaxed).saturating_sub(connections_max);
+        // Keepers of several loops count at the same time: each takes one that is too many off the number
+        // before it closes it, so that together they do not close more.
+        let take_excess = |count: u32| (count > connections_max).then(|| count - 1);
+        let relaxed = Ordering::Relaxed;
         for shelf in per_loop.shelves().rev().filter(|shelf| !shelf.is_empty()) {
-            let closed = shelf.take_if(|connection| {
+            let _closed = shelf.take_if(|connection| {
                 let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
-                let (counter, is_over) = if connection.is_in_the_way() {
-                    (Some(&per_loop.reclaimed), true)
+                let counter = if connection.is_in_the_way() {
+                    Some(&per_loop.reclaimed)
                 } else if !connection.is_quiet() {
                     self.trust.note_closed(connection.tag, idle_ms, now_ms);
-                    (Some(&per_loop.gone), true)
-                } else if idle_ms < timeout_ms && excess > 0 && idle_ms >= EXCESS_MS {
-                    (Some(&per_loop.displaced), true)
+                    Some(&per_loop.gone)
+                } else if idle_ms >= timeout_ms {
+                    None
+                } else if idle_ms >= EXCESS_MS
+                    && self.count.fetch_update(relaxed, relaxed, take_excess).is_ok()
+                {
+                    per_loop.displaced.fetch_add(1, relaxed);
+                    return true;
                 } else {
-                    (None, idle_ms >= timeout_ms)
+                    return false;
                 };
                 if let Some(counter) = counter {
-                    counter.fetch_add(1, Ordering::Relaxed);
+                    counter.fetch_add(1, relaxed);
                 }
-                excess = excess.saturating_sub(is_over.into());
-                is_over
+                self.count.fetch_sub(1, relaxed);
+                true
             });
-            self.count.fetch_sub(closed.len() as u32, Ordering::Relaxed);
         }
     }
 
