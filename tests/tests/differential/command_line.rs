@@ -206,8 +206,8 @@ fn signals_that_arrive() {
         compare(&format!("-s {order} to somebody\n{PLAIN}"), |binary| {
             let dir = Directory::new();
             dir.write("nginx.conf", &dir.filled(PLAIN, binary));
-            // A shell has what it runs in the background ignore SIGQUIT, and so would this.
-            let sleep = ["--default-signal=QUIT", "sleep", "60"];
+            // A shell has what it runs in the background ignore SIGQUIT, nohup SIGHUP, and so would this.
+            let sleep = ["--default-signal=QUIT,HUP,USR1,TERM", "sleep", "60"];
             let mut target = Command::new("env").args(sleep).spawn().expect("there is an env(1)");
             dir.write("nginx.pid", &format!("{}\r\n\n", target.id()));
             let outcome = dir.run(binary, &["-s", order]);
