@@ -179,9 +179,11 @@ fn mistake_in_http(
     let sink: Arc<dyn Sink> = open_main_log(core, options, means.writer).ok()?;
     let behind = warnings.split_off(warnings_before);
     let pools = Pools::idle(core, &sink);
+    let caches = Caches::new(&sink);
     let mut environment = environment(options, means, &pools, &TempPaths::default(), sink);
-    // Some may stand behind `http`: nginx looks for them at the end.
-    environment.services = environment.services.without::<ThreadPools>();
+    // Some pools may stand behind `http`: nginx looks for them at the end.
+    let services = environment.services.without::<ThreadPools>().with(Lasting::new(core.loops()));
+    environment.services = services.with(caches).with(WantedRights::default());
     let mistake = http.check(directive, environment, warnings).err();
     if mistake.is_none() {
         warnings.extend(behind);
