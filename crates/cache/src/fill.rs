@@ -142,7 +142,7 @@ impl<T: Clone> Leader<T> {
         }
     }
 
-    /// All of the response has come; what is left is to write it. Its client may know, so that who comes from
+    /// All of the response has come; what is left is to write it. Its client may know, so that requests from
     /// now on should find it.
     pub fn note_received(&self) {
         self.fill.is_received.store(true, Ordering::Release);

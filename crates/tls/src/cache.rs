@@ -335,7 +335,7 @@ mod tests {
         let mut rotations = 0;
         for now_s in NOW_S..NOW_S + 3000 {
             let Some(next) = keys.rotated(now_s) else { continue };
-            // Who has not looked yet opens what is encrypted now.
+            // A process that has not looked yet opens what is encrypted now.
             assert!(known.keys().contains(&next.keys()[0]), "at {}", now_s - NOW_S);
             if next.keys()[0] != ring.keys()[0] {
                 rotations += 1;

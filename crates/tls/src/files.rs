@@ -1,5 +1,5 @@
 //! Certificates, keys and lists as directives name them: files, or their text behind `data:`; and what nginx
-//! says of those that cannot be loaded. Who calls brings what reads a file: at load that may be the master's
+//! says of those that cannot be loaded. The caller brings what reads a file: at load that may be the master's
 //! copy, while requests are served a pool's thread.
 #![forbid(unsafe_code)]
 

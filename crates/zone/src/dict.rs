@@ -6,12 +6,12 @@
 //!    that it changes: such a number as well, and a counter that says that something was changed.
 //! 2. Each word is noted in the journal before it is changed. Emptying the journal, one store, makes the
 //!    change lasting. Only memory that nothing names is written without the journal.
-//! 3. Who finds the lock's holder dead takes the lock over, puts back what the journal says, and frees the
+//! 3. Finding the lock's holder dead, a process takes it over, puts back what the journal says, and frees the
 //!    stripes of the dead: the dead lose the change that they were making, and nothing else.
 //! 4. A reader takes nothing. It looks at the stripe of its key, reads, and looks again, behind a fence: if
 //!    it was free and is the same, what was read was so. It believes no number before that.
-//! 5. A number that is there is changed by one store under its stripe alone. Who has a stripe without the
-//!    lock waits for nothing; who has the lock may wait for stripes.
+//! 5. A number that is there is changed by one store under its stripe alone. A holder of a stripe without the
+//!    lock waits for nothing; the holder of the lock may wait for stripes.
 //! 6. What was read is noted in a ring, and is the newest when the next one with the lock comes.
 
 mod change;

@@ -138,7 +138,7 @@ impl Cache {
         self.kept.disks.get(usize::from(number))
     }
 
-    /// A file's path, for logs and for who opens it by its name.
+    /// A file's path, for logs and for opening it by its name.
     #[must_use]
     pub fn path_of(&self, disk: u8, digest: Digest) -> PathBuf {
         let directory = self.disk(disk).map_or_else(PathBuf::new, |disk| disk.path().to_path_buf());

@@ -1,5 +1,5 @@
 //! One VM with what belongs to it: the interpreter, the state of rooms, and the code that it has compiled.
-//! Made by a thread that may take its time; then whoever holds its token uses it.
+//! Made by a thread that may take its time; then the holder of its token uses it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};

@@ -40,7 +40,6 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     variable!("ssl_curves", "Groups of key exchanges that the client knows, with colons.", |tls, _| {
         Some(listed(&tls.offer.groups, group))
     }),
-    variable!("ssl_sigalg", "Signature algorithm of the server's part of the handshake.", |_, _| None),
     variable!("ssl_sigalgs", "Signature algorithms that the client knows, with colons.", |tls, _| {
         Some(listed(&tls.offer.signatures, signature))
     }),

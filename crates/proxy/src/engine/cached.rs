@@ -1,6 +1,6 @@
 //! Requests whose responses are kept (`…_cache`), before a server is asked: what they are kept under, whether
-//! one is there, and who fetches it if not. nginx's rules (`ngx_http_upstream_cache`,
-//! `ngx_http_file_cache_open`), but that nobody polls: who waits for another request is woken by it.
+//! one is there, and which request fetches it if not. nginx's rules (`ngx_http_upstream_cache`,
+//! `ngx_http_file_cache_open`), but that nobody polls: what waits for another request is woken by it.
 //!
 //! Runs on the loop of the request; files are opened and read by the pool of their disk.
 

@@ -40,7 +40,7 @@ pub(super) fn adapt_head(head: &mut ResponseHead<'_>) {
 }
 
 impl<'c, P: Protocol> Session<'c, P> {
-    /// Whether the response may still go into a cache, so that it is received whoever leaves.
+    /// Whether the response may still go into a cache, so that it is received even if its client leaves.
     pub(super) fn may_keep(&self) -> bool {
         self.cached.as_ref().is_some_and(|cached| cached.keepable == Keepable::Yes)
     }

@@ -1,5 +1,5 @@
 //! What a request has to do with a cache once that was looked into: under what its response is kept, what is
-//! there that is too old, and who else knows of it. Owned by the request's task.
+//! there that is too old, and which other requests know of it. Owned by the request's task.
 
 use std::sync::Arc;
 

@@ -354,7 +354,7 @@ const CACHE_LINES: [(&str, Option<LineValue>); 6] = [
 pub(crate) enum Audience {
     /// The client that asks.
     Client,
-    /// Whoever asks for as long as it is in a cache.
+    /// Any client for as long as it is in a cache.
     Cache,
 }
 

@@ -1,4 +1,4 @@
-//! Who changes a dictionary: the lock of all changes, the stripes that readers look at, and the journal by
+//! How a dictionary is changed: the lock of all changes, the stripes that readers look at, and the journal by
 //! which a change that was not finished is taken back. The rules are those of `dict.rs`.
 
 use std::mem::ManuallyDrop;
@@ -125,7 +125,7 @@ impl Writer<'_> {
         self.memory.words[JOURNAL_LEN_AT].store(0, Ordering::Release);
     }
 
-    /// Takes a stripe, if it is not this holder's already. Who has one without the lock is soon done.
+    /// Takes a stripe, if it is not this holder's already. A holder without the lock is soon done.
     pub(crate) fn hold(&mut self, stripe: usize) {
         if self.held & 1 << stripe != 0 {
             return;
