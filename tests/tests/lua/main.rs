@@ -43,7 +43,9 @@ fn check(server: &Server, cases: &[(&str, u16, &str)]) {
 fn code_runs_in_each_phase() {
     let server = server(
         "init_by_lua_block { greeting = 'hi' } init_worker_by_lua_block { id = ngx.worker.id() }",
-        "location = /init { content_by_lua_block { ngx.print(greeting, ' ', id, ' ', ngx.get_phase()) } }
+        "location = /init {
+             content_by_lua_block { ngx.print(greeting, ' ', id == ngx.worker.id(), ' ', ngx.get_phase()) }
+         }
          location = /ctx {
              rewrite_by_lua_block { ngx.ctx.n = 1 }
              access_by_lua_block { ngx.ctx.n = ngx.ctx.n + 1 }
@@ -70,14 +72,14 @@ fn code_runs_in_each_phase() {
     check(
         &server,
         &[
-            ("/init", 200, "hi 0 content"),
+            ("/init", 200, "hi true content"),
             ("/ctx", 200, "3"),
             ("/filters", 200, "ABCDEF"),
             ("/static", 200, "s"),
             ("/quoted", 200, "q"),
             ("/file?x=7", 200, "from a file: 7"),
             ("/filter_file", 202, "f"),
-            ("/jump", 200, "hi 0 content"),
+            ("/jump", 200, "hi true content"),
             ("/exec", 200, "cheap"),
             ("/redirect", 302, ""),
         ],
