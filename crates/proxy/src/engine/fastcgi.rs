@@ -274,7 +274,11 @@ impl Protocol for FastCgi {
     }
 
     fn persistence(&self) -> Persistence {
-        if self.end == End::Ended { Persistence::Stays } else { Persistence::Closes }
+        // Where it was not asked to, the application closes behind its answer: the next request would meet that.
+        match (self.end, self.keep) {
+            (End::Ended, KeepConnection::Yes) => Persistence::Stays,
+            _ => Persistence::Closes,
+        }
     }
 
     fn begin_body(&mut self, wanted: Wanted, _: TrailerUse) {
@@ -413,10 +417,10 @@ mod tests {
             end(&[head.clone(), record(STDOUT, b"abcde"), record(END, &[0; 8])]),
             "true Complete Closes"
         );
-        assert_eq!(
-            end(&[head.clone(), record(STDOUT, b"abcd"), record(END, &[0; 8])]),
-            "true Complete Stays"
-        );
+        let whole = [head.clone(), record(STDOUT, b"abcd"), record(END, &[0; 8])];
+        assert_eq!(end(&whole), "true Complete Closes");
+        let wire = whole.concat();
+        assert_eq!(read(plain(KeepConnection::Yes), &wire, wire.len()).3, "true Premature Stays");
         assert_eq!(end(&[head, record(STDOUT, b"abcd")]), "false Complete Closes");
         assert_eq!(end(&[record(STDOUT, &[b'a'; 120])]), "upstream sent too big header");
     }
