@@ -157,8 +157,9 @@ fn errors_end_their_request_and_nothing_else() {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn others_go_on_beside_code_that_spins() {
+    // Where all polls are lent all locations are suspects, which share one reserve.
     let server = server(
-        "",
+        if cfg!(chaos_lend) { "lua_reserve_vms 2;" } else { "" },
         "location = /spin { content_by_lua_block {
              local began = os.clock() while os.clock() - began < 2 do end ngx.print('spun') } }
          location = /fine { content_by_lua_block { ngx.print('fine') } }",
