@@ -274,7 +274,7 @@ impl Protocol for FastCgi {
     }
 
     fn persistence(&self) -> Persistence {
-        // Where it was not asked to, the application closes behind its answer: the next request would meet that.
+        // An application that was not asked to stay closes behind its answer, and the next request met that.
         match (self.end, self.keep) {
             (End::Ended, KeepConnection::Yes) => Persistence::Stays,
             _ => Persistence::Closes,
