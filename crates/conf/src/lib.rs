@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 pub use error::{Error, Pos};
 pub use lexer::PARAMETER_MAX_BYTES;
-pub use load::{INCLUDED_MAX_FILES, Loader, NESTING_MAX_LEVELS, ReadFile, dump};
+pub use load::{INCLUDED_MAX_FILES, Loader, NESTING_MAX_LEVELS, ReadFile, Stock, dump};
 pub use source::{Disk, KeptFiles, Memory, Source};
 pub use table::{Args, Contexts, Handler, Scope, Spec, Table};
 pub use template::{Part, Template};

@@ -4,6 +4,7 @@
 //! the tree in the place where nginx would have stopped.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,11 +34,16 @@ pub struct ReadFile {
     pub text: Bytes,
 }
 
+/// Files that are taken for granted in the directory of a configuration, by their names: where `include`
+/// finds none there, it gets this text.
+pub type Stock = &'static [(&'static str, &'static str)];
+
 /// Reads the files of one configuration.
 pub struct Loader<'s> {
     source: &'s dyn Source,
     /// What relative names are appended to, with the slash at its end.
     conf_prefix: Vec<u8>,
+    stock: Stock,
     files: Vec<ReadFile>,
     /// Positions in `files`.
     by_path: HashMap<Arc<Path>, usize>,
@@ -78,11 +84,18 @@ impl<'s> Loader<'s> {
         Self {
             source,
             conf_prefix: name[..prefix].to_vec(),
+            stock: &[],
             files: Vec::new(),
             by_path: HashMap::new(),
             included: 0,
             unfinished: Vec::new(),
         }
+    }
+
+    /// With these files beside those that the source has.
+    #[must_use]
+    pub fn with_stock(self, stock: Stock) -> Self {
+        Self { stock, ..self }
     }
 
     /// Reads a configuration file with all that it includes.
@@ -122,9 +135,13 @@ impl<'s> Loader<'s> {
             return Ok(self.files[index].clone());
         }
         let name = path.as_os_str().as_bytes();
-        let text = self.source.read(path).map_err(|error| match included_at {
+        let read = self.source.read(path).or_else(|error| match self.stock_text(name) {
+            Some(text) if error.kind() == ErrorKind::NotFound && included_at.is_some() => Ok(text),
+            _ => Err(error),
+        });
+        let text = read.map_err(|error| match included_at {
             // nginx can open a directory and fails to read it, which it reports without a place.
-            _ if error.kind() == std::io::ErrorKind::IsADirectory => {
+            _ if error.kind() == ErrorKind::IsADirectory => {
                 Error::unplaced(failed("pread()", name, &error)).with_level(clearway_base::log::Level::Crit)
             }
             Some(pos) => Error::new(failed("open()", name, &error), pos),
@@ -134,6 +151,12 @@ impl<'s> Loader<'s> {
         self.by_path.insert(Arc::clone(&file.path), self.files.len());
         self.files.push(file.clone());
         Ok(file)
+    }
+
+    fn stock_text(&self, path: &[u8]) -> Option<Bytes> {
+        let name = path.strip_prefix(&self.conf_prefix[..])?;
+        let known = self.stock.iter().find(|(known, _)| known.as_bytes() == name);
+        known.map(|(_, text)| Bytes::from_static(text.as_bytes()))
     }
 
     fn block(&mut self, lexer: &mut Lexer, within: Within, level: u32) -> Block {

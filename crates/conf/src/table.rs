@@ -134,7 +134,9 @@ impl<C: 'static> Spec<C> {
         default: "",
         doc: "Puts another file, or all files that a mask of the shell's kind (`*`, `?`, `[…]`) matches, in \
               its place. A relative name is looked up in the directory of the configuration file. A mask \
-              that matches nothing is no error, a file that does not exist is one.",
+              that matches nothing is no error, a file that does not exist is one; but those that every \
+              nginx comes with (`mime.types`, `fastcgi_params`, `fastcgi.conf`, `scgi_params`, \
+              `uwsgi_params`) need not be there: where they are not, what is built in stands for them.",
         example: "
             http {
                 include sites-enabled/*.conf;

@@ -184,6 +184,29 @@ fn files_are_read_once_and_dumped() {
 }
 
 #[test]
+fn stock_files_stand_for_those_that_are_not_there() {
+    let stock = &[("c", "daemon off;\n")];
+    let answer = |text: &str, own: Option<&str>| {
+        let source = Memory::new().with("/p/nginx.conf", text);
+        let source = own.into_iter().fold(source, |source, text| source.with("/p/c", text));
+        let path = Path::new("/p/nginx.conf");
+        run(&Loader::new(&source, path).with_stock(stock).file(path)).map(|core| core.daemon)
+    };
+    for text in ["include c;", "include /p/c;"] {
+        assert_eq!(answer(text, None).expect("it is built in"), Some(false));
+        assert_eq!(answer(text, Some("daemon on;")).expect("it is there"), Some(true));
+    }
+    for text in ["include /q/c;", "include d/c;", "include C;"] {
+        assert!(answer(text, None).is_err(), "{text}");
+    }
+    assert_eq!(answer("include c*;", None).expect("a mask may match nothing"), None);
+    // The configuration itself has to be there.
+    let source = Memory::new();
+    let path = Path::new("/p/c");
+    assert!(Loader::new(&source, path).with_stock(stock).file(path).broken.is_some());
+}
+
+#[test]
 fn the_main_file_must_be_there() {
     let error = run(&load(&Memory::new())).expect_err("there is no file");
     assert_eq!(error.to_string(), "open() \"/p/nginx.conf\" failed (2: No such file or directory)");

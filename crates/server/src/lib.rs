@@ -22,6 +22,7 @@ mod pools;
 pub mod reference;
 pub mod signal_command;
 mod start;
+mod stock;
 mod temp_directories;
 pub mod version;
 pub mod worker;

@@ -22,6 +22,7 @@ use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, HttpBlock, 
 use crate::modules::MODULES;
 use crate::options::{DefaultErrorLog, Options};
 use crate::pools::Pools;
+use crate::stock;
 
 /// What a configuration is loaded with.
 pub(crate) struct Means<'a> {
@@ -123,7 +124,7 @@ fn load_with(
     let (table, http) = tables();
     let Warnings { text, whole } = warnings;
     let mut core = CoreConf::new(&options.prefix, means.reader);
-    let mut loader = Loader::new(source, &options.conf);
+    let mut loader = Loader::new(source, &options.conf).with_stock(stock::FILES);
     // As nginx reads them: first what `-g` says, then the file.
     let read = table.run(&loader.param(&options.params), MAIN, &mut core, text);
     let read = read.and_then(|()| table.run(&loader.file(&options.conf), MAIN, &mut core, text));
