@@ -50,6 +50,7 @@ pub use metrics::Stage;
 pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{
     BodyFilter, Compression, Filtering, HeaderFilter, Hold, Input, Next, Output, TIMED_OUT, Trailers, Unsent,
+    split_content_type,
 };
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;

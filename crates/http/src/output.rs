@@ -43,6 +43,7 @@ pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next,
 use held::HeldHead;
 pub use held::Hold;
 use passed::Passed;
+pub use passed::split_content_type;
 
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

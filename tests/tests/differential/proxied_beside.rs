@@ -305,3 +305,21 @@ fn bodies_are_passed_on_as_they_come() {
         .exchange(Exchange::new(counted("/say", 9) + &counted("/page/s404", 8)).answers(2))
         .run();
 }
+
+#[test]
+fn what_takes_the_place_of_a_response_has_its_type_and_charset() {
+    let mut case = Case::http(
+        "server { listen %%PORT2%%; default_type $arg_t; add_header X-Accel-Redirect /inside/$arg_f;
+             location / { return 200; } }
+         server { listen %%PORT%%; root %%PREFIX%%/html; gzip on; gzip_vary on; gzip_min_length 100;
+             gzip_types text/css; location / { proxy_pass http://127.0.0.1:%%PORT2%%; }
+             location /inside/ { alias %%PREFIX%%/html/; } }",
+    )
+    .file("html/a.css", "a { color: red }\n".repeat(20));
+    for kind in
+        ["text/html;%20charset=utf-8", "text/css;charset=x", "text/plain;%20charset=utf-8", "text/css"]
+    {
+        case = case.get(&format!("/x?f=a.css&t={kind}")).get(&format!("/x?f=none&t={kind}"));
+    }
+    case.run();
+}

@@ -42,7 +42,7 @@ impl<'a> Places<'a> {
         let in_lines = places.iter().filter(is_there).fold(0, |all, known| all | known.bit());
         let code = [head.status / 100, head.status / 10, head.status].map(|n| b'0' + (n % 10) as u8);
         let content_type = passed.content_type.as_deref().filter(|value| {
-            let (content_type, charset) = split_type(value);
+            let (content_type, charset) = split_content_type(value);
             head.content_type.as_deref() == Some(content_type) && head.charset.as_deref() == charset
         });
         let status_line = passed.status_line.as_deref().filter(|line| line.starts_with(&code));
@@ -63,7 +63,7 @@ impl<'a> Places<'a> {
 impl Passed {
     /// What a type says, and its charset. How it was written is kept in mind.
     pub(super) fn take_content_type<'c>(&mut self, value: &[u8]) -> (Option<Text<'c>>, Option<Text<'c>>) {
-        let (content_type, charset) = split_type(value);
+        let (content_type, charset) = split_content_type(value);
         let is_usual = match charset {
             None => content_type.len() == value.len(),
             Some(charset) => crate::response::with_charset(content_type, charset)[..] == *value,
@@ -73,8 +73,9 @@ impl Passed {
     }
 }
 
-/// Takes the charset out of a type, as nginx does.
-fn split_type(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+/// Takes the charset out of the value of `Content-Type`, as nginx does: the type, which may have other
+/// parameters, and the charset without quotes.
+pub fn split_content_type(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     const NAME: &[u8] = b"charset=";
     let mut at = 0;
     while let Some(found) = memchr::memchr(b';', &value[at..]) {
@@ -131,7 +132,7 @@ mod tests {
             ("text/html;", "text/html;", None),
         ] {
             let expected = (content_type.as_bytes(), charset.map(str::as_bytes));
-            assert_eq!(split_type(value.as_bytes()), expected, "{value}");
+            assert_eq!(split_content_type(value.as_bytes()), expected, "{value}");
         }
     }
 }

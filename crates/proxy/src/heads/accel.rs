@@ -1,7 +1,7 @@
 //! What a server asks of this one in the head of its response (`X-Accel-…`). Runs on the loop of the request.
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{Answer, HeaderName, Redirect, Request, ResponseHead, uri};
+use clearway_http::{Answer, HeaderName, Redirect, Request, ResponseHead, split_content_type, uri};
 use clearway_message::{Header, Known};
 
 use crate::heads::fill::Received;
@@ -80,7 +80,11 @@ pub(crate) fn keep_for_redirect(head: &mut ResponseHead<'_>, from: &Received<'_>
     for line in from.lines {
         let (name, value) = (line.name.of(from.bytes), line.value.of(from.bytes));
         match line.known {
-            Known::ContentType => head.content_type = Some(value.to_vec().into()),
+            Known::ContentType => {
+                let (content_type, charset) = split_content_type(value);
+                head.content_type = Some(content_type.to_vec().into());
+                head.charset = charset.map(|charset| charset.to_vec().into());
+            }
             Known::SetCookie
             | Known::ContentDisposition
             | Known::CacheControl
