@@ -41,8 +41,10 @@ pub enum Fault {
     ContentLengthAndTransferEncoding,
     /// `Transfer-Encoding` other than `chunked`.
     UnknownTransferEncoding,
-    /// The method is CONNECT.
+    /// The method is CONNECT, and the owner carries no tunnels; or in another version than HTTP/1.1.
     Connect,
+    /// A body is announced behind CONNECT.
+    ConnectWithBody,
     /// The method is TRACE.
     Trace,
     /// The framing of a chunked body is wrong, or exceeds a limit of the decoder.
@@ -119,6 +121,7 @@ impl Fault {
             }
             Fault::UnknownTransferEncoding => "client sent unknown \"Transfer-Encoding\"",
             Fault::Connect => "client sent CONNECT method",
+            Fault::ConnectWithBody => "client sent CONNECT request with body",
             Fault::Trace => "client sent TRACE method",
             Fault::InvalidChunkedBody => "client sent invalid chunked body",
             Fault::BodyTooLarge => "client intended to send too large body",

@@ -278,10 +278,8 @@ impl HeadParser {
             }
             head.body = BodyLength::Chunked;
         }
-        match head.method() {
-            Method::Connect => return Err(Fault::Connect),
-            Method::Trace => return Err(Fault::Trace),
-            _ => {}
+        if head.method() == Method::Trace {
+            return Err(Fault::Trace);
         }
         self.phase = Phase::Complete;
         Ok(())

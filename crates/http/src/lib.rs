@@ -28,7 +28,7 @@ pub use clearway_message::{
     Conditions, HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
 pub use clearway_site::{
-    Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, CoreLocation, Cost, Directio, ETags,
+    Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, Connect, CoreLocation, Cost, Directio, ETags,
     Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
     Nesting, OpenErrorLog, Own, Phase, Role, Root, RootKind, Sending, Server, Services, Setting, Socket,
     ThreadPools, Value, VariableId, WantedRights, context, file_access, locations, mime, msec, regex,

@@ -47,10 +47,21 @@ settings! {
         pub underscores: Setting<Underscores> = Underscores::Invalid,
         /// `max_headers`: lines.
         pub max_headers: Setting<u64> = 1000,
+        /// Whether `CONNECT` may be asked for: some location has `tunnel_pass`.
+        pub connect: Own<Connect> = Connect::Refused,
         /// The limits of the codec that these make.
         pub options: Own<Options>,
     }
     then CoreServer::limit_codec
+}
+
+/// What becomes of requests for tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// 405
+    Refused,
+    /// They are routed like others.
+    Allowed,
 }
 
 impl CoreServer {

@@ -30,9 +30,9 @@ mod variables;
 mod visits;
 
 pub use crate::core::{
-    CORE_CONF, CORE_SERVER, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable, KeepaliveTimeout,
-    LimitExcept, LocationAccess, LocationForm, Overwrite, ROOT, RedirectHost, RedirectPort, RedirectUrl,
-    Root, RootKind, method_bit,
+    CORE_CONF, CORE_SERVER, Connect, CoreLocation, CoreServer, ETags, ErrorPage, KeepaliveDisable,
+    KeepaliveTimeout, LimitExcept, LocationAccess, LocationForm, Overwrite, ROOT, RedirectHost, RedirectPort,
+    RedirectUrl, Root, RootKind, method_bit,
 };
 pub use engine::Engine;
 pub use hash_sizes::{HASHES, HashConf};

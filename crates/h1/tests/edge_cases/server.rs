@@ -29,7 +29,8 @@ pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
         }
         match event {
             Event::Head(received, bytes) => {
-                if let Some(fault) = judge_path(received.head, bytes) {
+                if let Some(fault) = judge_method(received.head).or_else(|| judge_path(received.head, bytes))
+                {
                     answers.push(refuse(fault, received, bytes));
                     goes_on = false;
                     return Wish::Close;
@@ -69,6 +70,11 @@ fn refuse(fault: Fault, Received { head, parser }: Received<'_>, bytes: &[u8]) -
         spelled: format!("{prefix}{}", fault.page()),
         body: parser.describe(head, fault, bytes).to_string(),
     }
+}
+
+/// A server that carries no tunnels.
+fn judge_method(head: &RequestHead) -> Option<Fault> {
+    (head.method() == Method::Connect).then_some(Fault::Connect)
 }
 
 /// Stands in for the normalizing of paths, which is not the codec's: climbing above the root.

@@ -117,7 +117,8 @@ impl<'c> OutputState<'c> {
             self.head.content_length = None;
         }
         // What follows the head of a tunnel is no body (RFC 9110 §9.3.6).
-        let encoding = if request.method() == Method::Connect { ChunkedEncoding::Off } else { encoding };
+        let is_tunnel = request.method() == Method::Connect && self.head.status < 300;
+        let encoding = if is_tunnel { ChunkedEncoding::Off } else { encoding };
         self.framing = Framing::choose(
             request.method(),
             request.version(),

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_message::{Text as HeadText, uri, uri::Escape};
+use clearway_message::{Method, Text as HeadText, uri, uri::Escape};
 use clearway_runtime::Tag;
 
 use crate::client::Way;
@@ -165,6 +165,10 @@ impl<'c> Active<'c> {
             request.log_ignored_lines();
         }
         request.action = "";
+        if request.method == Method::Connect {
+            // No request follows one for a tunnel, whatever becomes of it.
+            return request.admit_connect().map_err(Answer::Status);
+        }
         if request.parts.parser.wants_keep_alive(&request.parts.head) {
             request.keep_alive = KeepAlive::Yes;
         }

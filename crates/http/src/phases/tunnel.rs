@@ -6,8 +6,14 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use clearway_base::log::Level;
+use clearway_h1::Fault;
+use clearway_message::{BodyLength, Version};
+use clearway_site::Connect;
+
 use crate::link::Link;
 use crate::output::{Output, Unsent};
+use crate::phases::protocol::READING_HEADERS;
 use crate::phases::{Exchange, Step};
 use crate::request::Request;
 use crate::request::answer::Answer;
@@ -138,6 +144,25 @@ impl<'c> Tunnel<'_, 'c> {
     /// The tunnel is over: the connection is closed, and nothing is waited for.
     pub fn close(self) -> Step<'static> {
         Step::Respond(Answer::Close)
+    }
+}
+
+impl Request<'_> {
+    /// Lets a request for a tunnel (CONNECT) in where its server has tunnels.
+    ///
+    /// # Errors
+    /// The status to answer with; the log says why.
+    #[cold]
+    pub(crate) fn admit_connect(&mut self) -> Result<(), u16> {
+        let has_tunnels = *self.server.core.connect == Connect::Allowed;
+        let fault = match self.parts.head.body {
+            _ if !has_tunnels || self.version() != Version::HTTP_11 => Fault::Connect,
+            BodyLength::Empty | BodyLength::Length(0) => return Ok(()),
+            BodyLength::Length(_) | BodyLength::Chunked => Fault::ConnectWithBody,
+        };
+        self.action = READING_HEADERS;
+        self.log(Level::Info, format_args!("{fault}"));
+        Err(fault.page())
     }
 }
 

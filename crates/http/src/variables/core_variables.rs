@@ -7,7 +7,7 @@ use clearway_base::base64::{self, Alphabet};
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
 use clearway_h1::{InvalidHeaders, Underscores};
-use clearway_message::{HeaderLine, HeaderName, Known, Ranges, put_decimal};
+use clearway_message::{HeaderLine, HeaderName, Known, Method, Ranges, put_decimal};
 use clearway_net::PeerAddr;
 use clearway_os::tcp::TcpInfo;
 
@@ -364,9 +364,12 @@ impl Credentials {
 }
 
 impl Request<'_> {
-    /// User and password of basic authentication (RFC 7617), if there are any.
+    /// User and password of basic authentication (RFC 7617), if there are any: those for the proxy, of a
+    /// request for a tunnel.
     pub fn credentials(&self) -> Option<Credentials> {
-        Credentials::parse(self.header(Known::Authorization)?)
+        let is_for_tunnel = self.method() == Method::Connect;
+        let header = if is_for_tunnel { Known::ProxyAuthorization } else { Known::Authorization };
+        Credentials::parse(self.header(header)?)
     }
 }
 

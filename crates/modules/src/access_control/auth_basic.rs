@@ -17,6 +17,7 @@ use clearway_http::{
     ConfKey, Cost, Credentials, Enabling, Errand, Exchange, Level, Load, Module, Own, Phase, PhaseHandler,
     Request, Setting, Step, ThreadPools, Value, Verbatim, context, set, settings,
 };
+use clearway_message::Method;
 use clearway_offload::{At, Blocking, PASSWORDS_POOL, Pool, file};
 use rustix::fs::{Mode, OFlags};
 
@@ -196,8 +197,12 @@ fn find_pool(load: &mut Load) -> Result<(), Error> {
 /// Asks the client for a password.
 fn challenge(exchange: &mut Exchange<'_, '_>, realm: &[u8]) -> u16 {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    exchange.output.head().headers.add(b"WWW-Authenticate", &value);
-    401
+    let (name, status): (&[u8], _) = match exchange.request.method() {
+        Method::Connect => (b"Proxy-Authenticate", 407),
+        _ => (b"WWW-Authenticate", 401),
+    };
+    exchange.output.head().headers.add(name, &value);
+    status
 }
 
 /// What was asked of whom.
