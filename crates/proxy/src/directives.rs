@@ -11,4 +11,5 @@ mod readers;
 pub mod scgi;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod tunnel;
 pub mod uwsgi;

@@ -8,6 +8,7 @@ mod ask;
 mod asked;
 mod cached;
 mod connect;
+mod connect_only;
 mod fastcgi;
 mod filling;
 mod find;
@@ -42,6 +43,7 @@ use crate::engine::ask::Proxy;
 use crate::engine::asked::{AskedBody, Family, Where};
 use crate::engine::cached::Looked;
 pub use crate::engine::connect::start;
+use crate::engine::connect_only::TunnelPass;
 use crate::engine::memcached::MemcachedPass;
 use crate::engine::object::Cached;
 use crate::engine::session::{End, Session};
@@ -70,6 +72,11 @@ pub(crate) fn handle_uwsgi<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 /// `memcached_pass`
 pub(crate) fn handle_memcached<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::WaitRegardless(Box::pin(pass::<MemcachedPass>(exchange)))
+}
+
+/// `tunnel_pass`
+pub(crate) fn handle_tunnel<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<TunnelPass>(exchange)))
 }
 
 /// Where the request goes, and its body.
@@ -188,7 +195,9 @@ mod tests {
         let bytes = [
             future_bytes(pass::<Proxy>),
             future_bytes(pass::<FastCgiPass>),
+            future_bytes(pass::<UwsgiPass>),
             future_bytes(pass::<MemcachedPass>),
+            future_bytes(pass::<TunnelPass>),
             tunnel_bytes(tunnel::carry),
         ];
         assert!(bytes.iter().all(|&bytes| bytes <= 1024), "{bytes:?}");

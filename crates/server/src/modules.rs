@@ -20,6 +20,7 @@ use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
 use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
 use clearway_proxy::directives::scgi::SCGI_MODULE;
+use clearway_proxy::directives::tunnel::TUNNEL_MODULE;
 use clearway_proxy::directives::uwsgi::UWSGI_MODULE;
 use clearway_proxy::upstreams::{UPSTREAM, balancers, keepalive, resolver, sticky};
 
@@ -85,8 +86,11 @@ pub(crate) const MODULES: &[&Module] = &[
     &UWSGI_MODULE,
     &SCGI_MODULE,
     &MEMCACHED_MODULE,
+    &TUNNEL_MODULE,
     #[cfg(feature = "tls")]
     &clearway_proxy::directives::tls::PROXY_TLS,
+    #[cfg(feature = "tls")]
+    &clearway_proxy::directives::tls::UWSGI_TLS,
     &empty_gif::EMPTY_GIF,
     &flv::FLV,
     &mp4::MP4,

@@ -48,4 +48,5 @@ mod stock;
 mod stub_status;
 mod sub_filter;
 mod subrequests;
+mod tunnel_pass;
 mod visitors;

@@ -12,6 +12,7 @@ mod reloads;
 mod stored;
 mod times;
 mod tls;
+mod tunnels;
 
 use clearway_testkit::{Binary, Server, Setup};
 

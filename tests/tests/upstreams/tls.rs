@@ -1,5 +1,5 @@
-//! Servers that are asked over TLS (`proxy_pass https://…`, `proxy_ssl_*`): they are rustls, a library of
-//! its own.
+//! Servers that are asked over TLS (`proxy_pass https://…`, `proxy_ssl_*`, and the same of `uwsgi_pass`):
+//! they are rustls, a library of its own.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -67,6 +67,69 @@ fn secure(clients: Clients, filling_bytes: usize) -> Origin {
             }
         }
     })
+}
+
+/// Answers one request of the uwsgi protocol with what it knows of its session, and the parameter that it is
+/// sent.
+fn secure_uwsgi(clients: Clients) -> Origin {
+    let config = config(clients);
+    Origin::start(move |stream| {
+        let Ok(session) = ServerConnection::new(Arc::clone(&config)) else { return };
+        let mut stream = StreamOwned::new(session, stream);
+        let mut header = [0; 4];
+        if stream.read_exact(&mut header).is_err() {
+            return;
+        }
+        let mut params = vec![0; usize::from(u16::from_le_bytes([header[1], header[2]]))];
+        if stream.read_exact(&mut params).is_err() {
+            return;
+        }
+        let params = String::from_utf8_lossy(&params).into_owned();
+        let session = &stream.conn;
+        let name = session.server_name().unwrap_or("-");
+        let shown = session.peer_certificates().map_or(0, <[_]>::len);
+        let asked = params.split("asked/").nth(1).map_or("-", |rest| &rest[..1]);
+        let text = format!("Status: 200 OK\r\nX-Kind: uwsgi\r\n\r\n{asked} {name} {shown}");
+        let _ = stream.write_all(text.as_bytes());
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+    })
+}
+
+#[test]
+fn uwsgi_servers_are_asked_over_tls() {
+    let origin = secure_uwsgi(Clients::Asked);
+    let port = origin.port;
+    let param = "uwsgi_param URI asked$uri; uwsgi_ssl_session_reuse off;";
+    let server = start(
+        &format!("upstream www.example.com {{ server 127.0.0.1:{port}; }}"),
+        &format!(
+            "{param}
+             location /1 {{ uwsgi_pass suwsgi://127.0.0.1:{port}; }}
+             location /2 {{ uwsgi_pass SUWSGI://www.example.com; uwsgi_ssl_server_name on;
+                 uwsgi_ssl_certificate {DATA}/client.pem; uwsgi_ssl_certificate_key {DATA}/client.key; }}
+             location /3 {{ uwsgi_pass $arg_scheme://127.0.0.1:{port}; uwsgi_read_timeout 1s; }}
+             location /4 {{ uwsgi_pass suwsgi://www.example.com; uwsgi_ssl_verify on;
+                 uwsgi_ssl_trusted_certificate {DATA}/ca.pem; }}
+             location /5 {{ uwsgi_pass suwsgi://127.0.0.1:{port}; uwsgi_ssl_verify on;
+                 uwsgi_ssl_trusted_certificate {DATA}/ca.pem; }}"
+        ),
+    );
+    assert_eq!(told(&server, "/1"), "1 - 0");
+    assert_eq!(told(&server, "/2"), "2 www.example.com 1");
+    assert_eq!(told(&server, "/3?scheme=suwsgi"), "3 - 0");
+    assert_eq!(told(&server, "/4"), "4 - 0");
+    // Without TLS it says what of records it understands: nothing.
+    assert_ne!(server.get("/3?scheme=uwsgi").status, 200);
+    assert_eq!(server.get("/3?scheme=http").status, 500);
+    assert_eq!(server.get("/5").status, 502);
+    for said in [
+        "upstream SSL certificate does not match \"127.0.0.1\" while SSL handshaking to upstream, client",
+        &format!("upstream: \"suwsgi://127.0.0.1:{port}\", host:"),
+        "in upstream \"http://127.0.0.1:",
+    ] {
+        server.wait_log("logs/error.log", said);
+    }
 }
 
 fn read_head(stream: &mut impl Read) -> bool {

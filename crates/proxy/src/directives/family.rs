@@ -33,9 +33,9 @@ macro_rules! row {
 }
 
 /// The table of a family about connections: the rows that all families have, and those of its own. `at` gives
-/// its `PassConf` at the level that is read.
+/// its `PassConf` at the level that is read; `buffer` says what `buffer_size` is for.
 macro_rules! connection_directives {
-    ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
+    ($p:literal, $at:ident, $example:literal, $buffer:literal, [$($own:expr),* $(,)?]) => {
         &[
             $($own,)*
             row! {
@@ -67,7 +67,7 @@ macro_rules! connection_directives {
             },
             row! {
                 $p, $example, "buffer_size", TAKE1, "SIZE", "4k", "8k",
-                "What the head of a response may have.",
+                $buffer,
                 ["read_timeout"],
                 |s, d| set(d, &mut $at(s.conf).buffer_bytes, |d| d.size(0))
             },
@@ -96,22 +96,10 @@ macro_rules! connection_directives {
 /// The same with those of families whose requests and responses have bodies.
 macro_rules! pass_directives {
     ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
-        connection_directives!($p, $at, $example, [
+        connection_directives!($p, $at, $example, "What the head of a response may have.", [
             $($own,)*
-            row! {
-                $p, $example, "socket_rcvbuf", TAKE1, "SIZE", -, "64k",
-                "The kernel's buffer for what a server sends; as the system has it, where this is not \
-                 said.",
-                ["socket_sndbuf", "buffers"],
-                |s, d| set(d, &mut $at(s.conf).receive_buffer_bytes, |d| d.size(0))
-            },
-            row! {
-                $p, $example, "socket_sndbuf", TAKE1, "SIZE", -, "64k",
-                "The kernel's buffer for what is sent to a server; as the system has it, where this is \
-                 not said.",
-                ["socket_rcvbuf", "send_timeout"],
-                |s, d| set(d, &mut $at(s.conf).send_buffer_bytes, |d| d.size(0))
-            },
+            socket_rcvbuf!($p, $at, $example),
+            socket_sndbuf!($p, $at, $example),
             row! {
                 $p, $example, "intercept_errors", FLAG, "on | off", "off", "on",
                 "Whether responses with a status of 300 and above are replaced by the `error_page` for \
@@ -363,6 +351,30 @@ macro_rules! pass_directives {
                 |s, d| set(d, &mut $at(s.conf).cache.background_update, |d| d.flag(0))
             },
         ])
+    };
+}
+
+/// `…_socket_rcvbuf`
+macro_rules! socket_rcvbuf {
+    ($p:literal, $at:ident, $example:literal) => {
+        row! {
+            $p, $example, "socket_rcvbuf", TAKE1, "SIZE", -, "64k",
+            "The kernel's buffer for what a server sends; as the system has it, where this is not said.",
+            ["socket_sndbuf", "buffer_size"],
+            |s, d| set(d, &mut $at(s.conf).receive_buffer_bytes, |d| d.size(0))
+        }
+    };
+}
+
+/// `…_socket_sndbuf`
+macro_rules! socket_sndbuf {
+    ($p:literal, $at:ident, $example:literal) => {
+        row! {
+            $p, $example, "socket_sndbuf", TAKE1, "SIZE", -, "64k",
+            "The kernel's buffer for what is sent to a server; as the system has it, where this is not said.",
+            ["socket_rcvbuf", "send_timeout"],
+            |s, d| set(d, &mut $at(s.conf).send_buffer_bytes, |d| d.size(0))
+        }
     };
 }
 

@@ -181,7 +181,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
         return Err(directive.reject("is duplicate"));
     }
     scope.conf.redirect_to_slash();
-    let server = readers::read_server(scope, directive, "")?;
+    let server = readers::read_server(scope, directive, 0)?;
     scope.conf.location(&FASTCGI).target.set(server);
     Ok(())
 }

@@ -30,6 +30,7 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
     "memcached",
     pass,
     "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;",
+    "What the head of a response may have.",
     [
         Spec {
             name: "memcached_pass",

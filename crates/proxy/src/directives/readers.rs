@@ -132,19 +132,18 @@ pub(super) fn host_param(load: &mut Load) -> Result<Value, Error> {
     load.variables.compile(&Bytes::from_static(b"$host$is_request_port$request_port"), &Pos::command_line())
 }
 
-/// An address, or variables, behind the scheme if there is one.
+/// An address, behind so many bytes, or variables.
 pub(super) fn read_server(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    scheme: &str,
+    skipped: usize,
 ) -> Result<ServerSaid, Error> {
     let text = &directive.args[0];
     let value = compile(scope, directive, text)?;
     if value.as_literal().is_none() {
         return Ok(ServerSaid::Evaluated(value));
     }
-    let start = text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()));
-    let address = if start { text.slice(scheme.len()..) } else { text.clone() };
+    let address = text.slice(skipped..);
     upstreams::reference_bare(scope.conf, directive, &address).map(ServerSaid::Fixed)
 }
 

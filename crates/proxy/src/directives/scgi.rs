@@ -77,7 +77,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     if scope.conf.location(&SCGI).target.get().is_some() {
         return Err(directive.reject("is duplicate"));
     }
-    let server = readers::read_server(scope, directive, "")?;
+    let server = readers::read_server(scope, directive, 0)?;
     if matches!(server, ServerSaid::Fixed(_)) {
         scope.conf.redirect_to_slash();
     }

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use clearway_base::units::{parse_number, parse_sec};
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Load, Module, context, set};
+use clearway_http::{ConfKey, Load, Module, context, set};
 use clearway_tls::ciphers::CipherList;
 use clearway_tls::command::Applied;
 use clearway_tls::engine::Plan;
 use clearway_tls::files;
 
 use crate::directives::readers::{Place, invalid_parameter, read_value};
+use crate::settings::gateway::UWSGI_PASS;
 use crate::settings::masks::read_mask;
 use crate::settings::pairs::{CacheRule, PairCache};
+use crate::settings::pass::PassConf;
 use crate::settings::proxy::PROXY_PASS;
 use crate::settings::tls::{ContextKey, Passwords, Places, ServerTls, TlsConf, apply, full_name};
 
@@ -119,13 +121,32 @@ macro_rules! tls_directives {
 }
 
 /// TLS with the servers of `proxy_pass`.
-pub static PROXY_TLS: Module =
-    Module { name: "proxy_ssl", directives: DIRECTIVES, finish: Some(finish), ..Module::EMPTY };
+pub static PROXY_TLS: Module = Module {
+    name: "proxy_ssl",
+    directives: PROXY_DIRECTIVES,
+    finish: Some(|load| finish(load, "proxy", &PROXY_PASS)),
+    ..Module::EMPTY
+};
 
-static DIRECTIVES: &[Spec<Load>] = tls_directives!("proxy", tls, "proxy_pass http://127.0.0.1:8080;");
+/// TLS with the servers of `uwsgi_pass`.
+pub static UWSGI_TLS: Module = Module {
+    name: "uwsgi_ssl",
+    directives: UWSGI_DIRECTIVES,
+    finish: Some(|load| finish(load, "uwsgi", &UWSGI_PASS)),
+    ..Module::EMPTY
+};
 
-fn tls(load: &mut Load) -> &mut TlsConf {
+static PROXY_DIRECTIVES: &[Spec<Load>] =
+    tls_directives!("proxy", proxy_tls, "proxy_pass http://127.0.0.1:8080;");
+
+static UWSGI_DIRECTIVES: &[Spec<Load>] = tls_directives!("uwsgi", uwsgi_tls, "uwsgi_pass 127.0.0.1:9000;");
+
+fn proxy_tls(load: &mut Load) -> &mut TlsConf {
     &mut load.location(&PROXY_PASS).tls
+}
+
+fn uwsgi_tls(load: &mut Load) -> &mut TlsConf {
+    &mut load.location(&UWSGI_PASS).tls
 }
 
 /// `…_ssl_certificate_cache`
@@ -214,10 +235,10 @@ fn read_command(
 }
 
 /// Makes the contexts of locations that pass requests to servers with TLS, or may.
-fn finish(load: &mut Load) -> Result<(), Error> {
+fn finish(load: &mut Load, prefix: &str, pass: &'static ConfKey<PassConf>) -> Result<(), Error> {
     let places = Places { files: load.kept_files(), prefix: load.conf_prefix() };
-    let confs = load.all_locations(&PROXY_PASS).map(|conf| &mut conf.tls);
-    make_contexts("proxy", confs.filter(|tls| tls.used.get().is_some()), &places).map_err(Error::unplaced)
+    let confs = load.all_locations(pass).map(|conf| &mut conf.tls);
+    make_contexts(prefix, confs.filter(|tls| tls.used.get().is_some()), &places).map_err(Error::unplaced)
 }
 
 /// One context for each set of equal settings.

@@ -7,7 +7,9 @@ use clearway_http::{Cost, Load, Module, Phase, PhaseHandler, context, file_acces
 
 use crate::directives::{cache, cache_path, readers};
 use crate::engine;
-use crate::settings::gateway::{HIDDEN, Params, ServerSaid, UWSGI, UWSGI_CACHES, UWSGI_PASS};
+use crate::settings::gateway::{
+    HIDDEN, Params, ServerSaid, UWSGI, UWSGI_CACHES, UWSGI_PASS, UwsgiScheme, UwsgiServer,
+};
 use crate::settings::masks::{Failures, read_mask, read_words};
 use crate::settings::pass::PassConf;
 
@@ -41,14 +43,15 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             syntax: "uwsgi_pass ADDRESS",
             default: "",
             doc: "Passes requests to a uwsgi server: `ADDRESS:PORT`, `unix:PATH`, or the name of an \
-                  `upstream`, with `uwsgi://` before it or not. It may have variables in it.",
+                  `upstream`, with `uwsgi://` before it or not; with `suwsgi://` over TLS. It may have \
+                  variables in it.",
             example: "
             location / {
                 uwsgi_pass 127.0.0.1:9000;
                 uwsgi_param REQUEST_METHOD $request_method;
                 uwsgi_param REQUEST_URI $request_uri;
             }",
-            see: &["uwsgi_param", "uwsgi_next_upstream"],
+            see: &["uwsgi_param", "uwsgi_next_upstream", "uwsgi_ssl_verify"],
             handler: read_pass,
         },
         Spec {
@@ -127,15 +130,31 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     if scope.conf.location(&UWSGI).target.get().is_some() {
         return Err(directive.reject("is duplicate"));
     }
-    if directive.args[0].get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"suwsgi://")) {
+    let address = &directive.args[0];
+    let (scheme, scheme_len) = UwsgiScheme::of(address);
+    let said = readers::read_server(scope, directive, scheme_len)?;
+    let is_fixed = matches!(said, ServerSaid::Fixed(_));
+    if is_fixed && scheme == UwsgiScheme::Tls && !cfg!(feature = "tls") {
         return Err(directive.error("suwsgi protocol requires SSL support"));
     }
-    let server = readers::read_server(scope, directive, "uwsgi://")?;
-    if matches!(server, ServerSaid::Fixed(_)) {
+    if is_fixed {
         scope.conf.redirect_to_slash();
     }
-    scope.conf.location(&UWSGI).target.set(server);
+    let has_tls = scheme == UwsgiScheme::Tls || !is_fixed;
+    if has_tls {
+        use_tls(scope);
+    }
+    let tls_name = (is_fixed && has_tls).then(|| address.slice(scheme_len..));
+    scope.conf.location(&UWSGI).target.set(UwsgiServer { said, tls_name });
     Ok(())
+}
+
+/// Requests may go to servers with TLS.
+fn use_tls(scope: &mut Scope<'_, Load>) {
+    #[cfg(feature = "tls")]
+    pass(scope.conf).tls.used.set(());
+    #[cfg(not(feature = "tls"))]
+    let _ = scope;
 }
 
 /// What each level comes to.

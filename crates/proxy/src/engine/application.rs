@@ -8,7 +8,7 @@ use clearway_gateway::fastcgi::{self, KeepConnection};
 use clearway_gateway::{push_header_name, scgi, uwsgi};
 use clearway_http::{Answer, Exchange, HeaderName, Request, View};
 use clearway_message::Known;
-use clearway_net::url::UrlKind;
+use clearway_net::url::{Url, UrlKind};
 
 use crate::attempts::{AskedUri, Attempts, Begun, BodyForm, CacheNotes};
 use crate::engine::asked::{Asked, AskedBody, BodyUse, Caching, Family, Framing, Where, find_server};
@@ -19,7 +19,7 @@ use crate::engine::serve::Serving;
 use crate::settings::cache::FamilyCaches;
 use crate::settings::gateway::{
     FASTCGI, FASTCGI_CACHES, FASTCGI_PASS, ParamForm, Params, SCGI, SCGI_CACHES, SCGI_PASS, ServerSaid,
-    UWSGI, UWSGI_CACHES, UWSGI_PASS,
+    UWSGI, UWSGI_CACHES, UWSGI_PASS, UwsgiScheme,
 };
 use crate::settings::pass::PassConf;
 use crate::upstreams::{Choice, Destination};
@@ -56,7 +56,7 @@ impl Family for FastCgiPass {
 
     fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, ()>, Answer> {
         let said = exchange.request.conf(&FASTCGI).target.get();
-        server_of(exchange, said.ok_or(Answer::Status(500))?, "")
+        server_of(exchange, said.ok_or(Answer::Status(500))?, Level::Error)
     }
 
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
@@ -107,7 +107,7 @@ impl Family for ScgiPass {
 
     fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, ()>, Answer> {
         let said = exchange.request.conf(&SCGI).target.get();
-        server_of(exchange, said.ok_or(Answer::Status(500))?, "")
+        server_of(exchange, said.ok_or(Answer::Status(500))?, Level::Error)
     }
 
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
@@ -144,23 +144,49 @@ impl Family for ScgiPass {
 
 impl Family for UwsgiPass {
     type Protocol = Http1;
-    type Target<'c> = ();
+    /// The name of a server that is asked over TLS.
+    type Target<'c> = Option<Bytes>;
 
     fn pass<'c>(request: &Request<'c>) -> &'c PassConf {
         request.conf(&UWSGI_PASS)
     }
 
-    fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, ()>, Answer> {
-        let said = exchange.request.conf(&UWSGI).target.get();
-        server_of(exchange, said.ok_or(Answer::Status(500))?, "uwsgi://")
+    fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Option<Bytes>>, Answer> {
+        let server = exchange.request.conf(&UWSGI).target.get().ok_or(Answer::Status(500))?;
+        let value = match &server.said {
+            ServerSaid::Fixed(group) => {
+                let destination = Destination::Configured(group.group());
+                return Ok(Where { destination, target: server.tls_name.clone() });
+            }
+            ServerSaid::Evaluated(value) => value,
+        };
+        let text = value.eval(&exchange.view());
+        let (scheme, scheme_len) = UwsgiScheme::of(&text);
+        if scheme == UwsgiScheme::Tls && !cfg!(feature = "tls") {
+            exchange.request.log(Level::Error, format_args!("suwsgi protocol requires SSL support"));
+            return Err(Answer::Status(500));
+        }
+        let address = Bytes::copy_from_slice(&text[scheme_len..]);
+        let (destination, url) = evaluated_server(exchange, &address, Level::Error)?;
+        let target = (scheme == UwsgiScheme::Tls).then(|| address.slice(url.host));
+        Ok(Where { destination, target })
+    }
+
+    fn tls_host(target: &Option<Bytes>) -> Option<&[u8]> {
+        target.as_deref()
     }
 
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
         body_use(exchange, Self::pass(exchange.request), Streams::Counted)
     }
 
-    fn describe<'c>(exchange: &mut Exchange<'_, 'c>, (): &mut (), _: &AskedBody) -> Result<(), Answer> {
-        begin_attempts(exchange, "uwsgi://");
+    fn describe<'c>(
+        exchange: &mut Exchange<'_, 'c>,
+        target: &mut Option<Bytes>,
+        _: &AskedBody,
+    ) -> Result<(), Answer> {
+        let scheme = if target.is_some() { UwsgiScheme::Tls } else { UwsgiScheme::Plain };
+        begin_attempts(exchange, scheme.text());
         Ok(())
     }
 
@@ -170,7 +196,7 @@ impl Family for UwsgiPass {
 
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
-        ((), choice): ((), Choice<'c>),
+        (_, choice): (Option<Bytes>, Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&UWSGI));
@@ -184,41 +210,39 @@ impl Family for UwsgiPass {
     }
 }
 
-/// Where a request goes. The text before an address, in any case, may stand there or not.
-fn server_of<'c>(
+/// Where a request goes whose server is said without a scheme. What is wrong with one that variables give
+/// is logged at this level.
+pub(super) fn server_of<'c>(
     exchange: &Exchange<'_, 'c>,
     said: &'c ServerSaid,
-    scheme: &str,
+    level: Level,
 ) -> Result<Where<'c, ()>, Answer> {
-    let value = match said {
-        ServerSaid::Fixed(group) => {
-            return Ok(Where { destination: Destination::Configured(group.group()), target: () });
+    let destination = match said {
+        ServerSaid::Fixed(group) => Destination::Configured(group.group()),
+        ServerSaid::Evaluated(value) => {
+            let address = Bytes::copy_from_slice(&value.eval(&exchange.view()));
+            evaluated_server(exchange, &address, level)?.0
         }
-        ServerSaid::Evaluated(value) => value,
     };
+    Ok(Where { destination, target: () })
+}
+
+/// The server that variables have given; it says its port unless it is a group of the configuration.
+fn evaluated_server<'c>(
+    exchange: &Exchange<'_, 'c>,
+    address: &Bytes,
+    level: Level,
+) -> Result<(Destination<'c>, Url), Answer> {
     let request = &exchange.request;
-    let text = value.eval(&exchange.view());
-    let begins = text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()));
-    let address = Bytes::copy_from_slice(if begins { &text[scheme.len()..] } else { &text });
-    if text.len() > TLS_SCHEME.len()
-        && text[..TLS_SCHEME.len()].eq_ignore_ascii_case(TLS_SCHEME)
-        && !scheme.is_empty()
-    {
-        request.log(Level::Error, format_args!("suwsgi protocol requires SSL support"));
-        return Err(Answer::Status(500));
-    }
-    let (destination, url) = find_server(request, &address, 0, Level::Error)?;
+    let (destination, url) = find_server(request, address, 0, level)?;
     let is_elsewhere = !matches!(destination, Destination::Configured(_));
     if is_elsewhere && url.port == 0 && url.kind != UrlKind::Unix {
         let host = Verbatim(&address[url.host]);
         request.log(Level::Error, format_args!("no port in upstream \"{host}\""));
         return Err(Answer::Status(500));
     }
-    Ok(Where { destination, target: () })
+    Ok((destination, url))
 }
-
-/// What stands before the address of a uwsgi server behind TLS.
-const TLS_SCHEME: &[u8] = b"suwsgi://";
 
 fn body_use(exchange: &Exchange<'_, '_>, pass: &PassConf, streams: Streams) -> BodyUse {
     let may_stream = streams == Streams::All || !exchange.body.is_chunked();

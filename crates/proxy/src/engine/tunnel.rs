@@ -1,5 +1,5 @@
-//! Connections that have become tunnels (101): bytes go both ways until one side ends, as in nginx. Each
-//! direction has a buffer while something is in it.
+//! Connections that have become tunnels (101, or the answer to CONNECT): bytes go both ways until one side
+//! ends, as in nginx. Each direction has a buffer while something is in it.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,8 +18,8 @@ use crate::engine::session::{Session, TunnelEnd};
 /// What the log says a tunnel does.
 const PROXYING: &str = "proxying upgraded connection";
 
-/// The buffer of a direction, bytes.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// The buffer of a direction, bytes, where `…_buffer_size` does not ask for a larger one.
+const BUFFER_MIN_BYTES: usize = 16 * 1024;
 
 /// How often a poll goes round before others have their turn.
 const ROUNDS_MAX: usize = 16;
@@ -31,10 +31,26 @@ struct Carrying<'t, 'a, 'c> {
     home: LoopRef,
     up: Direction,
     down: Direction,
+    buffer_bytes: usize,
     timer: Timer,
-    timeout_ms: u64,
+    /// What the timer is set to.
+    armed_ms: u64,
+    patience: Patience,
+    /// When something moved last.
+    moved_ms: u64,
     received_bytes: u64,
     sent_bytes: u64,
+}
+
+/// For how long nothing has to move, milliseconds.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Until the server says something.
+    read_ms: u64,
+    /// Until it takes something.
+    send_ms: u64,
+    /// Until the client does.
+    client_ms: u64,
 }
 
 /// One direction.
@@ -80,7 +96,7 @@ impl Direction {
 /// Why a tunnel ends.
 enum End {
     Over,
-    TimedOut,
+    TimedOut(&'static str),
     Broken(Broken),
 }
 
@@ -107,7 +123,8 @@ pub(super) struct Begun {
     /// What the server has said behind its head.
     first: Vec<u8>,
     home: LoopRef,
-    timeout_ms: u64,
+    patience: Patience,
+    buffer_bytes: usize,
     attempt_ms: u64,
     sent_bytes: u64,
     end: TunnelEnd,
@@ -116,11 +133,15 @@ pub(super) struct Begun {
 impl Begun {
     /// The tunnel of a request that was answered with one.
     pub(super) fn of<P: Protocol>(session: &mut Session<'_, P>) -> Option<Self> {
+        let pass = session.asked.pass;
+        let (read_ms, send_ms) = (*pass.read_timeout_ms, *pass.send_timeout_ms);
+        let buffer_bytes = usize::try_from(*pass.buffer_bytes).unwrap_or(usize::MAX).max(BUFFER_MIN_BYTES);
         Some(Self {
             server: session.outbound.take()?,
             first: std::mem::take(&mut session.input),
             home: session.home,
-            timeout_ms: *session.asked.pass.read_timeout_ms,
+            patience: Patience { read_ms, send_ms, client_ms: u64::MAX },
+            buffer_bytes,
             attempt_ms: session.attempt_ms,
             sent_bytes: session.sending.sent_bytes,
             end: session.tunnel_end(),
@@ -130,8 +151,9 @@ impl Begun {
 
 /// Carries bytes behind a head that was pushed, until one side ends.
 pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'static> {
-    let Begun { mut server, first, home, timeout_ms, attempt_ms, sent_bytes: sent_before, end: tunnel_end } =
-        begun;
+    let Begun { mut server, first, home, mut patience, buffer_bytes, attempt_ms, .. } = begun;
+    let (sent_before, tunnel_end) = (begun.sent_bytes, begun.end);
+    patience.client_ms = *exchange.request.location().core.sending.send_timeout_ms;
     exchange.request.set_action(PROXYING);
     let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
     // The client that asked for the switch may wait for it before it says more.
@@ -145,20 +167,22 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
         home,
         up: Direction::default(),
         down: Direction::holding(first),
+        buffer_bytes,
         timer: Timer::new(home),
-        timeout_ms,
+        armed_ms: 0,
+        patience,
+        moved_ms: home.now_ms(),
         received_bytes: 0,
         sent_bytes: 0,
     };
     let first_bytes = carrying.down.held.len() as u64;
-    carrying.rearm();
     let end = poll_fn(|cx| carrying.poll(cx)).await;
     let (received_bytes, sent_bytes) = (carrying.received_bytes, carrying.sent_bytes);
     let request = client.request();
     match end {
         End::Over => {}
-        End::TimedOut => {
-            request.log(Level::Info, format_args!("upstream timed out (110: Connection timed out)"))
+        End::TimedOut(who) => {
+            request.log(Level::Info, format_args!("{who} timed out (110: Connection timed out)"))
         }
         End::Broken(Broken { level, call, error }) => {
             request.log(level, format_args!("{call} failed {}", Errno(&error)));
@@ -174,8 +198,24 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
 }
 
 impl Carrying<'_, '_, '_> {
-    fn rearm(&self) {
-        self.timer.arm(self.home.now_ms() + self.timeout_ms);
+    /// What is waited for: until when, and of whom.
+    fn due(&self) -> (u64, &'static str) {
+        let Patience { read_ms, send_ms, client_ms } = self.patience;
+        let of_server = if self.up.is_empty() { read_ms } else { read_ms.min(send_ms) };
+        let (wait_ms, who) = match client_ms < of_server && !self.down.is_empty() {
+            true => (client_ms, "client"),
+            false => (of_server, "upstream"),
+        };
+        (self.moved_ms.saturating_add(wait_ms), who)
+    }
+
+    fn poll_clock(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let (due_ms, who) = self.due();
+        if self.armed_ms != due_ms {
+            self.timer.arm(due_ms);
+            self.armed_ms = due_ms;
+        }
+        self.timer.poll_expired(cx).map(|()| End::TimedOut(who))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
@@ -192,9 +232,9 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Ready(End::Over);
             }
             if !has_moved {
-                return self.timer.poll_expired(cx).map(|()| End::TimedOut);
+                return self.poll_clock(cx);
             }
-            self.rearm();
+            self.moved_ms = self.home.now_ms();
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -207,7 +247,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Pending;
             }
             std::task::ready!(self.client.poll_readable(cx));
-            self.up.held.reserve(BUFFER_BYTES);
+            self.up.held.reserve_exact(self.buffer_bytes);
             let read = std::task::ready!(self.client.poll_read(cx, &mut self.up.held));
             if read.map_err(Broken::client("recv()"))? == 0 {
                 self.up.source = Source::Ended;
@@ -228,7 +268,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Pending;
             }
             std::task::ready!(self.server.transport.poll_readable(cx));
-            self.down.held.reserve(BUFFER_BYTES);
+            self.down.held.reserve_exact(self.buffer_bytes);
             let read = self.server.transport.poll_read_vec(cx, &mut self.down.held);
             let count = std::task::ready!(read).map_err(Broken::server("recv()"))?;
             if count == 0 {

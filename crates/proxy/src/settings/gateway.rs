@@ -1,5 +1,5 @@
-//! What the directives of `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` and `memcached_pass` say of a location
-//! beyond what all families share.
+//! What the directives of `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, `memcached_pass` and `tunnel_pass` say
+//! of a location beyond what all families share.
 
 use std::sync::Arc;
 
@@ -45,6 +45,12 @@ pub(crate) static MEMCACHED_PASS: ConfKey<PassConf> = ConfKey::new(Level::Locati
 /// The rest of `memcached_…`.
 pub(crate) static MEMCACHED: ConfKey<MemcachedConf> = ConfKey::new(Level::Location);
 
+/// What all families share, of `tunnel_…`.
+pub(crate) static TUNNEL_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
+
+/// The rest of `tunnel_…`.
+pub(crate) static TUNNEL: ConfKey<TunnelConf> = ConfKey::new(Level::Location);
+
 /// Headers of responses that clients are not shown, of uwsgi servers.
 pub(crate) const HIDDEN: &[&str] =
     &["X-Accel-Expires", "X-Accel-Redirect", "X-Accel-Limit-Rate", "X-Accel-Buffering", "X-Accel-Charset"];
@@ -84,7 +90,7 @@ settings! {
 settings! {
     /// Of `uwsgi_…`.
     pub(crate) struct UwsgiConf {
-        pub(crate) target: Passed<ServerSaid>,
+        pub(crate) target: Passed<UwsgiServer>,
         pub(crate) params: Setting<Vec<Param>>,
         pub(crate) modifiers: [Setting<u64>; 2],
         pub(crate) string: Setting<Bytes>,
@@ -101,6 +107,13 @@ settings! {
     }
 }
 
+settings! {
+    /// Of `tunnel_…`.
+    pub(crate) struct TunnelConf {
+        pub(crate) target: Passed<ServerSaid>,
+    }
+}
+
 /// Where requests are passed to.
 #[derive(Debug)]
 pub(crate) enum ServerSaid {
@@ -108,6 +121,44 @@ pub(crate) enum ServerSaid {
     Fixed(GroupRef),
     /// To one that has variables in it.
     Evaluated(Value),
+}
+
+/// `uwsgi_pass`
+#[derive(Debug)]
+pub(crate) struct UwsgiServer {
+    /// Variables give the scheme with the server.
+    pub(crate) said: ServerSaid,
+    /// The name of a server that is asked over TLS (`suwsgi://`), where variables do not give it.
+    pub(crate) tls_name: Option<Bytes>,
+}
+
+/// How a uwsgi server is talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UwsgiScheme {
+    Plain,
+    Tls,
+}
+
+impl UwsgiScheme {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Plain => "uwsgi://",
+            Self::Tls => "suwsgi://",
+        }
+    }
+
+    /// The scheme before an address, in any case, and how long its text is; an address without one is asked
+    /// in plain text.
+    pub(crate) fn of(address: &[u8]) -> (Self, usize) {
+        let begins = |scheme: &Self| {
+            let start = address.get(..scheme.text().len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(scheme.text().as_bytes()))
+        };
+        match [Self::Plain, Self::Tls].into_iter().find(begins) {
+            Some(scheme) => (scheme, scheme.text().len()),
+            None => (Self::Plain, 0),
+        }
+    }
 }
 
 /// `memcached_pass`
@@ -219,6 +270,19 @@ mod tests {
         let replaced = ["Accept", "x-y", "X_Y", "Host", "accept-language", "A"];
         let replaced = replaced.map(|name| params.replaces(name.as_bytes()));
         assert_eq!(replaced, [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn schemes_of_uwsgi_servers_are_found_in_any_case() {
+        let cases = [
+            ("uwsgi://a:1", UwsgiScheme::Plain, 8),
+            ("SUwsgi://a:1", UwsgiScheme::Tls, 9),
+            ("suwsgi:/a:1", UwsgiScheme::Plain, 0),
+            ("a:1", UwsgiScheme::Plain, 0),
+        ];
+        for (address, scheme, len) in cases {
+            assert_eq!(UwsgiScheme::of(address.as_bytes()), (scheme, len), "{address}");
+        }
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl Failures {
         ("not_found", Self::HTTP_404),
         ("off", Self::OFF),
     ];
+    /// Those of `tunnel_next_upstream`.
+    pub(crate) const OF_TUNNELS: &[(&str, Self)] =
+        &[("error", Self::ERROR), ("timeout", Self::TIMEOUT), ("off", Self::OFF)];
     /// The default of `…_next_upstream`.
     pub(crate) const ERROR_OR_TIMEOUT: Self = Self(1 | 1 << 1);
     pub(crate) const ERROR: Self = Self(1);
