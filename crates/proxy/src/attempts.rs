@@ -156,6 +156,8 @@ pub(crate) struct Attempt {
     pub(crate) connect_ms: Option<u64>,
     pub(crate) header_ms: Option<u64>,
     pub(crate) response_ms: Option<u64>,
+    /// How long it waited until a server could be used, milliseconds.
+    pub(crate) queue_ms: Option<u64>,
     /// How long a server was looked for and connected to, milliseconds.
     pub(crate) wait_ms: Option<u64>,
     /// How long the request took to leave, milliseconds.

@@ -20,6 +20,7 @@ mod memcached;
 mod next;
 mod object;
 mod protocol;
+mod queue;
 mod receive;
 mod relay;
 #[cfg(feature = "tls")]

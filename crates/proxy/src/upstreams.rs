@@ -21,7 +21,7 @@ mod session;
 pub mod sticky;
 
 pub use block::UPSTREAM;
-pub use choice::Choice;
+pub use choice::{Choice, Next};
 pub use draft::{GroupRef, find, reference, reference_bare};
 pub use group::UpstreamGroup;
 pub use lasting::Lasting;

@@ -51,6 +51,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         |view, _, out| list(view, out, |attempt, out| put_time(attempt.response_ms, out))
     ),
     variable!(
+        "upstream_queue_time",
+        Exact,
+        "How long the request waited until a server could be used (`queue`), seconds with milliseconds.",
+        |view, _, out| list(view, out, |attempt, out| put_time(attempt.queue_ms, out))
+    ),
+    variable!(
         "upstream_wait_time",
         Exact,
         "How long it took until there was a connection to send on, seconds with milliseconds.",

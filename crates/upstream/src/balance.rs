@@ -9,6 +9,7 @@ pub(crate) mod random;
 
 use std::net::IpAddr;
 
+use crate::moment::Moment;
 use crate::peer::Peer;
 use crate::peers::{Peers, Tried};
 use crate::times::TimeRule;
@@ -61,22 +62,20 @@ pub(crate) struct Progress {
 pub(crate) struct Look<'a> {
     pub(crate) peers: &'a Peers,
     pub(crate) tried: &'a Tried,
-    pub(crate) at_loop: usize,
-    pub(crate) now_s: u64,
-    pub(crate) now_ms: u64,
+    pub(crate) moment: Moment,
 }
 
 impl Look<'_> {
     pub(crate) fn may(&self, at: usize, peer: &Peer) -> bool {
-        !self.tried.has(at) && peer.is_usable(self.now_s)
+        !self.tried.has(at) && peer.is_usable(self.moment.now_s())
     }
 
     /// The next of those that may be used.
     pub(crate) fn in_turn(&self) -> Option<usize> {
         let may = |at, peer: &Peer| self.may(at, peer);
         match self.tried.is_empty() {
-            true => self.peers.next_of_all(self.at_loop, may),
-            false => self.peers.next_in_turn(self.at_loop, may),
+            true => self.peers.next_of_all(self.moment, may),
+            false => self.peers.next_in_turn(self.moment, may),
         }
     }
 
@@ -86,7 +85,7 @@ impl Look<'_> {
             return None;
         }
         let at = self.peers.list.iter().position(|peer| *peer.config().sid == *sid)?;
-        let may = !self.tried.has(at) && self.peers.list[at].is_usable_in_session(self.now_s);
+        let may = !self.tried.has(at) && self.peers.list[at].is_usable_in_session(self.moment.now_s());
         may.then_some(at)
     }
 

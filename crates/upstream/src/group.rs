@@ -4,8 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::balance::{Key, Look, Method, Progress};
 use crate::cycle::Alarm;
+use crate::eject::{EjectRule, Ejection, Ejector};
+use crate::moment::Moment;
 use crate::peer::{Company, Lease, Peer};
 use crate::peers::{Peers, Tried};
+use crate::queue::{Queue, Where};
 use crate::sids::Sids;
 
 /// What `upstream` says.
@@ -19,6 +22,10 @@ pub struct GroupConfig {
     pub backup: Vec<Arc<Peer>>,
     /// By what rule.
     pub method: Method,
+    /// Where requests wait that find no server (`queue`).
+    pub queue: Option<Arc<Queue>>,
+    /// When servers are left alone that are worse than others.
+    pub ejection: Option<EjectRule>,
 }
 
 /// See the file's head. Shared by all loops; what changes of a group by itself makes a new one.
@@ -28,19 +35,12 @@ pub struct Group {
     method: Method,
     primary: Peers,
     backup: Option<Peers>,
+    queue: Option<Arc<Queue>>,
+    ejector: Option<Arc<Ejector>>,
     loops: usize,
     alarm: Arc<Alarm>,
     /// Numbers for sticky sessions; made when they are asked for first.
     sids: OnceLock<Sids>,
-}
-
-/// Where and when a server is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The number of the loop.
-    pub at_loop: usize,
-    /// The loop's clock.
-    pub now_ms: u64,
 }
 
 /// The choices of one request.
@@ -61,18 +61,31 @@ impl Group {
     /// Makes it, for so many loops.
     #[must_use]
     pub fn new(config: GroupConfig, loops: usize) -> Self {
-        Self::with_alarm(config, loops, Arc::new(Alarm::new()))
+        let ejector = config.ejection.map(Ejector::new);
+        Self::with_parts(config, loops, (Arc::new(Alarm::new()), ejector))
     }
 
-    fn with_alarm(config: GroupConfig, loops: usize, alarm: Arc<Alarm>) -> Self {
-        let GroupConfig { name, primary, backup, method } = config;
+    fn with_parts(
+        config: GroupConfig,
+        loops: usize,
+        (alarm, ejector): (Arc<Alarm>, Option<Arc<Ejector>>),
+    ) -> Self {
+        let GroupConfig { name, primary, backup, method, queue, ejection: _ } = config;
         let company = match primary.len() == 1 && backup.is_empty() {
             true => Company::Alone,
             false => Company::Others,
         };
         let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, &alarm, loops));
         let primary = Peers::new(primary, company, &alarm, loops);
-        Self { name, method, primary, backup, loops, alarm, sids: OnceLock::new() }
+        let sids = OnceLock::new();
+        let group = Self { name, method, primary, backup, queue, ejector, loops, alarm, sids };
+        if let Some(ejector) = &group.ejector {
+            group.peers().for_each(|peer| peer.judge(ejector));
+        }
+        if let Some(queue) = &group.queue {
+            group.peers().for_each(|peer| peer.tell_queue(queue));
+        }
+        group
     }
 
     /// What it is called.
@@ -119,14 +132,27 @@ impl Group {
     /// The same group with other servers.
     #[must_use]
     pub fn with_peers(&self, primary: Vec<Arc<Peer>>, backup: Vec<Arc<Peer>>) -> Self {
-        let config = GroupConfig { name: self.name.clone(), primary, backup, method: self.method };
-        Self::with_alarm(config, self.loops, Arc::clone(&self.alarm))
+        let (name, queue) = (self.name.clone(), self.queue.clone());
+        let config = GroupConfig { name, primary, backup, method: self.method, queue, ejection: None };
+        Self::with_parts(config, self.loops, (Arc::clone(&self.alarm), self.ejector.clone()))
     }
 
     /// Whether its only server is tried whatever has become of it, and no other.
     #[must_use]
     pub fn is_single(&self) -> bool {
         self.primary.company == Company::Alone
+    }
+
+    /// Compares servers where that is due: those that are left alone from now on. To be asked for before
+    /// [`next`](Self::next) is.
+    pub fn eject(&self, now_ms: u64) -> Vec<Ejection> {
+        let mut ejected = Vec::new();
+        if let Some(ejector) = self.ejector.as_ref().filter(|ejector| ejector.is_due(now_ms)) {
+            for peers in [self.primary(), self.backup()] {
+                ejector.compare(peers, now_ms, &mut ejected);
+            }
+        }
+        ejected
     }
 
     /// How many servers one request may try: those that are not `down`.
@@ -142,6 +168,16 @@ impl Group {
         Choice { tried: Tried::default(), progress, stage: Stage::Primary }
     }
 
+    /// The same as [`next`](Self::next), but where there is none the choice stays as it was.
+    pub fn next_or_same(&self, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {
+        let mut after = choice.clone();
+        let next = self.next(&mut after, key, moment);
+        if next.is_some() {
+            *choice = after;
+        }
+        next
+    }
+
     /// The next server for it, which it has not tried. `None`: there is none ("no live upstreams").
     pub fn next(&self, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {
         if choice.stage == Stage::Primary {
@@ -155,6 +191,22 @@ impl Group {
             return self.try_these(backup, choice, key, moment);
         }
         self.try_these(self.backup.as_ref()?, choice, key, moment)
+    }
+
+    /// Where a request waits for which [`next_or_same`](Self::next_or_same) has found none; `None`: it has
+    /// tried all servers, so waiting would be in vain.
+    #[must_use]
+    pub fn place_to_wait(&self, choice: &Choice) -> Option<Where> {
+        let is_left = |peers: &Peers| {
+            let mut left = (0..peers.list.len()).filter(|&at| !choice.tried.has(at));
+            left.any(|at| peers.list[at].is_up())
+        };
+        let is_any = match choice.stage {
+            Stage::Primary => is_left(&self.primary) || self.backup().iter().any(|peer| peer.is_up()),
+            Stage::Backup => self.backup.as_ref().is_some_and(is_left),
+        };
+        let is_first = choice.stage == Stage::Primary && choice.tried.is_empty();
+        is_any.then_some(if is_first { Where::InLine } else { Where::Apart })
     }
 
     /// The first one that the request has not tried and that [`next`](Self::next) has left out, as it failed
@@ -181,14 +233,8 @@ impl Group {
         }
     }
 
-    fn choose(
-        &self,
-        peers: &Peers,
-        choice: &mut Choice,
-        key: &Key<'_>,
-        Moment { at_loop, now_ms }: Moment,
-    ) -> Option<usize> {
-        let look = Look { peers, tried: &choice.tried, at_loop, now_s: now_ms / 1000, now_ms };
+    fn choose(&self, peers: &Peers, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<usize> {
+        let look = Look { peers, tried: &choice.tried, moment };
         let of_session = look.of_session(key.sid);
         if peers.company == Company::Alone {
             let only = || peers.list.iter().position(|peer| peer.is_up() && peer.has_room());
@@ -196,7 +242,7 @@ impl Group {
         }
         if let Some(at) = of_session {
             if self.method == Method::RoundRobin || choice.stage == Stage::Backup {
-                peers.take_out_of_turn(at, at_loop, |at, peer| look.may(at, peer));
+                peers.take_out_of_turn(at, moment, |at, peer| look.may(at, peer));
             }
             return Some(at);
         }
@@ -215,7 +261,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::peer::samples::config;
-    use crate::peer::{Attempt, FailRule, Outcome, PeerConfig, State};
+    use crate::peer::{Attempt, FailRule, Outcome, PeerConfig, State, Verdict};
 
     /// Servers at the ports 1, 2, … with these weights.
     fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
@@ -313,6 +359,47 @@ mod tests {
                 let expected = 30 * *weight as usize;
                 assert!(count.abs_diff(expected) <= *weight as usize, "{weights:?} {name} {count}");
             }
+        }
+    }
+
+    /// The first server of the group fails, and is there again twenty seconds later.
+    fn fail_and_return(group: &Group) {
+        let key = Key::default();
+        for (outcome, now_s) in [(Outcome::Failed, 100), (Outcome::Answered, 120)] {
+            let leases: Vec<Lease> = (0..8)
+                .map(|_| group.next(&mut group.begin(&key), &key, at_s(now_s)).expect("one is there"))
+                .collect();
+            let of_first = leases.into_iter().find(|lease| number(lease) == 1).expect("it has its turn");
+            let now_ms = now_s * 1000;
+            assert_eq!(
+                of_first.finish(Attempt::of(outcome), now_ms) == Verdict::Disabled,
+                outcome == Outcome::Failed
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_is_there_again_gets_no_more_than_its_part() {
+        for method in [Method::RoundRobin, Method::LeastConn] {
+            let rising = PeerConfig { slow_start_ms: 100_000, ..config(1, 1) };
+            let primary = [rising, config(2, 1), config(3, 1)].map(Peer::new).into();
+            let group = Group::new(GroupConfig { primary, method, ..GroupConfig::default() }, 1);
+            let key = Key::default();
+            fail_and_return(&group);
+            let part_at = |now_s| {
+                let of_first = (0..1000).filter(|_| {
+                    let lease = group.next(&mut group.begin(&key), &key, at_s(now_s)).expect("one is there");
+                    number(&lease) == 1
+                });
+                of_first.count()
+            };
+            // Weights of 0, 0.1, 0.5 and 1 beside two of 1.
+            for (now_s, part) in [(120, 0), (130, 47), (170, 200), (220, 333)] {
+                let found = part_at(now_s);
+                assert!(found.abs_diff(part) <= 4, "{method:?} {now_s} {found}");
+            }
+            let all = served(&group, &key, 30);
+            assert_eq!(all.matches('a').count(), 10);
         }
     }
 

@@ -9,10 +9,13 @@
 mod balance;
 mod budget;
 mod cycle;
+mod eject;
 mod group;
 mod idle;
+mod moment;
 mod peer;
 mod peers;
+mod queue;
 mod ring;
 mod sids;
 mod sync;
@@ -20,7 +23,8 @@ mod times;
 
 pub use crate::balance::{Key, Method};
 pub use crate::budget::RetryBudget;
-pub use crate::group::{Choice, Group, GroupConfig, Moment};
+pub use crate::eject::{EjectRule, Ejection, Fault};
+pub use crate::group::{Choice, Group, GroupConfig};
 #[cfg(not(loom))]
 pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]
@@ -29,8 +33,10 @@ pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
 pub use crate::idle::tls::{HandshakeFault, TlsError, TlsStream};
 #[cfg(not(loom))]
 pub use crate::idle::transport::Transport;
+pub use crate::moment::Moment;
 pub use crate::peer::{
     Attempt, FailRule, GivenSession, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
 };
+pub use crate::queue::{LOOK_AGAIN_APART_MS, LOOK_AGAIN_MS, Queue, QueueCounts, QueuePlace, Where};
 pub use crate::sids::SID_BITS;
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

@@ -10,6 +10,8 @@ use arc_swap::ArcSwapOption;
 use clearway_os::outgoing::Remote;
 
 use crate::cycle::Alarm;
+use crate::eject::{Ejector, Record};
+use crate::queue::Queue;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::times::{Inflight, PeerTimes, TimeRule};
 
@@ -28,6 +30,8 @@ pub struct PeerConfig {
     pub max_conns: u32,
     /// `max_fails=` and `fail_timeout=`.
     pub fails: FailRule,
+    /// `slow_start=`, milliseconds: for so long its weight rises when it is there again; 0 is not at all.
+    pub slow_start_ms: u64,
     /// `down` or `drain`.
     pub state: State,
     /// By what sticky sessions know it: `route=`, else a hash of the address.
@@ -35,6 +39,9 @@ pub struct PeerConfig {
     /// Which `server` of the group it is of, counted from 0.
     pub source: u32,
 }
+
+/// Weights are reckoned in parts of this size, so that one of 1 can rise by and by.
+pub(crate) const WEIGHT_PARTS: i64 = 256;
 
 /// When a server counts as one that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +84,12 @@ pub struct Peer {
     failed_s: AtomicU64,
     /// By how much its weight is less than it should be, as it has failed.
     lowered: AtomicU32,
+    /// Since when its weight rises (`slow_start`), milliseconds; 0: it has all of it.
+    rises_since_ms: AtomicU64,
     /// That of its group.
     alarm: OnceLock<Arc<Alarm>>,
+    /// What it is judged by, if its group does (`upstream_ejection`).
+    record: OnceLock<Record>,
 }
 
 /// What stays known of a server over reloads. Not beside another one in memory: each request writes here.
@@ -93,6 +104,10 @@ pub struct PeerState {
     failed: AtomicU64,
     /// The TLS session that it has given last.
     session: ArcSwapOption<GivenSession>,
+    /// Requests that wait for a server of its group.
+    queue: OnceLock<Arc<Queue>>,
+    /// How often it was left alone for being worse than others.
+    ejections: AtomicU64,
 }
 
 /// A TLS session of a server, for further connections to it.
@@ -173,7 +188,9 @@ impl Peer {
             checked_s: AtomicU64::new(0),
             failed_s: AtomicU64::new(0),
             lowered: AtomicU32::new(0),
+            rises_since_ms: AtomicU64::new(0),
             alarm: OnceLock::new(),
+            record: OnceLock::new(),
         })
     }
 
@@ -217,12 +234,12 @@ impl Peer {
     /// Whether it may be tried: it is not down, has not failed too often, is not too busy.
     #[must_use]
     pub fn is_usable(&self, now_s: u64) -> bool {
-        self.is_up() && !self.is_disabled(now_s) && self.has_room()
+        self.is_up() && !self.is_disabled(now_s) && !self.is_ejected() && self.has_room()
     }
 
     /// The same for a request of a session that it has.
     pub(crate) fn is_usable_in_session(&self, now_s: u64) -> bool {
-        self.config.state != State::Down && !self.is_disabled(now_s) && self.has_room()
+        self.config.state != State::Down && !self.is_disabled(now_s) && !self.is_ejected() && self.has_room()
     }
 
     /// How fast it answers.
@@ -256,7 +273,50 @@ impl Peer {
     /// of its weight.
     pub(crate) fn is_well(&self) -> bool {
         let max = self.config.fails.max;
-        (max == 0 || self.fails() < max) && self.lowered.load(Ordering::Relaxed) == 0
+        (max == 0 || self.fails() < max)
+            && self.lowered.load(Ordering::Relaxed) == 0
+            && self.rises_since_ms.load(Ordering::Relaxed) == 0
+            && !self.is_ejected()
+    }
+
+    /// Whether it is left alone, being worse than others (`upstream_ejection`).
+    #[must_use]
+    pub fn is_ejected(&self) -> bool {
+        self.record.get().is_some_and(Record::is_away)
+    }
+
+    /// How often it was, since the process began.
+    #[must_use]
+    pub fn ejections(&self) -> u64 {
+        self.lasting.ejections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.record.get()
+    }
+
+    /// From here on it is judged.
+    pub(crate) fn judge(&self, ejector: &Arc<Ejector>) {
+        self.record.get_or_init(|| Record::new(ejector));
+    }
+
+    /// It is left alone from now on, which shows already.
+    pub(crate) fn note_ejection(&self) {
+        self.lasting.ejections.fetch_add(1, Ordering::Relaxed);
+        self.raise_alarm();
+    }
+
+    fn raise_alarm(&self) {
+        if let Some(alarm) = self.alarm.get() {
+            alarm.raise();
+        }
+    }
+
+    /// Those that wait for a server look again.
+    pub(crate) fn make_room(&self) {
+        if let Some(queue) = self.lasting.queue.get() {
+            queue.room_was_made();
+        }
     }
 
     /// Whether it tells this one of failures; the first one that it was given stays.
@@ -264,17 +324,48 @@ impl Peer {
         Arc::ptr_eq(self.alarm.get_or_init(|| Arc::clone(alarm)), alarm)
     }
 
+    /// Those that wait hear of requests that end; the first queue that it was given stays.
+    pub(crate) fn tell_queue(&self, queue: &Arc<Queue>) {
+        self.lasting.queue.get_or_init(|| Arc::clone(queue));
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.config.max_conns == 0 || self.conns() < self.config.max_conns
     }
 
-    /// Its weight, less what failures have taken of it. Each look gives one back.
-    pub(crate) fn effective_weight(&self) -> i64 {
+    /// Its weight, less what failures have taken of it, in parts ([`WEIGHT_PARTS`]). A look gives one back.
+    pub(crate) fn effective_weight(&self, now_ms: u64) -> i64 {
         let lowered = self.lowered.load(Ordering::Relaxed);
         if lowered > 0 {
             self.lowered.store(lowered - 1, Ordering::Relaxed);
         }
-        self.weight() - i64::from(lowered)
+        (self.risen_weight(now_ms) - i64::from(lowered) * WEIGHT_PARTS).max(0)
+    }
+
+    /// Its weight, or what it has of it while it rises, in parts ([`WEIGHT_PARTS`]).
+    pub(crate) fn risen_weight(&self, now_ms: u64) -> i64 {
+        let full = self.weight() * WEIGHT_PARTS;
+        let since_ms = self.rises_since_ms.load(Ordering::Relaxed);
+        if since_ms == 0 {
+            return full;
+        }
+        let risen_ms = now_ms.saturating_sub(since_ms);
+        if risen_ms >= self.config.slow_start_ms {
+            // Where it rises anew meanwhile, this says nothing about that.
+            let _ = self.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+            return full;
+        }
+        let part = u128::from(full.unsigned_abs()) * u128::from(risen_ms);
+        i64::try_from(part / u128::from(self.config.slow_start_ms)).unwrap_or(full)
+    }
+
+    /// It is about to be there again: its weight rises from nothing, if it is to.
+    pub(crate) fn rise(&self, now_ms: u64) {
+        if self.config.slow_start_ms == 0 {
+            return;
+        }
+        self.rises_since_ms.store(now_ms.max(1), Ordering::Relaxed);
+        self.raise_alarm();
     }
 
     /// Takes it for an attempt; `None` if others were faster than `max_conns` allows.
@@ -295,7 +386,14 @@ impl Peer {
         if rule.counts_inflight() {
             self.times().begin(now_ms);
         }
-        Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight() })
+        let head = match self.record.get() {
+            Some(record) => {
+                record.begin(now_ms);
+                Awaited::Head
+            }
+            None => Awaited::Nothing,
+        };
+        Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight(), head })
     }
 
     fn fail(&self, now_s: u64) -> Verdict {
@@ -309,17 +407,19 @@ impl Peer {
         }
         let lowered = self.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
         self.lowered.store(lowered, Ordering::Relaxed);
-        if let Some(alarm) = self.alarm.get() {
-            alarm.raise();
-        }
+        self.raise_alarm();
         if fails >= max { Verdict::Disabled } else { Verdict::Stays }
     }
 
     /// Is there again if it was tried since it has failed. A failure that comes meanwhile stands: its times
     /// are seen, or it changes the count behind this look.
-    fn succeed(&self) {
+    fn succeed(&self, now_ms: u64) {
         let fails = self.fails.load(Ordering::Acquire);
         if fails > 0 && self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
+            let max = self.config.fails.max;
+            if max > 0 && fails >= max {
+                self.rise(now_ms);
+            }
             let _ = self.fails.compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -344,6 +444,15 @@ pub struct Lease {
     company: Company,
     rule: TimeRule,
     inflight: Inflight,
+    head: Awaited,
+}
+
+/// Whether a server is judged by when the head of its answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Head,
+    /// It has come, or nothing depends on it.
+    Nothing,
 }
 
 /// How an attempt went.
@@ -355,13 +464,15 @@ pub struct Attempt {
     pub header_ms: Option<u64>,
     /// How long all of it took.
     pub response_ms: u64,
+    /// The status of the answer, 0 if there is none.
+    pub status: u16,
 }
 
 impl Attempt {
     /// One of which the times are not known.
     #[must_use]
     pub fn of(outcome: Outcome) -> Self {
-        Self { outcome, header_ms: None, response_ms: 0 }
+        Self { outcome, header_ms: None, response_ms: 0, status: 0 }
     }
 }
 
@@ -378,6 +489,19 @@ impl Lease {
             self.peer.times().add_header(header_ms);
             self.end_inflight(header_ms, now_ms);
         }
+        if std::mem::replace(&mut self.head, Awaited::Nothing) == Awaited::Head
+            && let Some(record) = self.peer.record()
+        {
+            record.hear(header_ms, now_ms);
+        }
+    }
+
+    fn give_up_head(&mut self) {
+        if std::mem::replace(&mut self.head, Awaited::Nothing) == Awaited::Head
+            && let Some(record) = self.peer.record()
+        {
+            record.give_up();
+        }
     }
 
     /// Ends the attempt. The only server of a group is never disabled.
@@ -392,9 +516,15 @@ impl Lease {
             }
         }
         self.peer.lasting.count(attempt.outcome);
+        if let Some(record) = self.peer.record() {
+            match attempt.outcome == Outcome::Failed || (500..600).contains(&attempt.status) {
+                true => record.fail(),
+                false => record.succeed(),
+            }
+        }
         match (self.company, attempt.outcome) {
             (Company::Alone, _) => self.peer.fails.store(0, Ordering::Relaxed),
-            (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(),
+            (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(now_ms),
             (Company::Others, Outcome::Failed) => return self.peer.fail(now_ms / 1000),
         }
         Verdict::Stays
@@ -412,7 +542,9 @@ impl Drop for Lease {
         if self.inflight == Inflight::Counted {
             self.peer.times().forget();
         }
+        self.give_up_head();
         self.peer.lasting.conns.fetch_sub(1, Ordering::Relaxed);
+        self.peer.make_room();
     }
 }
 
@@ -430,6 +562,7 @@ pub(crate) mod samples {
             weight,
             max_conns: 0,
             fails: FailRule::default(),
+            slow_start_ms: 0,
             state: State::Up,
             sid: format!("s{port}").into_bytes().into(),
             source: 0,
@@ -464,8 +597,38 @@ mod tests {
         again.finish(Attempt::of(Outcome::Answered), 112_000);
         assert!(peer.is_usable(112) && peer.fails() == 0);
         // Its weight comes back by and by.
-        let weights: Vec<i64> = (0..6).map(|_| peer.effective_weight()).collect();
+        let weights: Vec<i64> = (0..6).map(|_| peer.effective_weight(112_000) / WEIGHT_PARTS).collect();
         assert_eq!(weights, [0, 1, 2, 3, 4, 4]);
+    }
+
+    #[test]
+    fn one_that_is_there_again_has_its_weight_by_and_by() {
+        let peer = Peer::new(PeerConfig { slow_start_ms: 10_000, ..config(1, 4) });
+        attempt(&peer, Outcome::Answered, 100);
+        assert!(peer.is_well(), "it was always there");
+        attempt(&peer, Outcome::Failed, 101);
+        attempt(&peer, Outcome::Answered, 112);
+        let parts = |now_ms| peer.risen_weight(now_ms) * 10 / WEIGHT_PARTS;
+        assert_eq!([112_000, 113_000, 117_000, 121_999].map(parts), [0, 3, 20, 39]);
+        assert!(!peer.is_well());
+        assert_eq!(parts(122_000), 40);
+        (0..4).for_each(|_| _ = peer.effective_weight(122_000));
+        assert!(peer.is_well());
+        // A failure while it rises does not make it rise faster.
+        attempt(&peer, Outcome::Failed, 130);
+        attempt(&peer, Outcome::Answered, 142);
+        attempt(&peer, Outcome::Failed, 143);
+        attempt(&peer, Outcome::Answered, 160);
+        assert_eq!([160_000, 165_000].map(parts), [0, 20]);
+    }
+
+    #[test]
+    fn the_largest_weights_can_be_reckoned_with() {
+        let peer = Peer::new(PeerConfig { slow_start_ms: u64::MAX, ..config(1, u32::MAX) });
+        attempt(&peer, Outcome::Failed, 101);
+        attempt(&peer, Outcome::Answered, 112);
+        assert_eq!(peer.risen_weight(112_001), 0);
+        assert!(peer.risen_weight(u64::MAX) <= i64::from(u32::MAX) * WEIGHT_PARTS);
     }
 
     #[test]

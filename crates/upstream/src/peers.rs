@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use crate::cycle::{Alarm, Cycle, Turn};
-use crate::peer::{Company, Peer};
+use crate::moment::Moment;
+use crate::peer::{Company, Peer, WEIGHT_PARTS};
 use crate::ring::Ring;
 use crate::sync::Ordering;
 
@@ -32,7 +33,7 @@ pub(crate) struct Peers {
 #[repr(align(128))]
 struct PerLoop {
     turn: Turn,
-    /// Current weights, while the cycle is left.
+    /// Current weights in parts, while the cycle is left.
     current: Box<[AtomicI64]>,
     /// Turns in a row in which all servers were well.
     calm: AtomicUsize,
@@ -74,15 +75,15 @@ impl Peers {
     }
 
     /// The next one in turn of those that `may` be taken, for a request that has tried none.
-    pub(crate) fn next_of_all(&self, at_loop: usize, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
-        let Some(cycle) = &self.cycle else { return self.next_in_turn(at_loop, may) };
-        let per_loop = self.per_loop(at_loop);
+    pub(crate) fn next_of_all(&self, at: Moment, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
+        let Some(cycle) = &self.cycle else { return self.next_in_turn(at, may) };
+        let per_loop = self.per_loop(at.at_loop);
         if let Some(at) = cycle.next(&per_loop.turn, &self.alarm) {
             debug_assert!(self.list[at].is_up());
             return Some(at);
         }
         let number = self.alarm.number();
-        let chosen = self.next_in_turn(at_loop, may);
+        let chosen = self.next_in_turn(at, may);
         if let Some(chosen) = chosen {
             self.calm_down(cycle, per_loop, (number, chosen));
         }
@@ -101,8 +102,8 @@ impl Peers {
         let place = match current.all(|now| now == 0) {
             true => 0,
             false if calm >= 2 * cycle.len() => {
-                let current: Vec<i64> =
-                    per_loop.current.iter().map(|now| now.load(Ordering::Relaxed)).collect();
+                let whole = |now: &AtomicI64| now.load(Ordering::Relaxed) / WEIGHT_PARTS;
+                let current: Vec<i64> = per_loop.current.iter().map(whole).collect();
                 cycle.place_like(&current, chosen)
             }
             false => return,
@@ -118,13 +119,17 @@ impl Peers {
             return;
         };
         for (current, weight) in per_loop.current.iter().zip(cycle.weights_at(place)) {
-            current.store(weight, Ordering::Relaxed);
+            current.store(weight * WEIGHT_PARTS, Ordering::Relaxed);
         }
     }
 
     /// Smooth weighted round robin among those that `may` be taken, with no other turn in between: each gets
     /// its weight, the highest is taken and pays for all.
-    pub(crate) fn next_in_turn(&self, at_loop: usize, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
+    pub(crate) fn next_in_turn(
+        &self,
+        Moment { at_loop, now_ms }: Moment,
+        may: impl Fn(usize, &Peer) -> bool,
+    ) -> Option<usize> {
         let per_loop = self.per_loop(at_loop);
         self.reckon(per_loop);
         let current = &per_loop.current;
@@ -133,7 +138,7 @@ impl Peers {
             if !may(at, peer) {
                 continue;
             }
-            let weight = peer.effective_weight();
+            let weight = peer.effective_weight(now_ms);
             total += weight;
             let now = current[at].load(Ordering::Relaxed) + weight;
             current[at].store(now, Ordering::Relaxed);
@@ -148,18 +153,23 @@ impl Peers {
 
     /// The server that a session is with comes before its turn: it pays for that, but with no more than one
     /// round, so that others get theirs.
-    pub(crate) fn take_out_of_turn(&self, at: usize, at_loop: usize, may: impl Fn(usize, &Peer) -> bool) {
+    pub(crate) fn take_out_of_turn(
+        &self,
+        at: usize,
+        Moment { at_loop, now_ms }: Moment,
+        may: impl Fn(usize, &Peer) -> bool,
+    ) {
         let per_loop = self.per_loop(at_loop);
         self.reckon(per_loop);
         let current = &per_loop.current;
         let weight = i64::from(self.list[at].config().weight);
-        let floor = weight - i64::try_from(self.total_weight).unwrap_or(i64::MAX);
-        if current[at].load(Ordering::Relaxed) <= floor {
+        let floor = weight - i64::try_from(self.total_weight).unwrap_or(i64::MAX / WEIGHT_PARTS);
+        if current[at].load(Ordering::Relaxed) <= floor * WEIGHT_PARTS {
             return;
         }
         let mut total = 0;
         for (at, peer) in self.list.iter().enumerate().filter(|(at, peer)| may(*at, peer)) {
-            let weight = peer.effective_weight();
+            let weight = peer.effective_weight(now_ms);
             total += weight;
             current[at].fetch_add(weight, Ordering::Relaxed);
         }

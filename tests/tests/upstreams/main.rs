@@ -6,6 +6,7 @@
 mod aborts;
 mod descriptors;
 mod faults;
+mod heal;
 mod names;
 mod origins;
 mod reloads;

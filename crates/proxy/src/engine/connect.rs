@@ -1,5 +1,6 @@
 //! A server is chosen, and a connection to it found or made.
 
+use std::fmt;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use clearway_http::{Answer, Exchange, Request, Step};
 use clearway_message::Method;
 use clearway_net::connect::{AddressOwner, ConnectFault, ConnectOptions, Connector, Keepalive, Local};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{Identity, Moment, Pool, Repeat};
+use clearway_upstream::{Ejection, Fault, Identity, Lease, Moment, Pool, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
 use crate::engine::protocol::Protocol;
@@ -19,7 +20,7 @@ use crate::engine::send::Sending;
 use crate::engine::session::{CONNECTING, Flow, Session, Stage};
 use crate::settings::masks::{Failures, Mask};
 use crate::settings::pass::{BindAddress, BindForm, parse_local};
-use crate::upstreams::Reuse;
+use crate::upstreams::{Next, Reuse};
 
 /// What makes connections in this process.
 static CONNECTOR: OnceLock<Connector> = OnceLock::new();
@@ -36,19 +37,47 @@ impl<'c, P: Protocol> Session<'c, P> {
         let now_ms = self.home.now_ms();
         self.attempt_ms = now_ms;
         let moment = Moment { at_loop: self.home.index(), now_ms };
-        let lease = self.asked.choice.next(moment);
-        let peer = match &lease {
-            Some(lease) => PeerName::Peer(lease.peer().clone()),
-            None => PeerName::Group(self.asked.choice.name().into()),
+        self.eject(exchange, now_ms);
+        let next = self.asked.choice.next_or_wait(moment);
+        let peer = match &next {
+            Next::Server(lease) => PeerName::Peer(lease.peer().clone()),
+            Next::Waits(..) | Next::Full | Next::None => PeerName::Group(self.asked.choice.name().into()),
         };
         let attempt = Attempt { peer, ..Attempt::default() };
         Attempts::of_mut(exchange.request).list.push(attempt);
         exchange.request.set_upstream(Attempts::write_url);
-        let Some(lease) = lease else {
-            exchange.request.log(Level::Error, format_args!("no live upstreams"));
-            self.attempt(exchange).status = 502;
-            return self.end_failed(exchange, Failures::ERROR);
-        };
+        match next {
+            Next::Server(lease) => self.ask_server(exchange, lease),
+            Next::Waits(waiting, timeout_ms) => self.wait_in_queue(waiting, timeout_ms),
+            Next::Full => self.end_without_server(exchange, "upstream queue is full"),
+            Next::None => self.end_without_server(exchange, "no live upstreams"),
+        }
+    }
+
+    /// Has servers left alone that are worse than others, where it is time to look.
+    pub(super) fn eject(&mut self, exchange: &Exchange<'_, 'c>, now_ms: u64) {
+        for Ejection { peer, fault, time_ms } in self.asked.choice.eject(now_ms) {
+            let (name, time_s) = (&*peer.config().name, time_ms / 1000);
+            let log = |why: fmt::Arguments<'_>| {
+                let message = format_args!("upstream server \"{name}\" {why}, left alone for {time_s}s");
+                exchange.request.log(Level::Warn, message);
+            };
+            match fault {
+                Fault::Fails(count) => log(format_args!("has failed {count} times in a row")),
+                Fault::Slow(ms) => log(format_args!("takes {ms} ms, much longer than others")),
+            }
+        }
+    }
+
+    /// There is none that could be asked.
+    pub(super) fn end_without_server(&mut self, exchange: &mut Exchange<'_, 'c>, why: &str) -> Flow {
+        exchange.request.log(Level::Error, format_args!("{why}"));
+        self.attempt(exchange).status = 502;
+        self.end_failed(exchange, Failures::ERROR)
+    }
+
+    /// The attempt with this server begins.
+    pub(super) fn ask_server(&mut self, exchange: &mut Exchange<'_, 'c>, lease: Lease) -> Flow {
         let peer = lease.peer().clone();
         self.lease = Some(lease);
         self.begin_attempt();

@@ -67,6 +67,9 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The time of a stage is over.
     pub(super) fn time_out(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        if matches!(self.stage, Stage::Queued(_)) {
+            return self.time_out_in_queue(exchange);
+        }
         if !matches!(self.stage, Stage::Relaying | Stage::Draining | Stage::Storing | Stage::Cutting) {
             if matches!(self.stage, Stage::Asking) {
                 let waits_for_head = self.sending.is_done();

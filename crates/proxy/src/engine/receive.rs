@@ -163,6 +163,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.protocol.remark(&self.input, &mut |level, text| exchange.request.log(level, text));
         let attempt = self.attempt(exchange);
         (attempt.status, attempt.header_ms) = (status, Some(elapsed_ms));
+        if let Some(lease) = &mut self.lease {
+            lease.head_came(elapsed_ms, self.home.now_ms());
+        }
         let buffering = self.heed_accel(exchange);
         if status >= 300 {
             if let Some(failure) = self.passes_over(exchange, status) {

@@ -14,7 +14,7 @@ use clearway_cache::Lifetime;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, TlsError, Verdict};
+use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, QueuePlace, TlsError, Verdict};
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
@@ -72,6 +72,8 @@ pub(super) struct Session<'c, P> {
 pub(super) enum Stage {
     /// A server is to be found.
     Selecting,
+    /// It waits until one can be used.
+    Queued(Queued),
     Connecting(Connecting),
     /// TLS is agreed on.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
@@ -86,6 +88,13 @@ pub(super) enum Stage {
     Storing,
     /// What there is of a response that is cut is sent; then that is the end.
     Cutting,
+}
+
+/// A request that waits until a server can be used.
+pub(super) struct Queued {
+    pub(super) waiting: QueuePlace,
+    /// Until when, milliseconds of its loop.
+    pub(super) until_ms: u64,
 }
 
 /// How a stage goes on.
@@ -184,6 +193,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         loop {
             let flow = match &mut self.stage {
                 Stage::Selecting => self.select(exchange),
+                Stage::Queued(_) => self.poll_queued(exchange, cx),
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
                 Stage::Handshaking => self.poll_handshaking(exchange, cx),
                 Stage::Asking => self.poll_asking(exchange, cx),
@@ -245,8 +255,8 @@ impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn finish_lease(&mut self, exchange: &mut Exchange<'_, 'c>, outcome: Outcome) {
         let Some(lease) = self.lease.take() else { return };
         let now_ms = self.home.now_ms();
-        let header_ms = self.attempt(exchange).header_ms;
-        let attempt = PeerAttempt { outcome, header_ms, response_ms: self.elapsed_ms() };
+        let Attempt { header_ms, status, .. } = *self.attempt(exchange);
+        let attempt = PeerAttempt { outcome, header_ms, response_ms: self.elapsed_ms(), status };
         if lease.finish(attempt, now_ms) == Verdict::Disabled {
             exchange.request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }

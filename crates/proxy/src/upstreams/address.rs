@@ -18,6 +18,7 @@ pub(crate) fn plain(address: Remote, server: &[u8]) -> PeerConfig {
         weight: 1,
         max_conns: 0,
         fails: FailRule::default(),
+        slow_start_ms: 0,
         state: State::Up,
         source: 0,
     }

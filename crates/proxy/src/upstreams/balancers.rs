@@ -1,11 +1,18 @@
 //! By what rule a server of a group is chosen: the directives that say so in an `upstream` block.
 
+use std::time::Duration;
+
+use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context};
 use clearway_upstream::{Method, TimeRule, Waiting};
 
 use crate::upstreams::draft::block;
+use crate::upstreams::said::QueueDraft;
+
+/// How long a request waits for a server where nothing is said.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The module.
 pub static BALANCERS: Module = Module { name: "upstream_balancers", directives: DIRECTIVES, ..Module::EMPTY };
@@ -104,6 +111,27 @@ static DIRECTIVES: &[Spec<Load>] = &[
         see: &["least_conn"],
         handler: read_random,
     },
+    Spec {
+        name: "queue",
+        contexts: context::UPSTREAM,
+        args: Args::TAKE12,
+        syntax: "queue NUMBER [timeout=TIME]",
+        default: "",
+        doc: "How many requests wait until a server of the group can be used, as all have `max_conns` or \
+              have failed: they are served in the order in which they came. Where there is no room, or no \
+              server is found within `timeout` (60 s), the answer is 502. All loops have one queue. It \
+              stands behind the directive that says how servers are chosen.",
+        example: "
+            upstream backend {
+                zone backend 64k;
+                least_conn;
+                queue 1000 timeout=10s;
+                server 127.0.0.1:8081 max_conns=20;
+                server 127.0.0.1:8082 max_conns=20;
+            }",
+        see: &["server", "least_conn", "upstream"],
+        handler: read_queue,
+    },
 ];
 
 /// The method of a block; one that was chosen before, and a session's, is forgotten.
@@ -111,7 +139,8 @@ fn choose(scope: &mut Scope<'_, Load>, directive: &Directive, method: Method) {
     let block = block(scope.conf);
     let before = block.method.method.replace(method).is_some();
     let session = block.sticky.as_mut().is_some_and(|sticky| std::mem::replace(&mut sticky.is_on, false));
-    if before || session {
+    let queue = block.queue.as_mut().is_some_and(|queue| std::mem::replace(&mut queue.is_on, false));
+    if before || session || queue {
         scope.warn(directive.error("load balancing method redefined"));
     }
 }
@@ -156,6 +185,28 @@ fn read_random(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
         [b"two", _] => Err(invalid(directive, 1)),
         _ => Err(invalid(directive, 0)),
     }
+}
+
+fn read_queue(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    let queue = &mut block(scope.conf).queue;
+    if queue.is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let number = units::parse_number(&directive.args[0]).filter(|&number| number > 0);
+    let number = number.ok_or_else(|| {
+        let value = printed(&directive.args[0]);
+        directive.error(message(&[&"invalid value \"", &value, &"\" in \"queue\" directive"]))
+    })?;
+    let timeout = match directive.args.get(1) {
+        None => QUEUE_TIMEOUT,
+        Some(argument) => {
+            let time = argument.strip_prefix(b"timeout=").and_then(units::parse_msec);
+            time.ok_or_else(|| invalid(directive, 1))?
+        }
+    };
+    let limit = usize::try_from(number).unwrap_or(usize::MAX);
+    *queue = Some(QueueDraft { limit, timeout, is_on: true });
+    Ok(())
 }
 
 fn invalid(directive: &Directive, index: usize) -> Error {

@@ -4,9 +4,10 @@
 use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context};
+use clearway_upstream::EjectRule;
 
 use crate::upstreams::draft::{self, UPSTREAMS_CONF, block};
-use crate::upstreams::said::RetryShare;
+use crate::upstreams::said::{EjectionDraft, RetryShare};
 use crate::upstreams::server;
 
 /// The module.
@@ -41,8 +42,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         name: "server",
         contexts: context::UPSTREAM,
         args: Args::ONE_MORE,
-        syntax: "server ADDRESS [weight=N] [max_conns=N] [max_fails=N] [fail_timeout=TIME] [backup] [down] \
-                 [drain] [route=TEXT] [resolve] [service=NAME]",
+        syntax: "server ADDRESS [weight=N] [max_conns=N] [max_fails=N] [fail_timeout=TIME] \
+                 [slow_start=TIME] [backup] [down] [drain] [route=TEXT] [resolve] [service=NAME]",
         default: "",
         doc: "A server of the group: a name or an address, with a port (80 if there is none), or `unix:` and \
               the path of a socket. Each address of a name is a server by itself.\n\n\
@@ -51,6 +52,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
               unless the group has a `zone`.\n\
               * `max_fails` (1) and `fail_timeout` (10 s): after so many failures within that time it is \
               left alone for as long; 0 never.\n\
+              * `slow_start` (0): for so long its weight rises from nothing to all of it when it is there \
+              again after it was left alone. Not with `hash`, `ip_hash` and `random`; the only server of a \
+              group is never left alone.\n\
               * `backup`: it is asked when the others cannot be.\n\
               * `down`: it is not asked. `drain`: only for sessions that it has (`sticky`).\n\
               * `route`: how `sticky` calls it.\n\
@@ -88,6 +92,32 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: read_retry_budget,
     },
     Spec {
+        name: "upstream_ejection",
+        contexts: context::HTTP.or(context::UPSTREAM),
+        args: Args::ONE_MORE,
+        syntax: "upstream_ejection off | on [fails=N] [slow=N] [time=TIME]",
+        default: "upstream_ejection off;",
+        doc: "Whether servers are left alone that are worse than the others of their group, half of them at \
+              most. Unlike `max_fails` this looks at failures in a row, however long apart, counts answers \
+              with a status of 5xx as such, and compares how long servers take. Requests of sessions go to \
+              others, too. `status` counts it. Clearway's own.\n\n\
+              * `fails` (5): after so many failures in a row; 0 never.\n\
+              * `slow` (5): when the head of an answer takes so many times as long as that of the middle one \
+              of the group's servers, on average, and a tenth of a second at least; or when a server that is \
+              asked has said nothing for so long. 0 never.\n\
+              * `time` (10 s): for so long the first time, twice as long the next time, and so on up to ten \
+              times; from the beginning when it was well for ten times as long.",
+        example: "
+            upstream backend {
+                upstream_ejection on fails=3 slow=4 time=30s;
+                server 127.0.0.1:8081;
+                server 127.0.0.1:8082;
+                server 127.0.0.1:8083;
+            }",
+        see: &["server", "upstream", "proxy_next_upstream"],
+        handler: read_ejection,
+    },
+    Spec {
         name: "upstream_start_unresolved",
         contexts: context::HTTP,
         args: Args::FLAG,
@@ -122,6 +152,40 @@ fn read_retry_budget(scope: &mut Scope<'_, Load>, directive: &Directive) -> Resu
     } else {
         directive.set(&mut scope.conf.main(&UPSTREAMS_CONF).retry_budget, share)
     }
+}
+
+fn read_ejection(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if scope.context.meets(context::UPSTREAM) {
+        directive.set(&mut block(scope.conf).ejection, ejection)
+    } else {
+        directive.set(&mut scope.conf.main(&UPSTREAMS_CONF).ejection, ejection)
+    }
+}
+
+fn ejection(directive: &Directive) -> Result<EjectionDraft, Error> {
+    let is_on = match &directive.args[0][..] {
+        b"on" => true,
+        b"off" => false,
+        _ => return Err(directive.invalid_value(0)),
+    };
+    let mut rule = EjectRule { fails: 5, slow: 5, time_ms: 10_000 };
+    for (argument, index) in directive.args.iter().zip(0..).skip(1) {
+        let count = |text| units::parse_number(text).and_then(|number| u32::try_from(number).ok());
+        let read = if let Some(number) = argument.strip_prefix(b"fails=") {
+            count(number).map(|number| rule.fails = number)
+        } else if let Some(number) = argument.strip_prefix(b"slow=") {
+            count(number).map(|number| rule.slow = number)
+        } else if let Some(time) = argument.strip_prefix(b"time=") {
+            let time_ms = units::parse_msec(time).and_then(|time| u64::try_from(time.as_millis()).ok());
+            time_ms.filter(|&ms| ms > 0).map(|ms| rule.time_ms = ms)
+        } else {
+            None
+        };
+        if read.is_none() || !is_on {
+            return Err(directive.invalid_value(index));
+        }
+    }
+    Ok(if is_on { EjectionDraft::On(rule) } else { EjectionDraft::Off })
 }
 
 fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clearway_http::{Text, View};
-use clearway_upstream::{Group, Key, Lease, Moment};
+use clearway_upstream::{Ejection, Group, Key, Lease, Moment, QueuePlace, Where};
 
 use crate::upstreams::group::{Members, UpstreamGroup};
 use crate::upstreams::session::LearnWhen;
@@ -31,6 +31,19 @@ enum Held<'c> {
     Shared(Arc<Group>),
     /// What is known of it is known from other requests alone.
     Found(Arc<Group>),
+}
+
+/// What comes of a look for a server.
+#[derive(Debug)]
+pub enum Next {
+    /// This one is asked.
+    Server(Lease),
+    /// The request waits until one can be used, so many milliseconds at most.
+    Waits(QueuePlace, u64),
+    /// As many wait as may.
+    Full,
+    /// None can be used.
+    None,
 }
 
 impl Held<'_> {
@@ -110,8 +123,39 @@ impl<'c> Choice<'c> {
         budget.is_none_or(|budget| budget.withdraw())
     }
 
+    /// Servers of the group that are left alone from now on, as they are worse than others.
+    #[must_use]
+    pub fn eject(&self, now_ms: u64) -> Vec<Ejection> {
+        self.group.group().eject(now_ms)
+    }
+
+    /// The next server, or where to wait for one (`queue`).
+    pub fn next_or_wait(&mut self, moment: Moment) -> Next {
+        let Some(conf) = self.upstream.and_then(|upstream| upstream.queue.as_ref()) else {
+            return self.next(moment).map_or(Next::None, Next::Server);
+        };
+        let place = self.group.group().place_to_wait(&self.choice);
+        // Those in the line are not overtaken.
+        if (place != Some(Where::InLine) || conf.queue.is_empty())
+            && let Some(lease) = self.try_again(moment)
+        {
+            return Next::Server(lease);
+        }
+        let Some(place) = place else { return Next::None };
+        match conf.queue.enter(conf.limit, place) {
+            Some(waiting) => Next::Waits(waiting, conf.timeout_ms),
+            None => Next::Full,
+        }
+    }
+
+    /// The next server for a request that waits.
+    pub fn try_again(&mut self, moment: Moment) -> Option<Lease> {
+        let key = Key { client: self.client, text: &self.key, sid: &self.sid };
+        self.group.group().next_or_same(&mut self.choice, &key, moment)
+    }
+
     /// The next server; `None` where none can be used ("no live upstreams").
-    pub fn next(&mut self, moment: Moment) -> Option<Lease> {
+    fn next(&mut self, moment: Moment) -> Option<Lease> {
         let key = Key { client: self.client, text: &self.key, sid: &self.sid };
         let next = self.group.group().next(&mut self.choice, &key, moment);
         match &self.group {

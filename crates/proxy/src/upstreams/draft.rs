@@ -15,7 +15,7 @@ use clearway_os::outgoing::Remote;
 use crate::upstreams::found::FoundGroups;
 use crate::upstreams::group::{self, GroupCell, UpstreamGroup};
 use crate::upstreams::lasting::Lasting;
-use crate::upstreams::said::{BlockDraft, RESOLVER_CONF, ResolverSpec, RetryShare};
+use crate::upstreams::said::{BlockDraft, EjectionDraft, RESOLVER_CONF, ResolverSpec, RetryShare};
 
 pub(crate) static UPSTREAMS_CONF: ConfKey<UpstreamsConf> = ConfKey::new(Level::Main);
 
@@ -27,6 +27,8 @@ settings! {
         pub(crate) open: Own<usize>,
         /// `upstream_retry_budget` of groups that say nothing.
         pub(crate) retry_budget: Own<Option<RetryShare>>,
+        /// `upstream_ejection` of groups that say nothing.
+        pub(crate) ejection: Own<Option<EjectionDraft>>,
         /// `upstream_start_unresolved`.
         pub(crate) start_unresolved: Own<Option<bool>>,
         /// What has become of them, by the same numbers.
@@ -255,6 +257,7 @@ pub(crate) struct HttpResolver {
 pub(crate) struct HttpDefaults {
     pub(crate) resolver: HttpResolver,
     pub(crate) retry_budget: RetryShare,
+    pub(crate) ejection: EjectionDraft,
     pub(crate) unresolved: Unresolved,
 }
 
@@ -272,7 +275,8 @@ impl HttpDefaults {
         let resolver = HttpResolver::of(load);
         let unresolved = unresolved(load);
         let retry_budget = load.main(&UPSTREAMS_CONF).retry_budget.unwrap_or(RetryShare::Unlimited);
-        Self { resolver, retry_budget, unresolved }
+        let ejection = load.main(&UPSTREAMS_CONF).ejection.unwrap_or(EjectionDraft::Off);
+        Self { resolver, retry_budget, ejection, unresolved }
     }
 }
 

@@ -11,14 +11,18 @@ use clearway_conf::error::message;
 use clearway_http::{Load, Value};
 use clearway_net::url::resolve;
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{FailRule, Group, GroupConfig, Method, Peer, PeerConfig, RetryBudget};
+use clearway_upstream::{
+    EjectRule, FailRule, Group, GroupConfig, Method, Peer, PeerConfig, Queue, RetryBudget,
+};
 
 use crate::upstreams::address::plain;
 use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
 use crate::upstreams::idle::IdleCell;
 use crate::upstreams::lasting::{Lasting, peer};
 use crate::upstreams::refresh::Refreshing;
-use crate::upstreams::said::{BlockDraft, Keepalive, Lookup, Rank, ResolverSpec, RetryShare, ServerDraft};
+use crate::upstreams::said::{
+    BlockDraft, Keepalive, Lookup, QueueDraft, Rank, ResolverSpec, RetryShare, ServerDraft,
+};
 use crate::upstreams::session::Sticky;
 
 /// See the file's head.
@@ -34,6 +38,18 @@ pub struct UpstreamGroup {
     /// How names of its servers are resolved while serving.
     pub(crate) refreshing: Option<Refreshing>,
     pub(crate) budget: Option<Arc<RetryBudget>>,
+    pub(crate) queue: Option<QueueConf>,
+    /// Where requests wait if they do; the same for all configurations.
+    line: Arc<Queue>,
+}
+
+/// What becomes of requests that find no server (`queue`).
+#[derive(Debug)]
+pub(crate) struct QueueConf {
+    pub(crate) queue: Arc<Queue>,
+    /// How many wait at most.
+    pub(crate) limit: usize,
+    pub(crate) timeout_ms: u64,
 }
 
 /// A group as configurations share it: there once its configuration is read.
@@ -108,7 +124,8 @@ pub(crate) fn make(
     let before_group = before.as_ref().and_then(|cell| cell.get());
     let before = before_group.map(UpstreamGroup::peers).unwrap_or_default();
     let share = block.as_ref().and_then(|block| block.retry_budget).unwrap_or(http.retry_budget);
-    let maker = Maker { host: &host, before_group, before, loops: lasting.loops(), share };
+    let ejection = block.as_ref().and_then(|block| block.ejection).unwrap_or(http.ejection).rule();
+    let maker = Maker { host: &host, before_group, before, loops: lasting.loops(), share, ejection };
     let refuse = |before: &str, behind: &str| {
         let place = pos.to_string();
         Error::unplaced(message(&[&before, &" upstream \"", &host, &"\" in ", &place, &behind]))
@@ -174,6 +191,7 @@ struct Maker<'a> {
     before: Vec<Arc<Peer>>,
     loops: usize,
     share: RetryShare,
+    ejection: Option<EjectRule>,
 }
 
 impl Maker<'_> {
@@ -185,13 +203,22 @@ impl Maker<'_> {
         Some(same.map_or_else(|| Arc::new(RetryBudget::new(percent)), Arc::clone))
     }
 
+    fn line(&self) -> Arc<Queue> {
+        self.before_group.map(|group| Arc::clone(&group.line)).unwrap_or_default()
+    }
+
     fn name(&self) -> Box<str> {
         String::from_utf8_lossy(self.host).into_owned().into()
     }
 
     fn implicit(&self, addresses: Vec<Remote>) -> UpstreamGroup {
         let peers = addresses.into_iter().map(|address| peer(plain(address, self.host), &self.before));
-        let config = GroupConfig { name: self.name(), primary: peers.collect(), ..GroupConfig::default() };
+        let config = GroupConfig {
+            name: self.name(),
+            primary: peers.collect(),
+            ejection: self.ejection,
+            ..GroupConfig::default()
+        };
         UpstreamGroup {
             name: self.host[..].into(),
             members: Members::Fixed(Group::new(config, self.loops)),
@@ -201,6 +228,8 @@ impl Maker<'_> {
             idle: IdleCell::default(),
             refreshing: None,
             budget: self.budget(),
+            queue: None,
+            line: self.line(),
         }
     }
 
@@ -227,7 +256,13 @@ impl Maker<'_> {
     }
 
     fn explicit(&self, block: BlockDraft, resolver: Option<(ResolverSpec, Duration)>) -> UpstreamGroup {
-        let BlockDraft { servers, method, sticky, keepalive, is_in_zone, .. } = block;
+        let BlockDraft { servers, method, sticky, keepalive, is_in_zone, queue, .. } = block;
+        let line = self.line();
+        let queue = queue.filter(|queue| queue.is_on).map(|QueueDraft { limit, timeout, .. }| QueueConf {
+            queue: Arc::clone(&line),
+            limit,
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        });
         // A limit without a zone is that of each worker of nginx.
         let times = if is_in_zone { 1 } else { u32::try_from(self.loops).unwrap_or(u32::MAX) };
         let numbered = || servers.iter().zip(0_u32..);
@@ -237,6 +272,8 @@ impl Maker<'_> {
             primary: of_rank(Rank::Primary),
             backup: of_rank(Rank::Backup),
             method: method.method.unwrap_or(Method::RoundRobin),
+            queue: queue.as_ref().map(|conf| Arc::clone(&conf.queue)),
+            ejection: self.ejection,
         };
         let group = Group::new(config, self.loops);
         let members = match &resolver {
@@ -259,6 +296,8 @@ impl Maker<'_> {
             idle: self.before_group.map(|group| group.idle.clone()).unwrap_or_default(),
             refreshing,
             budget: self.budget(),
+            queue,
+            line,
         }
     }
 }
@@ -270,6 +309,7 @@ pub(crate) fn config_of((source, server): (u32, &ServerDraft), address: Remote, 
         weight: server.weight,
         max_conns: server.max_conns.saturating_mul(times),
         fails: FailRule { max: server.max_fails, timeout_s: server.fail_timeout_s },
+        slow_start_ms: server.slow_start_ms,
         state: server.state,
         sid: server.route.as_ref().map_or(plain.sid, |route| route[..].into()),
         source,

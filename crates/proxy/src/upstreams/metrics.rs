@@ -2,7 +2,7 @@
 //! variables have named. Counts of attempts outlive configurations with their servers.
 
 use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
-use clearway_upstream::{Peer, PoolCounts};
+use clearway_upstream::{Peer, PoolCounts, QueueCounts};
 
 use crate::upstreams::found::FORGOTTEN;
 use crate::upstreams::lasting::Lasting;
@@ -49,6 +49,49 @@ pub static FAILS: Family = Family::new(
     "Failures of a server that count at present: with max_fails of them it is left alone for fail_timeout.",
 )
 .by(&[UPSTREAM, SERVER]);
+
+/// Servers that are left alone.
+pub static EJECTED: Family = Family::new(
+    Kind::Gauge,
+    "upstream_ejected",
+    "servers",
+    "Whether a server is left alone at present, being worse than others (upstream_ejection): 1 or 0.",
+)
+.by(&[UPSTREAM, SERVER]);
+
+/// How often they were.
+pub static EJECTIONS: Family = Family::new(
+    Kind::Counter,
+    "upstream_ejections_total",
+    "ejections",
+    "How often a server was left alone, being worse than others (upstream_ejection).",
+)
+.by(&[UPSTREAM, SERVER]);
+
+/// Requests in queues.
+pub static QUEUED: Family = Family::new(
+    Kind::Gauge,
+    "upstream_queued",
+    "requests",
+    "Requests that wait until a server of the group can be used: what queue limits.",
+)
+.by(&[UPSTREAM]);
+
+/// What became of requests in queues.
+pub static QUEUES: Family = Family::new(
+    Kind::Counter,
+    "upstream_queue_total",
+    "requests",
+    "Requests that found no server of a group with queue, by what became of them.",
+)
+.by(&[
+    UPSTREAM,
+    Label {
+        name: "outcome",
+        help: "`served`: a server could be used in time; `full`: as many waited as may; `timed_out`: none \
+               could; `left`: they were given up, as by clients that leave.",
+    },
+]);
 
 /// Idle connections.
 pub static IDLE: Family = Family::new(
@@ -125,6 +168,32 @@ impl Lasting {
         });
     }
 
+    /// Shows [`QUEUED`].
+    pub fn put_queued(&self, put: &mut Put<'_>) {
+        self.visit_queues(&mut |upstream, counts| {
+            put(&[("upstream", upstream)], Value::Number(counts.waiting));
+        });
+    }
+
+    /// Shows [`QUEUES`].
+    pub fn put_queues(&self, put: &mut Put<'_>) {
+        self.visit_queues(&mut |upstream, counts| {
+            let QueueCounts { served, refused, timed_out, left, .. } = *counts;
+            let outcomes = [("served", served), ("full", refused), ("timed_out", timed_out), ("left", left)];
+            for (outcome, count) in outcomes {
+                put(&[("upstream", upstream), ("outcome", outcome)], Value::Number(count));
+            }
+        });
+    }
+
+    fn visit_queues(&self, visit: &mut dyn FnMut(&str, &QueueCounts)) {
+        for cell in self.in_use().iter().filter_map(std::sync::Weak::upgrade) {
+            if let Some((group, conf)) = cell.get().and_then(|group| Some((group, group.queue.as_ref()?))) {
+                visit(&String::from_utf8_lossy(group.name()), &conf.queue.counts());
+            }
+        }
+    }
+
     /// Groups that keep connections, from the first one that was kept on.
     fn visit_pools(&self, visit: &mut dyn FnMut(&str, &PoolCounts)) {
         for cell in self.in_use().iter().filter_map(std::sync::Weak::upgrade) {
@@ -157,6 +226,16 @@ impl Lasting {
     /// Shows [`FAILS`].
     pub fn put_fails(&self, put: &mut Put<'_>) {
         self.put_each(put, |peer| peer.fails().into());
+    }
+
+    /// Shows [`EJECTED`].
+    pub fn put_ejected(&self, put: &mut Put<'_>) {
+        self.put_each(put, |peer| peer.is_ejected().into());
+    }
+
+    /// Shows [`EJECTIONS`].
+    pub fn put_ejections(&self, put: &mut Put<'_>) {
+        self.put_each(put, Peer::ejections);
     }
 
     fn put_each(&self, put: &mut Put<'_>, number: impl Fn(&Peer) -> u64) {

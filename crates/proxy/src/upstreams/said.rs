@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clearway_http::{ConfKey, Level, Setting, Value, settings};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{Method, State};
+use clearway_upstream::{EjectRule, Method, State};
 
 use crate::upstreams::lasting::SharedResolver;
 use crate::upstreams::session::Sticky;
@@ -26,6 +26,35 @@ pub(crate) struct BlockDraft {
     pub(crate) resolver: Option<ResolverSpec>,
     pub(crate) resolver_timeout: Option<Duration>,
     pub(crate) retry_budget: Option<RetryShare>,
+    pub(crate) queue: Option<QueueDraft>,
+    pub(crate) ejection: Option<EjectionDraft>,
+}
+
+/// What `queue` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueDraft {
+    /// How many requests wait at most.
+    pub(crate) limit: usize,
+    /// How long each of them does.
+    pub(crate) timeout: Duration,
+    /// False when a balancer that stands behind it has taken its place.
+    pub(crate) is_on: bool,
+}
+
+/// What `upstream_ejection` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EjectionDraft {
+    Off,
+    On(EjectRule),
+}
+
+impl EjectionDraft {
+    pub(crate) fn rule(self) -> Option<EjectRule> {
+        match self {
+            Self::Off => None,
+            Self::On(rule) => Some(rule),
+        }
+    }
 }
 
 /// What `upstream_retry_budget` says.
@@ -49,6 +78,7 @@ pub(crate) struct ServerDraft {
     pub(crate) max_conns: u32,
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout_s: u64,
+    pub(crate) slow_start_ms: u64,
     pub(crate) rank: Rank,
     pub(crate) state: State,
     pub(crate) route: Option<Bytes>,
@@ -65,6 +95,7 @@ impl ServerDraft {
             max_conns: 0,
             max_fails: 1,
             fail_timeout_s: 10,
+            slow_start_ms: 0,
             rank: Rank::Primary,
             state: State::Up,
             route: None,
@@ -102,8 +133,8 @@ pub(crate) struct MethodDraft {
 }
 
 impl MethodDraft {
-    /// Whether servers may be `backup` from here on.
-    pub(crate) fn allows_backup(&self) -> bool {
+    /// Whether servers may be `backup`, or have `slow_start`, from here on.
+    pub(crate) fn allows_ranks_and_rises(&self) -> bool {
         let method = self.method.unwrap_or_default();
         matches!(method, Method::RoundRobin | Method::LeastConn | Method::LeastTime(_))
     }

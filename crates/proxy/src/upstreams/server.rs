@@ -36,9 +36,10 @@ pub(crate) fn read_server(scope: &mut Scope<'_, Load>, directive: &Directive) ->
     let name = &directive.args[0];
     let mut parameters =
         Parameters { server: ServerDraft::plain(name.clone()), resolve: Resolved::AtLoad, service: None };
-    let may_backup = block(scope.conf).method.allows_backup();
+    let is_unlimited = block(scope.conf).method.allows_ranks_and_rises();
     for argument in &directive.args[1..] {
-        if argument == "backup" && !may_backup {
+        let is_limited = argument == "backup" || argument.starts_with(b"slow_start=");
+        if is_limited && !is_unlimited {
             let text =
                 message(&[&"balancing method does not support parameter \"", &printed(argument), &"\""]);
             return Err(directive.error(text));
@@ -63,6 +64,9 @@ impl Parameters {
             server.max_fails = count(number).ok_or_else(invalid)?;
         } else if let Some(time) = argument.strip_prefix(b"fail_timeout=") {
             server.fail_timeout_s = units::parse_sec(time).ok_or_else(invalid)?.as_secs();
+        } else if let Some(time) = argument.strip_prefix(b"slow_start=") {
+            let time = units::parse_msec(time).ok_or_else(invalid)?;
+            server.slow_start_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         } else if let Some(route) = argument.strip_prefix(b"route=") {
             if route.is_empty() {
                 return Err(directive.error("route is empty"));

@@ -11,7 +11,7 @@ pub(crate) fn choose(look: &Look<'_>, text: &[u8], progress: &mut Progress) -> O
     while progress.tries <= TRIES_MAX {
         let server = look.peers.ring().server_at(progress.hash)?;
         let is_it = |at: usize, peer: &Peer| peer.config().server == *server && look.may(at, peer);
-        if let Some(at) = look.peers.next_in_turn(look.at_loop, is_it) {
+        if let Some(at) = look.peers.next_in_turn(look.moment, is_it) {
             return Some(at);
         }
         progress.hash = progress.hash.wrapping_add(1);

@@ -6,7 +6,7 @@ use crate::peer::Peer;
 
 pub(crate) fn choose(look: &Look<'_>) -> Option<usize> {
     // Requests that come and go meanwhile are for the next look.
-    let load = |peer: &Peer| (i64::from(peer.conns()), peer.weight());
+    let load = |peer: &Peer| (i64::from(peer.conns()), peer.risen_weight(look.moment.now_ms));
     let usable = || look.peers.list.iter().enumerate().filter(|(at, peer)| look.may(*at, peer));
     let (mut best, mut many) = (None::<(usize, (i64, i64))>, false);
     for (at, peer) in usable() {
@@ -26,5 +26,5 @@ pub(crate) fn choose(look: &Look<'_>) -> Option<usize> {
         let (conns, weight) = load(peer);
         at >= first && conns * of == least * weight && look.may(at, peer)
     };
-    look.peers.next_in_turn(look.at_loop, is_least).or(Some(first))
+    look.peers.next_in_turn(look.moment, is_least).or(Some(first))
 }

@@ -13,12 +13,15 @@ const CLUSTER_MS: u64 = 20;
 
 pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
     let usable = || look.peers.list.iter().enumerate().filter(|(at, peer)| look.may(*at, peer));
-    let cost = |peer: &Peer, waits: Option<u64>| (estimate(look, peer, rule, waits), peer.config().weight);
-    let mut best = None::<(usize, (u64, u32))>;
+    let now_ms = look.moment.now_ms;
+    let cost = |peer: &Peer, waits: Option<u64>| {
+        (estimate(look, peer, rule, waits), peer.risen_weight(now_ms).unsigned_abs())
+    };
+    let mut best = None::<(usize, (u64, u64))>;
     let mut many = false;
     for (at, peer) in usable() {
-        let (eta, weight) = cost(peer, peer.times().look(look.now_ms));
-        let order = best.map(|(_, (least, of))| (eta * u64::from(of)).cmp(&(least * u64::from(weight))));
+        let (eta, weight) = cost(peer, peer.times().look(now_ms));
+        let order = best.map(|(_, (least, of))| eta.saturating_mul(of).cmp(&least.saturating_mul(weight)));
         match order {
             None | Some(std::cmp::Ordering::Less) => (best, many) = (Some((at, (eta, weight))), false),
             Some(std::cmp::Ordering::Equal) => many = true,
@@ -31,9 +34,9 @@ pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
     }
     let is_least = |at: usize, peer: &Peer| {
         let (eta, weight) = cost(peer, peer.times().seen());
-        at >= first && eta * u64::from(of) == least * u64::from(weight) && look.may(at, peer)
+        at >= first && eta.saturating_mul(of) == least.saturating_mul(weight) && look.may(at, peer)
     };
-    look.peers.next_in_turn(look.at_loop, is_least).or(Some(first))
+    look.peers.next_in_turn(look.moment, is_least).or(Some(first))
 }
 
 /// How long it will take for what it has to do and one request more.
@@ -43,7 +46,7 @@ fn estimate(look: &Look<'_>, peer: &Peer, rule: TimeRule, waiting_ms: Option<u64
         TimeRule::LastByte(_) | TimeRule::None => peer.times().response_ms(),
     };
     // What nobody has tried for long gets another chance: half of its time for each `fail_timeout`.
-    let halvings = u32::try_from(peer.rests(look.now_s)).unwrap_or(u32::MAX);
+    let halvings = u32::try_from(peer.rests(look.moment.now_s())).unwrap_or(u32::MAX);
     let ms = known_ms.checked_shr(halvings).unwrap_or(0).max(waiting_ms.unwrap_or(0));
     let ms = if ms > TIME_MAX_MS { TIME_MAX_MS } else { ms + CLUSTER_MS - ms % CLUSTER_MS };
     ms * (1 + u64::from(peer.conns()))
