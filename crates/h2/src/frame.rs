@@ -222,6 +222,7 @@ impl Violation {
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {
+            Self::Padding(head, _) if head.length > 0 => ErrorCode::ProtocolError,
             Self::Length(_)
             | Self::Padding(..)
             | Self::EmptyBlock(_)

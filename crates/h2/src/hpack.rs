@@ -9,7 +9,7 @@ mod integer;
 mod static_table;
 mod table;
 
-pub use decoder::{Decoder, Field, Sensitivity};
+pub use decoder::{Decoder, Field, Sensitivity, Take};
 pub use encoder::{NO_TABLE, push_field, push_status};
 pub use table::ENTRY_OVERHEAD_BYTES;
 

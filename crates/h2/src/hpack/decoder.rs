@@ -1,5 +1,7 @@
 //! Reads header blocks.
 
+use std::ops::ControlFlow;
+
 use super::huffman;
 use super::integer;
 use super::static_table::{STATIC_ENTRIES, STATIC_TABLE};
@@ -25,6 +27,9 @@ pub struct Field<'a> {
     /// See [`Sensitivity`].
     pub sensitivity: Sensitivity,
 }
+
+/// What the owner does with a field: it may have had enough.
+pub type Take<'t> = dyn FnMut(Field<'_>) -> ControlFlow<()> + 't;
 
 /// Reads the header blocks of a connection, in the order of their arrival. All of them must be read, also
 /// those of requests that are refused: later ones refer to them.
@@ -54,11 +59,12 @@ impl Decoder {
     }
 
     /// Reads a whole block and hands on its fields in their order. A block is as long as the owner lets it
-    /// be; what it expands to the owner counts.
+    /// be; what it expands to the owner counts. Where the owner breaks off, the rest is not read, and no other
+    /// block can be.
     ///
     /// # Errors
     /// The connection has to end; fields that came before the fault were handed on.
-    pub fn decode(&mut self, block: &[u8], take: &mut dyn FnMut(Field<'_>)) -> Result<(), CompressionFault> {
+    pub fn decode(&mut self, block: &[u8], take: &mut Take<'_>) -> Result<(), CompressionFault> {
         let mut input = block;
         while let Some(&first) = input.first() {
             if first & 0xe0 != 0x20 {
@@ -71,16 +77,19 @@ impl Decoder {
             self.table.resize(size);
         }
         while let Some(&first) = input.first() {
-            match first {
+            let taken = match first {
                 0x80.. => {
                     let number = integer::read(&mut input, 7)?;
                     let (name, value) = self.entry(number)?;
-                    take(Field { name, value, sensitivity: Sensitivity::Usual });
+                    take(Field { name, value, sensitivity: Sensitivity::Usual })
                 }
                 0x40.. => self.literal(&mut input, Literal::Indexed, take)?,
                 0x20.. => return Err(CompressionFault::TableSize),
                 0x10.. => self.literal(&mut input, Literal::Never, take)?,
                 _ => self.literal(&mut input, Literal::Plain, take)?,
+            };
+            if taken.is_break() {
+                break;
             }
         }
         Ok(())
@@ -102,8 +111,8 @@ impl Decoder {
         &mut self,
         input: &mut &[u8],
         literal: Literal,
-        take: &mut dyn FnMut(Field<'_>),
-    ) -> Result<(), CompressionFault> {
+        take: &mut Take<'_>,
+    ) -> Result<ControlFlow<()>, CompressionFault> {
         let number = integer::read(input, literal.prefix_bits())?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -114,7 +123,7 @@ impl Decoder {
             if literal == Literal::Indexed {
                 self.table.add(name, value);
             }
-            take(Field { name, value, sensitivity: literal.sensitivity() });
+            take(Field { name, value, sensitivity: literal.sensitivity() })
         });
         self.scratch = scratch;
         result
@@ -186,7 +195,11 @@ mod tests {
     fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, CompressionFault> {
         let mut fields = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        decoder.decode(block, &mut |field| fields.push((text(field.name), text(field.value))))?;
+        let mut take = |field: Field<'_>| {
+            fields.push((text(field.name), text(field.value)));
+            ControlFlow::Continue(())
+        };
+        decoder.decode(block, &mut take)?;
         Ok(fields)
     }
 
@@ -299,9 +312,11 @@ mod tests {
         let mut seen = Vec::new();
         let mut decoder = Decoder::new(4096);
         let block = bytes("10 01 61 01 62 00 01 61 01 62 1f 08 01 63");
-        decoder
-            .decode(&block, &mut |field| seen.push((field.name.to_vec(), field.sensitivity)))
-            .expect("fields");
+        let mut take = |field: Field<'_>| {
+            seen.push((field.name.to_vec(), field.sensitivity));
+            ControlFlow::Continue(())
+        };
+        decoder.decode(&block, &mut take).expect("fields");
         let never = Sensitivity::NeverIndexed;
         let expected = [(&b"a"[..], never), (b"a", Sensitivity::Usual), (b"authorization", never)];
         assert_eq!(seen, expected.map(|(name, sensitivity)| (name.to_vec(), sensitivity)));
@@ -319,7 +334,10 @@ mod tests {
             fields.iter().for_each(|(name, value)| push_field(&mut block, name.as_bytes(), value));
             let mut read = Vec::new();
             let mut decoder = Decoder::new(0);
-            let mut take = |field: Field<'_>| read.push((field.name.to_vec(), field.value.to_vec()));
+            let mut take = |field: Field<'_>| {
+                read.push((field.name.to_vec(), field.value.to_vec()));
+                ControlFlow::Continue(())
+            };
             prop_assert_eq!(decoder.decode(&block, &mut take), Ok(()));
             let sent: Vec<_> = fields.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect();
             prop_assert_eq!(read, sent);
@@ -331,7 +349,7 @@ mod tests {
         ) {
             let mut decoder = Decoder::new(128);
             for block in blocks {
-                if decoder.decode(&block, &mut |_| {}).is_err() {
+                if decoder.decode(&block, &mut |_| ControlFlow::Continue(())).is_err() {
                     break;
                 }
             }
