@@ -62,6 +62,8 @@ pub struct HeadParser {
     ignored: SmallVec<[Span; 0]>,
     /// Index of the earlier header of a duplicate.
     previous: usize,
+    /// Length of a head that came in another form, bytes; 0 for those that are parsed here.
+    carried_bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +91,14 @@ impl HeadParser {
         self.connection = ConnectionOption::Unspecified;
         self.ignored.clear();
         self.previous = 0;
+        self.carried_bytes = 0;
+    }
+
+    /// The head is `len` bytes long and was made of what came in another form, as which it had
+    /// `carried_bytes`.
+    pub fn complete(&mut self, len: usize, carried_bytes: usize) {
+        (self.pos, self.window_end, self.phase) = (len, len, Phase::Complete);
+        self.carried_bytes = u32::try_from(carried_bytes).unwrap_or(u32::MAX);
     }
 
     /// Goes on parsing. `buf` begins where it began at the first call and has at least the bytes it had.
@@ -327,6 +337,9 @@ impl HeadParser {
     /// Number of bytes of the head as `$request_length` counts them: of complete lines, without empty ones
     /// before the request.
     pub fn size(&self, head: &RequestHead) -> usize {
+        if self.carried_bytes > 0 {
+            return self.carried_bytes as usize;
+        }
         if head.line.line.is_empty() {
             return 0;
         }

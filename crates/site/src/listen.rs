@@ -34,6 +34,10 @@ impl Protocols {
     pub const PROXY_PROTOCOL: Self = Self(1);
     /// A handshake of TLS (`ssl`).
     pub const SSL: Self = Self(2);
+    /// Clients may speak HTTP/2 with all servers of the address (`http2`).
+    pub const HTTP2: Self = Self(4);
+    /// No handshake, and perhaps the preface of HTTP/2: no parameter, but what follows from others.
+    pub const PREFACE: Self = Self(8);
 
     /// Whether all of `others` are among these.
     #[inline]
@@ -94,6 +98,11 @@ impl ListenOptions {
                 let message =
                     format!("accept filters \"{text}\" are not supported on this platform, ignored");
                 warn(directive.error(bytes_of(&message)).with_level(Level::Emerg));
+            } else if *parameter == &b"http2"[..] {
+                options.protocols = options.protocols.or(Protocols::HTTP2);
+                let message = "the \"listen ... http2\" directive is deprecated, \
+                               use the \"http2\" directive instead";
+                warn(directive.error(message).with_level(Level::Warn));
             } else {
                 options.add(parameter, ssl).map_err(|message| directive.error(bytes_of(&message)))?;
             }
@@ -190,7 +199,6 @@ fn parse_keepalive(value: &[u8]) -> Option<Keepalive> {
 fn module_of(parameter: &[u8]) -> Option<&'static str> {
     match parameter {
         b"ssl" => Some("ngx_http_ssl_module"),
-        b"http2" => Some("ngx_http_v2_module"),
         b"quic" => Some("ngx_http_v3_module"),
         _ => None,
     }
@@ -280,6 +288,18 @@ impl Listens {
         let is_odd = entry.protocols.note(before, options);
         entry.options.protocols = before.protocols.or(options.protocols);
         Ok(is_odd.then(|| format!("protocol options redefined for {address}")))
+    }
+
+    /// Clients of an address without TLS may begin with the preface of HTTP/2 where its default server speaks
+    /// that, or all of them do.
+    pub(crate) fn note_preface(&mut self, speaks: impl Fn(ServerId) -> bool) {
+        for entry in self.entries.iter_mut() {
+            let protocols = entry.options.protocols;
+            let is_spoken = protocols.has(Protocols::HTTP2) || speaks(entry.default_server);
+            if is_spoken && !protocols.has(Protocols::SSL) {
+                entry.options.protocols = protocols.or(Protocols::PREFACE);
+            }
+        }
     }
 
     /// The servers of each address with these protocols, the default one first.
@@ -510,7 +530,6 @@ mod tests {
             ("so_keepalive=0:0:0", "invalid so_keepalive value: \"0:0:0\""),
             ("so_keepalive=1ms", "invalid so_keepalive value: \"1ms\""),
             ("setfib=1", "invalid parameter \"setfib=1\""),
-            ("http2", "the \"http2\" parameter requires ngx_http_v2_module"),
             ("quic", "the \"quic\" parameter requires ngx_http_v3_module"),
             ("ssl", "the \"ssl\" parameter requires ngx_http_ssl_module"),
             ("fast", "invalid parameter \"fast\""),

@@ -71,6 +71,13 @@ impl<E: Engine> Load<E> {
         self.listens.with(Protocols::SSL).collect()
     }
 
+    /// Has connections without TLS looked at for the preface of HTTP/2, where the settings of the address's
+    /// default server say so.
+    pub fn note_preface<T: Conf>(&mut self, key: &ConfKey<T>, speaks: impl Fn(&T) -> bool) {
+        let Self { listens, drafts, servers, .. } = self;
+        listens.note_preface(|server| speaks(drafts.servers.of(&servers[server.0 as usize + 1].confs, key)));
+    }
+
     /// All servers, in the order of the configuration.
     pub fn server_ids(&self) -> impl Iterator<Item = ServerId> + use<E> {
         (1..self.servers.len()).map(server_id)

@@ -74,6 +74,8 @@ pub(crate) struct Shared {
 pub(crate) struct Lookups {
     pub(crate) kept: Option<Kept>,
     pub(crate) fresh: Vec<Kept>,
+    /// A protocol that the client is not to have.
+    pub(crate) withheld: Option<&'static [u8]>,
 }
 
 /// What sessions have in common.
@@ -462,7 +464,8 @@ unsafe extern "C" fn choose_protocol(
     unsafe {
         let Some(shared) = shared(ssl) else { return ffi::SSL_TLSEXT_ERR_ALERT_FATAL };
         let offered = shown(offered, offered_length as usize);
-        for protocol in &shared.protocols {
+        let withheld = lookups(ssl).and_then(|lookups| lookups.withheld);
+        for protocol in shared.protocols.iter().filter(|&protocol| Some(&protocol[..]) != withheld) {
             let mut rest = offered;
             while let Some((&length, behind)) = rest.split_first() {
                 let Some((name, behind)) = behind.split_at_checked(usize::from(length)) else { break };

@@ -272,11 +272,13 @@ pub struct Given<P> {
     pub kept: Option<Kept>,
     /// The answer of a responder about the certificate (OCSP), in DER.
     pub staple: Option<Vec<u8>>,
+    /// One of the context's protocols (ALPN) that this client is not to have.
+    pub withheld: Option<&'static [u8]>,
 }
 
 impl<P> Default for Given<P> {
     fn default() -> Self {
-        Self { pairs: Vec::new(), kept: None, staple: None }
+        Self { pairs: Vec::new(), kept: None, staple: None, withheld: None }
     }
 }
 

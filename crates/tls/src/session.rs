@@ -88,7 +88,8 @@ unsafe impl Send for TlsSession {}
 
 impl TlsSession {
     fn accept(context: &Arc<Context>, hello: &Hello, given: Given<Pair>) -> Result<Self, LoadError> {
-        let session = Self::new(context, Lookups { kept: given.kept, ..Lookups::default() })?;
+        let session =
+            Self::new(context, Lookups { kept: given.kept, withheld: given.withheld, ..Lookups::default() })?;
         let ssl = session.ssl.as_ptr();
         // SAFETY: the session is alive and nobody else's.
         unsafe {
