@@ -42,6 +42,19 @@ impl Client {
         }
     }
 
+    /// The same client, for requests that run beside each other; what a proxy has sent goes with it.
+    #[must_use]
+    pub fn share(&mut self) -> Self {
+        Self {
+            home: self.home,
+            listener: Arc::clone(&self.listener),
+            peer: self.peer,
+            serial: self.serial,
+            start_ms: self.start_ms,
+            front: self.front.take(),
+        }
+    }
+
     /// Where it arrived.
     #[inline]
     pub fn listener(&self) -> &Listener {

@@ -10,6 +10,7 @@ mod config;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod generation;
+mod http2;
 mod link;
 pub mod metrics;
 mod output;
@@ -37,13 +38,14 @@ pub use clearway_site::{
 
 pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
+pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};
 pub use link::Link;
 pub use link::http1::Http1Link;
 #[cfg(feature = "testing")]
 pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::{Completion, SendFailure};
-pub use link::stream::{STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
+pub use link::stream::{Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
 pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
@@ -81,7 +83,9 @@ pub use tables::{
     Checked, Enabling, FilterSpec, Http, HttpLoader, Load, Location, Module, POSTPONE, PhaseHandler, Remains,
     Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
-pub use tls::{Accept, Chosen, InvalidName, SERVER_TLS, ServerTls, SniHandling, TlsConf, Verify, Weight};
+pub use tls::{
+    Accept, Chosen, InvalidName, OfferedHttp2, SERVER_TLS, ServerTls, SniHandling, TlsConf, Verify, Weight,
+};
 pub use variables::core_variables::{Cookie, Credentials};
 
 /// The engine's own part of the tables.

@@ -92,7 +92,7 @@ impl Link<'_> {
     pub(crate) fn tls(&self) -> Option<&Tls> {
         match self {
             Self::Http1(link) => link.transport.tls(),
-            Self::Stream(_) => None,
+            Self::Stream(stream) => stream.tls(),
         }
     }
 

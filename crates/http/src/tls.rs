@@ -64,6 +64,14 @@ pub enum Verify {
     OptionalNoCa,
 }
 
+/// Whether a client may agree on HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "names say it")]
+pub enum OfferedHttp2 {
+    Yes,
+    No,
+}
+
 /// How much a step of a handshake computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
@@ -82,7 +90,7 @@ pub trait Accept: Send + Sync {
     ///
     /// # Errors
     /// What the library refuses.
-    fn accept(&self, hello: &Hello) -> Result<Box<dyn Session>, LoadError>;
+    fn accept(&self, hello: &Hello, http2: OfferedHttp2) -> Result<Box<dyn Session>, LoadError>;
 
     /// Keeps sessions that clients may want to take up.
     fn keep(&self, sessions: Vec<Kept>);
@@ -96,6 +104,8 @@ pub struct Chosen<'a> {
     pub server: Option<&'a ServerTls>,
     /// What the handshake is made with: that server's, or the default one's.
     pub acceptor: Option<&'a Arc<dyn Accept>>,
+    /// Whether that server speaks HTTP/2.
+    pub http2: OfferedHttp2,
 }
 
 impl Setup {
@@ -114,7 +124,16 @@ impl Setup {
         };
         let server = found.map_or(default, tls);
         let acceptor = [server, default].into_iter().flatten().find_map(|tls| tls.acceptor.as_ref());
-        Ok(Chosen { host: host.filter(|_| found.is_some()), server, acceptor })
+        let speaks = self.speaks_http2(self.snapshot().server(found.unwrap_or(address.default_server)));
+        let http2 = if speaks { OfferedHttp2::Yes } else { OfferedHttp2::No };
+        Ok(Chosen { host: host.filter(|_| found.is_some()), server, acceptor, http2 })
+    }
+}
+
+impl Setup {
+    /// The server that has this host, in lower case, if one has it.
+    pub(crate) fn find_host(&self, host: &[u8]) -> Option<ServerId> {
+        find_server(self.address(), host).ok().flatten()
     }
 }
 

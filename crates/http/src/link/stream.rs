@@ -5,6 +5,8 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -13,8 +15,10 @@ pub use clearway_pipe::WINDOW_BYTES as STREAM_WINDOW_BYTES;
 use clearway_pipe::{Pipe, State, Waiting};
 use clearway_runtime::{LoopRef, Timer};
 use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::atomic::AtomicCell;
 
 use super::departure::Deeds;
+use super::tls::Tls;
 
 /// The largest piece that a response is cut into, bytes.
 const PIECE_MAX_BYTES: usize = 16 * 1024;
@@ -43,8 +47,8 @@ pub enum StreamOutput {
     Head(StreamHead),
     /// A part of the body.
     Data(Bytes),
-    /// The response is complete.
-    End,
+    /// The response is complete, with these trailers.
+    End(Headers),
     /// The response cannot be completed.
     Reset,
 }
@@ -52,6 +56,22 @@ pub enum StreamOutput {
 /// The client sends more of a body than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowExceeded;
+
+/// What a request does with its body, as far as its connection has to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intake {
+    /// How many bytes can be handed on now.
+    pub room: usize,
+    /// Whether something reads it, or waits to.
+    pub is_wanted: bool,
+    /// Whether nothing will, as the response is over.
+    pub is_over: bool,
+}
+
+/// Something reads the body.
+const WANTED: u8 = 1;
+/// The request's task has done all that it does.
+const LEFT: u8 = 2;
 
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +91,28 @@ pub struct Stream {
     heads: ArrayQueue<StreamHead>,
     input: Pipe,
     output: Pipe,
+    /// Written before the end of the output.
+    trailers: AtomicCell<Option<Box<Headers>>>,
     /// The request's task waits for its client to leave.
     departure: Waiting,
+    tls: Option<Arc<Tls>>,
+    /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not known.
+    chunk_bytes: AtomicU32,
+    /// [`WANTED`], [`LEFT`].
+    marks: AtomicU8,
 }
 
 impl Stream {
     /// Of a connection whose loop is `home`, and that was made to the address `local`.
     pub fn new(home: LoopRef, local: Option<SocketAddr>) -> Self {
         Self::made_by(Maker::Client, home, local)
+    }
+
+    /// The same, of a connection with TLS, of which this is [told](Tls::told).
+    #[must_use]
+    pub fn secured(mut self, tls: Option<Arc<Tls>>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Of no connection: its request is made by the server itself, and has no body.
@@ -98,7 +132,11 @@ impl Stream {
             heads: ArrayQueue::new(HEADS_MAX),
             input: Pipe::default(),
             output: Pipe::default(),
+            trailers: AtomicCell::new(None),
             departure: Waiting::default(),
+            tls: None,
+            chunk_bytes: AtomicU32::new(0),
+            marks: AtomicU8::new(0),
         }
     }
 }
@@ -140,6 +178,32 @@ impl Stream {
             has_room.then_some(())
         })
     }
+
+    /// What the request does with its body, now that it is not what it was.
+    pub fn poll_intake(&self, cx: &mut Context<'_>, before: Intake) -> Poll<Intake> {
+        self.input.poll_room(cx, || {
+            let intake = Intake {
+                room: self.input.room(),
+                is_wanted: self.marks.load(Ordering::Acquire) & WANTED != 0,
+                is_over: self.output.state() != State::Open,
+            };
+            (intake != before).then_some(intake)
+        })
+    }
+
+    /// Ready when the request's task does nothing more, whatever has become of the response.
+    pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.output.poll(cx, |_| (self.marks.load(Ordering::Acquire) & LEFT != 0).then_some(()))
+    }
+
+    /// The longest piece that the body is to be cut into, bytes, or `usual` where the response does not say.
+    pub fn chunk_bytes(&self, usual: usize) -> usize {
+        match self.chunk_bytes.load(Ordering::Relaxed) {
+            0 => usual,
+            bytes => bytes as usize,
+        }
+    }
+
     /// What is to be sent next.
     pub fn poll_output(&self, cx: &mut Context<'_>) -> Poll<StreamOutput> {
         self.output.poll(cx, |state| {
@@ -151,7 +215,9 @@ impl Stream {
             }
             match state {
                 State::Open => None,
-                State::Ended => Some(StreamOutput::End),
+                State::Ended => {
+                    Some(StreamOutput::End(self.trailers.take().map(|lines| *lines).unwrap_or_default()))
+                }
                 _ => Some(StreamOutput::Reset),
             }
         })
@@ -166,6 +232,10 @@ impl Stream {
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.local
+    }
+
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_deref()
     }
 
     /// Whether the server itself makes the request.
@@ -195,12 +265,26 @@ impl Stream {
 
     /// The next part of the body; none at its end.
     pub(crate) fn poll_body(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if self.marks.load(Ordering::Relaxed) & WANTED == 0 {
+            self.marks.fetch_or(WANTED, Ordering::AcqRel);
+            self.input.wake_filler();
+        }
         self.input.poll(cx, |state| match (self.input.pop(), state) {
             (Some(piece), _) => Some(Ok(Some(piece))),
             (None, State::Open) => None,
             (None, State::Ended) => Some(Ok(None)),
             (None, _) => Some(Err(was_reset())),
         })
+    }
+
+    /// Has the body cut into pieces of so many bytes at most; before its head is sent.
+    pub(crate) fn cut_into(&self, chunk_bytes: u32) {
+        self.chunk_bytes.store(chunk_bytes, Ordering::Relaxed);
+    }
+
+    /// Has these lines follow the body; before its end.
+    pub(crate) fn put_trailers(&self, lines: Headers) {
+        self.trailers.store(Some(Box::new(lines)));
     }
 
     /// Sends a head, before everything that is written behind it.
@@ -245,8 +329,10 @@ impl Stream {
         Ok(sent)
     }
 
-    /// The response is complete, and all of it was written. What is left of the body is dropped.
+    /// The response is complete, and all of it was written. What is left of the body is dropped. The last
+    /// that the request's task does.
     pub fn finish(&self) {
+        self.marks.fetch_or(LEFT, Ordering::AcqRel);
         self.output.end(State::Ended);
         self.input.wake_filler();
     }
@@ -256,8 +342,9 @@ impl Stream {
         self.output.end(State::Ended);
     }
 
-    /// The response cannot be completed.
+    /// The response cannot be completed. The last that the request's task does.
     pub fn abort(&self) {
+        self.marks.fetch_or(LEFT, Ordering::AcqRel);
         self.output.end(State::Broken);
         self.input.wake_filler();
     }

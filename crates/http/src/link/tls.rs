@@ -47,7 +47,7 @@ pub enum RecordSize {
 }
 
 /// What the client has said when it began, as variables show it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Offer {
     /// The host that it asked for (SNI), as it was written.
     pub server_name: Option<Box<[u8]>>,
@@ -80,7 +80,22 @@ pub struct Tls {
     /// What the client has said when it began.
     pub offer: Offer,
     records: RecordSize,
-    state: Mutex<State>,
+    side: Side,
+}
+
+/// What a value has of the session.
+enum Side {
+    /// The session itself.
+    Session(Mutex<State>),
+    /// What there was to say of it, for those that have no part in reading and writing.
+    Told(Box<Told>),
+}
+
+/// What is said of a session.
+struct Told {
+    info: Info,
+    peer_certificate: Option<Vec<u8>>,
+    is_early: bool,
 }
 
 struct State {
@@ -209,26 +224,45 @@ impl Tls {
             sent_ms: 0,
             sent_since_silence: 0,
         };
-        Self { offer, records, state: Mutex::new(state) }
+        Self { offer, records, side: Side::Session(Mutex::new(state)) }
+    }
+
+    /// What there is to say of the session now, for requests that run beside its connection: it reads and
+    /// writes nothing.
+    #[must_use]
+    pub fn told(&self) -> Self {
+        let (info, peer_certificate) = (self.info(), self.peer_certificate());
+        let told = Told { info, peer_certificate, is_early: self.is_early() };
+        Self { offer: self.offer.clone(), records: self.records, side: Side::Told(Box::new(told)) }
     }
 
     /// What there is to say of the session.
     pub fn info(&self) -> Info {
-        self.state().session.info()
+        match &self.side {
+            Side::Session(_) => self.state().session.info(),
+            Side::Told(told) => told.info.clone(),
+        }
     }
 
     /// The client's certificate in DER, if it has sent one.
     pub fn peer_certificate(&self) -> Option<Vec<u8>> {
-        self.state().session.peer_certificate()
+        match &self.side {
+            Side::Session(_) => self.state().session.peer_certificate(),
+            Side::Told(told) => told.peer_certificate.clone(),
+        }
     }
 
     /// Whether the client's last message of the handshake is still to come.
     pub fn is_early(&self) -> bool {
-        self.state().session.is_early()
+        match &self.side {
+            Side::Session(_) => self.state().session.is_early(),
+            Side::Told(told) => told.is_early,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.try_lock().expect("one task uses a connection, and does not panic in here")
+        let Side::Session(state) = &self.side else { unreachable!("what was told has no session") };
+        state.try_lock().expect("one task uses a connection, and does not panic in here")
     }
 
     /// Whether there is something to read whatever the socket has.

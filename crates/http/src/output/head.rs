@@ -8,6 +8,7 @@ use super::head_text::{list_head, write_head};
 use super::held::Unasked;
 use super::passed::Places;
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
+use crate::http2::HTTP2_LOCATION;
 use crate::link::Link;
 use crate::link::stream::Stream;
 use crate::request::Request;
@@ -101,6 +102,8 @@ impl<'c> OutputState<'c> {
         self.framing = Framing::choose(request.method(), version, status, length, ChunkedEncoding::Off);
         self.connection = Connection::KeepAlive;
         let places = Places::of(self.passed.as_deref(), &self.head, self.replaced());
+        let chunk_bytes = *request.conf(&HTTP2_LOCATION).chunk_bytes;
+        stream.cut_into(u32::try_from(chunk_bytes).unwrap_or(u32::MAX));
         stream.push_head(list_head((&self.head, places), request, self.framing));
     }
 

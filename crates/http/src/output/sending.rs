@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use clearway_h1::Framing;
+use clearway_message::Headers;
 use clearway_runtime::Timer;
 use clearway_site::Sending;
 
@@ -12,6 +13,7 @@ use super::{Connection, OutputState, Progress, Unsent, Urgency};
 use crate::link::Link;
 use crate::link::pace::Pace;
 use crate::link::send_queue::{SendFailure, SendQueue};
+use crate::link::stream::Stream;
 use crate::output::view::{View, eval_size};
 use crate::request::account;
 use crate::request::sink::Sink;
@@ -66,8 +68,24 @@ impl<'c> OutputState<'c> {
         match mark {
             Mark::More => {}
             Mark::Flush => self.urgency = Urgency::Flushed,
-            Mark::Last => self.progress = Progress::Complete,
+            Mark::Last => {
+                self.progress = Progress::Complete;
+                if let (Some(_), Link::Stream(stream)) = (&self.trailers, request.link) {
+                    self.hand_trailers(request, stream);
+                }
+            }
         }
+    }
+
+    /// Trailers follow what the stream is given of the body.
+    #[cold]
+    fn hand_trailers(&self, request: &Request<'c>, stream: &Stream) {
+        if !request.is_main() || self.is_bodiless() {
+            return;
+        }
+        let mut lines = Headers::default();
+        self.trailers().for_each(|line| lines.add(line.name, line.value));
+        stream.put_trailers(lines);
     }
 
     fn frame_chunked(&mut self, chunk: Chunk<'c>, mark: Mark) {

@@ -157,6 +157,7 @@ impl<'c> Active<'c> {
         request.method = request.parts.head.method();
         request.take_target().map_err(Answer::Status)?;
         request.find_server().map_err(Answer::Status)?;
+        request.check_http2().map_err(Answer::Status)?;
         if request.setup.address().protocols.has(Protocols::SSL) {
             request.action = READING_HEADERS;
             request.check_tls().map_err(Answer::Status)?;

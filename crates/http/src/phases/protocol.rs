@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
 use clearway_h1::{Fault, HeadProgress, Options};
+use clearway_h2::request::HeadFault;
 use clearway_message::BodyLength;
 use clearway_message::Known;
 
@@ -150,7 +151,11 @@ impl Active<'_> {
     /// Answers a request whose head is malformed.
     pub async fn refuse(&mut self, fault: Fault) {
         self.route_refused(fault);
-        if self.follow(Answer::Status(fault.page())).await.is_err() {
+        self.answer_refused(fault.page()).await;
+    }
+
+    async fn answer_refused(&mut self, status: u16) {
+        if self.follow(Answer::Status(status)).await.is_err() {
             return;
         }
         self.output.finish(&self.request);
@@ -158,6 +163,15 @@ impl Active<'_> {
             // What is wrong with that is said.
             let _ = Box::pin(self.send_instead()).await;
         }
+    }
+
+    /// The same for what is wrong with a head of HTTP/2.
+    pub async fn refuse_head(&mut self, fault: HeadFault) {
+        let request = &mut self.request;
+        request.route_refused();
+        request.action = READING_HEADERS;
+        request.log_incomplete(Level::Info, format_args!("{fault}"));
+        self.answer_refused(fault.page()).await;
     }
 
     fn route_refused(&mut self, fault: Fault) {
