@@ -8,6 +8,7 @@ pub mod access_log;
 pub(crate) mod cidr;
 pub mod content;
 pub mod filters;
+pub mod http2;
 pub mod mirror;
 pub mod rewrite;
 #[cfg(feature = "tls")]

@@ -16,6 +16,9 @@ use server::Maker;
 use settings::SSL_CONF;
 use variables::VARIABLES;
 
+/// What HTTP/2 is called in handshakes (ALPN).
+const HTTP2: &[u8] = b"h2";
+
 /// The module.
 pub static SSL: Module = Module {
     name: "ssl",

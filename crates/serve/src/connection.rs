@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_http::{Lingering, Listener, Parts, TIMED_OUT};
+use clearway_http::{CoreLocation, Lingering, Listener, Parts, TIMED_OUT};
 use clearway_log::Place;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Tag, Woken};
@@ -19,6 +19,7 @@ use clearway_site::Protocols;
 
 use crate::conn::Conn;
 use crate::http1::{After, serve_requests};
+use crate::http2;
 use crate::proxy_header::read_front;
 use crate::tls;
 
@@ -44,7 +45,7 @@ pub(crate) struct Connection {
     /// Its place among the `worker_connections`.
     slot: ConnectionSlot,
     /// Since when it is idle.
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
 }
 
 /// Serves a connection until it ends. To be spawned on `home`.
@@ -132,7 +133,7 @@ fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'stati
     }
 }
 
-/// Reads what comes before the first request of a connection.
+/// Reads what comes before the first request of a connection; one that carries HTTP/2 is served to its end.
 async fn begin(connection: &mut Connection) -> Result<(), Ending> {
     if connection.conn.link.transport.tls().is_some() {
         // It has come from another loop.
@@ -142,15 +143,24 @@ async fn begin(connection: &mut Connection) -> Result<(), Ending> {
     if protocols.has(Protocols::PROXY_PROTOCOL) && connection.conn.client.front.is_none() {
         read_front(connection).await?;
     }
-    if protocols.has(Protocols::SSL) {
+    let is_http2 = if protocols.has(Protocols::SSL) {
         tls::accept(connection).await?;
+        http2::is_agreed(&connection.conn)
+    } else if protocols.has(Protocols::PREFACE) && connection.conn.link.served() == 0 {
+        http2::begins_with_preface(connection).await?
+    } else {
+        false
+    };
+    if is_http2 {
+        Box::pin(http2::serve(connection)).await;
+        return Err(Ending);
     }
     Ok(())
 }
 
 /// Since when a connection is idle.
 #[derive(Clone, Copy)]
-struct Waiting {
+pub(crate) struct Waiting {
     since_ms: u64,
     /// `keepalive_min_timeout`.
     min_timeout_ms: u32,
@@ -160,6 +170,12 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// Since now, where this is said of the connection.
+    pub(crate) fn since(conn: &Conn, core: &CoreLocation) -> Self {
+        let min_timeout_ms = u32::try_from(*core.keepalive_min_timeout_ms).unwrap_or(u32::MAX);
+        Self { since_ms: conn.client.home.now_ms(), min_timeout_ms, begun_in: generation(conn) }
+    }
+
     /// From when on it may be closed to make room for others.
     fn reclaimable_ms(self) -> u64 {
         self.since_ms + u64::from(self.min_timeout_ms)
@@ -353,7 +369,7 @@ async fn see_lines_written(conn: &Conn, place: Place) {
 }
 
 /// Ends our side of the connection and reads until the client does so too, or time is up.
-async fn lingering_close(conn: &Conn, limits: Lingering) {
+pub(crate) async fn lingering_close(conn: &Conn, limits: Lingering) {
     if conn.link.transport.shutdown_write().is_err() {
         return;
     }

@@ -75,7 +75,7 @@ impl Gathering {
                     }
                     self.answer.body.extend_from_slice(&bytes);
                 }
-                Poll::Ready(StreamOutput::End) => return Poll::Ready(Ok(())),
+                Poll::Ready(StreamOutput::End(_)) => return Poll::Ready(Ok(())),
                 Poll::Ready(StreamOutput::Reset) => return Poll::Ready(Err(Unanswered)),
             }
         }

@@ -6,6 +6,7 @@ mod conn;
 mod connection;
 mod handshake_budget;
 mod http1;
+mod http2;
 mod internal;
 pub mod metrics;
 mod proxy_header;

@@ -5,16 +5,38 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
+use clearway_h2::request::HeadFault;
 use clearway_http::{Active, Client, Link, Parts, Setup, Stage, Strands, Stream, Way};
 
-/// Answers the request whose complete head is in `parts`; it is the connection's `number`th. To be spawned on
-/// the loop that the client is at home on.
+/// In which form the head of a request has come.
+pub(crate) enum Arrived {
+    /// As HTTP/1 writes it, to be parsed.
+    Text,
+    /// As a head.
+    Head,
+    /// As one that is to be refused.
+    Fault(HeadFault),
+}
+
+/// Answers the request whose complete head is in `parts` as HTTP/1 writes it; it is the connection's
+/// `number`th. To be spawned on the loop that the client is at home on.
 pub async fn serve_stream(
     client: Arc<Client>,
     setup: Arc<Setup>,
     stream: Arc<Stream>,
-    mut parts: Box<Parts>,
+    parts: Box<Parts>,
     number: u64,
+) {
+    serve_arrived(client, setup, stream, parts, (number, Arrived::Text)).await;
+}
+
+/// The same for a head that has come in any form.
+pub(crate) async fn serve_arrived(
+    client: Arc<Client>,
+    setup: Arc<Setup>,
+    stream: Arc<Stream>,
+    mut parts: Box<Parts>,
+    (number, arrived): (u64, Arrived),
 ) {
     let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream) };
     // What the request refers to, as what it has there does.
@@ -22,7 +44,7 @@ pub async fn serve_stream(
     let mut active = Active::new(way, &strands, &mut parts, 0, number);
     Stage::begin_stream(client.home.index());
     let is_complete = {
-        let mut answering = pin!(answer(&mut active, &stream));
+        let mut answering = pin!(answer(&mut active, &stream, arrived));
         poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
     };
     Stage::end_stream(client.home.index(), active.status());
@@ -41,8 +63,16 @@ pub async fn serve_stream(
 }
 
 /// Whether there is a response that was written to its end.
-async fn answer(active: &mut Active<'_>, stream: &Stream) -> bool {
-    match active.parse_head() {
+async fn answer(active: &mut Active<'_>, stream: &Stream, arrived: Arrived) -> bool {
+    let parsed = match arrived {
+        Arrived::Text => active.parse_head(),
+        Arrived::Head => Some(Ok(())),
+        Arrived::Fault(fault) => {
+            Box::pin(active.refuse_head(fault)).await;
+            return active.is_complete();
+        }
+    };
+    match parsed {
         Some(Ok(())) => {
             active.begin_stream_body(stream);
             let is_sent = active.run().await.is_ok() && active.send_rest().await.is_ok();

@@ -181,7 +181,7 @@ enum Heavy {
 
 /// Chooses the server by the name that is asked for, and begins a session of it.
 fn begin(conn: &Conn, hello: &Hello, input: Vec<u8>) -> Result<Handshake, Ending> {
-    let Ok(Chosen { host, server, acceptor }) = conn.setup.choose_tls(hello.server_name()) else {
+    let Ok(Chosen { host, server, acceptor, http2 }) = conn.setup.choose_tls(hello.server_name()) else {
         send_alert(conn, INTERNAL_ERROR);
         fail(conn, &Failure { reasons: vec![HelloError::ServerName.into()] });
         return Err(Ending);
@@ -192,7 +192,7 @@ fn begin(conn: &Conn, hello: &Hello, input: Vec<u8>) -> Result<Handshake, Ending
         conn.log(Level::Info, HANDSHAKING, format_args!("handshake rejected"));
         return Err(Ending);
     };
-    let session = acceptor.accept(hello).map_err(|error| {
+    let session = acceptor.accept(hello, http2).map_err(|error| {
         send_alert(conn, INTERNAL_ERROR);
         conn.log(Level::Crit, HANDSHAKING, format_args!("{error}"));
         Ending

@@ -35,6 +35,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &not_modified::NOT_MODIFIED,
     #[cfg(feature = "tls")]
     &clearway_modules::ssl::SSL,
+    &clearway_modules::http2::HTTP2,
     &resolver::RESOLVER,
     &UPSTREAM,
     &balancers::BALANCERS,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clearway_http::{Accept, Weight};
+use clearway_http::{Accept, OfferedHttp2, Weight};
 use clearway_tls::cache::{SessionCache, SharedKeys};
 use clearway_tls::engine::{Engine, Given, Kept, LoadError, Session};
 use clearway_tls::hello::Hello;
@@ -61,13 +61,14 @@ impl Accept for Acceptor {
         if is_light { Weight::Light } else { Weight::Heavy }
     }
 
-    fn accept(&self, hello: &Hello) -> Result<Box<dyn Session>, LoadError> {
+    fn accept(&self, hello: &Hello, http2: OfferedHttp2) -> Result<Box<dyn Session>, LoadError> {
         let now_s = now_s();
         if let Some(ring) = self.shared_keys.as_ref().and_then(|keys| keys.rotated(now_s)) {
             self.context.rotate(&ring)?;
         }
         let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s));
-        let session = AwsLc::accept(&self.context, hello, Given { kept, ..Given::default() })?;
+        let withheld = (http2 == OfferedHttp2::No).then_some(super::HTTP2);
+        let session = AwsLc::accept(&self.context, hello, Given { kept, withheld, ..Given::default() })?;
         Ok(Box::new(session))
     }
 

@@ -95,7 +95,7 @@ impl Maker {
                 false => Preference::Client,
             },
             groups: groups(&conf.ecdh_curve),
-            protocols: ["http/1.1", "http/1.0", "http/0.9"].map(|name| name.as_bytes().to_vec()).to_vec(),
+            protocols: [super::HTTP2, b"http/1.1", b"http/1.0", b"http/0.9"].map(<[u8]>::to_vec).to_vec(),
             tickets: if has_tickets { Tickets::Ring(Arc::clone(&ring)) } else { Tickets::Off },
             keeping,
             scope: seal.scope,

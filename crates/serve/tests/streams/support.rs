@@ -142,7 +142,7 @@ impl Frames {
                 match made {
                     StreamOutput::Head(head) => put_frame(&mut self.output, number, HEAD, &text(&head)),
                     StreamOutput::Data(data) => put_frame(&mut self.output, number, BODY, &data),
-                    StreamOutput::End => put_frame(&mut self.output, number, END, b""),
+                    StreamOutput::End(_) => put_frame(&mut self.output, number, END, b""),
                     StreamOutput::Reset => put_frame(&mut self.output, number, RESET, b""),
                 }
                 if matches!(self.output[self.output.len() - FRAME_HEAD_BYTES..], [_, END | RESET, 0, 0]) {

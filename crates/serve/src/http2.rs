@@ -1,0 +1,460 @@
+//! A connection that carries HTTP/2: one task, which alone reads and writes the socket and moves frames
+//! between it and the streams of its requests. Those are tasks of their own, so that a request which waits
+//! or blocks holds neither the connection nor the loop.
+//!
+//! 1. One read is taken apart to its end before anything is sent; what all streams have then leaves together.
+//! 2. Nothing is read while more than [`OUTPUT_MAX_BYTES`] wait for the client, or too many control frames.
+//! 3. What a client makes the server keep is bounded: its input by one frame, each body by its window, the
+//!    output by [`OUTPUT_MAX_BYTES`] and what streams hold back.
+//! 4. A client that takes nothing of what there is for it is given up after `send_timeout`, whatever its
+//!    other streams do.
+
+mod streams;
+mod timing;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use clearway_base::log::Level;
+use clearway_h2::connection::{Connection as Protocol, Event, Failure};
+use clearway_h2::frame::{ErrorCode, PREFACE, Rest};
+use clearway_h2::request::HeadReader;
+use clearway_http::{
+    Client, CoreLocation, Front, Lingering, LingeringClose, NotReceived, Parts, TIMED_OUT, Tls,
+};
+use clearway_runtime::Tag;
+
+use crate::conn::Conn;
+use crate::connection::{Connection, Ending, Idle, Waiting, lingering_close, read_idle};
+use crate::stream::{Arrived, serve_arrived};
+use streams::Streams;
+use timing::Deadlines;
+
+/// What is being done, for the error log.
+const PROCESSING: &str = "processing HTTP/2 connection";
+/// Room for what is read while little comes, bytes.
+const INPUT_BYTES: usize = 16 * 1024;
+/// Of what is made and not taken by the socket, bytes: from here on nothing more is made.
+const OUTPUT_MAX_BYTES: usize = 128 * 1024;
+/// Requests that one poll begins before others of the loop have their turn.
+const HEADS_PER_POLL: usize = 32;
+/// Reads of one poll.
+const READS_PER_POLL: usize = 4;
+
+/// Looks whether a connection without TLS begins as HTTP/2 does. If not, what has come of its first request
+/// is left to be answered.
+pub(crate) async fn begins_with_preface(connection: &mut Connection) -> Result<bool, Ending> {
+    let timeout_ms = *connection.conn.setup.server_core().client_header_timeout_ms;
+    connection.conn.link.timer.arm(connection.conn.client.start_ms + timeout_ms);
+    let rest = connection.conn.client.front.as_mut().and_then(|front| front.take_rest());
+    let mut parts = rest.unwrap_or_else(|| connection.conn.take_parts());
+    let mut idle = Idle::New;
+    loop {
+        let length = parts.input.len().min(PREFACE.len());
+        let is_preface = parts.input[..length] == PREFACE[..length];
+        if length == PREFACE.len() || !is_preface {
+            put_front(&mut connection.conn, parts);
+            return Ok(is_preface);
+        }
+        match poll_fn(|cx| Poll::Ready(read_idle(&connection.conn, idle, &mut parts.input, cx))).await {
+            Poll::Ready(Ok(1..)) => continue,
+            Poll::Pending if idle != Idle::Leaving => {}
+            Poll::Pending => return Err(Ending),
+            Poll::Ready(result) => {
+                connection.conn.log_closed("waiting for request", result);
+                return Err(Ending);
+            }
+        }
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
+        match idle {
+            Idle::New | Idle::Readable | Idle::Leaving => {}
+            Idle::Closed => return Err(Ending),
+            Idle::TimedOut => {
+                connection.conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
+                return Err(Ending);
+            }
+        }
+    }
+}
+
+fn put_front(conn: &mut Conn, parts: Box<Parts>) {
+    let front = conn.client.front.get_or_insert_with(|| Box::new(Front::new(None, None)));
+    front.put_rest(parts);
+}
+
+/// Whether client and server have agreed on HTTP/2 in the handshake.
+pub(crate) fn is_agreed(conn: &Conn) -> bool {
+    conn.link.transport.tls().is_some_and(|tls| tls.info().protocol.as_deref() == Some(b"h2"))
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(connection: &mut Connection) {
+    let mut frames = Frames::new(&mut connection.conn);
+    let end = loop {
+        match poll_fn(|cx| frames.poll(&connection.conn, cx)).await {
+            Turn::End(end) => break end,
+            Turn::Idle => {}
+        }
+        frames.rest();
+        let now_ms = connection.conn.client.home.now_ms();
+        connection.waiting = Waiting::since(&connection.conn, frames.location(&connection.conn));
+        connection.conn.link.timer.arm(frames.deadlines.idle_until_ms(now_ms));
+        match poll_fn(|cx| connection.poll_idle(cx)).await {
+            Idle::New | Idle::Readable => {}
+            Idle::Leaving => break End::Said(ErrorCode::NoError),
+            Idle::Closed => break End::Said(ErrorCode::NoError),
+            Idle::TimedOut if connection.conn.link.served() > 0 => break End::Said(ErrorCode::NoError),
+            Idle::TimedOut => {
+                connection.conn.log(Level::Info, PROCESSING, format_args!("{TIMED_OUT}"));
+                break End::Said(ErrorCode::ProtocolError);
+            }
+        }
+        frames.deadlines.begin(&connection.conn);
+    };
+    frames.end(&connection.conn, end).await;
+}
+
+/// What a connection does next.
+enum Turn {
+    /// It has nothing to do until something comes.
+    Idle,
+    End(End),
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is gone.
+    Gone,
+    /// The client is told why.
+    Said(ErrorCode),
+}
+
+/// The connection's own state.
+struct Frames {
+    client: Arc<Client>,
+    local: Option<SocketAddr>,
+    /// What requests are told of TLS.
+    tls: Option<Arc<Tls>>,
+    receive_bytes: usize,
+    protocol: Protocol,
+    reader: HeadReader,
+    streams: Streams,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// How much of the output is sent.
+    sent: usize,
+    deadlines: Deadlines,
+}
+
+impl Frames {
+    fn new(conn: &mut Conn) -> Self {
+        let tls = conn.link.transport.tls().map(|tls| Arc::new(tls.told()));
+        let server = conn.setup.server_of(tls.as_ref().and_then(|tls| tls.offer.host.as_deref()));
+        let http2 = conn.setup.http2(server);
+        let rest = conn.client.front.as_mut().and_then(|front| front.take_rest());
+        let mut input = Vec::new();
+        if let Some(mut parts) = rest {
+            input.append(&mut parts.input);
+            conn.client.put_back(parts);
+        }
+        let deadlines = Deadlines::new(conn, conn.setup.location_of(server));
+        Self {
+            client: Arc::new(conn.client.share()),
+            local: conn.link.transport.local_address(),
+            tls,
+            receive_bytes: http2.receive_bytes,
+            protocol: Protocol::new(http2.limits),
+            reader: HeadReader::default(),
+            streams: Streams::new(http2.limits.window_bytes),
+            input,
+            output: Vec::new(),
+            sent: 0,
+            deadlines,
+        }
+    }
+
+    /// What is said where no location is known.
+    fn location<'c>(&self, conn: &'c Conn) -> &'c CoreLocation {
+        let host = self.tls.as_ref().and_then(|tls| tls.offer.host.as_deref());
+        conn.setup.location_of(conn.setup.server_of(host))
+    }
+
+    /// Gives memory back while nothing comes.
+    fn rest(&mut self) {
+        debug_assert!(self.output.is_empty() && self.input.is_empty(), "an idle connection has nothing");
+        (self.input, self.output) = (Vec::new(), Vec::new());
+        self.reader = HeadReader::default();
+        self.streams.rest();
+    }
+
+    /// Reads, hands on, gathers and sends, as long as one of them gets somewhere.
+    fn poll(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Turn> {
+        if conn.client.listener().closes(conn.setup.generation()) {
+            return Poll::Ready(Turn::End(End::Gone));
+        }
+        if conn.client.listener().is_stopping() {
+            self.protocol.go_away(ErrorCode::NoError);
+        }
+        let mut budget = HEADS_PER_POLL;
+        for _ in 0..READS_PER_POLL {
+            let read = match self.read(conn, cx, &mut budget) {
+                Ok(read) => read,
+                Err(end) => return Poll::Ready(Turn::End(end)),
+            };
+            self.streams.feed(&mut self.protocol, cx);
+            let has_sent = match self.send(conn, cx) {
+                Ok(has_sent) => has_sent,
+                Err(end) => return Poll::Ready(Turn::End(end)),
+            };
+            if budget == 0 {
+                break;
+            }
+            if read == Read::Nothing && !has_sent {
+                return self.poll_waiting(conn, cx);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Nothing more can be done now.
+    fn poll_waiting(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Turn> {
+        let has_output = self.sent < self.output.len() || self.protocol.has_control();
+        if !has_output && self.protocol.open_streams() == 0 {
+            if self.protocol.is_leaving() {
+                return Poll::Ready(Turn::End(End::Said(ErrorCode::NoError)));
+            }
+            if self.input.is_empty() && !self.protocol.is_in_block() {
+                return Poll::Ready(Turn::Idle);
+            }
+        }
+        let now_ms = conn.client.home.now_ms();
+        let is_partial = !self.input.is_empty() || self.protocol.is_in_block();
+        self.deadlines.note_input(is_partial, now_ms);
+        self.deadlines.note_output(has_output, now_ms);
+        let Some(deadline_ms) = self.deadlines.first(self.streams.first_stall_ms()) else {
+            return Poll::Pending;
+        };
+        conn.link.timer.arm(deadline_ms);
+        if conn.link.timer.poll_expired(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let since_ms = now_ms.saturating_sub(self.deadlines.send_timeout_ms());
+        if self.streams.cut_stalled(&mut self.protocol, since_ms) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        conn.log(Level::Info, PROCESSING, format_args!("{TIMED_OUT}"));
+        let end = if is_partial { End::Said(ErrorCode::ProtocolError) } else { End::Gone };
+        Poll::Ready(Turn::End(end))
+    }
+
+    /// Reads once, and takes apart what has come.
+    fn read(&mut self, conn: &Conn, cx: &mut Context<'_>, budget: &mut usize) -> Result<Read, End> {
+        let is_full = self.output.len() - self.sent >= OUTPUT_MAX_BYTES || self.protocol.is_congested();
+        if is_full {
+            return Ok(Read::Nothing);
+        }
+        // What is there already, of the poll before or behind the handshake, comes first.
+        let mut read = self.take_input(conn, cx, budget)?;
+        if *budget == 0 {
+            return Ok(read);
+        }
+        let room = if read == Read::Something { self.receive_bytes } else { INPUT_BYTES };
+        self.input.reserve(room.min(self.receive_bytes).max(INPUT_BYTES));
+        match conn.link.transport.poll_read_vec(cx, &mut self.input) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(0)) => {
+                if !self.input.is_empty() || self.protocol.open_streams() > 0 {
+                    let message = format_args!("client prematurely closed connection");
+                    conn.log(Level::Info, PROCESSING, message);
+                }
+                return Err(End::Gone);
+            }
+            Poll::Ready(Ok(count)) => {
+                self.protocol.begin_read(count).map_err(|failure| fail(conn, failure))?;
+                self.take_input(conn, cx, budget)?;
+                read = Read::Something;
+            }
+            Poll::Ready(Err(error)) => {
+                conn.log(Level::Info, PROCESSING, format_args!("{}", NotReceived(&error)));
+                return Err(End::Gone);
+            }
+        }
+        if self.input.is_empty() && read == Read::Nothing {
+            self.input = Vec::new();
+        }
+        Ok(read)
+    }
+
+    fn take_input(&mut self, conn: &Conn, cx: &mut Context<'_>, budget: &mut usize) -> Result<Read, End> {
+        let input = std::mem::take(&mut self.input);
+        let mut rest = &input[..];
+        let taken = self.take_frames(conn, cx, &mut rest, budget);
+        let left = rest.len();
+        let has_taken = left < input.len();
+        if has_taken {
+            self.deadlines.note_input(false, 0);
+        }
+        self.input = input;
+        self.input.drain(..self.input.len() - left);
+        taken.map_err(|failure| fail(conn, failure))?;
+        Ok(if has_taken { Read::Something } else { Read::Nothing })
+    }
+
+    fn take_frames(
+        &mut self,
+        conn: &Conn,
+        cx: &mut Context<'_>,
+        rest: &mut &[u8],
+        budget: &mut usize,
+    ) -> Result<(), Failure> {
+        while *budget > 0 && !self.protocol.is_congested() {
+            match self.protocol.receive(rest)? {
+                Event::Need => return Ok(()),
+                Event::Head(stream, end) => {
+                    *budget -= 1;
+                    self.begin(conn, stream, end)?;
+                }
+                Event::Data(stream, bytes, end) => self.streams.take_data(stream, bytes, end),
+                Event::End(stream) => self.streams.take_data(stream, b"", Rest::Ended),
+                Event::Reset(stream, code) => {
+                    log_reset(conn, stream, code);
+                    self.streams.reset(stream, cx);
+                }
+                Event::Cut(stream, note) => {
+                    conn.log(Level::Info, PROCESSING, format_args!("{note}"));
+                    self.streams.reset(stream, cx);
+                }
+                Event::Opened => self.streams.note_opened(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a request, in the generation that is published.
+    fn begin(&mut self, conn: &Conn, id: u32, rest: Rest) -> Result<(), Failure> {
+        let setup = conn.client.listener().published(|| self.local);
+        let mut parts = conn.client.take_parts(&setup);
+        let arrived = match parts.take_head(&mut self.protocol, &mut self.reader, rest)? {
+            None => Arrived::Head,
+            Some(fault) => Arrived::Fault(fault),
+        };
+        let number = conn.link.count_request();
+        let stream = self.streams.open(id, rest, (conn.client.home, self.local), self.tls.clone());
+        let answer = serve_arrived(Arc::clone(&self.client), setup, stream, parts, (number, arrived));
+        conn.client.home.spawn(Tag::NONE, answer);
+        if self.deadlines.is_last_request(number, conn.client.home.now_ms()) {
+            self.protocol.go_away(ErrorCode::NoError);
+        }
+        Ok(())
+    }
+
+    /// Gathers what streams have, and sends it. Whether something was sent.
+    fn send(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut has_sent = false;
+        loop {
+            self.protocol.take_control(&mut self.output);
+            let room = OUTPUT_MAX_BYTES.saturating_sub(self.output.len() - self.sent);
+            let now_ms = conn.client.home.now_ms();
+            self.streams.gather(&mut self.protocol, &mut self.output, room, now_ms, cx);
+            // What was said while streams ended.
+            self.protocol.take_control(&mut self.output);
+            if self.sent == self.output.len() {
+                self.output.clear();
+                self.sent = 0;
+                return Ok(has_sent);
+            }
+            match conn.link.transport.poll_write(cx, &self.output[self.sent..]) {
+                Poll::Pending => return Ok(has_sent),
+                Poll::Ready(Ok(count)) => {
+                    self.sent += count;
+                    self.deadlines.note_sent();
+                    has_sent = true;
+                }
+                Poll::Ready(Err(error)) => {
+                    conn.log(Level::Info, PROCESSING, format_args!("{}", Unsent(&error)));
+                    return Err(End::Gone);
+                }
+            }
+            if self.sent == self.output.len() {
+                self.output.clear();
+                self.sent = 0;
+            } else if self.sent >= OUTPUT_MAX_BYTES {
+                self.output.drain(..self.sent);
+                self.sent = 0;
+            }
+        }
+    }
+
+    /// Ends the requests, tells the client, and reads until it has gone.
+    async fn end(mut self, conn: &Conn, end: End) {
+        self.streams.reset_all();
+        let End::Said(code) = end else { return };
+        self.protocol.go_away(code);
+        self.protocol.take_control(&mut self.output);
+        let timeout_ms = *self.location(conn).sending.send_timeout_ms;
+        conn.link.timer.arm(conn.client.home.now_ms() + timeout_ms);
+        while self.sent < self.output.len() {
+            let written = poll_fn(|cx| match conn.link.transport.poll_write(cx, &self.output[self.sent..]) {
+                Poll::Ready(written) => Poll::Ready(written.ok()),
+                Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| None),
+            });
+            match written.await {
+                Some(count @ 1..) => self.sent += count,
+                _ => return,
+            }
+        }
+        let host = self.tls.as_ref().and_then(|tls| tls.offer.host.as_deref());
+        let lingering: Lingering = conn.setup.lingering(conn.setup.server_of(host));
+        drop(self);
+        if lingering.close != LingeringClose::Off {
+            lingering_close(conn, lingering).await;
+        }
+    }
+}
+
+/// What a read has brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Nothing,
+    Something,
+}
+
+/// Says why a connection has to end.
+fn fail(conn: &Conn, failure: Failure) -> End {
+    conn.log(Level::Info, PROCESSING, format_args!("{failure}"));
+    End::Said(failure.code)
+}
+
+/// Says that a client has given up a stream, as nginx does.
+fn log_reset(conn: &Conn, stream: u32, code: u32) {
+    const CANCEL: u32 = ErrorCode::Cancel as u32;
+    const INTERNAL_ERROR: u32 = ErrorCode::InternalError as u32;
+    match code {
+        CANCEL => conn.log(Level::Info, PROCESSING, format_args!("client canceled stream {stream}")),
+        INTERNAL_ERROR => {
+            let message = format_args!("client terminated stream {stream} due to internal error");
+            conn.log(Level::Info, PROCESSING, message);
+        }
+        _ => {
+            let message = format_args!("client terminated stream {stream} with status {code}");
+            conn.log(Level::Info, PROCESSING, message);
+        }
+    }
+}
+
+/// Why nothing was sent, as nginx logs it.
+struct Unsent<'e>(&'e std::io::Error);
+
+impl std::fmt::Display for Unsent<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match clearway_http::TlsError::find(self.0) {
+            Some(error) => error.fmt(f),
+            None => write!(f, "writev() failed {}", clearway_base::Errno(self.0)),
+        }
+    }
+}
