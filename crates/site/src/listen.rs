@@ -98,7 +98,7 @@ impl ListenOptions {
                 let message =
                     format!("accept filters \"{text}\" are not supported on this platform, ignored");
                 warn(directive.error(bytes_of(&message)).with_level(Level::Emerg));
-            } else if *parameter == &b"http2"[..] {
+            } else if *parameter == b"http2"[..] {
                 options.protocols = options.protocols.or(Protocols::HTTP2);
                 let message = "the \"listen ... http2\" directive is deprecated, \
                                use the \"http2\" directive instead";
