@@ -52,8 +52,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "http2 on | off",
         default: "http2 off;",
-        doc: "Whether clients may speak HTTP/2: those with TLS agree on it in the handshake (ALPN), others may \
-              begin with its preface where the default server of the address has it on.",
+        doc: "Whether clients may speak HTTP/2: those with TLS agree on it in the handshake (ALPN), others \
+              may begin with its preface where the default server of the address has it on.",
         example: EXAMPLE,
         see: &["http2_max_concurrent_streams", "http2_body_preread_size", "http2_chunk_size", "listen"],
         handler: |scope, d| set(d, &mut scope.conf.server(&HTTP2_SERVER).is_enabled, |d| d.flag(0)),
@@ -93,8 +93,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "http2_max_concurrent_streams NUMBER",
         default: "http2_max_concurrent_streams 128;",
-        doc: "How many requests of a connection are answered at once; more are refused, and clients send them \
-              again. One that the client has cancelled counts until its handlers have come to their end.",
+        doc: "How many requests of a connection are answered at once; more are refused, and clients send \
+              them again. One that the client has cancelled counts until its handlers have ended.",
         example: EXAMPLE,
         see: &["http2", "keepalive_requests", "limit_conn"],
         handler: |scope, d| set(d, &mut scope.conf.server(&HTTP2_SERVER).streams, |d| d.number(0)),

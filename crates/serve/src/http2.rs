@@ -233,8 +233,14 @@ impl Frames {
         }
         let now_ms = conn.client.home.now_ms();
         let is_partial = !self.input.is_empty() || self.protocol.is_in_block();
-        self.deadlines.note_input(is_partial, now_ms);
-        self.deadlines.note_output(has_output, now_ms);
+        match is_partial {
+            true => self.deadlines.await_input(now_ms),
+            false => self.deadlines.note_input(),
+        }
+        match has_output {
+            true => self.deadlines.await_output(now_ms),
+            false => self.deadlines.note_sent(),
+        }
         let Some(deadline_ms) = self.deadlines.first(self.streams.first_stall_ms()) else {
             return Poll::Pending;
         };
@@ -297,7 +303,7 @@ impl Frames {
         let left = rest.len();
         let has_taken = left < input.len();
         if has_taken {
-            self.deadlines.note_input(false, 0);
+            self.deadlines.note_input();
         }
         self.input = input;
         self.input.drain(..self.input.len() - left);

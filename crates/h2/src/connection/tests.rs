@@ -1,3 +1,5 @@
+//! A connection against a client that says what it is told to say: requests, and each limit.
+
 use super::*;
 use crate::frame::{Violation, flag, kind};
 use crate::hpack::push_field;

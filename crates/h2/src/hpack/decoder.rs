@@ -59,8 +59,8 @@ impl Decoder {
     }
 
     /// Reads a whole block and hands on its fields in their order. A block is as long as the owner lets it
-    /// be; what it expands to the owner counts. Where the owner breaks off, the rest is not read, and no other
-    /// block can be.
+    /// be; what it expands to the owner counts. Where the owner breaks off, the rest is not read, and no
+    /// other block can be.
     ///
     /// # Errors
     /// The connection has to end; fields that came before the fault were handed on.

@@ -1,3 +1,5 @@
+//! Heads that are taken and heads that are refused, in nginx's words.
+
 use super::*;
 use crate::hpack::push_field;
 

@@ -96,7 +96,8 @@ pub struct Stream {
     /// The request's task waits for its client to leave.
     departure: Waiting,
     tls: Option<Arc<Tls>>,
-    /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not known.
+    /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not
+    /// known.
     chunk_bytes: AtomicU32,
     /// [`WANTED`], [`LEFT`].
     marks: AtomicU8,

@@ -57,19 +57,22 @@ impl Deadlines {
             || now_ms.saturating_sub(self.start_ms) > self.keepalive_time_ms
     }
 
-    /// Whether a frame or a header block is incomplete.
-    pub(super) fn note_input(&mut self, is_partial: bool, now_ms: u64) {
-        let by_ms = || now_ms + self.header_timeout_ms;
-        self.complete_by_ms = is_partial.then(|| self.complete_by_ms.unwrap_or_else(by_ms));
+    /// A frame or a header block is incomplete, since now or earlier.
+    pub(super) fn await_input(&mut self, now_ms: u64) {
+        self.complete_by_ms.get_or_insert(now_ms + self.header_timeout_ms);
     }
 
-    /// Whether there is something that the socket has not taken.
-    pub(super) fn note_output(&mut self, has_output: bool, now_ms: u64) {
-        let by_ms = || now_ms + self.send_timeout_ms;
-        self.sent_by_ms = has_output.then(|| self.sent_by_ms.unwrap_or_else(by_ms));
+    /// Nothing is incomplete, or more has come.
+    pub(super) fn note_input(&mut self) {
+        self.complete_by_ms = None;
     }
 
-    /// The socket has taken something.
+    /// There is something that the socket has not taken, since now or earlier.
+    pub(super) fn await_output(&mut self, now_ms: u64) {
+        self.sent_by_ms.get_or_insert(now_ms + self.send_timeout_ms);
+    }
+
+    /// The socket has taken something, or all.
     pub(super) fn note_sent(&mut self) {
         self.sent_by_ms = None;
     }
