@@ -14,14 +14,19 @@ use super::alarm::Alarm;
 use super::conf::CacheConf;
 use super::copies::Copies;
 use super::disk::{Disk, DiskError};
+use super::growing::Growing;
 use super::metrics;
-use super::read::{Found, Identity, Miss, Wanted};
-use super::write::Growing;
+use super::object::Identity;
 use crate::fills::Fills;
 use crate::index::{BLOCK_BYTES, File, Index, Object, Stored, Update};
 use crate::journal::{Change, Record};
 use crate::key::Digest;
 use crate::placement;
+
+/// By this part of its limit a cache is too large for a moment.
+const BEYOND_PART: u64 = 16;
+/// By so much at least, bytes.
+const BEYOND_MIN_BYTES: u64 = 1 << 20;
 
 /// What stays the same from one configuration to the next, as long as the zone and the directories do.
 pub(crate) struct Kept {
@@ -134,6 +139,12 @@ impl Cache {
         first.and_then(|number| u8::try_from(number).ok())
     }
 
+    /// The pool of a disk.
+    #[must_use]
+    pub fn pool_of(&self, disk: u8) -> Option<Arc<Pool>> {
+        self.disk(disk).map(|disk| Arc::clone(disk.pool()))
+    }
+
     pub(crate) fn disk(&self, number: u8) -> Option<&Arc<Disk>> {
         self.kept.disks.get(usize::from(number))
     }
@@ -143,30 +154,6 @@ impl Cache {
     pub fn path_of(&self, disk: u8, digest: Digest) -> PathBuf {
         let directory = self.disk(disk).map_or_else(PathBuf::new, |disk| disk.path().to_path_buf());
         directory.join(self.conf.levels.relative(digest))
-    }
-
-    /// Opens an object's file, reads what stands before its body (of a small file all) and compares it with
-    /// the key. What there is a copy of in memory, or what the kernel has in memory, is there at once; else
-    /// it is one job in the disk's pool, or in `pool` (`aio threads=NAME`).
-    pub fn open(self: &Arc<Self>, wanted: Wanted, pool: Option<&Arc<Pool>>) -> Task<Result<Found, Miss>> {
-        let number = match self.whereabouts(wanted.digest) {
-            Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => number,
-            Whereabouts::Nowhere(_) => return Task::ready(Err(Miss::Absent)),
-            Whereabouts::Out => return Task::ready(Err(Miss::Out)),
-        };
-        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
-        let copied = self.kept.copies.find(self.kept.number, &wanted);
-        let at_once = || self.try_read(&*disk.root_if_open()?, number, &wanted);
-        if let Some(found) = copied.or_else(at_once) {
-            return Task::ready(Ok(found));
-        }
-        let cache = Arc::clone(self);
-        let read = move |blocking: &_, root: &_| cache.read(blocking, root, number, &wanted);
-        disk.submit(pool, read, |done| match done {
-            Ok(found) => found,
-            Err(DiskError::Out(_)) => Err(Miss::Out),
-            Err(failed) => Err(Miss::Failed(failed)),
-        })
     }
 
     /// A worker process begins to update an object: others wait for it, or do without. Where that cannot be
@@ -252,9 +239,16 @@ impl Cache {
 
     fn account(&self, blocks: i64) {
         let now = self.kept.blocks.fetch_add(blocks, Ordering::Relaxed) + blocks;
-        if blocks > 0 && u64::try_from(now).unwrap_or(0) * BLOCK_BYTES >= self.conf.max_bytes {
+        if blocks > 0 && self.is_far_beyond(u64::try_from(now).unwrap_or(0) * BLOCK_BYTES) {
             self.kept.alarm.ring();
         }
+    }
+
+    /// Whether files of so many bytes are so much too large that the next regular pass is too late. As in
+    /// nginx that one, ten seconds later at most, is soon enough for a little.
+    pub(crate) fn is_far_beyond(&self, bytes: u64) -> bool {
+        let limit = self.conf.max_bytes;
+        bytes >= limit.saturating_add((limit / BEYOND_PART).max(BEYOND_MIN_BYTES))
     }
 
     /// What all files take, as far as is known, bytes.

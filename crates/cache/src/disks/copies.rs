@@ -16,7 +16,7 @@ use clearway_offload::files::Opened;
 use clearway_os::process;
 
 use super::metrics::{COPIED, UNCOPIED};
-use super::read::{Found, Identity, Wanted};
+use super::object::{Found, Identity, Wanted};
 use crate::key::{Digest, Key};
 use crate::seal::Soundness;
 

@@ -202,7 +202,7 @@ impl Work {
             if self.disks.iter().any(|disk| !disk.victims.is_empty() || disk.removes.is_on_its_way()) {
                 return now_ms + PASS_MIN_MS;
             }
-            if cache.bytes() >= cache.conf.max_bytes {
+            if cache.is_far_beyond(cache.bytes()) {
                 self.pass_due_ms = self.pass_due_ms.min(self.passed_ms + cache.conf.manager.sleep_ms.max(1));
             }
             if now_ms < self.pass_due_ms {

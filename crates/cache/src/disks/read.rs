@@ -1,134 +1,50 @@
 //! A file of a cache is opened, and compared with what it should hold. Pool threads.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clearway_offload::Blocking;
 use clearway_offload::files::{Attempt, Files, Mode, Opened};
+use clearway_offload::{Blocking, Pool, Task};
 use clearway_os::open::{How, Links};
 
-use super::cache::Cache;
+use super::cache::{Cache, Whereabouts};
 use super::disk::{DiskError, Root};
 use super::metrics::BROKEN;
-use crate::header::{StoredHeader, Unusable};
-use crate::index::{BLOCK_BYTES, File, Stored};
-use crate::key::{Digest, Key};
+use super::object::{Found, Identity, Miss, Wanted, file_of};
+use crate::header::StoredHeader;
+use crate::index::Stored;
+use crate::key::Digest;
 use crate::seal::{self, Soundness};
 
 /// Files up to this size are read as wholes, bytes.
 const WHOLE_MAX_BYTES: u64 = 64 * 1024;
 
-/// What a request looks for.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// The key, which the file repeats.
-    pub key: Arc<Key>,
-    /// The file's digest: the key's, or that of a variant.
-    pub digest: Digest,
-    /// Room for everything up to the body (`proxy_buffer_size`), bytes, where the index does not know how
-    /// much that is.
-    pub head_max_bytes: usize,
-}
-
-/// Which file it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The file's digest.
-    pub digest: Digest,
-    /// The number of its disk.
-    pub disk: u8,
-    /// Its inode.
-    pub inode: u64,
-    /// Its length, bytes.
-    pub length: u64,
-}
-
-/// A file that holds the response for a key.
-#[derive(Debug)]
-pub struct Found {
-    /// Which one it is.
-    pub identity: Identity,
-    /// Where it is.
-    pub path: Arc<Path>,
-    /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
-    /// and the file belongs to a copy in memory.
-    pub opened: Option<Opened>,
-    /// What was read of it: up to the body at least.
-    pub(super) data: Bytes,
-    pub(super) head_start: usize,
-    pub(super) body_start: usize,
-    pub(super) soundness: Soundness,
-}
-
-impl Found {
-    /// What the file says of itself.
-    ///
-    /// # Panics
-    /// With another key.
-    #[must_use]
-    pub fn header(&self, key: &Key) -> StoredHeader<'_> {
-        StoredHeader::read(&self.data, key, usize::MAX).expect("it was read before with this key")
-    }
-
-    /// The response's head as it came, without the line that was added.
-    #[must_use]
-    pub fn head(&self) -> Vec<u8> {
-        seal::without(&self.data[..self.body_start], self.head_start)
-    }
-
-    /// Where the body begins, bytes from the file's beginning.
-    #[must_use]
-    pub fn body_start(&self) -> u64 {
-        self.body_start as u64
-    }
-
-    /// The length of the body, bytes.
-    #[must_use]
-    pub fn body_bytes(&self) -> u64 {
-        self.identity.length - self.body_start()
-    }
-
-    /// The body, where the file is so small that it was read as a whole.
-    #[must_use]
-    pub fn body(&self) -> Option<Bytes> {
-        let is_whole = self.data.len() as u64 == self.identity.length;
-        is_whole.then(|| self.data.slice(self.body_start..))
-    }
-
-    /// Whether its length and checksums were compared with what was written.
-    #[must_use]
-    pub fn is_sealed(&self) -> bool {
-        matches!(self.soundness, Soundness::Sealed(_))
-    }
-}
-
-/// Why there is no file to answer with. A request goes to the upstream, whichever it is.
-#[derive(Debug)]
-pub enum Miss {
-    /// There is none.
-    Absent,
-    /// There is one that is not used: logged as `cache file "PATH" WHY`, at the level of the reason.
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: Unusable,
-    },
-    /// There was one that is not what was written; it was removed. Logged (crit) as
-    /// `cache file "PATH" is broken`.
-    Broken {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A call has failed, logged (crit) by its text.
-    Failed(DiskError),
-    /// The disk is left out at the moment: the response is not to be stored either.
-    Out,
-}
-
 impl Cache {
+    /// Opens an object's file, reads what stands before its body (of a small file all) and compares it with
+    /// the key. What there is a copy of in memory, or what the kernel has in memory, is there at once; else
+    /// it is one job in the disk's pool, or in `pool` (`aio threads=NAME`).
+    pub fn open(self: &Arc<Self>, wanted: Wanted, pool: Option<&Arc<Pool>>) -> Task<Result<Found, Miss>> {
+        let number = match self.whereabouts(wanted.digest) {
+            Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => number,
+            Whereabouts::Nowhere(_) => return Task::ready(Err(Miss::Absent)),
+            Whereabouts::Out => return Task::ready(Err(Miss::Out)),
+        };
+        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
+        let copied = self.kept.copies.find(self.kept.number, &wanted);
+        let at_once = || self.try_read(&*disk.root_if_open()?, number, &wanted);
+        if let Some(found) = copied.or_else(at_once) {
+            return Task::ready(Ok(found));
+        }
+        let cache = Arc::clone(self);
+        let read = move |blocking: &_, root: &_| cache.read(blocking, root, number, &wanted);
+        disk.submit(pool, read, |done| match done {
+            Ok(found) => found,
+            Err(DiskError::Out(_)) => Err(Miss::Out),
+            Err(failed) => Err(Miss::Failed(failed)),
+        })
+    }
+
     /// The job of [`Cache::open`].
     pub(crate) fn read(
         &self,
@@ -279,19 +195,5 @@ impl Cache {
             }
             Err(error) => Err(DiskError::new("stat()", self.path_of(identity.disk, identity.digest), error)),
         }
-    }
-}
-
-/// What the index has of a file.
-pub(crate) fn file_of(identity: &Identity, header: &StoredHeader<'_>, allocated_bytes: u64) -> File {
-    let blocks = allocated_bytes.div_ceil(BLOCK_BYTES);
-    File {
-        disk: identity.disk,
-        valid_s: u64::try_from(header.valid_sec).unwrap_or(0),
-        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
-        body_start: header.body_start,
-        inode: identity.inode,
-        stored_s: u64::try_from(header.date).unwrap_or(0),
-        tag: 0,
     }
 }

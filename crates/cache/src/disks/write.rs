@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use clearway_offload::temp_file::{self, Naming};
@@ -16,8 +15,9 @@ use clearway_os::stat;
 use super::cache::Cache;
 use super::conf::TempPlace;
 use super::disk::{Disk, DiskError, Root};
+use super::growing::Growing;
 use super::metrics::STORED;
-use super::read::{Identity, file_of};
+use super::object::{Identity, file_of};
 use crate::header::{HEADER_BYTES, StoredHeader};
 use crate::key::{Digest, Key};
 use crate::seal;
@@ -75,58 +75,6 @@ enum Temp {
     Elsewhere(PathBuf),
     /// It has its name.
     Published,
-}
-
-/// A file that others read while it grows.
-#[derive(Clone)]
-pub struct Growing {
-    file: Arc<File>,
-    path: Arc<Path>,
-    disk: Arc<Disk>,
-    via: Option<Arc<Pool>>,
-    body_start: u64,
-    is_received: Arc<AtomicBool>,
-}
-
-impl std::fmt::Debug for Growing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Growing").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl Growing {
-    /// Where the body begins, bytes from the file's beginning.
-    #[must_use]
-    pub fn body_start(&self) -> u64 {
-        self.body_start
-    }
-
-    /// What it is called for now.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The whole body has come; what is left is to write and publish it. All clones are told.
-    pub fn note_received(&self) {
-        self.is_received.store(true, Ordering::Release);
-    }
-
-    /// Whether the whole body has come.
-    #[must_use]
-    pub fn is_received(&self) -> bool {
-        self.is_received.load(Ordering::Acquire)
-    }
-
-    /// Reads up to `count` bytes from `offset` of the file: fewer only at its present end.
-    pub fn read(&self, offset: u64, count: usize) -> Task<Result<Vec<u8>, DiskError>> {
-        let (growing, path) = (Arc::clone(&self.file), Arc::clone(&self.path));
-        let read = move |blocking: &Blocking, _: &Root| {
-            file::read(blocking, &growing, offset, count)
-                .map_err(|error| DiskError::new("read()", path.to_path_buf(), error))
-        };
-        self.disk.submit(self.via.as_ref(), read, |done| done)
-    }
 }
 
 /// What has become of a file that was validated.

@@ -1,0 +1,135 @@
+//! Objects of a cache, as they are looked for and found.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clearway_offload::files::Opened;
+
+use super::disk::DiskError;
+use crate::header::{StoredHeader, Unusable};
+use crate::index::{BLOCK_BYTES, File};
+use crate::key::{Digest, Key};
+use crate::seal::{self, Soundness};
+
+/// What a request looks for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The key, which the file repeats.
+    pub key: Arc<Key>,
+    /// The file's digest: the key's, or that of a variant.
+    pub digest: Digest,
+    /// Room for everything up to the body (`proxy_buffer_size`), bytes, where the index does not know how
+    /// much that is.
+    pub head_max_bytes: usize,
+}
+
+/// Which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file's digest.
+    pub digest: Digest,
+    /// The number of its disk.
+    pub disk: u8,
+    /// Its inode.
+    pub inode: u64,
+    /// Its length, bytes.
+    pub length: u64,
+}
+
+/// A file that holds the response for a key.
+#[derive(Debug)]
+pub struct Found {
+    /// Which one it is.
+    pub identity: Identity,
+    /// Where it is.
+    pub path: Arc<Path>,
+    /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
+    /// and the file belongs to a copy in memory.
+    pub opened: Option<Opened>,
+    /// What was read of it: up to the body at least.
+    pub(super) data: Bytes,
+    pub(super) head_start: usize,
+    pub(super) body_start: usize,
+    pub(super) soundness: Soundness,
+}
+
+impl Found {
+    /// What the file says of itself.
+    ///
+    /// # Panics
+    /// With another key.
+    #[must_use]
+    pub fn header(&self, key: &Key) -> StoredHeader<'_> {
+        StoredHeader::read(&self.data, key, usize::MAX).expect("it was read before with this key")
+    }
+
+    /// The response's head as it came, without the line that was added.
+    #[must_use]
+    pub fn head(&self) -> Vec<u8> {
+        seal::without(&self.data[..self.body_start], self.head_start)
+    }
+
+    /// Where the body begins, bytes from the file's beginning.
+    #[must_use]
+    pub fn body_start(&self) -> u64 {
+        self.body_start as u64
+    }
+
+    /// The length of the body, bytes.
+    #[must_use]
+    pub fn body_bytes(&self) -> u64 {
+        self.identity.length - self.body_start()
+    }
+
+    /// The body, where the file is so small that it was read as a whole.
+    #[must_use]
+    pub fn body(&self) -> Option<Bytes> {
+        let is_whole = self.data.len() as u64 == self.identity.length;
+        is_whole.then(|| self.data.slice(self.body_start..))
+    }
+
+    /// Whether its length and checksums were compared with what was written.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.soundness, Soundness::Sealed(_))
+    }
+}
+
+/// Why there is no file to answer with. A request goes to the upstream, whichever it is.
+#[derive(Debug)]
+pub enum Miss {
+    /// There is none.
+    Absent,
+    /// There is one that is not used: logged as `cache file "PATH" WHY`, at the level of the reason.
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: Unusable,
+    },
+    /// There was one that is not what was written; it was removed. Logged (crit) as
+    /// `cache file "PATH" is broken`.
+    Broken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A call has failed, logged (crit) by its text.
+    Failed(DiskError),
+    /// The disk is left out at the moment: the response is not to be stored either.
+    Out,
+}
+
+/// What the index has of a file.
+pub(crate) fn file_of(identity: &Identity, header: &StoredHeader<'_>, allocated_bytes: u64) -> File {
+    let blocks = allocated_bytes.div_ceil(BLOCK_BYTES);
+    File {
+        disk: identity.disk,
+        valid_s: u64::try_from(header.valid_sec).unwrap_or(0),
+        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+        body_start: header.body_start,
+        inode: identity.inode,
+        stored_s: u64::try_from(header.date).unwrap_or(0),
+        tag: 0,
+    }
+}
