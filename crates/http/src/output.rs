@@ -36,6 +36,7 @@ use crate::request::relay::Relay;
 use crate::request::sink::Sink;
 use crate::request::strands::Lookout;
 use crate::response::chunk::{Chunk, Mark, Pushed};
+use crate::response::file_part::FilePart;
 
 pub use ending::TIMED_OUT;
 use filters::Filters;
@@ -325,7 +326,10 @@ impl<'c> OutputState<'c> {
         let unusual = self.unusual.as_mut()?;
         let refusal = unusual.refusal.take()?;
         unusual.refusals += 1;
-        self.drop_passed();
+        match refusal {
+            Answer::Status(416) => self.keep_passed_lines(),
+            _ => self.drop_passed(),
+        }
         self.head.clear_entity();
         Some(refusal)
     }
@@ -366,9 +370,11 @@ impl<'c> OutputState<'c> {
             return Pushed::Sent;
         }
         self.send_head(request);
-        if matches!(chunk, Chunk::File(_)) && !self.is_bodiless() {
+        if let Chunk::File(part) = &chunk
+            && !self.is_bodiless()
+        {
             debug_assert!(self.takes_files(), "who pushes files asks before");
-            self.prepare_file(request);
+            self.prepare_file(request, part);
         }
         if mark == Mark::Last {
             self.end_source(request);
@@ -378,9 +384,10 @@ impl<'c> OutputState<'c> {
     }
 
     /// Says which pool reads a file, before its first part goes on to the client.
-    fn prepare_file(&mut self, request: &Request<'c>) {
+    fn prepare_file(&mut self, request: &Request<'c>, part: &FilePart) {
         if let Some(queue) = self.sink.client_mut().filter(|queue| !queue.has_sent_files()) {
-            queue.use_pool(request.file_pool(), request.link);
+            let pool = part.file().pool().cloned().or_else(|| request.file_pool());
+            queue.use_pool(pool, request.link);
         }
     }
 

@@ -31,7 +31,8 @@ impl<'c> Output<'_, 'c> {
     /// The rest cannot be sent; the handler should stop. The connection logs, and answers otherwise or
     /// closes.
     pub async fn send_bytes(&mut self, request: &Request<'c>, mut part: FilePart) -> Result<(), Unsent> {
-        let mut files = FileSender::new(request.file_pool(), Means::Read);
+        let pool = part.file().pool().cloned().or_else(|| request.file_pool());
+        let mut files = FileSender::new(pool, Means::Read);
         let mut turn_bytes = 0;
         while !part.is_empty() {
             let sending = &request.location().core.sending;

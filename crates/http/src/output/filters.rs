@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use clearway_message::{Known, Ranges, ResponseHead, Text};
 
-use super::{OutputState, Progress, Sequel};
+use super::{OutputState, Progress, Sequel, Urgency};
 use crate::output::view::View;
 use crate::request::Request;
 use crate::request::answer::Answer;
@@ -203,8 +203,11 @@ impl<'c> OutputState<'c> {
             if self.progress == Progress::HeadHeld {
                 return self.keep_behind_head(chunk, mark);
             }
-            if mark == Mark::Last && !self.is_refused() {
-                self.progress = Progress::Complete;
+            match mark {
+                Mark::Last if !self.is_refused() => self.progress = Progress::Complete,
+                // A head that has no body leaves all the same.
+                Mark::Flush if self.progress == Progress::Body => self.urgency = Urgency::Flushed,
+                _ => {}
             }
             return;
         }

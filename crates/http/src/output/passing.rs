@@ -15,6 +15,7 @@ use super::{Output, OutputState};
 const ETAG: HeaderName<'_> = HeaderName::new(b"ETag");
 const CONTENT_ENCODING: HeaderName<'_> = HeaderName::new(b"Content-Encoding");
 const ACCEPT_RANGES: HeaderName<'_> = HeaderName::new(b"Accept-Ranges");
+const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
 
 impl Output<'_, '_> {
     /// Takes the head that another server has sent in place of all lines so far: `lines` are spans of
@@ -46,6 +47,11 @@ impl Output<'_, '_> {
             passed.status_line = Some(status_line.into());
         }
         state.passed = Some(Box::new(passed));
+    }
+
+    /// Has `Server` or `Date` not be written but where it stands among the lines.
+    pub fn leave_out_own_line(&mut self, known: Known) {
+        self.state.unusual().replaced |= known.bit();
     }
 }
 
@@ -91,6 +97,15 @@ impl OutputState<'_> {
         }
         if *ranges != Ranges::Passed {
             headers.remove(ACCEPT_RANGES);
+        }
+    }
+
+    /// A page takes the place of the body, and lines of the head that do not describe that stay, as in nginx.
+    pub(super) fn keep_passed_lines(&mut self) {
+        if self.passed.take().is_some() {
+            for name in [LAST_MODIFIED, ETAG, CONTENT_ENCODING, ACCEPT_RANGES] {
+                self.head.headers.remove(name);
+            }
         }
     }
 

@@ -120,8 +120,8 @@ impl<'c> OutputState<'c> {
 
     /// What has its turn: through the filters behind, which a subrequest has none of.
     fn pass_on(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
-        if matches!(chunk, Chunk::File(_)) {
-            self.prepare_file(request);
+        if let Chunk::File(part) = &chunk {
+            self.prepare_file(request, part);
         }
         self.push_behind(request, self.postpone_stage as usize, chunk, mark);
     }

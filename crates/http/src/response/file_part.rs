@@ -18,6 +18,8 @@ pub struct OpenFile {
     access: FileAccess,
     /// Closes what takes long to close.
     closer: Option<Arc<Pool>>,
+    /// Reads what the loop cannot, in place of the location's pool.
+    reader: Option<Arc<Pool>>,
 }
 
 /// How the contents of a file are read.
@@ -36,7 +38,20 @@ impl OpenFile {
     /// What `path` names.
     #[must_use]
     pub fn new(opened: Opened, path: &[u8], access: FileAccess, closer: Option<Arc<Pool>>) -> Self {
-        Self { opened: Some(opened), path: path.into(), access, closer }
+        Self { opened: Some(opened), path: path.into(), access, closer, reader: None }
+    }
+
+    /// Has a pool of its disk read what the loop cannot, and close it.
+    #[must_use]
+    pub fn with_pool(mut self, pool: Arc<Pool>) -> Self {
+        (self.closer, self.reader) = (Some(Arc::clone(&pool)), Some(pool));
+        self
+    }
+
+    /// The pool of its disk, if it has one.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Arc<Pool>> {
+        self.reader.as_ref()
     }
 
     /// The open file itself.

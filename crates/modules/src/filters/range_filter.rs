@@ -64,7 +64,10 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
                 Box::new(One { part: part.clone(), at })
             }
             _ if takes_files => Box::new(Several::begin(head, parts, length)),
-            // The parts may come in any order, so the body would have to be there as one.
+            _ if are_in_order(&parts) => {
+                Box::new(InOrder { several: Several::begin(head, parts, length), at: 0, nth: 0 })
+            }
+            // The body would have to be there as one.
             _ => return None,
         },
     };
@@ -249,6 +252,45 @@ impl BodyFilter for Several {
         }
         // A body that is not the announced one ends too early, and the connection with it.
         next.push(Chunk::Owned(std::mem::take(&mut self.end)), Mark::Last);
+    }
+}
+
+fn are_in_order(parts: &[Range<u64>]) -> bool {
+    parts.windows(2).all(|two| two[0].end <= two[1].start)
+}
+
+/// The same of a body that comes in any number of chunks, for parts in their order.
+struct InOrder {
+    several: Several,
+    /// How much has come, bytes.
+    at: u64,
+    /// The first part that has not come as a whole.
+    nth: usize,
+}
+
+impl BodyFilter for InOrder {
+    fn push<'c>(&mut self, mut chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
+        chunk.share();
+        let (at, end) = (self.at, self.at + chunk.len());
+        self.at = end;
+        while let Some(part) = self.several.parts.get(self.nth)
+            && part.start < end
+        {
+            if part.start >= at {
+                next.push(Chunk::Owned(self.several.part_head(part)), Mark::More);
+            }
+            next.push(chunk.part(part.start.max(at) - at..part.end.min(end) - at), Mark::More);
+            if part.end > end {
+                break;
+            }
+            self.nth += 1;
+        }
+        if self.nth == self.several.parts.len() && !self.several.end.is_empty() {
+            next.push(Chunk::Owned(std::mem::take(&mut self.several.end)), Mark::Last);
+        } else if mark != Mark::More {
+            // One that ends too early ends the connection with it.
+            next.push(Chunk::EMPTY, mark);
+        }
     }
 }
 

@@ -33,12 +33,20 @@ pub(crate) struct Rewritten {
     refresh: Option<Vec<u8>>,
     /// What each `Set-Cookie` becomes.
     cookies: Vec<Option<Vec<u8>>>,
+    /// `Server` and `Date` are the other server's to say, where they are passed; applications say none.
+    is_of_server: bool,
 }
 
 /// Makes the head of the response from one that was received.
 pub(crate) fn fill(output: &mut Output<'_, '_>, pass: &PassConf, rewritten: Rewritten, from: &Received<'_>) {
     let lines = from.lines.iter().filter(|line| is_passed(line, from.bytes, pass)).copied();
     output.pass_head(&from.status_line, from.bytes.clone(), lines);
+    for (known, name) in [(Known::Server, &b"Server"[..]), (Known::Date, b"Date")] {
+        if rewritten.is_of_server && !pass.hidden.has(known, name) {
+            // As in nginx what the other server says stands there, or nothing.
+            output.leave_out_own_line(known);
+        }
+    }
     let head = output.head();
     head.content_length = from.content_length;
     head.conditions = Conditions::JudgedThere;
@@ -63,7 +71,7 @@ impl Rewritten {
         (pass, proxy): (&'c PassConf, &'c ProxyConf),
         from: &Received<'_>,
     ) -> Self {
-        let mut rewritten = Self::default();
+        let mut rewritten = Self { is_of_server: true, ..Self::default() };
         let rewrites_cookies = are_rewritten(proxy);
         let rewritable = [Known::Location, Known::Refresh, Known::SetCookie];
         for line in from.lines.iter().filter(|line| rewritable.contains(&line.known)) {
