@@ -25,6 +25,16 @@ pub struct TempPath {
     pub levels: Vec<u64>,
     /// Where a directive names it.
     pos: Option<Pos>,
+    purpose: Purpose,
+}
+
+/// What a directory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Files that come and go with requests: directives may share it.
+    Temporary,
+    /// One cache's.
+    Cache,
 }
 
 impl TempPath {
@@ -43,19 +53,19 @@ impl TempPath {
         };
         let levels = levels.filter(fits).ok_or_else(|| directive.reject("invalid value"))?;
         let directory = prefix.join(std::ffi::OsStr::from_bytes(&name));
-        Ok(Self { directory, levels, pos: Some(directive.pos.clone()) })
+        Ok(Self { directory, levels, pos: Some(directive.pos.clone()), purpose: Purpose::Temporary })
     }
 
-    /// One that the directive at `pos` names; the path is absolute.
+    /// The directory of a cache, which the directive at `pos` names; the path is absolute.
     #[must_use]
-    pub fn at(directory: PathBuf, levels: Vec<u64>, pos: &Pos) -> Self {
-        Self { directory, levels, pos: Some(pos.clone()) }
+    pub fn of_cache(directory: PathBuf, levels: Vec<u64>, pos: &Pos) -> Self {
+        Self { directory, levels, pos: Some(pos.clone()), purpose: Purpose::Cache }
     }
 
     /// One that no directive names.
     #[must_use]
     pub fn default_at(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), levels: Vec::new(), pos: None }
+        Self { directory: directory.to_owned(), levels: Vec::new(), pos: None, purpose: Purpose::Temporary }
     }
 
     /// Whether no directive names it, so that a server does without it if it cannot be made.
@@ -66,6 +76,17 @@ impl TempPath {
 }
 
 impl TempPath {
+    /// What is wrong with another directive that names the directory, if one of the two is of a cache.
+    fn is_taken(&self, other: &Self) -> Error {
+        let name = self.directory.as_os_str().as_bytes();
+        let place = self.pos.as_ref().map_or_else(String::new, ToString::to_string);
+        let parts: [&dyn AsRef<[u8]>; 5] = [&"the same path name \"", &name, &"\" used in ", &place, &" and"];
+        match &other.pos {
+            Some(pos) => Error::new(message(&parts), pos),
+            None => Error::unplaced(message(&parts)),
+        }
+    }
+
     /// What is wrong with a second path to the same directory whose levels are others.
     fn differ(&self, other: &Self) -> Error {
         let name = self.directory.as_os_str().as_bytes();
@@ -93,13 +114,16 @@ impl TempPath {
 pub struct TempPaths(Arc<Mutex<Vec<TempPath>>>);
 
 impl TempPaths {
-    /// Adds a directory; one that several directives name must be spread in the same way.
+    /// Adds a directory; one that several directives name must be spread in the same way, and is no cache's.
     ///
     /// # Errors
     /// In nginx's words.
     pub fn declare(&self, path: TempPath) -> Result<(), Error> {
         let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match paths.iter().find(|known| known.directory == path.directory) {
+            Some(known) if [known, &path].iter().any(|of| of.purpose == Purpose::Cache) => {
+                Err(known.is_taken(&path))
+            }
             Some(known) if known.levels != path.levels => Err(known.differ(&path)),
             Some(_) => Ok(()),
             None => {

@@ -60,7 +60,7 @@ pub(super) fn read(scope: &mut Scope<'_, Load>, directive: &Directive, family: &
     let paths = scope.conf.environment().services.find::<TempPaths>().cloned();
     for disk in &draft.disks {
         let levels = draft.levels.characters().map(|n| n as u64).collect();
-        let path = TempPath::at(disk.path.clone(), levels, &directive.pos);
+        let path = TempPath::of_cache(disk.path.clone(), levels, &directive.pos);
         paths.as_ref().map_or(Ok(()), |paths| paths.declare(path))?;
     }
     let declared = zones(scope.conf)?.declare(&name, bytes, family.name);
@@ -104,6 +104,7 @@ impl Draft {
             number.ok_or_else(invalid)
         };
         match name {
+            b"levels" if value.is_empty() => self.levels = Levels::default(),
             b"levels" => self.levels = Levels::parse(value).map_err(|_| refuse("invalid \"levels\""))?,
             b"use_temp_path" => self.temp_place = temp_place(directive, arg, value)?,
             b"keys_zone" => self.zone = Some(zone(directive, arg, value)?),
