@@ -89,7 +89,7 @@ fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'stati
                 let (after, rest) = {
                     let conn = &connection.conn;
                     // Made after its memory, so that nothing but its arguments is written there.
-                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts)));
+                    let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts), 0));
                     let mut requests = Box::into_pin(requests);
                     poll_fn(move |cx| poll_unless_closed(conn, &mut requests, cx)).await
                 };

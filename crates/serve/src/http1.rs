@@ -11,18 +11,21 @@ use clearway_http::{
     Active, Fault, Lingering, LingeringClose, Link, NotReceived, Parts, Strands, TIMED_OUT, Way,
 };
 
+use crate::apart;
 use crate::conn::Conn;
 
 /// Serves what has arrived: `parts`, which are there, have the first bytes. They come back with what was
-/// received of a request that another generation is to answer.
+/// received of a request that another generation is to answer, or that is to be begun anew. `nested` counts
+/// the requests of the connection of which something goes on meanwhile.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
 pub(crate) fn serve_requests(
     conn: &Conn,
     mut parts: Option<Box<Parts>>,
+    nested: u32,
 ) -> impl Future<Output = (After, Option<Box<Parts>>)> + Send {
     async move {
         let mut start = 0;
-        let after = loop {
+        let (after, next) = loop {
             // Stays where it is, so that nothing has to remember whether it was moved.
             let parts = parts.as_mut().expect("they are given and not taken yet");
             // What the request refers to, as what it has there does.
@@ -46,28 +49,37 @@ pub(crate) fn serve_requests(
             }
             active.log();
             let rest_start = active.end();
-            let After::Idle { .. } = after else {
-                if active.is_to_be_reset() {
-                    conn.link.transport.reset_on_close();
-                }
-                break after;
-            };
-            conn.link.send_at_once(&active.request().location().core);
-            let Some(at) = rest_start else { break after };
+            if let After::Idle { .. } = after {
+                conn.link.send_at_once(&active.request().location().core);
+            } else if active.is_to_be_reset() {
+                conn.link.transport.reset_on_close();
+            }
+            if !strands.is_empty() {
+                let rest = rest_start.map(|at| copied(conn, active.rest(at)));
+                break apart::go_on(conn, &strands, (after, rest), nested).await;
+            }
+            let (After::Idle { .. }, Some(at)) = (after, rest_start) else { break (after, None) };
             start = at;
             if conn.setup.is_outdated(conn.client.listener()) {
-                break After::Outdated;
+                break (After::Outdated, None);
             }
             active.clear_head();
         };
         let mut parts = parts.take().expect("they are given and not taken yet");
-        if let After::Outdated = after {
+        if let (After::Outdated, None) = (after, &next) {
             parts.keep_rest(start);
             return (after, Some(parts));
         }
         conn.client.put_back(parts);
-        (after, None)
+        (after, next)
     }
+}
+
+/// What was received of the next request, in buffers of its own.
+fn copied(conn: &Conn, received: &[u8]) -> Box<Parts> {
+    let mut parts = conn.take_parts();
+    parts.input.extend_from_slice(received);
+    parts
 }
 
 /// What a connection does after a request.
@@ -253,7 +265,7 @@ async fn discard_rest(active: &mut Active<'_>, conn: &Conn) -> After {
 mod tests {
     use super::*;
 
-    fn future_bytes<F>(_: fn(&'static Conn, Option<Box<Parts>>) -> F) -> usize {
+    fn future_bytes<F>(_: fn(&'static Conn, Option<Box<Parts>>, u32) -> F) -> usize {
         size_of::<F>()
     }
 

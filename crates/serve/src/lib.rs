@@ -2,6 +2,7 @@
 //! what a request is, and how it is answered, is the engine's below.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod conn;
 mod connection;
 mod handshake_budget;

@@ -53,12 +53,17 @@ pub(crate) async fn serve_arrived(
     }
     active.log();
     active.end();
-    drop(active);
     if is_complete {
         stream.finish();
     } else {
         stream.abort();
     }
+    if !strands.is_empty() {
+        // The response has ended; what is apart from it refers to the request.
+        let mut finishing = Box::pin(strands.finish());
+        poll_fn(|cx| strands.poll_beside(finishing.as_mut(), cx)).await;
+    }
+    drop(active);
     client.put_back(parts);
 }
 

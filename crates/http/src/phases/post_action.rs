@@ -39,7 +39,7 @@ impl<'c> Active<'c> {
         while let Some(action) = next_action(&self.request) {
             // Nobody gets what it is answered with.
             let _ = self.follow(action).await;
-            self.request.strands().finish().await;
+            self.request.strands().finish_joined().await;
         }
         self.request.stage = Stage::Open;
         let behind = std::mem::replace(&mut self.output, response);

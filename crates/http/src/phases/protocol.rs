@@ -210,8 +210,9 @@ impl Active<'_> {
                 // Boxed, as nobody else should have to have room for it.
                 Box::pin(self.send_instead()).await?;
             }
-            // What is in the background has ended before the next request of the connection begins.
-            self.request.strands().finish().await;
+            // What is in the background has ended before the next request of the connection begins, unless it
+            // is apart.
+            self.request.strands().finish_joined().await;
             Ok(())
         }
     }
@@ -342,6 +343,12 @@ impl<'c> Active<'c> {
             self.body.put_rest_into(&mut parts.input);
         }
         (parts.input.len() > head_end).then_some(head_end)
+    }
+
+    /// What was received of the next request, from where [`end`](Self::end) says.
+    #[must_use]
+    pub fn rest(&self, start: usize) -> &[u8] {
+        &self.request.parts.input[start..]
     }
 
     /// Forgets the head, so that the buffers can be used for the next request.

@@ -10,7 +10,7 @@ use crate::request::answer::Answer;
 use crate::request::body::BodyState;
 use crate::request::relay::{Addressee, Answering};
 use crate::request::sink::Sink;
-use crate::request::strands::{Strand, StrandId};
+use crate::request::strands::{Bond, Strand, StrandId};
 use crate::request::subrequest::{Audience, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, Terminated};
 use crate::request::tree::Asked;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, SentTarget, Text};
@@ -22,7 +22,7 @@ impl Answering for Http {
     fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, to: Addressee<'c>) -> StrandId {
         let (audience, asker) = (parent.audience(), parent.strand());
         let Addressee { sink, outcome, content_type } = to;
-        parent.strands().begin(|strand| {
+        parent.strands().begin(Bond::Joined, |strand| {
             let mut active = Active::subrequest((audience, strand), parent, wanted, (sink, content_type));
             Box::pin(async move {
                 let end = active.answer_subrequest().await;
@@ -34,8 +34,8 @@ impl Answering for Http {
 }
 
 /// Answers one in the background; one that wants the connection closed does not have its way.
-fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, asked: Asked<'c>) {
-    parent.strands().begin(|strand| -> Strand<'c> {
+fn answer_in_background<'c>(parent: &Request<'c>, wanted: Subrequest, (asked, bond): (Asked<'c>, Bond)) {
+    parent.strands().begin(bond, |strand| -> Strand<'c> {
         let mut active =
             Active::subrequest((Audience::Nobody, strand), parent, wanted, (Sink::Nowhere, None));
         Box::pin(async move {
@@ -168,9 +168,22 @@ impl<'c> Exchange<'_, 'c> {
     /// # Errors
     /// It could not be made; that is logged.
     pub fn start_background(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
+        self.start(wanted, Bond::Joined)
+    }
+
+    /// Has a subrequest answered that nobody waits for: the connection goes on with its next request while
+    /// this one is answered, and ends behind it.
+    ///
+    /// # Errors
+    /// It could not be made; that is logged.
+    pub fn start_apart(&mut self, wanted: Subrequest) -> Result<(), NotMade> {
+        self.start(wanted, Bond::Apart)
+    }
+
+    fn start(&mut self, wanted: Subrequest, bond: Bond) -> Result<(), NotMade> {
         debug_assert_eq!(wanted.delivery, Delivery::HeadOnly, "a body would have nowhere to go");
         let asked = self.request.ask(&wanted)?;
-        answer_in_background(self.request, wanted, asked);
+        answer_in_background(self.request, wanted, (asked, bond));
         Ok(())
     }
 }

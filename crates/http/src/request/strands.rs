@@ -72,6 +72,15 @@ enum Wish {
     Poll,
 }
 
+/// Whether what follows a request waits for one of its strands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// The request has not ended before.
+    Joined,
+    /// Its connection goes on.
+    Apart,
+}
+
 /// Looks for the client while something waits for its sake.
 pub(crate) enum Lookout<'c> {
     /// Nothing of it is for the client.
@@ -134,6 +143,7 @@ fn reason(ended: io::Result<()>) -> Result<(), i32> {
 /// Where a strand lives. Its waker is used again for others.
 struct Place<'c> {
     occupant: Occupant<'c>,
+    bond: Bond,
     call: Call,
     alarm: Arc<Alarm>,
     waker: Waker,
@@ -179,6 +189,7 @@ impl<'c> Place<'c> {
         let alarm = Arc::new(Alarm { is_due: AtomicBool::new(false), task: task.clone() });
         Self {
             occupant: Occupant::Nobody,
+            bond: Bond::Joined,
             call: Call::Nothing,
             waker: Waker::from(Arc::clone(&alarm)),
             alarm,
@@ -224,7 +235,7 @@ impl<'c> State<'c> {
         self.task = Some(task.clone());
         for place in &mut self.places {
             let occupant = std::mem::replace(&mut place.occupant, Occupant::Nobody);
-            *place = Place { occupant, call: Call::Notified, ..Place::new(task) };
+            *place = Place { occupant, bond: place.bond, call: Call::Notified, ..Place::new(task) };
         }
     }
 
@@ -276,13 +287,13 @@ impl<'c> Strands<'c> {
     }
 
     /// Begins a strand, which is told its number; it is polled for the first time soon.
-    pub(crate) fn begin(&self, make: impl FnOnce(StrandId) -> Strand<'c>) -> StrandId {
+    pub(crate) fn begin(&self, bond: Bond, make: impl FnOnce(StrandId) -> Strand<'c>) -> StrandId {
         let at = {
             self.has_state.store(true, Ordering::Relaxed);
             let mut state = self.state();
             let state = state.get_or_insert_default();
             let at = state.vacancy();
-            state.places[at].occupant = Occupant::Away;
+            (state.places[at].occupant, state.places[at].bond) = (Occupant::Away, bond);
             state.live += 1;
             at
         };
@@ -331,7 +342,7 @@ impl<'c> Strands<'c> {
 
     /// Whether there are none.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         !self.has_state.load(Ordering::Relaxed) || self.is_state_empty()
     }
 
@@ -345,8 +356,19 @@ impl<'c> Strands<'c> {
     }
 
     /// Waits until all have ended; for the root.
-    pub(crate) async fn finish(&self) {
+    pub async fn finish(&self) {
         poll_fn(|_| if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// Waits until those have ended that belong to the response; for the root.
+    pub(crate) async fn finish_joined(&self) {
+        poll_fn(|_| if self.has_joined() { Poll::Pending } else { Poll::Ready(()) }).await;
+    }
+
+    fn has_joined(&self) -> bool {
+        let is_joined =
+            |place: &Place<'c>| place.bond == Bond::Joined && !matches!(place.occupant, Occupant::Nobody);
+        !self.is_empty() && self.state().as_ref().is_some_and(|state| state.places.iter().any(is_joined))
     }
 
     /// Ready when the client has left; for strands, which are polled when it does.

@@ -14,7 +14,7 @@ use clearway_message::{Known, Method};
 
 use crate::attempts::{Attempts, CacheStatus};
 use crate::engine::asked::Caching;
-use crate::engine::find::{Finding, Lookup, start_background};
+use crate::engine::find::{Finding, Lookup, await_publication, start_renewal};
 use crate::engine::follow::follow;
 use crate::engine::object::{Cached, Keepable};
 use crate::engine::serve::{Unreadable, stored};
@@ -51,6 +51,8 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
         return Looked::Uncached;
     };
     if cached.status == CacheStatus::Bypass {
+        // Then this request is the one whose response is there last.
+        Box::pin(await_publication(exchange.request, &cached)).await;
         if let Entered::Leads(led) = cached.cache.fills().enter(cached.digest) {
             cached.lead = Some(led);
         }
@@ -64,10 +66,11 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
             return Looked::Answered(Step::status(status));
         }
         Lookup::Found(status, found, mut cached) => {
-            if status == CacheStatus::Stale && !begin_update(exchange, &mut cached) {
+            if status == CacheStatus::Stale && !start_renewal(exchange, &mut cached) {
                 return Looked::Answered(Step::status(500));
             }
-            match stored(exchange, serving, (status, *found)).await {
+            let pool = cached.reader(&found);
+            match stored(exchange, serving, (status, *found, pool)).await {
                 Ok(step) => return Looked::Answered(step),
                 Err(Unreadable) => cached,
             }
@@ -138,13 +141,6 @@ fn settle(request: &mut Request<'_>, pass: &PassConf, cached: &mut Cached) {
         notes.last_modified = (header.last_modified != -1).then_some(header.last_modified);
         notes.etag = (!header.etag.is_empty()).then(|| Bytes::copy_from_slice(header.etag));
     }
-}
-
-/// Has the response renewed while the old one is sent.
-fn begin_update(exchange: &mut Exchange<'_, '_>, cached: &mut Cached) -> bool {
-    // What renews it takes the update over.
-    cached.update = None;
-    start_background(exchange, cached.digest)
 }
 
 /// The cache that a request has to do with.

@@ -12,7 +12,7 @@ use clearway_cache::disks::{Found, Growing, Miss, Wanted, Whereabouts};
 use clearway_cache::index::{Stored, Update};
 use clearway_cache::{Digest, Entered, Follower, Verdict};
 use clearway_http::{ContextKey, Delivery, Errand, Exchange, Lasts, Request, Subrequest};
-use clearway_runtime::Timer;
+use clearway_runtime::{TaskCell, Timer};
 
 use crate::attempts::CacheStatus;
 use crate::engine::object::{Cached, Keepable, Stale, Updating};
@@ -20,7 +20,14 @@ use crate::settings::masks::Failures;
 use crate::settings::pass::PassConf;
 
 /// What a subrequest renews.
-static RENEWED: ContextKey<Digest> = ContextKey::new(Lasts::Inherited);
+static RENEWED: ContextKey<Renewal> = ContextKey::new(Lasts::Inherited);
+
+/// An object that is renewed beside the request that has found it too old.
+struct Renewal {
+    digest: Digest,
+    /// The update that has begun, until the subrequest has it: nobody else begins one in between.
+    update: TaskCell<Option<Updating>>,
+}
 
 /// How often a request waits for another one and looks again, at most.
 const LOOKS_MAX: u32 = 8;
@@ -57,15 +64,16 @@ pub(super) struct Finding<'a, 'c> {
     /// The object whose uses were counted.
     counted: Option<Digest>,
     uses: u64,
-    /// It was begun to renew the object.
-    is_update: bool,
 }
 
 impl<'a, 'c> Finding<'a, 'c> {
     pub(super) fn new(request: &'a mut Request<'c>, pass: &'c PassConf, cached: Box<Cached>) -> Self {
-        let renewed = request.context(&RENEWED).copied();
-        let is_update = request.is_clone() && renewed == Some(cached.digest);
-        Self { request, pass, cached: Some(cached), patience_ms: None, counted: None, uses: 1, is_update }
+        Self { request, pass, cached: Some(cached), patience_ms: None, counted: None, uses: 1 }
+    }
+
+    /// The update that the request was begun for, if it is this object's.
+    fn renewal(&self, digest: Digest) -> Option<&Renewal> {
+        self.request.context(&RENEWED).filter(|renewal| renewal.digest == digest && self.request.is_clone())
     }
 
     pub(super) async fn run(mut self) -> Lookup {
@@ -83,7 +91,7 @@ impl<'a, 'c> Finding<'a, 'c> {
     async fn look(&mut self, mut cached: Box<Cached>) -> Look {
         let now_s = self.request.now_unix_s();
         let now = u64::try_from(now_s).unwrap_or(0);
-        self.await_publication(&cached).await;
+        await_publication(self.request, &cached).await;
         if let Some(status) = self.count(&cached, now) {
             return Look::Settled(Lookup::Remembered(status));
         }
@@ -173,10 +181,14 @@ impl<'a, 'c> Finding<'a, 'c> {
         }
         let until = |seconds: i64| header.valid_sec.saturating_add(seconds) >= now_s;
         let (on_update, on_error) = (until(header.updating_sec), until(header.error_sec));
-        let may_wait = (self.pass.cache.stale_for(Failures::UPDATING) || on_update) && !self.is_update;
-        let begun = cached.cache.begin_update(cached.digest);
-        let is_busy = matches!(begun, Ok(Update::Busy(_)));
-        if !is_busy {
+        let renewal = self.renewal(cached.digest);
+        let may_wait = (self.pass.cache.stale_for(Failures::UPDATING) || on_update) && renewal.is_none();
+        cached.update = renewal.and_then(|renewal| renewal.update.enter().take());
+        let is_busy = cached.update.is_none() && {
+            let begun = cached.cache.begin_update(cached.digest);
+            matches!(begun, Ok(Update::Busy(_)))
+        };
+        if !is_busy && cached.update.is_none() {
             cached.update = Some(Updating { cache: Arc::clone(&cached.cache), digest: cached.digest });
         }
         let status = match may_wait {
@@ -238,30 +250,32 @@ impl<'a, 'c> Finding<'a, 'c> {
             }
         }
     }
-
-    /// Waits for a request that has received all of a response and writes it: a client that has got its end
-    /// finds it in the cache.
-    async fn await_publication(&self, cached: &Cached) {
-        let Some(mut follower) = cached.cache.fills().find(cached.digest) else { return };
-        let home = self.request.home();
-        let timer = Timer::new(home);
-        timer.arm(home.now_ms() + PUBLISHING_MS);
-        if !follower.is_received() {
-            return;
-        }
-        poll_fn(|cx| {
-            let is_over = follower.poll_beyond(cx, u64::MAX).is_ready() || timer.poll_expired(cx).is_ready();
-            if is_over { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
 }
 
-/// Begins to renew an object beside the request; whether that could be begun.
-pub(super) fn start_background(exchange: &mut Exchange<'_, '_>, digest: Digest) -> bool {
-    exchange.request.set_context(&RENEWED, digest);
+/// Waits for a request that has received all of a response and writes it: a client that has got its end
+/// finds it in the cache.
+pub(super) async fn await_publication(request: &Request<'_>, cached: &Cached) {
+    let Some(mut follower) = cached.cache.fills().find(cached.digest) else { return };
+    if !follower.is_received() {
+        return;
+    }
+    let home = request.home();
+    let timer = Timer::new(home);
+    timer.arm(home.now_ms() + PUBLISHING_MS);
+    poll_fn(|cx| {
+        let is_over = follower.poll_beyond(cx, u64::MAX).is_ready() || timer.poll_expired(cx).is_ready();
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Begins to renew an object beside the request, and the next ones of its connection; whether that could be
+/// begun.
+pub(super) fn start_renewal(exchange: &mut Exchange<'_, '_>, cached: &mut Cached) -> bool {
+    let renewal = Renewal { digest: cached.digest, update: TaskCell::new(cached.update.take()) };
+    exchange.request.set_context(&RENEWED, renewal);
     let wanted = Subrequest::clone_of(exchange.request, Delivery::HeadOnly);
-    exchange.start_background(wanted).is_ok()
+    exchange.start_apart(wanted).is_ok()
 }
 
 /// Why there is no file.

@@ -89,6 +89,11 @@ impl Cached {
         variant(self.key.digest(), vary, lines.into_iter())
     }
 
+    /// What reads an object: the pool of its disk, unless the location names another one.
+    pub(super) fn reader(&self, found: &Found) -> Option<Arc<Pool>> {
+        self.pool.clone().or_else(|| self.cache.pool_of(found.identity.disk))
+    }
+
     /// Nothing will be kept: others that wait for it ask for themselves.
     pub(super) fn give_up(&mut self) {
         self.keepable = Keepable::No;

@@ -9,6 +9,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_cache::disks::Found;
 use clearway_http::{Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Step};
 use clearway_message::Header;
+use clearway_offload::Pool;
 
 use crate::attempts::{Attempts, CacheStatus, KeptHead};
 use crate::engine::http1::Http1;
@@ -55,14 +56,14 @@ pub(super) enum Sent {
     Body,
 }
 
-/// Answers with an object.
+/// Answers with an object, of which `pool` reads what the loop cannot.
 ///
 /// # Errors
 /// See [`Unreadable`]: nothing was answered.
 pub(super) async fn stored<'c>(
     exchange: &mut Exchange<'_, 'c>,
     serving: Serving<'c>,
-    (status, found): (CacheStatus, Found),
+    (status, found, pool): (CacheStatus, Found, Option<Arc<Pool>>),
 ) -> Result<Step<'static>, Unreadable> {
     let head = Bytes::from(found.head());
     let Some(sent) = push_head(exchange, serving, (status, head), BodyIs::Whole) else {
@@ -74,7 +75,7 @@ pub(super) async fn stored<'c>(
     if let Sent::Answered(step) = sent {
         return Ok(step);
     }
-    let (range, closer) = (found.body_start()..found.identity.length, exchange.request.file_pool());
+    let range = found.body_start()..found.identity.length;
     let opened = match (found.body(), found.opened) {
         (None, Some(opened)) => opened,
         (body, _) => {
@@ -84,7 +85,11 @@ pub(super) async fn stored<'c>(
         }
     };
     let path = found.path.as_os_str().as_bytes();
-    let file = OpenFile::new(opened, path, FileAccess::Cached, closer);
+    let file = OpenFile::new(opened, path, FileAccess::Cached, None);
+    let file = match pool {
+        Some(pool) => file.with_pool(pool),
+        None => file,
+    };
     let part = FilePart::new(Arc::new(file), range.start..range.end.max(range.start));
     if part.is_empty() {
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);

@@ -122,7 +122,8 @@ impl Answering {
             self.refresh(exchange.request, serving).await;
         }
         let Some(stale) = self.cached.stale.take() else { return Step::status(500) };
-        match stored(exchange, serving, (self.status, stale.found)).await {
+        let pool = self.cached.reader(&stale.found);
+        match stored(exchange, serving, (self.status, stale.found, pool)).await {
             Ok(step) => step,
             Err(Unreadable) => Step::status(500),
         }
