@@ -1,7 +1,9 @@
 //! `gzip` and its kin: responses compressed on their way out. Here the directives, the header filter and
-//! `$gzip_ratio`; `acceptance` says who gets compressed responses, `deflate` makes them.
+//! `$gzip_ratio`; `acceptance` says who gets compressed responses, `deflate` makes them, `again` keeps those
+//! that are sent again and again.
 
 pub mod acceptance;
+mod again;
 mod deflate;
 pub(crate) mod stock;
 
@@ -25,6 +27,7 @@ pub static GZIP: Module = Module {
     confs: &[&GZIP_CONF],
     variables: VARIABLES,
     filters: &[FilterSpec { enabled: |enabling| *enabling.confs.of(&GZIP_CONF).enable, filter }],
+    metrics: again::METRICS,
     ..Module::EMPTY
 };
 

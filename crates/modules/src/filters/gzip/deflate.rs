@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clearway_http::{BodyFilter, Buf, BufferSize, Chunk, Compression, Mark, Next};
 use flate2::{FlushCompress, Status};
 
+use super::again::{BODIES, Body, Known};
 use super::stock::Deflater;
 
 /// What is passed on at once at most, bytes.
@@ -15,7 +16,7 @@ const OUT_MAX_BYTES: usize = BufferSize::Medium.bytes();
 const OUT_FIRST_BYTES: usize = 4 * 1024;
 
 /// How a response is to be compressed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Manner {
     /// zlib's, 1 to 9.
     pub(super) level: u32,
@@ -28,7 +29,7 @@ pub(super) struct Manner {
 }
 
 /// What becomes of compressed bytes that do not fill a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Holding {
     /// They wait for more.
     Held,
@@ -47,7 +48,15 @@ pub(super) struct Deflate {
     out: Buf,
     /// Size of the buffers for what is made, bytes.
     out_bytes: usize,
+    /// What is to be kept of it.
+    recording: Option<Box<Recording>>,
     result: Option<Compression>,
+}
+
+/// A body that is compressed to be sent again, and the pieces so far.
+struct Recording {
+    body: Body,
+    pieces: Vec<Bytes>,
 }
 
 impl Deflate {
@@ -62,6 +71,7 @@ impl Deflate {
             postponed: (manner.postpone_bytes > 0).then(Vec::new),
             out: Buf::default(),
             out_bytes: guess.min(most) as usize,
+            recording: None,
             result: None,
         }
     }
@@ -93,15 +103,55 @@ impl Deflate {
             Mark::Last if is_all => {
                 let (taken_bytes, made_bytes) = self.deflater.take().map_or((0, 0), |done| done.totals());
                 self.result = Some(Compression { taken_bytes, made_bytes });
-                next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::Last);
+                self.pass_on(Mark::Last, next);
+                if let Some(recording) = self.recording.take() {
+                    BODIES.keep(recording.body, recording.pieces);
+                }
             }
-            Mark::Flush if is_all => next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::Flush),
+            Mark::Flush if is_all => self.pass_on(Mark::Flush, next),
             _ if self.manner.holding == Holding::PassedOn && !self.out.is_empty() => {
-                next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::More);
+                self.pass_on(Mark::More, next);
             }
             _ => {}
         }
         taken
+    }
+
+    /// Passes on what was made.
+    fn pass_on(&mut self, mark: Mark, next: &mut Next<'_, '_>) {
+        let made = std::mem::take(&mut self.out);
+        if let Some(recording) = &mut self.recording {
+            recording.pieces.push(Bytes::copy_from_slice(made.bytes()));
+        }
+        next.push(Chunk::Pooled(made), mark);
+    }
+
+    /// Sends a body that comes in one piece as it was compressed before; whether that could be done.
+    fn send_again(&mut self, bytes: &Bytes, next: &mut Next<'_, '_>) -> bool {
+        let Some(body) = Body::new(bytes, self.manner, self.out_bytes) else { return false };
+        match BODIES.find(body) {
+            Known::Pieces(kept) => {
+                let made_bytes = kept.pieces.iter().map(|piece| piece.len() as u64).sum();
+                self.result = Some(Compression { taken_bytes: bytes.len() as u64, made_bytes });
+                for (piece, left) in kept.pieces.iter().zip((0..kept.pieces.len()).rev()) {
+                    let mark = if left == 0 { Mark::Last } else { Mark::More };
+                    next.push(Chunk::Shared(piece.clone()), mark);
+                }
+                true
+            }
+            Known::Wanted(body) => {
+                self.recording = Some(Box::new(Recording { body, pieces: Vec::new() }));
+                false
+            }
+            Known::New => false,
+        }
+    }
+
+    /// Whether nothing has come so far.
+    fn is_untouched(&self) -> bool {
+        self.deflater.is_none()
+            && self.waiting.is_empty()
+            && self.postponed.as_ref().is_none_or(Vec::is_empty)
     }
 
     /// Compresses all of the input, passing on buffers that are full.
@@ -122,7 +172,7 @@ impl Deflate {
                 debug_assert!(input.is_empty());
                 return;
             }
-            next.push(Chunk::Pooled(std::mem::take(&mut self.out)), Mark::More);
+            self.pass_on(Mark::More, next);
             if input.is_empty() && matches!(flush, FlushCompress::None) {
                 return;
             }
@@ -148,6 +198,12 @@ impl Deflate {
 impl BodyFilter for Deflate {
     fn push<'c>(&mut self, mut chunk: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
         if self.result.is_some() {
+            return;
+        }
+        if let (Chunk::Shared(bytes), Mark::Last) = (&chunk, mark)
+            && self.is_untouched()
+            && self.send_again(bytes, next)
+        {
             return;
         }
         if self.postponed.is_some() {
