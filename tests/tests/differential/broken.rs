@@ -86,6 +86,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken_order.cases"),
         include_str!("broken_upstreams.cases"),
         include_str!("broken_gateways.cases"),
+        include_str!("broken_caches.cases"),
     ];
     texts.into_iter().flat_map(cases).collect()
 }

@@ -7,6 +7,7 @@ mod access;
 mod access_log;
 mod autoindex;
 mod broken;
+mod cached;
 mod charset;
 mod combinations;
 mod command_line;

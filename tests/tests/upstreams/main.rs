@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod aborts;
+mod cached;
 mod descriptors;
 mod faults;
 mod heal;
@@ -11,6 +12,7 @@ mod names;
 mod origins;
 mod reloads;
 mod stored;
+mod swapped;
 mod times;
 mod tls;
 mod tunnels;

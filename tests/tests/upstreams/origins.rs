@@ -74,15 +74,25 @@ pub(crate) fn answer(mut stream: TcpStream, text: &str) {
 
 /// Whether a request has come.
 pub(crate) fn read_head(stream: &mut TcpStream) -> bool {
+    read_request(stream).is_some()
+}
+
+/// What a request asks for that has come.
+pub(crate) fn read_target(stream: &mut TcpStream) -> Option<String> {
+    read_request(stream)?.split(' ').nth(1).map(str::to_owned)
+}
+
+/// The head of a request that has come.
+pub(crate) fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         match stream.read(&mut byte) {
             Ok(1) => head.extend_from_slice(&byte),
-            _ => return false,
+            _ => return None,
         }
     }
-    true
+    String::from_utf8(head).ok()
 }
 
 /// A port of 127.0.0.1 at which nobody listens.
