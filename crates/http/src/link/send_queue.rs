@@ -244,6 +244,10 @@ impl<'c> SendQueue<'c> {
 
     /// Adds bytes that do not outlive the call.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
+        // Pieces without bytes would be sent as nothing, which looks like a broken connection.
+        if bytes.is_empty() {
+            return;
+        }
         if self.is_gathered() {
             self.front.extend_from_slice(bytes);
             return;
@@ -588,6 +592,18 @@ mod tests {
             }
             assert_eq!((wire.sent_bytes(), wire.queued_bytes()), (expected.len() as u64, 0));
         }
+    }
+
+    /// Filters push empty pieces, and a call that sends none says that none were taken.
+    #[test]
+    fn nothing_is_queued_for_nothing() {
+        let large = vec![b'L'; GATHER_MAX_BYTES + 1];
+        let mut wire = SendQueue::new(Vec::new());
+        wire.push(Chunk::Borrowed(&large));
+        (0..2 * IOVECS_MAX).for_each(|_| wire.push(Chunk::EMPTY));
+        assert_eq!(wire.queue().count(), 1);
+        wire.advance(large.len());
+        assert!(wire.is_empty());
     }
 
     /// What is sent most has no queue, whichever way it is sent.
