@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clearway_testkit::{Binary, Case, Setup, recorded, wait_until};
@@ -349,4 +350,74 @@ fn paths_are_parted_into_scripts_and_the_rest() {
         "/r/a.php/b",
     ];
     paths.into_iter().fold(case, Case::get).run();
+}
+
+/// What is announced, and what comes of it, also in answer to HEAD. `NN` is how often it was asked for.
+const KEPT: [(&str, &str); 6] = [
+    ("matching", "X-A: b\r\nContent-Length: 2\r\n\r\nNN"),
+    ("extra", "X-A: b\r\nContent-Length: 2\r\n\r\nNN and more"),
+    ("short", "X-A: b\r\nContent-Length: 9\r\n\r\nNN"),
+    ("unsized", "X-A: b\r\n\r\nNN"),
+    ("none", "Status: 204\r\nX-A: b\r\n\r\n"),
+    ("nowhere", "Status: 404\r\nX-A: b\r\n\r\nNN"),
+];
+
+fn keeping_config(port: &str) -> String {
+    let of = |family: &str| {
+        format!(
+            "{family}_cache_path %%PREFIX%%/{family} keys_zone={family}:1m; {family}_cache_key $uri;
+             {family}_cache_valid any 1m; {family}_cache_methods GET HEAD; {family}_param U $uri;"
+        )
+    };
+    let location = |family: &str| {
+        format!("location /{family}/ {{ {family}_pass 127.0.0.1:{port}; {family}_cache {family}; }}")
+    };
+    let families = ["fastcgi", "scgi", "uwsgi"];
+    let (caches, locations) = (families.map(of).join("\n"), families.map(location).join("\n"));
+    format!("{caches}\nserver {{ listen %%PORT%%;\n{locations} }}")
+}
+
+/// Answers what [`KEPT`] has, and counts how often.
+fn serve_kept(mut stream: TcpStream, counts: &[AtomicUsize]) {
+    let (mut input, mut piece) = (Vec::new(), [0; 4096]);
+    while !is_whole(&input) {
+        match stream.read(&mut piece) {
+            Ok(len @ 1..) => input.extend_from_slice(&piece[..len]),
+            _ => return,
+        }
+    }
+    let text = String::from_utf8_lossy(&input).into_owned();
+    let families = ["/fastcgi/", "/scgi/", "/uwsgi/"].iter().enumerate();
+    let Some((family, path)) = families.into_iter().find(|(_, path)| text.contains(**path)) else { return };
+    let found = KEPT.iter().position(|(name, _)| text.contains(&format!("{path}{name}")));
+    let Some(number) = found else { return };
+    let count = counts[family * KEPT.len() + number].fetch_add(1, Ordering::SeqCst) + 1;
+    let answer = KEPT[number].1.replace("NN", &format!("{count:02}"));
+    let bytes = if family == 0 { whole(&[out(answer.as_bytes())]) } else { answer.into_bytes() };
+    let _ = stream.write_all(&bytes);
+}
+
+/// Each is asked for with HEAD and then with GET, twice: whether what came behind the head was kept.
+fn play_kept(binary: &Binary) -> String {
+    let counts: Vec<_> = (0..3 * KEPT.len()).map(|_| AtomicUsize::new(0)).collect();
+    let origin = Origin::start(move |stream| serve_kept(stream, &counts));
+    let server = Setup::http(binary.clone(), &keeping_config(&origin.port().to_string())).start();
+    let mut said = String::new();
+    for path in ["/fastcgi/", "/scgi/", "/uwsgi/"] {
+        for (name, _) in KEPT {
+            for method in ["HEAD", "GET", "GET"] {
+                let answer = ask(&server, method, &format!("{path}{name}"));
+                writeln!(said, "{method} {path}{name}: {}", show(method, &answer)).expect("memory");
+            }
+        }
+    }
+    said
+}
+
+#[test]
+fn what_comes_behind_the_head_that_was_asked_for_is_kept_if_it_is_whole() {
+    let bodies: String =
+        KEPT.iter().map(|(name, text)| format!("{name} {}\n", text.escape_debug())).collect();
+    let question = format!("answers to HEAD in caches\n{}\n{bodies}", keeping_config("ORIGIN"));
+    recorded::compare(&question, play_kept);
 }

@@ -271,7 +271,12 @@ fn asked<'c>(
     (head, body): (Vec<u8>, AskedBody),
     framing: Framing,
 ) -> Asked<'c> {
-    let wanted = if exchange.request.is_head() { Wanted::Head } else { Wanted::Whole };
+    let may_keep = Attempts::of(exchange.request).is_some_and(|attempts| attempts.cache.may_keep);
+    let wanted = match exchange.request.is_head() {
+        true if may_keep => Wanted::WhatComes,
+        true => Wanted::Head,
+        false => Wanted::Whole,
+    };
     Asked { pass, proxy: None, choice, head, body, framing, wanted }
 }
 

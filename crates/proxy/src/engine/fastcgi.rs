@@ -32,6 +32,7 @@ pub(super) struct FastCgi {
     is_done: bool,
     /// How much of the body may follow, bytes, if that was said.
     rest: Option<u64>,
+    wanted: Wanted,
 }
 
 /// How a body is passed on. As in nginx the end of the output cuts one that is too short only where the body
@@ -113,6 +114,7 @@ impl FastCgi {
             output: Output::None,
             is_done: false,
             rest: None,
+            wanted: Wanted::Whole,
         }
     }
 
@@ -282,10 +284,11 @@ impl Protocol for FastCgi {
     }
 
     fn begin_body(&mut self, wanted: Wanted, _: TrailerUse) {
-        self.rest = match self.status() {
-            204 | 304 => Some(0),
-            _ if wanted == Wanted::Head => None,
-            _ => self.content_length(),
+        self.wanted = wanted;
+        self.rest = match (self.status(), wanted) {
+            (204 | 304, _) => Some(0),
+            (_, Wanted::Head | Wanted::WhatComes) => None,
+            (_, Wanted::Whole) => self.content_length(),
         };
     }
 
@@ -293,6 +296,10 @@ impl Protocol for FastCgi {
         let data = |len| Decoded { consumed: len, event: BodyEvent::Data(0..len) };
         if input.is_empty() {
             return self.behind_output();
+        }
+        if self.wanted == Wanted::WhatComes && self.rest.is_none() {
+            // One that begins has to be whole.
+            self.rest = self.content_length();
         }
         let Some(rest) = &mut self.rest else { return Ok(data(input.len())) };
         let len = usize::try_from(*rest).unwrap_or(usize::MAX).min(input.len());

@@ -118,15 +118,16 @@ impl Protocol for Http1 {
     }
 
     fn begin_body(&mut self, wanted: Wanted, trailers: TrailerUse) {
-        let asked = match wanted {
-            Wanted::Whole => Asked::Whole,
-            Wanted::Head => Asked::Head,
+        let framing = match (wanted, self.parser.framing(Asked::Whole)) {
+            (Wanted::Head, _) => self.parser.framing(Asked::Head),
+            (Wanted::WhatComes, ResponseFraming::Length(_)) => ResponseFraming::UntilClose,
+            (Wanted::WhatComes | Wanted::Whole, framing) => framing,
         };
         let trailers = match trailers {
             TrailerUse::Dropped => Trailers::Dropped,
             TrailerUse::Kept { max_bytes } => Trailers::Kept { max_bytes },
         };
-        self.body = Some(ResponseBody::new(self.parser.framing(asked), trailers));
+        self.body = Some(ResponseBody::new(framing, trailers));
     }
 
     fn body(&mut self, input: &[u8]) -> Result<Decoded, ResponseFault> {

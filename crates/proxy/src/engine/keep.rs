@@ -10,7 +10,7 @@ use clearway_http::{Conditions, Exchange, Ranges, Request, ResponseHead};
 use crate::attempts::{Attempts, KeptHead};
 use crate::engine::filling::{Length, Object};
 use crate::engine::object::{Cached, Keepable};
-use crate::engine::protocol::Protocol;
+use crate::engine::protocol::{Protocol, Wanted};
 use crate::engine::session::Session;
 use crate::engine::store::Kept;
 use crate::heads::accel::Buffering;
@@ -86,9 +86,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             cached.give_up();
             return;
         };
-        let length = match self.protocol.content_length() {
-            Some(_) => Length::Announced,
-            None => Length::Unknown,
+        let length = match (self.asked.wanted, self.protocol.content_length()) {
+            (Wanted::WhatComes, _) | (_, None) => Length::Unknown,
+            (Wanted::Whole | Wanted::Head, Some(_)) => Length::Announced,
         };
         let object = Object::new(task, (length, self.relay.memory_bytes), cached);
         self.relay.keeping = Some(Kept::Object(object));

@@ -2,7 +2,7 @@
 //! nginx's rules (`ngx_http_upstream_next`).
 
 use clearway_base::log::Level;
-use clearway_http::{Chunk, Exchange, Mark};
+use clearway_http::{Chunk, Exchange, Mark, Step};
 use clearway_message::Method;
 use clearway_upstream::Outcome;
 
@@ -89,6 +89,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.drop_connection();
         self.clocks.clear();
         self.finish_lease(exchange, Outcome::Answered);
+        if !exchange.output.wants_body() {
+            // The body was for the cache alone: the client has all that it has asked for.
+            return Flow::End(Step::Done);
+        }
         self.stage = Stage::Cutting;
         Flow::On
     }

@@ -41,6 +41,8 @@ pub(super) enum Wanted {
     Whole,
     /// `HEAD`
     Head,
+    /// `HEAD` of which the response may be kept: applications send a body all the same, or do not.
+    WhatComes,
 }
 
 /// What becomes of trailers.

@@ -294,7 +294,6 @@ impl<'c, P: Protocol> Session<'c, P> {
         let max_bytes = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX);
         let trailers = if keeps { TrailerUse::Kept { max_bytes } } else { TrailerUse::Dropped };
         let wanted = self.asked.wanted;
-        debug_assert!(wanted == Wanted::Head || wanted == Wanted::Whole);
         self.protocol.begin_body(wanted, trailers);
     }
 }

@@ -181,7 +181,7 @@ fn tell(request: &Request<'_>, why: &NotPutAside) {
 impl<'c, P: Protocol> Session<'c, P> {
     /// Whether the body is wanted although the client gets none.
     pub(super) fn keeps_body(&self) -> bool {
-        self.relay.keeping.is_some() && self.asked.wanted == Wanted::Whole
+        self.relay.keeping.is_some() && self.asked.wanted != Wanted::Head
     }
 
     /// Goes on with the file; whether no more is to be received before something is written.
