@@ -3,7 +3,6 @@
 //! What is said in records is acted on in their order: one that is wrong behind a complete head cuts the
 //! body, before it the head is refused.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -12,8 +11,9 @@ use clearway_gateway::fastcgi::{self, Event, KeepConnection, Records};
 use clearway_h1::{Beginning, BodyEvent, Decoded, ResponseFault, ResponseParser, ResponseProgress};
 use clearway_message::Header;
 
-use crate::engine::http1::status_line_of;
-use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted};
+use crate::engine::protocol::{
+    Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted, parsed_heads,
+};
 
 /// Reads responses.
 pub(super) struct FastCgi {
@@ -177,6 +177,8 @@ impl Protocol for FastCgi {
 
     const ENDS_WITH_BODY: bool = false;
 
+    parsed_heads!(parser);
+
     fn reset(&mut self) {
         let (parser, caught) = (std::mem::take(&mut self.parser), std::mem::take(&mut self.caught));
         *self = Self { parser, ..Self::new(self.keep, self.relayed, caught) };
@@ -231,44 +233,12 @@ impl Protocol for FastCgi {
         }
     }
 
-    fn next_head(&mut self) -> usize {
-        self.parser.next_head()
-    }
-
     fn describe_head<'a>(&'a self, fault: Fault, input: &'a [u8]) -> Option<Box<dyn fmt::Display + 'a>> {
         match fault {
             Fault::Caught => None,
             Fault::Head(fault) => Some(Box::new(self.parser.describe(fault, input))),
             fault => Some(Box::new(fault)),
         }
-    }
-
-    fn remark(&self, input: &[u8], say: Say<'_>) {
-        self.parser.warnings(input).for_each(|warning| say(Level::Warn, format_args!("{warning}")));
-    }
-
-    fn status(&self) -> u16 {
-        self.parser.status()
-    }
-
-    fn status_line<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
-        status_line_of(&self.parser, input)
-    }
-
-    fn lines(&self) -> &[Header] {
-        self.parser.lines()
-    }
-
-    fn take_lines(&mut self) -> Vec<Header> {
-        self.parser.take_lines()
-    }
-
-    fn head_len(&self) -> usize {
-        self.parser.len()
-    }
-
-    fn content_length(&self) -> Option<u64> {
-        self.parser.content_length()
     }
 
     fn switches_protocols(&self) -> bool {

@@ -1,7 +1,6 @@
 //! HTTP/1 as servers speak it; and what SCGI and uwsgi servers answer, whose heads may also be in CGI style
 //! and whose connections serve one request each.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use clearway_base::log::Level;
@@ -9,12 +8,11 @@ use clearway_h1::{
     Asked, Beginning, Decoded, ResponseBody, ResponseFault, ResponseFraming, ResponseParser,
     ResponseProgress, Trailers,
 };
-use clearway_message::{Header, status};
+use clearway_message::Header;
 
-use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted};
-
-/// Digits of a status.
-const STATUS_DIGITS: usize = 3;
+use crate::engine::protocol::{
+    Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted, parsed_heads,
+};
 
 /// Reads responses.
 pub(super) struct Http1 {
@@ -41,19 +39,10 @@ impl Http1 {
     }
 }
 
-/// The status line from the status on, of a head in either style. Without a text behind the status it is as
-/// if this server made the response.
-pub(super) fn status_line_of<'a>(parser: &ResponseParser, input: &'a [u8]) -> Cow<'a, [u8]> {
-    let reason = parser.reason();
-    match (reason.start().checked_sub(STATUS_DIGITS), status::status_line(parser.status())) {
-        (Some(start), _) => Cow::Borrowed(&input[start..reason.end()]),
-        (None, Some(line)) => Cow::Borrowed(line.as_bytes()),
-        (None, None) => Cow::Owned(format!("{:03} ", parser.status()).into_bytes()),
-    }
-}
-
 impl Protocol for Http1 {
     type Fault = ResponseFault;
+
+    parsed_heads!(parser);
 
     fn reset(&mut self) {
         self.parser.clear();
@@ -69,44 +58,12 @@ impl Protocol for Http1 {
         })
     }
 
-    fn next_head(&mut self) -> usize {
-        self.parser.next_head()
-    }
-
     fn describe_head<'a>(
         &'a self,
         fault: ResponseFault,
         input: &'a [u8],
     ) -> Option<Box<dyn fmt::Display + 'a>> {
         Some(Box::new(self.parser.describe(fault, input)))
-    }
-
-    fn remark(&self, input: &[u8], say: Say<'_>) {
-        self.parser.warnings(input).for_each(|warning| say(Level::Warn, format_args!("{warning}")));
-    }
-
-    fn status(&self) -> u16 {
-        self.parser.status()
-    }
-
-    fn status_line<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
-        status_line_of(&self.parser, input)
-    }
-
-    fn lines(&self) -> &[Header] {
-        self.parser.lines()
-    }
-
-    fn take_lines(&mut self) -> Vec<Header> {
-        self.parser.take_lines()
-    }
-
-    fn head_len(&self) -> usize {
-        self.parser.len()
-    }
-
-    fn content_length(&self) -> Option<u64> {
-        self.parser.content_length()
     }
 
     fn switches_protocols(&self) -> bool {

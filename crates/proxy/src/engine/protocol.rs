@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use clearway_base::log::Level;
-use clearway_h1::Decoded;
+use clearway_h1::{Decoded, ResponseParser};
 use clearway_http::ResponseHead;
-use clearway_message::Header;
+use clearway_message::{Header, status};
 
 /// How far a head is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,3 +145,56 @@ pub(super) trait Protocol: Send {
         let _ = take;
     }
 }
+
+/// Digits of a status.
+const STATUS_DIGITS: usize = 3;
+
+/// The status line from the status on, of a head in either style. Without a text behind the status it is as
+/// if this server made the response.
+pub(super) fn status_line_of<'a>(parser: &ResponseParser, input: &'a [u8]) -> Cow<'a, [u8]> {
+    let reason = parser.reason();
+    match (reason.start().checked_sub(STATUS_DIGITS), status::status_line(parser.status())) {
+        (Some(start), _) => Cow::Borrowed(&input[start..reason.end()]),
+        (None, Some(line)) => Cow::Borrowed(line.as_bytes()),
+        (None, None) => Cow::Owned(format!("{:03} ", parser.status()).into_bytes()),
+    }
+}
+
+/// What protocols say of heads that a [`ResponseParser`] reads, which is the field of this name: the same for
+/// HTTP/1 and CGI style.
+macro_rules! parsed_heads {
+    ($parser:ident) => {
+        fn next_head(&mut self) -> usize {
+            self.$parser.next_head()
+        }
+
+        fn remark(&self, input: &[u8], say: Say<'_>) {
+            self.$parser.warnings(input).for_each(|warning| say(Level::Warn, format_args!("{warning}")));
+        }
+
+        fn status(&self) -> u16 {
+            self.$parser.status()
+        }
+
+        fn status_line<'a>(&self, input: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+            crate::engine::protocol::status_line_of(&self.$parser, input)
+        }
+
+        fn lines(&self) -> &[Header] {
+            self.$parser.lines()
+        }
+
+        fn take_lines(&mut self) -> Vec<Header> {
+            self.$parser.take_lines()
+        }
+
+        fn head_len(&self) -> usize {
+            self.$parser.len()
+        }
+
+        fn content_length(&self) -> Option<u64> {
+            self.$parser.content_length()
+        }
+    };
+}
+pub(super) use parsed_heads;
