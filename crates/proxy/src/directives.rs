@@ -5,6 +5,7 @@ mod cache_path;
 #[macro_use]
 mod family;
 pub mod fastcgi;
+pub mod health;
 pub mod memcached;
 pub mod proxy;
 mod readers;

@@ -43,6 +43,7 @@ use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
 use crate::engine::asked::{AskedBody, Family, Where};
 use crate::engine::cached::Looked;
+pub(crate) use crate::engine::connect::connector;
 pub use crate::engine::connect::start;
 use crate::engine::connect_only::TunnelPass;
 use crate::engine::memcached::MemcachedPass;

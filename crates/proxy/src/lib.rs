@@ -1,14 +1,16 @@
 //! Requests that other servers answer. `upstreams` has the directives about those servers (groups, how their
 //! names are found), `settings` and `directives` what locations say of passing requests on, `engine` does it,
-//! `heads` are those of responses on their way back.
+//! `heads` are those of responses on their way back, and `health` asks servers whether they are well.
 #![forbid(unsafe_code)]
 
 mod attempts;
 pub mod directives;
 mod engine;
 mod heads;
+mod health;
 mod settings;
 pub mod upstreams;
 mod variables;
 
 pub use engine::start;
+pub use health::begin as begin_checks;

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod gateway;
+pub(crate) mod health;
 pub(crate) mod masks;
 pub(crate) mod names;
 #[cfg(feature = "tls")]

@@ -139,6 +139,8 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Whole(&upstreams::FAILS, |running, put| running.lasting().put_fails(put)),
             Entry::Whole(&upstreams::EJECTED, |running, put| running.lasting().put_ejected(put)),
             Entry::Whole(&upstreams::EJECTIONS, |running, put| running.lasting().put_ejections(put)),
+            Entry::Whole(&upstreams::UNHEALTHY, |running, put| running.lasting().put_unhealthy(put)),
+            Entry::Whole(&upstreams::CHECKS, |running, put| running.lasting().put_checks(put)),
             Entry::Whole(&upstreams::QUEUED, |running, put| running.lasting().put_queued(put)),
             Entry::Whole(&upstreams::QUEUES, |running, put| running.lasting().put_queues(put)),
             Entry::Counters(upstreams::COUNTERS),

@@ -17,6 +17,7 @@ use clearway_modules::filters::{
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite};
 use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
+use clearway_proxy::directives::health::HEALTH_MODULE;
 use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
 use clearway_proxy::directives::scgi::SCGI_MODULE;
@@ -83,6 +84,8 @@ pub(crate) const MODULES: &[&Module] = &[
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
     &PROXY_MODULE,
+    // Behind that, since it asks where requests go.
+    &HEALTH_MODULE,
     &FASTCGI_MODULE,
     &UWSGI_MODULE,
     &SCGI_MODULE,

@@ -237,7 +237,8 @@ impl Group {
         let look = Look { peers, tried: &choice.tried, moment };
         let of_session = look.of_session(key.sid);
         if peers.company == Company::Alone {
-            let only = || peers.list.iter().position(|peer| peer.is_up() && peer.has_room());
+            let may = |peer: &Peer| peer.is_up() && peer.is_healthy() && peer.has_room();
+            let only = || peers.list.iter().position(|peer| may(peer));
             return of_session.or_else(only);
         }
         if let Some(at) = of_session {

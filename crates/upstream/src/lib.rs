@@ -11,6 +11,7 @@ mod budget;
 mod cycle;
 mod eject;
 mod group;
+mod health;
 mod idle;
 mod moment;
 mod peer;
@@ -25,6 +26,7 @@ pub use crate::balance::{Key, Method};
 pub use crate::budget::RetryBudget;
 pub use crate::eject::{EjectRule, Ejection, Fault};
 pub use crate::group::{Choice, Group, GroupConfig};
+pub use crate::health::Checked;
 #[cfg(not(loom))]
 pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]

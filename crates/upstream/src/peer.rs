@@ -11,6 +11,7 @@ use clearway_os::outgoing::Remote;
 
 use crate::cycle::Alarm;
 use crate::eject::{Ejector, Record};
+use crate::health::{CheckRecord, Faults};
 use crate::queue::Queue;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::times::{Inflight, PeerTimes, TimeRule};
@@ -88,6 +89,8 @@ pub struct Peer {
     rises_since_ms: AtomicU64,
     /// That of its group.
     alarm: OnceLock<Arc<Alarm>>,
+    /// What checks find.
+    pub(crate) faults: Faults,
     /// What it is judged by, if its group does (`upstream_ejection`).
     record: OnceLock<Record>,
 }
@@ -108,6 +111,7 @@ pub struct PeerState {
     queue: OnceLock<Arc<Queue>>,
     /// How often it was left alone for being worse than others.
     ejections: AtomicU64,
+    pub(crate) checks: CheckRecord,
 }
 
 /// A TLS session of a server, for further connections to it.
@@ -190,6 +194,7 @@ impl Peer {
             lowered: AtomicU32::new(0),
             rises_since_ms: AtomicU64::new(0),
             alarm: OnceLock::new(),
+            faults: Faults::default(),
             record: OnceLock::new(),
         })
     }
@@ -234,12 +239,17 @@ impl Peer {
     /// Whether it may be tried: it is not down, has not failed too often, is not too busy.
     #[must_use]
     pub fn is_usable(&self, now_s: u64) -> bool {
-        self.is_up() && !self.is_disabled(now_s) && !self.is_ejected() && self.has_room()
+        self.is_up() && self.is_present(now_s) && self.has_room()
     }
 
     /// The same for a request of a session that it has.
     pub(crate) fn is_usable_in_session(&self, now_s: u64) -> bool {
-        self.config.state != State::Down && !self.is_disabled(now_s) && !self.is_ejected() && self.has_room()
+        self.config.state != State::Down && self.is_present(now_s) && self.has_room()
+    }
+
+    /// Whether nothing is known against it.
+    fn is_present(&self, now_s: u64) -> bool {
+        !self.is_disabled(now_s) && !self.is_ejected() && self.is_healthy()
     }
 
     /// How fast it answers.
@@ -277,6 +287,7 @@ impl Peer {
             && self.lowered.load(Ordering::Relaxed) == 0
             && self.rises_since_ms.load(Ordering::Relaxed) == 0
             && !self.is_ejected()
+            && self.is_healthy()
     }
 
     /// Whether it is left alone, being worse than others (`upstream_ejection`).
@@ -306,7 +317,7 @@ impl Peer {
         self.raise_alarm();
     }
 
-    fn raise_alarm(&self) {
+    pub(crate) fn raise_alarm(&self) {
         if let Some(alarm) = self.alarm.get() {
             alarm.raise();
         }

@@ -5,6 +5,7 @@
 
 mod aborts;
 mod cached;
+mod checks;
 mod descriptors;
 mod faults;
 mod heal;

@@ -155,3 +155,19 @@ fn idle_connections_do_not_keep_a_server_that_quits() {
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).is_some_and(|status| status.success()));
 }
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no health checks")]
+fn servers_that_were_found_healthy_need_not_be_checked_again() {
+    let origin = Origin::named("here");
+    let http = format!("upstream u {{ zone u 64k; server 127.0.0.1:{}; }}", origin.port);
+    let locations = |check: &str| format!("location / {{ proxy_pass http://u; health_check {check}; }}");
+    let first = locations("mandatory interval=100ms");
+    let mut server = Setup::new(Binary::under_test(), &numbered(1, &http, &first)).start();
+    assert!(wait_until(PATIENCE, || server.get("/").text() == "here"));
+    // The first check of a configuration is hours away.
+    reload(&mut server, 2, &http, &locations("mandatory persistent jitter=99h"));
+    assert_eq!(server.get("/").text(), "here", "{}", server.error_log());
+    reload(&mut server, 3, &http, &locations("mandatory jitter=99h"));
+    assert_eq!(server.get("/").status, 502, "{}", server.error_log());
+}

@@ -31,6 +31,11 @@ pub fn start(connector: Connector) {
     let _ = CONNECTOR.set(connector);
 }
 
+/// What makes connections, from then on.
+pub(crate) fn connector() -> Option<Connector> {
+    CONNECTOR.get().copied()
+}
+
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn select(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         exchange.request.set_action(CONNECTING);

@@ -2,7 +2,7 @@
 //! means that names a host (`ngx_http_upstream_add`). A group may be named before its block stands. When all
 //! is read each becomes an [`UpstreamGroup`]. Boot and reload only.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -65,6 +65,11 @@ impl GroupRef {
     #[must_use]
     pub fn group(&self) -> &UpstreamGroup {
         self.0.get().expect("groups are made when all is read")
+    }
+
+    /// For what goes on beside requests and must not keep the configuration.
+    pub(crate) fn downgrade(&self) -> Weak<GroupCell> {
+        Arc::downgrade(&self.0)
     }
 }
 

@@ -33,6 +33,7 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
+    is_in_zone: bool,
     /// Idle connections, which outlive configurations.
     pub(crate) idle: IdleCell,
     /// How names of its servers are resolved while serving.
@@ -83,6 +84,12 @@ impl UpstreamGroup {
     #[must_use]
     pub fn keepalive(&self) -> Option<Keepalive> {
         self.keepalive
+    }
+
+    /// Whether it has a `zone`.
+    #[must_use]
+    pub fn is_in_zone(&self) -> bool {
+        self.is_in_zone
     }
 
     /// All servers that it has at present.
@@ -225,6 +232,7 @@ impl Maker<'_> {
             key: None,
             sticky: None,
             keepalive: None,
+            is_in_zone: false,
             idle: IdleCell::default(),
             refreshing: None,
             budget: self.budget(),
@@ -293,6 +301,7 @@ impl Maker<'_> {
             key: method.key,
             sticky: sticky.filter(|sticky| sticky.is_on),
             keepalive: keepalive.complete(),
+            is_in_zone,
             idle: self.before_group.map(|group| group.idle.clone()).unwrap_or_default(),
             refreshing,
             budget: self.budget(),

@@ -129,6 +129,11 @@ impl Lasting {
         self.in_use.load_full()
     }
 
+    /// Whether a group is one of the configuration in use.
+    pub(crate) fn uses(&self, group: &Weak<GroupCell>) -> bool {
+        self.in_use.load().iter().any(|known| known.ptr_eq(group))
+    }
+
     /// A configuration is in use: what its groups do by themselves begins, on these loops.
     pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
         let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();

@@ -2,7 +2,7 @@
 //! variables have named. Counts of attempts outlive configurations with their servers.
 
 use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
-use clearway_upstream::{Peer, PoolCounts, QueueCounts};
+use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts};
 
 use crate::upstreams::found::FORGOTTEN;
 use crate::upstreams::lasting::Lasting;
@@ -67,6 +67,28 @@ pub static EJECTIONS: Family = Family::new(
     "How often a server was left alone, being worse than others (upstream_ejection).",
 )
 .by(&[UPSTREAM, SERVER]);
+
+/// Servers that checks find fault with.
+pub static UNHEALTHY: Family = Family::new(
+    Kind::Gauge,
+    "upstream_unhealthy",
+    "servers",
+    "Whether a health_check finds fault with a server, or has not asked it yet (mandatory): 1 or 0.",
+)
+.by(&[UPSTREAM, SERVER]);
+
+/// How checks have ended.
+pub static CHECKS: Family = Family::new(
+    Kind::Counter,
+    "upstream_health_checks_total",
+    "checks",
+    "Checks of a server (health_check), by how they ended.",
+)
+.by(&[
+    UPSTREAM,
+    SERVER,
+    Label { name: "outcome", help: "`passed`: it has answered as it should; `failed`: it has not." },
+]);
 
 /// Requests in queues.
 pub static QUEUED: Family = Family::new(
@@ -236,6 +258,21 @@ impl Lasting {
     /// Shows [`EJECTIONS`].
     pub fn put_ejections(&self, put: &mut Put<'_>) {
         self.put_each(put, Peer::ejections);
+    }
+
+    /// Shows [`UNHEALTHY`].
+    pub fn put_unhealthy(&self, put: &mut Put<'_>) {
+        self.put_each(put, |peer| (!peer.is_healthy()).into());
+    }
+
+    /// Shows [`CHECKS`].
+    pub fn put_checks(&self, put: &mut Put<'_>) {
+        self.visit(&mut |upstream, peer| {
+            for (outcome, checked) in [("passed", Checked::Passed), ("failed", Checked::Failed)] {
+                let labels = [("upstream", upstream), ("server", &*peer.config().name), ("outcome", outcome)];
+                put(&labels, Value::Number(peer.state().checks(checked)));
+            }
+        });
     }
 
     fn put_each(&self, put: &mut Put<'_>, number: impl Fn(&Peer) -> u64) {

@@ -260,6 +260,7 @@ impl Worker {
         }
         let generation = snapshot.map(|snapshot| {
             self.lasting.begin(&snapshot, self.runtime.at(0));
+            clearway_proxy::begin_checks(&self.lasting, &snapshot, self.runtime.at(0));
             clearway_lua::begin(&snapshot, &*log);
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);

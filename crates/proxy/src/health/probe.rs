@@ -1,0 +1,196 @@
+//! One question to a server, and its answer. What is read is bounded: the head by `proxy_buffer_size`, the
+//! body by what tests look at.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use clearway_base::Errno;
+use clearway_base::log::Discard;
+use clearway_h1::{Asked, BodyEvent, Eof, ResponseBody, ResponseParser, ResponseProgress, Trailers};
+use clearway_message::Header;
+use clearway_net::connect::ConnectOptions;
+use clearway_os::outgoing::Remote;
+use clearway_runtime::{LoopRef, Socket, Timer};
+use clearway_upstream::Peer;
+
+use crate::engine;
+use crate::settings::health::{Answered, BODY_MAX_BYTES, Check};
+
+/// What is read at once, bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+const CONNECTING: &str = " while connecting to upstream";
+const READING: &str = " while reading response from upstream";
+const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
+
+/// Asks the server, from a task of this loop.
+///
+/// # Errors
+/// What is wrong with it, for the log.
+pub(super) async fn ask(check: &Check, peer: &Peer, home: LoopRef) -> Result<(), String> {
+    let (Some(connector), Some(times), Some(aim)) = (engine::connector(), check.times.get(), check.aim.get())
+    else {
+        return Err("no connections can be made".to_owned());
+    };
+    let config = peer.config();
+    let mut remote = config.remote.clone();
+    if let (Remote::Inet(address), Some(port)) = (&mut remote, check.port) {
+        address.set_port(port);
+    }
+    let mut connecting = connector.connect(home, &remote, &ConnectOptions::default(), &Discard);
+    let connected = within(home, times.connect_ms, |cx| Pin::new(&mut connecting).poll(cx)).await;
+    let outbound = match connected {
+        None => return Err(format!("{TIMED_OUT}{CONNECTING}")),
+        Some(Err(fault)) => return Err(format!("{}{CONNECTING}", fault.describe(&config.name))),
+        Some(Ok(outbound)) => outbound,
+    };
+    let mut conversation = Conversation::new(check, times.head_max_bytes);
+    let talked = within(home, times.read_ms, |cx| conversation.poll(&outbound.socket, &aim.head, cx)).await;
+    match talked {
+        None => return Err(format!("{TIMED_OUT}{READING}")),
+        Some(Err(fault)) => return Err(format!("{fault}{READING}")),
+        Some(Ok(())) => {}
+    }
+    let answer = conversation.answer();
+    match check.find_fault(&answer) {
+        None => Ok(()),
+        Some("status") => Err(format!("unexpected status {}", answer.status)),
+        Some(what) => Err(format!("unexpected {what} of response")),
+    }
+}
+
+/// `None`: it was not ready in time.
+async fn within<T>(
+    home: LoopRef,
+    time_ms: u64,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Option<T> {
+    let timer = Timer::new(home);
+    timer.arm(home.now_ms() + time_ms);
+    poll_fn(|cx| match poll(cx) {
+        Poll::Ready(found) => Poll::Ready(Some(found)),
+        Poll::Pending => timer.poll_expired(cx).map(|()| None),
+    })
+    .await
+}
+
+/// What was sent and received so far.
+struct Conversation {
+    sent_bytes: usize,
+    input: Vec<u8>,
+    parser: ResponseParser,
+    head_max_bytes: usize,
+    head: Vec<u8>,
+    lines: Vec<Header>,
+    /// There when the head is.
+    body: Option<ResponseBody>,
+    text: Vec<u8>,
+    reads_body: bool,
+}
+
+impl Conversation {
+    fn new(check: &Check, head_max_bytes: usize) -> Self {
+        Self {
+            sent_bytes: 0,
+            input: Vec::new(),
+            parser: ResponseParser::default(),
+            head_max_bytes: head_max_bytes.max(1),
+            head: Vec::new(),
+            lines: Vec::new(),
+            body: None,
+            text: Vec::new(),
+            reads_body: check.reads_body(),
+        }
+    }
+
+    fn answer(&self) -> Answered<'_> {
+        let Self { parser, head, lines, text, .. } = self;
+        Answered { status: parser.status(), head, lines, body: text }
+    }
+
+    /// Ready when all has come that is looked at.
+    fn poll(&mut self, socket: &Socket, request: &[u8], cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        while self.sent_bytes < request.len() {
+            match socket.poll_write(cx, &request[self.sent_bytes..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(size)) => self.sent_bytes += size,
+                // It may have answered before it has closed.
+                Poll::Ready(Err(_)) => self.sent_bytes = request.len(),
+            }
+        }
+        loop {
+            self.input.reserve(READ_BYTES);
+            let size = match ready!(socket.poll_read_vec(cx, &mut self.input)) {
+                Ok(size) => size,
+                Err(error) => return Poll::Ready(Err(format!("recv() failed {}", Errno(&error)))),
+            };
+            let is_over = match size {
+                0 => self.end(),
+                _ => self.take(),
+            };
+            match is_over {
+                Ok(false) => {}
+                Ok(true) => return Poll::Ready(Ok(())),
+                Err(fault) => return Poll::Ready(Err(fault)),
+            }
+        }
+    }
+
+    /// The server has closed the connection.
+    fn end(&self) -> Result<bool, String> {
+        match self.body.as_ref().map(ResponseBody::eof) {
+            Some(Eof::Complete) => Ok(true),
+            _ => Err("upstream prematurely closed connection".to_owned()),
+        }
+    }
+
+    /// Takes what was received; whether that is all.
+    fn take(&mut self) -> Result<bool, String> {
+        while self.body.is_none() {
+            let progress = self.parser.parse(&self.input, self.head_max_bytes);
+            match progress.map_err(|fault| self.parser.describe(fault, &self.input).to_string())? {
+                ResponseProgress::Incomplete => return Ok(false),
+                ResponseProgress::Interim => {
+                    let len = self.parser.next_head();
+                    self.input.drain(..len);
+                }
+                ResponseProgress::Headless => return Err(ResponseParser::NO_HEADER.to_owned()),
+                ResponseProgress::Final => {
+                    let len = self.parser.len();
+                    self.head = self.input.drain(..len).collect();
+                    self.lines = self.parser.take_lines();
+                    self.body = Some(ResponseBody::new(self.parser.framing(Asked::Whole), Trailers::Dropped));
+                }
+            }
+        }
+        if !self.reads_body {
+            return Ok(true);
+        }
+        self.take_body().map_err(str::to_owned)
+    }
+
+    fn take_body(&mut self) -> Result<bool, &'static str> {
+        let Some(body) = &mut self.body else { return Ok(false) };
+        loop {
+            let decoded = match body.decode(&self.input) {
+                Ok(decoded) => decoded,
+                Err(fault) => return Err(fault.message()),
+            };
+            let is_over = match decoded.event {
+                BodyEvent::Data(range) => {
+                    let room = BODY_MAX_BYTES - self.text.len();
+                    let data = &self.input[range];
+                    self.text.extend_from_slice(&data[..data.len().min(room)]);
+                    (self.text.len() == BODY_MAX_BYTES).then_some(true)
+                }
+                BodyEvent::NeedInput => Some(false),
+                BodyEvent::End => Some(true),
+            };
+            self.input.drain(..decoded.consumed);
+            if let Some(is_over) = is_over {
+                return Ok(is_over);
+            }
+        }
+    }
+}
