@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -74,19 +75,43 @@ impl Directory for Disk {
 /// The files that directives name and that are read when they are executed: certificates, keys. Each is read
 /// once; a worker, which may lack the right to read them, is handed what its master has read.
 #[derive(Default)]
-pub struct KeptFiles(Mutex<BTreeMap<PathBuf, Bytes>>);
+pub struct KeptFiles {
+    files: Mutex<BTreeMap<PathBuf, KeptFile>>,
+    /// Those of the configuration before.
+    earlier: BTreeMap<PathBuf, KeptFile>,
+}
+
+#[derive(Clone)]
+struct KeptFile {
+    content: Bytes,
+    /// What the file was when it was read, where that is known.
+    stamp: Option<Stamp>,
+}
+
+/// Number of a file in its file system, and when it was written last in seconds: what nginx tells by whether
+/// it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(u64, i64);
 
 impl KeptFiles {
     /// Those that were read before.
     #[must_use]
     pub fn handed(files: Vec<(PathBuf, Bytes)>) -> Self {
-        Self(Mutex::new(files.into_iter().collect()))
+        let kept = |(path, content)| (path, KeptFile { content, stamp: None });
+        Self { files: Mutex::new(files.into_iter().map(kept).collect()), earlier: BTreeMap::new() }
+    }
+
+    /// None yet, but [objects](Self::read_object) of the configuration before stay as they are while their
+    /// files are the same (`ssl_object_cache_inheritable`).
+    #[must_use]
+    pub fn following(earlier: &Self) -> Self {
+        Self { files: Mutex::default(), earlier: earlier.files().clone() }
     }
 
     /// All that were read.
     #[must_use]
     pub fn list(&self) -> Vec<(PathBuf, Bytes)> {
-        self.files().iter().map(|(path, content)| (path.clone(), content.clone())).collect()
+        self.files().iter().map(|(path, file)| (path.clone(), file.content.clone())).collect()
     }
 
     /// The content of a file.
@@ -95,16 +120,44 @@ impl KeptFiles {
     /// As open(2) and read(2).
     pub fn read(&self, path: &Path) -> io::Result<Bytes> {
         if let Some(known) = self.files().get(path) {
-            return Ok(known.clone());
+            return Ok(known.content.clone());
         }
         let content = read_whole(path)?;
-        self.files().insert(path.to_owned(), content.clone());
+        self.keep(path, &content, None);
         Ok(content)
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Bytes>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The content of a file with certificates, keys or lists of revoked certificates.
+    ///
+    /// # Errors
+    /// As open(2) and read(2).
+    pub fn read_object(&self, path: &Path) -> io::Result<Bytes> {
+        if let Some(known) = self.files().get(path) {
+            return Ok(known.content.clone());
+        }
+        let stamp = stamp_of(path);
+        let earlier = self.earlier.get(path).filter(|earlier| stamp.is_some() && earlier.stamp == stamp);
+        let content = match earlier {
+            Some(earlier) => earlier.content.clone(),
+            None => read_whole(path)?,
+        };
+        self.keep(path, &content, stamp);
+        Ok(content)
     }
+
+    fn keep(&self, path: &Path, content: &Bytes, stamp: Option<Stamp>) {
+        self.files().insert(path.to_owned(), KeptFile { content: content.clone(), stamp });
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, KeptFile>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some(Stamp(found.ino(), found.mtime()))
 }
 
 /// Largest content of what is no file, such as a pipe with passwords in it, bytes.
@@ -235,5 +288,26 @@ mod tests {
         let content = read.read(&path).expect("the manifest is there");
         assert_eq!(read.list(), [(path.clone(), content)]);
         assert_eq!(read.read(&path.join("none")).expect_err("a file has no files").raw_os_error(), Some(20));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests make their own files")]
+    fn objects_of_files_that_are_the_same_stay() {
+        let path = std::env::temp_dir().join(format!("clearway-kept-{}", std::process::id()));
+        std::fs::write(&path, "one").unwrap();
+        let first = KeptFiles::default();
+        assert_eq!(first.read_object(&path).unwrap(), "one");
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::fs::write(&path, "two").unwrap();
+        std::fs::File::options().append(true).open(&path).unwrap().set_modified(written).unwrap();
+        assert_eq!(KeptFiles::following(&first).read_object(&path).unwrap(), "one");
+        assert_eq!(KeptFiles::following(&first).read(&path).unwrap(), "two");
+        assert_eq!(KeptFiles::default().read_object(&path).unwrap(), "two");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "three").unwrap();
+        let later = written + std::time::Duration::from_secs(5);
+        std::fs::File::options().append(true).open(&path).unwrap().set_modified(later).unwrap();
+        assert_eq!(KeptFiles::following(&first).read_object(&path).unwrap(), "three");
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -56,6 +56,7 @@ pub use output::{
 };
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;
+pub use phases::handshake::{Shaking, look_at_handshake};
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::Rewritten;
@@ -84,7 +85,8 @@ pub use tables::{
     Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
 pub use tls::{
-    Accept, Chosen, InvalidName, OfferedHttp2, SERVER_TLS, ServerTls, SniHandling, TlsConf, Verify, Weight,
+    Accept, Begun, Chosen, ClientHello, InvalidName, OfferedHttp2, Opening, SERVER_TLS, ServerTls,
+    SniHandling, TlsConf, Unaccepted, Verify, Weight,
 };
 pub use variables::core_variables::{Cookie, Credentials};
 

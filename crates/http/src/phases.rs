@@ -8,6 +8,7 @@
 pub(crate) mod access;
 pub(crate) mod early_read;
 pub(crate) mod engine;
+pub(crate) mod handshake;
 mod pause;
 mod post_action;
 pub(crate) mod protocol;

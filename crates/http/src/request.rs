@@ -43,7 +43,7 @@ use crate::response::buffer::{Buf, BufferSize};
 use crate::tables::{Location, Snapshot, Variables};
 use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
 use clearway_site::{
-    Conf, ConfKey, RedirectHost, RedirectPort, RedirectUrl, Server, VariableId, regex::Regex,
+    Conf, ConfKey, RedirectHost, RedirectPort, RedirectUrl, Server, ServerId, VariableId, regex::Regex,
 };
 
 /// How often a request may be redirected internally.
@@ -563,6 +563,18 @@ impl<'c> Request<'c> {
     /// The status that an error page is answered with in place of its own.
     pub fn error_status(&self) -> Option<u16> {
         self.error_status
+    }
+
+    /// It is one of this server, whatever it asks for; `action` is what is being done.
+    pub(crate) fn enter_server(&mut self, id: ServerId, action: &'static str) {
+        self.server = self.snapshot.server(id);
+        self.node.location = self.snapshot.location(self.server.base);
+        self.action = action;
+    }
+
+    /// It ends here, and no log is to know of it.
+    pub(crate) fn leave_unlogged(&mut self) {
+        self.stage = Stage::Logged;
     }
 
     /// The log phase begins.

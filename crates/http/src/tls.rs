@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clearway_base::log::Level;
 use clearway_message::{status::internal as status, validate_host};
-use clearway_offload::Pool;
+use clearway_offload::{Pool, Task};
 use clearway_site::regex::Captures;
 use clearway_site::{Address, ConfKey, Own, ServerId, settings};
 use clearway_tls::engine::{Kept, LoadError, Session, Verified};
@@ -13,6 +13,7 @@ use clearway_tls::hello::Hello;
 
 use crate::generation::Setup;
 use crate::link::tls::{RecordSize, Tls};
+use crate::output::view::View;
 use crate::request::Request;
 
 /// What each server says of TLS; nothing where it has no certificate and refuses no handshakes.
@@ -83,21 +84,66 @@ pub enum Weight {
 
 /// Begins handshakes.
 pub trait Accept: Send + Sync {
-    /// How much the answer to a hello computes.
-    fn weight(&self, hello: &Hello) -> Weight;
+    /// Whether it has to know values of variables to begin.
+    fn needs_values(&self) -> bool {
+        false
+    }
 
-    /// Begins the server's side.
+    /// Begins the server's side. `view` is there where [values](Self::needs_values) are needed, and only
+    /// there; it knows what the client has said, and no request.
     ///
     /// # Errors
-    /// What the library refuses.
-    fn accept(&self, hello: &Hello, http2: OfferedHttp2) -> Result<Box<dyn Session>, LoadError>;
+    /// Why there is no handshake.
+    fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted>;
 
     /// Keeps sessions that clients may want to take up.
     fn keep(&self, sessions: Vec<Kept>);
 }
 
+/// A client that has said hello.
+#[derive(Clone, Copy)]
+pub struct ClientHello<'a> {
+    /// What it has said.
+    pub hello: &'a Hello,
+    /// Whether it may agree on HTTP/2.
+    pub http2: OfferedHttp2,
+}
+
+/// A handshake that has begun, or will have.
+pub enum Begun {
+    /// Its first step can be taken.
+    Ready(Opening),
+    /// A pool reads certificates for it.
+    Loading(Task<Result<Opening, Unaccepted>>),
+}
+
+/// A session before its first step.
+pub struct Opening {
+    /// The session.
+    pub session: Box<dyn Session>,
+    /// How much the answer to the hello computes.
+    pub weight: Weight,
+}
+
+/// Why a handshake cannot begin: the server is to blame.
+#[derive(Debug)]
+pub enum Unaccepted {
+    /// The library refuses something.
+    Library(LoadError),
+    /// A certificate by variables cannot be used; nginx's words for it.
+    Certificate(String),
+}
+
+impl From<LoadError> for Unaccepted {
+    fn from(error: LoadError) -> Self {
+        Self::Library(error)
+    }
+}
+
 /// What answers a hello.
 pub struct Chosen<'a> {
+    /// The server that has the host, or the default one.
+    pub id: ServerId,
     /// The host that was asked for, if a server has it: in lower case.
     pub host: Option<Box<[u8]>>,
     /// What the server says that has it, or the default one; nothing if it says nothing of TLS.
@@ -124,9 +170,10 @@ impl Setup {
         };
         let server = found.map_or(default, tls);
         let acceptor = [server, default].into_iter().flatten().find_map(|tls| tls.acceptor.as_ref());
-        let speaks = self.speaks_http2(self.snapshot().server(found.unwrap_or(address.default_server)));
+        let id = found.unwrap_or(address.default_server);
+        let speaks = self.speaks_http2(self.snapshot().server(id));
         let http2 = if speaks { OfferedHttp2::Yes } else { OfferedHttp2::No };
-        Ok(Chosen { host: host.filter(|_| found.is_some()), server, acceptor, http2 })
+        Ok(Chosen { id, host: host.filter(|_| found.is_some()), server, acceptor, http2 })
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod acceptor;
 mod directives;
+mod named;
 mod server;
 mod settings;
 mod variables;

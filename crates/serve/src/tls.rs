@@ -13,12 +13,15 @@ use std::time::Instant;
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{
-    Accept, Chosen, Front, Offer, RecordSize, SniHandling, TIMED_OUT, Tls, Verify, Weight, failure_level,
+    Accept, Begun, Chosen, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize, Shaking,
+    SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, failure_level, look_at_handshake,
 };
-use clearway_offload::Pool;
+use clearway_offload::{Pool, Task};
+use clearway_site::ServerId;
 use clearway_tls::engine::{Failure, Session, Step};
 use clearway_tls::hello::{Hello, HelloError, HelloReader};
 use clearway_tls::level::Version;
+use clearway_tls::reason::{Library, Reason};
 
 use crate::conn::Conn;
 use crate::connection::{Connection, Ending, Idle, read_idle};
@@ -62,13 +65,14 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     input.append(&mut parts.input);
     conn.client.put_back(parts);
     let hello = read_hello(connection, &mut input).await?;
-    let mut handshake = begin(&connection.conn, &hello, input)?;
-    let offer = Offer::of(&hello, handshake.host.take());
+    let Asked { mut offer, acceptor, server, http2, terms } = choose(&connection.conn, &hello)?;
+    let client = ClientHello { hello: &hello, http2 };
+    let begun = ask(&mut connection.conn, client, &*acceptor, (server, &mut offer));
     drop(hello);
-    let (records, acceptor) = (handshake.records, Arc::clone(&handshake.acceptor));
+    let handshake = begin(&connection.conn, begun, input, &terms).await?;
     let mut state = shake_hands(connection, handshake).await?;
     acceptor.keep(state.session.take_kept());
-    let tls = Tls::new(state.session, offer, records, state.input, state.output);
+    let tls = Tls::new(state.session, offer, terms.records, state.input, state.output);
     connection.conn.link.transport.encrypt(Box::new(tls));
     metrics::HANDSHAKES.increment();
     Ok(())
@@ -141,14 +145,26 @@ fn refuse_hello(conn: &Conn, error: HelloError) {
     fail(conn, &Failure { reasons: vec![error.into()] });
 }
 
+/// What a client has asked for.
+struct Asked {
+    offer: Offer,
+    acceptor: Arc<dyn Accept>,
+    server: ServerId,
+    http2: OfferedHttp2,
+    terms: Terms,
+}
+
+/// What the server says of the handshake.
+struct Terms {
+    verify: Verify,
+    pool: Option<Arc<Pool>>,
+    records: RecordSize,
+}
+
 /// A handshake that has begun.
 struct Handshake {
     state: State,
-    /// The host that was asked for, if a server has it.
-    host: Option<Box<[u8]>>,
-    acceptor: Arc<dyn Accept>,
     pool: Option<Arc<Pool>>,
-    records: RecordSize,
     heavy: Heavy,
 }
 
@@ -179,9 +195,9 @@ enum Heavy {
     All,
 }
 
-/// Chooses the server by the name that is asked for, and begins a session of it.
-fn begin(conn: &Conn, hello: &Hello, input: Vec<u8>) -> Result<Handshake, Ending> {
-    let Ok(Chosen { host, server, acceptor, http2 }) = conn.setup.choose_tls(hello.server_name()) else {
+/// Chooses the server by the name that is asked for.
+fn choose(conn: &Conn, hello: &Hello) -> Result<Asked, Ending> {
+    let Ok(Chosen { id, host, server, acceptor, http2 }) = conn.setup.choose_tls(hello.server_name()) else {
         send_alert(conn, INTERNAL_ERROR);
         fail(conn, &Failure { reasons: vec![HelloError::ServerName.into()] });
         return Err(Ending);
@@ -192,24 +208,63 @@ fn begin(conn: &Conn, hello: &Hello, input: Vec<u8>) -> Result<Handshake, Ending
         conn.log(Level::Info, HANDSHAKING, format_args!("handshake rejected"));
         return Err(Ending);
     };
-    let session = acceptor.accept(hello, http2).map_err(|error| {
+    let terms = Terms {
+        verify: server.map_or(Verify::Off, |tls| tls.verify),
+        pool: server.and_then(|tls| tls.pool.clone()),
+        records: server.map_or(RecordSize::default(), |tls| tls.records),
+    };
+    let offer = Offer::of(hello, host);
+    Ok(Asked { offer, acceptor: Arc::clone(acceptor), server: id, http2, terms })
+}
+
+/// Asks for a session, which is told what the variables of that server say if it wants to know.
+fn ask(
+    conn: &mut Conn,
+    client: ClientHello<'_>,
+    acceptor: &dyn Accept,
+    (server, offer): (ServerId, &mut Offer),
+) -> Result<Begun, Unaccepted> {
+    if !acceptor.needs_values() {
+        return acceptor.accept(client, None);
+    }
+    let shaking = Shaking { client: &conn.client, setup: &conn.setup, server };
+    look_at_handshake(shaking, &mut conn.link, offer, |view| acceptor.accept(client, Some(view)))
+}
+
+/// Waits for a session that needs files.
+async fn begin(
+    conn: &Conn,
+    begun: Result<Begun, Unaccepted>,
+    input: Vec<u8>,
+    terms: &Terms,
+) -> Result<Handshake, Ending> {
+    let opening = match begun {
+        Ok(Begun::Ready(opening)) => Ok(opening),
+        Ok(Begun::Loading(task)) => wait_for(conn, task).await?,
+        Err(error) => Err(error),
+    };
+    let Opening { session, weight } = opening.map_err(|error| {
         send_alert(conn, INTERNAL_ERROR);
-        conn.log(Level::Crit, HANDSHAKING, format_args!("{error}"));
+        match error {
+            Unaccepted::Library(error) => conn.log(Level::Crit, HANDSHAKING, format_args!("{error}")),
+            Unaccepted::Certificate(said) => {
+                conn.log(Level::Error, HANDSHAKING, format_args!("{said}"));
+                fail(conn, &Failure { reasons: vec![Reason::named(Library::Ssl, "CERT_CB_ERROR")] });
+            }
+        }
         Ending
     })?;
-    let heavy = match acceptor.weight(hello) {
-        _ if server.is_some_and(|tls| tls.verify != Verify::Off) => Heavy::All,
+    let heavy = match weight {
+        _ if terms.verify != Verify::Off => Heavy::All,
         Weight::Heavy => Heavy::Signing,
         Weight::Light => Heavy::None,
     };
-    let records = server.map_or(RecordSize::default(), |tls| tls.records);
-    let pool = server.and_then(|tls| tls.pool.clone());
     let state = State { session, input, output: Vec::new() };
-    Ok(Handshake { state, host, acceptor: Arc::clone(acceptor), pool, records, heavy })
+    Ok(Handshake { state, pool: terms.pool.clone(), heavy })
 }
 
 async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Result<State, Ending> {
-    let Handshake { mut state, pool, heavy, .. } = handshake;
+    let Handshake { mut state, pool, heavy } = handshake;
     let mut weight = if heavy == Heavy::None { Weight::Light } else { Weight::Heavy };
     loop {
         let step;
@@ -257,10 +312,15 @@ async fn run_step(
         return Ok((state, step));
     };
     let lane = if weight == Weight::Heavy { HEAVY } else { LIGHT };
-    let mut task = pool.submit_in(lane, move |_| {
+    let task = pool.submit_in(lane, move |_| {
         let step = state.step();
         (state, step)
     });
+    wait_for(conn, task).await
+}
+
+/// Waits for a job as long as the client may take for its handshake.
+async fn wait_for<T>(conn: &Conn, mut task: Task<T>) -> Result<T, Ending> {
     let done = poll_fn(|cx| match Pin::new(&mut task).poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| None),

@@ -18,49 +18,10 @@ use crate::engine::{
     Asking, Compression, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Side,
     Tickets, Verification, Verified, Versions,
 };
-use crate::level::{Level, Place, Version};
-use crate::reason::{Library, Reason};
-use crate::sys::{self, Certificate, Owned, PrivateKey, TICKET_OVERHEAD, TicketCipher};
+use crate::level::{Level, Version};
+use crate::pair::Pair;
+use crate::sys::{self, Certificate, Owned, TICKET_OVERHEAD, TicketCipher};
 use crate::tickets::KeyRing;
-
-/// A certificate with its chain and key.
-pub struct Pair {
-    pub(crate) certificate: Certificate,
-    pub(crate) chain: Vec<Certificate>,
-    pub(crate) key: PrivateKey,
-}
-
-impl Pair {
-    /// Reads what `ssl_certificate` and `ssl_certificate_key` name, and tries `passwords` in their order.
-    ///
-    /// # Errors
-    /// If one of them is broken, or no password opens the key.
-    pub fn read(certificates: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Result<Self, LoadError> {
-        let mut chain = Certificate::read_all(certificates)?;
-        let certificate = chain.remove(0);
-        Ok(Self { certificate, chain, key: PrivateKey::read(key, passwords)? })
-    }
-
-    /// The certificate.
-    #[must_use]
-    pub fn certificate(&self) -> &Certificate {
-        &self.certificate
-    }
-
-    /// Refuses what is weaker than the level allows.
-    pub(crate) fn check(&self, level: Level) -> Result<(), LoadError> {
-        let own = std::iter::once((Place::Own, &self.certificate));
-        for (place, certificate) in own.chain(self.chain.iter().map(|one| (Place::Signer, one))) {
-            let found = level.check_certificate(place, certificate.key(), certificate.signature());
-            if let Err(weak) = found {
-                let name = weak.text().to_ascii_uppercase().replace(' ', "_");
-                let reasons = vec![Reason::named(Library::Ssl, &name)];
-                return Err(LoadError { call: "SSL_CTX_use_certificate()", reasons });
-            }
-        }
-        Ok(())
-    }
-}
 
 /// What callbacks of a context need.
 pub(crate) struct Shared {
@@ -222,13 +183,13 @@ impl Context {
         let context = self.as_ptr();
         // SAFETY: all objects are alive; the library counts its references.
         unsafe {
-            let is_set = ffi::SSL_CTX_use_certificate(context, pair.certificate.as_ptr());
+            let is_set = ffi::SSL_CTX_use_certificate(context, pair.certificate().as_ptr());
             succeeded(is_set, "SSL_CTX_use_certificate()")?;
             succeeded(ffi::SSL_CTX_clear_chain_certs(context), "SSL_CTX_set0_chain()")?;
-            for one in &pair.chain {
+            for one in pair.signers() {
                 succeeded(ffi::SSL_CTX_add1_chain_cert(context, one.as_ptr()), "SSL_CTX_set0_chain()")?;
             }
-            succeeded(ffi::SSL_CTX_use_PrivateKey(context, pair.key.as_ptr()), "SSL_CTX_use_PrivateKey()")
+            succeeded(ffi::SSL_CTX_use_PrivateKey(context, pair.key().as_ptr()), "SSL_CTX_use_PrivateKey()")
         }
     }
 

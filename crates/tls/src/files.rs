@@ -4,17 +4,88 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 
-use crate::context::Pair;
+use clearway_offload::{At, Blocking};
+
 use crate::engine::{LoadError, Reasons};
+use crate::pair::{Chain, Pair};
 use crate::reason::{FileFault, Reason};
-use crate::sys::{Certificate, read_revoked};
+use crate::sys::{Certificate, PrivateKey, read_revoked};
 
 /// Before the text of a certificate or key that stands in the configuration itself.
 const DATA: &[u8] = b"data:";
+/// Before names of keys that are not read here.
+const ELSEWHERE: [&str; 2] = ["engine:", "store:"];
 
 /// What reads a file.
 pub type ReadFile<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<Vec<u8>>;
+
+/// What tells that a file is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its number in its file system.
+    pub inode: u64,
+    /// When it was written last, seconds since 1970.
+    pub changed_s: i64,
+}
+
+/// Files as a thread that may block finds them.
+pub trait Files {
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// As open(2) and read(2).
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// What tells whether it has changed.
+    ///
+    /// # Errors
+    /// As stat(2).
+    fn stamp(&self, name: &[u8]) -> io::Result<Stamp>;
+}
+
+/// Files of the system.
+pub struct SystemFiles<'a>(PhantomData<&'a Blocking>);
+
+impl<'a> SystemFiles<'a> {
+    /// For jobs of pools.
+    #[must_use]
+    pub fn new(_: &'a Blocking) -> Self {
+        Self(PhantomData)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the witness says that this is a pool's thread")]
+impl Files for SystemFiles<'_> {
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        debug_assert!(is_file(name));
+        std::fs::read(path_of(name))
+    }
+
+    fn stamp(&self, name: &[u8]) -> io::Result<Stamp> {
+        let found = std::fs::metadata(path_of(name))?;
+        Ok(Stamp { inode: found.ino(), changed_s: found.mtime() })
+    }
+}
+
+fn path_of(name: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(name))
+}
+
+/// Where a job that reads these has to go to.
+#[must_use]
+pub fn place_of<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> At {
+    let mut files = names.into_iter().filter(|name| is_file(name)).peekable();
+    if files.peek().is_none() {
+        return At::Anywhere;
+    }
+    At::any_of(files.map(|name| path_of(name).to_path_buf()))
+}
 
 /// Where a certificate and its key are.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +96,37 @@ pub struct PairNames<'a> {
     pub key: &'a [u8],
 }
 
+/// The same, as it was worked out for one connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PairName {
+    /// `…_certificate`
+    pub certificate: Vec<u8>,
+    /// `…_certificate_key`
+    pub key: Vec<u8>,
+}
+
+impl PairName {
+    /// Both, borrowed.
+    #[must_use]
+    pub fn names(&self) -> PairNames<'_> {
+        PairNames { certificate: &self.certificate, key: &self.key }
+    }
+}
+
 /// Whether a name stands for a file, whose place may depend on where the configuration is.
 #[must_use]
 pub fn is_file(name: &[u8]) -> bool {
-    !name.starts_with(DATA)
+    !name.starts_with(DATA) && kind_elsewhere(name).is_none()
+}
+
+fn kind_elsewhere(name: &[u8]) -> Option<&'static str> {
+    ELSEWHERE.into_iter().find(|kind| name.starts_with(kind.as_bytes()))
+}
+
+/// A name as it is looked for: behind where relative ones begin. The text of a certificate stays as it is.
+#[must_use]
+pub fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    if name.starts_with(b"/") || !is_file(name) { name.to_vec() } else { [prefix, name].concat() }
 }
 
 impl PairNames<'_> {
@@ -37,11 +135,30 @@ impl PairNames<'_> {
     /// # Errors
     /// What nginx says.
     pub fn load(&self, passwords: &[Vec<u8>], read: ReadFile<'_>) -> Result<Pair, String> {
-        let certificates = text_of(self.certificate, read).map_err(|said| self.certificate_fault(&said))?;
         // The certificate is complained of first.
-        Certificate::read_all(&certificates).map_err(|error| self.certificate_fault(&error.to_string()))?;
-        let key = text_of(self.key, read).map_err(|said| self.key_fault(&said))?;
-        Pair::read(&certificates, &key, passwords).map_err(|error| self.key_fault(&error.to_string()))
+        let chain = self.load_chain(read)?;
+        Ok(Pair::new(Arc::new(chain), Arc::new(self.load_key(passwords, read)?)))
+    }
+
+    /// Loads the certificate and those behind it.
+    ///
+    /// # Errors
+    /// What nginx says.
+    pub fn load_chain(&self, read: ReadFile<'_>) -> Result<Chain, String> {
+        let text = text_of(self.certificate, read).map_err(|said| self.certificate_fault(&said))?;
+        Chain::read(&text).map_err(|error| self.certificate_fault(&error.to_string()))
+    }
+
+    /// Loads the key.
+    ///
+    /// # Errors
+    /// What nginx says.
+    pub fn load_key(&self, passwords: &[Vec<u8>], read: ReadFile<'_>) -> Result<PrivateKey, String> {
+        if let Some(kind) = kind_elsewhere(self.key) {
+            return Err(self.key_fault(&format!("loading \"{kind}...\" certificate keys is not supported")));
+        }
+        let text = text_of(self.key, read).map_err(|said| self.key_fault(&said))?;
+        PrivateKey::read(&text, passwords).map_err(|error| self.key_fault(&error.to_string()))
     }
 
     /// What nginx says of a pair that a context or a session refuses.
@@ -162,6 +279,16 @@ mod tests {
         let mut refused = |_: &[u8]| Err(io::Error::from_raw_os_error(13));
         let said = load_trusted(b"/no/cert", &mut refused).unwrap_err();
         assert!(said.ends_with("fopen(/no/cert, r) error:10080002:BIO routines::system lib)"), "{said}");
+    }
+
+    #[test]
+    fn keys_that_are_elsewhere_are_refused() {
+        let certificate = [DATA, include_bytes!("../tests/data/rsa.pem")].concat();
+        let names = PairNames { certificate: &certificate, key: &full_name(b"/etc/", b"store:pkcs11:x") };
+        let said = names.load(&[], &mut missing).err().unwrap();
+        let (name, why) = ("store:pkcs11:x", "loading \"store:...\" certificate keys is not supported");
+        assert_eq!(said, format!("cannot load certificate key \"{name}\": {why}"));
+        assert_eq!(full_name(b"/etc/", b"a.pem"), b"/etc/a.pem");
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub mod engine;
 pub mod files;
 pub mod hello;
 pub mod level;
+#[cfg(feature = "aws-lc")]
+pub mod objects;
+#[cfg(feature = "aws-lc")]
+mod pair;
 pub mod reason;
 #[cfg(feature = "aws-lc")]
 mod session;
@@ -27,7 +31,9 @@ mod sys;
 pub mod tickets;
 
 #[cfg(feature = "aws-lc")]
-pub use context::{Context, Pair};
+pub use context::Context;
+#[cfg(feature = "aws-lc")]
+pub use pair::{Chain, Pair};
 #[cfg(feature = "aws-lc")]
 pub use session::{AwsLc, TlsSession};
 #[cfg(feature = "aws-lc")]

@@ -19,6 +19,7 @@ pub enum Library {
     Asn1,
     Ssl,
     Bio,
+    Ocsp,
     Provider,
     Other,
 }
@@ -35,6 +36,7 @@ impl Library {
             Self::Asn1 => 13,
             Self::Ssl => 20,
             Self::Bio => 32,
+            Self::Ocsp => 39,
             Self::Provider => 57,
         }
     }
@@ -50,6 +52,7 @@ impl Library {
             Self::Asn1 => "asn1 encoding routines",
             Self::Ssl => "SSL routines",
             Self::Bio => "BIO routines",
+            Self::Ocsp => "OCSP routines",
             Self::Provider => "Provider routines",
         }
     }
@@ -195,13 +198,23 @@ fn ssl_reason(name: &str) -> Option<Known> {
 }
 
 /// Reasons of other parts that files are refused for.
-const OF_OTHERS: [(Library, &str, Known); 6] = [
+const OF_OTHERS: [(Library, &str, Known); 16] = [
     (Library::Pem, "NO_START_LINE", (Library::Pem, 108, None)),
     (Library::Pem, "BAD_PASSWORD_READ", (Library::Pem, 104, None)),
     (Library::Pem, "BAD_DECRYPT", (Library::Pem, 101, None)),
     (Library::Evp, "BAD_DECRYPT", (Library::Provider, 100, None)),
     (Library::X509, "KEY_VALUES_MISMATCH", (Library::X509, 116, None)),
     (Library::X509, "KEY_TYPE_MISMATCH", (Library::X509, 115, None)),
+    (Library::Ocsp, "CERTIFICATE_VERIFY_ERROR", (Library::Ocsp, 101, None)),
+    (Library::Ocsp, "MISSING_OCSPSIGNING_USAGE", (Library::Ocsp, 103, None)),
+    (Library::Ocsp, "NOT_BASIC_RESPONSE", (Library::Ocsp, 104, None)),
+    (Library::Ocsp, "NO_RESPONSE_DATA", (Library::Ocsp, 108, None)),
+    (Library::Ocsp, "ROOT_CA_NOT_TRUSTED", (Library::Ocsp, 112, None)),
+    (Library::Ocsp, "SIGNATURE_FAILURE", (Library::Ocsp, 117, None)),
+    (Library::Ocsp, "SIGNER_CERTIFICATE_NOT_FOUND", (Library::Ocsp, 118, None)),
+    (Library::Ocsp, "NEXTUPDATE_BEFORE_THISUPDATE", (Library::Ocsp, 124, None)),
+    (Library::Ocsp, "STATUS_EXPIRED", (Library::Ocsp, 125, None)),
+    (Library::Ocsp, "STATUS_NOT_YET_VALID", (Library::Ocsp, 126, None)),
 ];
 
 /// Reasons of the handshake and of records that have one name, and another number in OpenSSL. By name.

@@ -10,12 +10,13 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
-use crate::context::{Context, Lookups, Pair, session_index, succeeded, verified};
+use crate::context::{Context, Lookups, session_index, succeeded, verified};
 use crate::engine::{
     Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified,
 };
 use crate::hello::Hello;
 use crate::level::Version;
+use crate::pair::Pair;
 use crate::reason::Library;
 use crate::sys::{self, Certificate, Owned};
 
@@ -164,7 +165,8 @@ impl TlsSession {
     /// # Errors
     /// If it is weaker than the level allows, or the library refuses it.
     pub fn present(&mut self, pair: &Pair) -> Result<(), LoadError> {
-        pair.check(self.context.level())?;
+        let weak = |error| LoadError { call: "SSL_use_certificate()", ..error };
+        pair.check(self.context.level()).map_err(weak)?;
         self.use_pair(pair)
     }
 
@@ -172,12 +174,12 @@ impl TlsSession {
         let ssl = self.ssl.as_ptr();
         // SAFETY: all objects are alive; the library counts its references.
         unsafe {
-            succeeded(ffi::SSL_use_certificate(ssl, pair.certificate.as_ptr()), "SSL_use_certificate()")?;
+            succeeded(ffi::SSL_use_certificate(ssl, pair.certificate().as_ptr()), "SSL_use_certificate()")?;
             succeeded(ffi::SSL_clear_chain_certs(ssl), "SSL_set0_chain()")?;
-            for one in &pair.chain {
+            for one in pair.signers() {
                 succeeded(ffi::SSL_add1_chain_cert(ssl, one.as_ptr()), "SSL_set0_chain()")?;
             }
-            succeeded(ffi::SSL_use_PrivateKey(ssl, pair.key.as_ptr()), "SSL_use_PrivateKey()")
+            succeeded(ffi::SSL_use_PrivateKey(ssl, pair.key().as_ptr()), "SSL_use_PrivateKey()")
         }
     }
 

@@ -82,6 +82,13 @@ foreign! {
     EVP_AEAD_CTX by EVP_AEAD_CTX_free;
     BIO by BIO_free;
     BIO_METHOD by BIO_meth_free;
+    OCSP_BASICRESP by OCSP_BASICRESP_free;
+    OCSP_CERTID by OCSP_CERTID_free;
+    OCSP_REQUEST by OCSP_REQUEST_free;
+    OCSP_RESPONSE by OCSP_RESPONSE_free;
+    OPENSSL_STACK by OPENSSL_sk_free;
+    X509_STORE_CTX by X509_STORE_CTX_free;
+    stack_st_OPENSSL_STRING by X509_email_free;
 }
 
 /// Forgets what calls before said: the library keeps it for each thread.
@@ -120,6 +127,7 @@ fn reason(error: u32) -> Reason {
         ffi::ERR_LIB_X509 => Library::X509,
         ffi::ERR_LIB_ASN1 => Library::Asn1,
         ffi::ERR_LIB_SSL => Library::Ssl,
+        ffi::ERR_LIB_OCSP => Library::Ocsp,
         _ => Library::Other,
     };
     // SAFETY: it takes any number, and what it returns is null or a text that is never freed.
@@ -371,6 +379,15 @@ impl Certificate {
         found == 1
     }
 
+    /// Whether this is its key.
+    #[must_use]
+    pub fn has_key(&self, key: &PrivateKey) -> bool {
+        // SAFETY: both are alive during the call, which changes neither.
+        let is_matched = unsafe { ffi::X509_check_private_key(self.as_ptr(), key.as_ptr()) };
+        clear_reasons();
+        is_matched == 1
+    }
+
     /// In PEM (`$ssl_client_raw_cert`).
     #[must_use]
     pub fn to_pem(&self) -> Option<Vec<u8>> {
@@ -398,7 +415,17 @@ fn ended() -> bool {
 }
 
 /// A private key.
-pub struct PrivateKey(Owned<ffi::EVP_PKEY>);
+pub struct PrivateKey {
+    key: Owned<ffi::EVP_PKEY>,
+    protection: Protection,
+}
+
+/// Whether a key stands in its file as it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protection {
+    None,
+    Password,
+}
 
 // SAFETY: the library locks what it caches in a key, and nothing here changes one.
 unsafe impl Sync for PrivateKey {}
@@ -424,7 +451,7 @@ impl PrivateKey {
     fn read_with(pem: &[u8], password: &[u8]) -> Result<Self, LoadError> {
         clear_reasons();
         let bio = reader(pem)?;
-        let mut asked = password;
+        let mut asked = Password { text: password, use_of: Protection::None };
         // SAFETY: `say_password` gets a pointer to `asked`, which outlives the call.
         let key = unsafe {
             let argument: *mut c_void = (&raw mut asked).cast();
@@ -435,18 +462,33 @@ impl PrivateKey {
                 argument,
             ))
         };
-        key.map(Self).ok_or_else(|| load_error("PEM_read_bio_PrivateKey()"))
+        let key = key.ok_or_else(|| load_error("PEM_read_bio_PrivateKey()"))?;
+        Ok(Self { key, protection: asked.use_of })
+    }
+
+    /// Whether a password was asked for.
+    #[must_use]
+    pub fn was_encrypted(&self) -> bool {
+        self.protection == Protection::Password
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ffi::EVP_PKEY {
-        self.0.as_ptr()
+        self.key.as_ptr()
     }
+}
+
+/// What the library is told of a key that it reads, and whether it has asked.
+struct Password<'a> {
+    text: &'a [u8],
+    use_of: Protection,
 }
 
 /// Tells the library the password of a key: one that does not fit is none.
 unsafe extern "C" fn say_password(to: *mut c_char, size: c_int, _: c_int, password: *mut c_void) -> c_int {
-    // SAFETY: `read_with` passes a pointer to a slice that it holds.
-    let password: &[u8] = unsafe { *password.cast::<&[u8]>() };
+    // SAFETY: `read_with` passes a pointer to what it holds, which nothing else refers to meanwhile.
+    let password = unsafe { &mut *password.cast::<Password<'_>>() };
+    password.use_of = Protection::Password;
+    let password = password.text;
     let count = length(password);
     if count == 0 || count > size {
         return -1;

@@ -54,7 +54,11 @@ fn config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
 }
 
 fn client(config: &Arc<ClientConfig>) -> ClientConnection {
-    let name = "www.example.com".try_into().expect("a name");
+    client_for(config, "www.example.com")
+}
+
+fn client_for(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
+    let name = name.try_into().expect("a name");
     ClientConnection::new(Arc::clone(config), name).expect("it is configured")
 }
 
@@ -200,4 +204,30 @@ fn a_reload_keeps_connections_and_sessions() {
     kept.write_all(request).expect("it is taken");
     assert!(kept.read(&mut answer).expect("it comes") > 0);
     assert!(ask(&mut connect(&server, &config), "/").ends_with(b" r"));
+}
+
+/// Certificates whose names the client has a say in: with and without a cache, and one that is not there.
+#[test]
+fn certificates_by_variables() {
+    for cache in ["", "ssl_certificate_cache max=4;"] {
+        let http = HTTP.replace(" example.", " $ssl_server_name.");
+        let server = deployed("events { }", &format!("{cache}{http}"))
+            .file("www.example.com.pem", data!("ecdsa.pem"))
+            .file("www.example.com.key", data!("ecdsa.key"))
+            .start();
+        for version in [TLS12, TLS13] {
+            let config = config(version);
+            for reused in [".", "r"] {
+                let answer = ask(&mut connect(&server, &config), "/");
+                assert!(answer.ends_with(format!(" www.example.com {reused}").as_bytes()));
+            }
+        }
+        let unknown = client_for(&config(TLS13), "none.example.com");
+        let error = StreamOwned::new(unknown, socket(&server)).write_all(b"x").unwrap_err();
+        assert!(error.to_string().contains("InternalError"), "{error}");
+        let line = "none.example.com.pem\": BIO_new_file() failed (SSL: error:80000002:system library::";
+        server.wait_lines("logs/error.log", line, 1);
+        let line = "SSL_do_handshake() failed (SSL: error:0A000179:SSL routines::cert cb error)";
+        server.wait_lines("logs/error.log", line, 1);
+    }
 }

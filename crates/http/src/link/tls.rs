@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_runtime::Socket;
-use clearway_tls::engine::{Failure, Info, Opened, Session};
+use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
 use clearway_tls::hello::Hello;
 
 /// What is received at once: a record of the largest size, bytes.
@@ -236,6 +236,16 @@ impl Tls {
         Self { offer: self.offer.clone(), records: self.records, side: Side::Told(Box::new(told)) }
     }
 
+    /// Of a client of which nothing is known but its hello, for variables: nothing is sent and received so.
+    pub(crate) fn unbegun(offer: Offer) -> Self {
+        Self::new(Box::new(Unbegun), offer, RecordSize::default(), Vec::new(), Vec::new())
+    }
+
+    /// What the client has said when it began.
+    pub(crate) fn into_offer(self) -> Offer {
+        self.offer
+    }
+
     /// What there is to say of the session.
     pub fn info(&self) -> Info {
         match &self.side {
@@ -327,6 +337,41 @@ impl Tls {
         session.close(output);
         // A client that does not take it learns of the end all the same.
         let _ = state.poll_flush(socket, &mut Context::from_waker(Waker::noop()));
+    }
+}
+
+/// No session yet.
+struct Unbegun;
+
+impl Session for Unbegun {
+    fn step(&mut self, _: &mut &[u8], _: &mut Vec<u8>) -> Step {
+        Step::Closed
+    }
+
+    fn open(&mut self, _: &mut &[u8], _: &mut Vec<u8>, _: &mut Vec<u8>) -> Opened {
+        Opened::Closed
+    }
+
+    fn seal(&mut self, _: &[IoSlice<'_>], _: usize, _: &mut Vec<u8>) -> Result<(), Failure> {
+        Err(Failure { reasons: Vec::new() })
+    }
+
+    fn close(&mut self, _: &mut Vec<u8>) {}
+
+    fn info(&self) -> Info {
+        Info::default()
+    }
+
+    fn peer_certificate(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn take_kept(&mut self) -> Vec<Kept> {
+        Vec::new()
+    }
+
+    fn is_early(&self) -> bool {
+        false
     }
 }
 

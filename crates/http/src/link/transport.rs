@@ -62,6 +62,15 @@ impl Transport {
             Self::Memory(_) => {}
         }
     }
+
+    /// What was between them, if anything was; there is nothing any more.
+    pub(crate) fn take_tls(&mut self) -> Option<Box<Tls>> {
+        match self {
+            Self::Socket { tls, .. } => tls.take(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
+        }
+    }
 }
 
 /// Reading, and what is known of the peer.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clearway_http::{Accept, OfferedHttp2, Weight};
+use clearway_http::{Accept, Begun, ClientHello, OfferedHttp2, Opening, Unaccepted, View, Weight};
 use clearway_tls::cache::{SessionCache, SharedKeys};
-use clearway_tls::engine::{Engine, Given, Kept, LoadError, Session};
+use clearway_tls::engine::{Engine, Given, Kept};
 use clearway_tls::hello::Hello;
 use clearway_tls::level::Key;
 use clearway_tls::tickets::KeyRing;
-use clearway_tls::{AwsLc, Context, Pair};
+use clearway_tls::{AwsLc, Context, Pair, TlsSession};
+
+use super::named::{Named, NamedPair, Reading};
 
 /// ECDSA with SHA-256, 384 and 512, and Ed25519 (RFC 8446 §4.2.3).
 const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
@@ -17,7 +19,10 @@ const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
 /// See the file's head.
 pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
+    /// Of the certificates that the context has.
     pub(crate) keys: Keys,
+    /// Those that depend on the client, instead.
+    pub(crate) named: Option<Named>,
     pub(crate) sessions: Option<Arc<SessionCache>>,
     /// `ssl_session_timeout`, seconds.
     pub(crate) timeout_s: u32,
@@ -36,13 +41,39 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Those of these certificates.
-    pub(crate) fn of(pairs: &[Arc<Pair>]) -> Self {
-        let is_rsa = |pair: &Arc<Pair>| matches!(pair.certificate().key(), Key::Rsa(_));
-        Self { has_rsa: pairs.iter().any(is_rsa), has_other: pairs.iter().any(|pair| !is_rsa(pair)) }
+    pub(crate) fn of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Self {
+        let mut keys = Self::default();
+        for pair in pairs {
+            match pair.certificate().key() {
+                Key::Rsa(_) => keys.has_rsa = true,
+                _ => keys.has_other = true,
+            }
+        }
+        keys
+    }
+
+    /// How much the answer to a client computes.
+    fn weight(self, client: Wants) -> Weight {
+        let is_light = !self.has_rsa || self.has_other && client.takes_cheap || client.takes_up;
+        if is_light { Weight::Light } else { Weight::Heavy }
     }
 }
 
+/// What of a hello decides how much its answer computes.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    /// Whether signatures with elliptic curves will do.
+    takes_cheap: bool,
+    /// Whether a session is taken up, as far as can be told before it is opened.
+    takes_up: bool,
+}
+
 impl Acceptor {
+    fn wants(&self, hello: &Hello) -> Wants {
+        let takes_cheap = hello.signatures().any(|number| CHEAP_SIGNATURES.contains(&number));
+        Wants { takes_cheap, takes_up: self.takes_up(hello) }
+    }
+
     /// Whether a session is taken up, as far as can be told before it is opened.
     fn takes_up(&self, hello: &Hello) -> bool {
         if self.ring.is_none() {
@@ -54,14 +85,43 @@ impl Acceptor {
     }
 }
 
+/// Has a session present certificates whose names depend on its client: at once where they are known, else
+/// when a pool has read them.
+fn present(
+    session: TlsSession,
+    wants: Wants,
+    named: &Named,
+    view: &View<'_, '_>,
+) -> Result<Begun, Unaccepted> {
+    match named.look_up(view) {
+        Reading::Known(pairs) => Ok(Begun::Ready(with_pairs(session, wants, &pairs)?)),
+        Reading::None(why) => Err(Unaccepted::Certificate(why)),
+        Reading::Needed(pool, files) => {
+            let at = files.place();
+            Ok(Begun::Loading(pool.submit_at(at, move |witness| {
+                let pairs = files.read(witness).map_err(Unaccepted::Certificate)?;
+                with_pairs(session, wants, &pairs)
+            })))
+        }
+    }
+}
+
+fn with_pairs(mut session: TlsSession, wants: Wants, pairs: &[NamedPair]) -> Result<Opening, Unaccepted> {
+    for NamedPair { name, pair } in pairs {
+        let refused = |error| Unaccepted::Certificate(name.names().refusal(&error));
+        session.present(pair).map_err(refused)?;
+    }
+    let weight = Keys::of(pairs.iter().map(|named| &named.pair)).weight(wants);
+    Ok(Opening { session: Box::new(session), weight })
+}
+
 impl Accept for Acceptor {
-    fn weight(&self, hello: &Hello) -> Weight {
-        let takes_cheap = hello.signatures().any(|number| CHEAP_SIGNATURES.contains(&number));
-        let is_light = !self.keys.has_rsa || self.keys.has_other && takes_cheap || self.takes_up(hello);
-        if is_light { Weight::Light } else { Weight::Heavy }
+    fn needs_values(&self) -> bool {
+        self.named.is_some()
     }
 
-    fn accept(&self, hello: &Hello, http2: OfferedHttp2) -> Result<Box<dyn Session>, LoadError> {
+    fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted> {
+        let ClientHello { hello, http2 } = client;
         let now_s = now_s();
         if let Some(ring) = self.shared_keys.as_ref().and_then(|keys| keys.rotated(now_s)) {
             self.context.rotate(&ring)?;
@@ -69,7 +129,14 @@ impl Accept for Acceptor {
         let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s));
         let withheld = (http2 == OfferedHttp2::No).then_some(super::HTTP2);
         let session = AwsLc::accept(&self.context, hello, Given { kept, withheld, ..Given::default() })?;
-        Ok(Box::new(session))
+        let wants = self.wants(hello);
+        match self.named.as_ref().zip(view) {
+            Some((named, view)) => present(session, wants, named, view),
+            None => {
+                let weight = self.keys.weight(wants);
+                Ok(Begun::Ready(Opening { session: Box::new(session), weight }))
+            }
+        }
     }
 
     fn keep(&self, kept: Vec<Kept>) {

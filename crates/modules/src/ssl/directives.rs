@@ -3,12 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::{Errno, units};
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
-use clearway_http::{Load, Setting, Verify, context, set};
+use clearway_http::{Load, Value, Verify, context, set};
+use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
 
 use super::server::BUILTIN_SESSIONS;
 use super::settings::{PROTOCOLS, SSL_CONF, SessionCache, SslConf};
@@ -29,15 +31,22 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "A file with the certificate of the server in PEM, and behind it those of the authorities \
               that have signed it. Given several times with different kinds of keys, each client gets \
-              one that it can check. `data:TEXT` is the certificate itself.",
+              one that it can check. `data:TEXT` is the certificate itself. With variables in the name \
+              (`$ssl_server_name`) a pool reads it when a client is there, with the rights of the worker.",
         example: "
             server {
                 listen 443 ssl;
                 ssl_certificate example.com.pem;
                 ssl_certificate_key example.com.key;
             }",
-        see: &["ssl_certificate_key", "ssl_password_file"],
-        handler: |scope, directive| add_named(scope, directive, |conf| &mut conf.certificates),
+        see: &["ssl_certificate_key", "ssl_certificate_cache", "ssl_password_file"],
+        handler: |scope, directive| {
+            let value = named(scope, directive)?;
+            let conf = conf(scope);
+            conf.certificates.here().push(directive.args[0].clone());
+            conf.certificate_values.here().push(value);
+            Ok(())
+        },
     },
     Spec {
         name: "ssl_certificate_key",
@@ -46,7 +55,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_certificate_key FILE",
         default: "",
         doc: "A file with the key of the certificate in PEM. The master reads it, so it may be \
-              readable for nobody else. `data:TEXT` is the key itself.",
+              readable for nobody else. `data:TEXT` is the key itself. With variables in the name the \
+              worker reads it when a client is there.",
         example: "
             server {
                 listen 443 ssl;
@@ -54,7 +64,33 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
                 ssl_certificate_key example.com.key;
             }",
         see: &["ssl_certificate", "ssl_password_file"],
-        handler: |scope, directive| add_named(scope, directive, |conf| &mut conf.keys),
+        handler: |scope, directive| {
+            let value = named(scope, directive)?;
+            let conf = conf(scope);
+            conf.keys.here().push(directive.args[0].clone());
+            conf.key_values.here().push(value);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "ssl_certificate_cache",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE123,
+        syntax: "ssl_certificate_cache off | max=NUMBER [inactive=TIME] [valid=TIME]",
+        default: "ssl_certificate_cache off;",
+        doc: "How many certificates and keys whose names have variables in them are kept in memory, each of \
+              which counts: those that nobody asks for are forgotten after `inactive` (10 seconds), and \
+              after `valid` (60 seconds) it is looked whether their files have changed. Keys behind \
+              passwords are not kept.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate $ssl_server_name.pem;
+                ssl_certificate_key $ssl_server_name.key;
+                ssl_certificate_cache max=1000 inactive=20s valid=1m;
+            }",
+        see: &["ssl_certificate"],
+        handler: certificate_cache,
     },
     Spec {
         name: "ssl_password_file",
@@ -445,17 +481,21 @@ fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut SslConf {
     scope.conf.server(&SSL_CONF)
 }
 
-fn add_named(
-    scope: &mut Scope<'_, Load>,
-    directive: &Directive,
-    list: fn(&mut SslConf) -> &mut Setting<Vec<Bytes>>,
-) -> Result<(), Error> {
-    let text = directive.args[0].clone();
-    let value = scope.conf.variables.compile(&text, &directive.pos)?;
-    if value.as_literal().is_none() {
-        return Err(directive.error("variables in certificates and their keys are not supported"));
+fn named(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<Value, Error> {
+    scope.conf.variables.compile(&directive.args[0], &directive.pos)
+}
+
+fn certificate_cache(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if conf(scope).certificate_cache.is_here() {
+        return Err(directive.reject("is duplicate"));
     }
-    list(conf(scope)).here().push(text);
+    let rule = CacheRule::read(directive.args.iter().map(|word| &word[..])).map_err(|error| match error {
+        RuleError::Invalid(word) => {
+            directive.error(message(&[&"invalid parameter \"", &printed(word), &"\""]))
+        }
+        RuleError::NoMax => directive.error("\"ssl_certificate_cache\" must have the \"max\" parameter"),
+    })?;
+    conf(scope).certificate_cache.set(rule.map(|rule| Arc::new(ObjectCache::new(rule))));
     Ok(())
 }
 

@@ -25,6 +25,7 @@ use clearway_zone::Zones;
 use sha1::{Digest, Sha1};
 
 use super::acceptor::{Acceptor, Keys};
+use super::named::Named;
 use super::settings::{SessionCache, SslConf};
 
 /// Sessions that OpenSSL keeps where nobody says how many.
@@ -82,7 +83,8 @@ impl Maker {
     fn acceptor(&self, conf: &SslConf) -> Result<Arc<dyn Accept>, Error> {
         let mut seal = Seal::default();
         let ciphers = ciphers(&conf.ciphers)?;
-        let pairs = self.pairs(conf, &mut seal)?;
+        let named = self.named(conf, &mut seal);
+        let pairs = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
         let verification = self.verification(conf, &mut seal)?;
         seal.scope = seal.digest();
         let (keeping, sessions) = self.sessions(conf)?;
@@ -102,7 +104,8 @@ impl Maker {
             timeout_s: u32::try_from(*conf.session_timeout).unwrap_or(u32::MAX),
             verification,
             early_data: if *conf.early_data { EarlyData::Taken } else { EarlyData::Refused },
-            compression: match *conf.certificate_compression {
+            // As in nginx, not of certificates that depend on the client.
+            compression: match *conf.certificate_compression && named.is_none() {
                 true => Compression::Zlib,
                 false => Compression::Off,
             },
@@ -112,7 +115,7 @@ impl Maker {
             self.apply(&mut plan, command, &ring, &mut seal)?;
         }
         seal.add(format!("{:?}", Described(conf)).as_bytes());
-        let keys = Keys::of(&plan.pairs);
+        let keys = Keys::of(plan.pairs.iter().map(|pair| &**pair));
         let context = match known(seal.digest()) {
             Some(context) => context,
             None => {
@@ -126,7 +129,22 @@ impl Maker {
         let shared = sessions.clone().filter(|_| is_shared && conf.session_ticket_keys.is_empty());
         let shared_keys = shared.map(|cache| SharedKeys::new(cache, timeout_s));
         let ring = Some(ring).filter(|_| has_tickets && shared_keys.is_none());
-        Ok(Arc::new(Acceptor { context, keys, sessions, timeout_s, ring, shared_keys }))
+        Ok(Arc::new(Acceptor { context, keys, named, sessions, timeout_s, ring, shared_keys }))
+    }
+
+    /// Certificates that depend on the client. For sessions, servers that name them alike are one.
+    fn named(&self, conf: &SslConf, seal: &mut Seal) -> Option<Named> {
+        if !conf.has_variables() {
+            return None;
+        }
+        conf.certificates.iter().for_each(|name| seal.add(name));
+        let values = conf.certificate_values.iter().cloned().zip(conf.key_values.iter().cloned());
+        Some(Named {
+            values: values.collect(),
+            cache: Option::clone(&conf.certificate_cache),
+            passwords: Arc::new(conf.passwords.to_vec()),
+            prefix: self.prefix.clone(),
+        })
     }
 
     /// Reads certificates and keys.
@@ -307,7 +325,7 @@ impl Maker {
         }
         let path = self.full_name(name);
         let path = Path::new(OsStr::from_bytes(&path));
-        self.files.read(path).map_err(|error| bio_error(path, &error))
+        self.files.read_object(path).map_err(|error| bio_error(path, &error))
     }
 
     fn full_name(&self, name: &[u8]) -> Vec<u8> {

@@ -1,7 +1,10 @@
 //! What servers say of TLS, as it is written.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use clearway_http::{ConfKey, Level, Own, Setting, Verify, settings};
+use clearway_http::{ConfKey, Level, Own, Setting, Value, Verify, settings};
+use clearway_tls::objects::ObjectCache;
 
 /// What each server says.
 pub(crate) static SSL_CONF: ConfKey<SslConf> = ConfKey::new(Level::Server);
@@ -16,6 +19,10 @@ settings! {
         pub(crate) certificates: Setting<Vec<Bytes>>,
         /// `ssl_certificate_key`
         pub(crate) keys: Setting<Vec<Bytes>>,
+        /// Both, with the variables in them.
+        pub(crate) certificate_values: Setting<Vec<Value>>,
+        pub(crate) key_values: Setting<Vec<Value>>,
+        pub(crate) certificate_cache: Setting<Option<Arc<ObjectCache>>>,
         /// The lines of `ssl_password_file`.
         pub(crate) passwords: Setting<Vec<Vec<u8>>>,
         pub(crate) certificate_compression: Setting<bool>,
@@ -57,4 +64,13 @@ pub(crate) enum SessionCache {
     Builtin(u64),
     /// In a zone of this name and size in bytes.
     Shared(Bytes, u64),
+}
+
+impl SslConf {
+    /// Whether certificates are looked for when a client is there. As in nginx one variable is enough to have
+    /// all of them looked for then.
+    pub(crate) fn has_variables(&self) -> bool {
+        let mut values = self.certificate_values.iter().chain(self.key_values.iter());
+        !self.certificates.is_empty() && values.any(|value| value.as_literal().is_none())
+    }
 }

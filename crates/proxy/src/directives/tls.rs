@@ -3,22 +3,21 @@
 
 use std::sync::Arc;
 
-use clearway_base::units::{parse_number, parse_sec};
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{ConfKey, Load, Module, context, set};
 use clearway_tls::ciphers::CipherList;
 use clearway_tls::command::Applied;
 use clearway_tls::engine::Plan;
-use clearway_tls::files;
+use clearway_tls::files::{self, full_name};
+use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
 
 use crate::directives::readers::{Place, invalid_parameter, read_value};
 use crate::settings::gateway::UWSGI_PASS;
 use crate::settings::masks::read_mask;
-use crate::settings::pairs::{CacheRule, PairCache};
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::PROXY_PASS;
-use crate::settings::tls::{ContextKey, Passwords, Places, ServerTls, TlsConf, apply, full_name};
+use crate::settings::tls::{ContextKey, Passwords, Places, ServerTls, TlsConf, apply};
 
 /// The table of a family. `at` gives its `TlsConf` at the level that is read.
 macro_rules! tls_directives {
@@ -97,9 +96,9 @@ macro_rules! tls_directives {
             row! {
                 $p, $example, "ssl_certificate_cache", TAKE123,
                 "off | max=NUMBER [inactive=TIME] [valid=TIME]", "off", "max=1000 inactive=20s valid=1m",
-                "How many certificates whose names have variables in them are kept in memory, with their \
-        keys: those that nobody asks for are forgotten after `inactive` (10 seconds), and after \
-        `valid` (60 seconds) it is looked whether their files have changed.",
+                "How many certificates and keys whose names have variables in them are kept in memory, each \
+        of which counts: those that nobody asks for are forgotten after `inactive` (10 seconds), and \
+        after `valid` (60 seconds) it is looked whether their files have changed.",
                 ["ssl_certificate"],
                 |s, d| read_cache(s, d, $p, |load| &mut $at(load).cache)
             },
@@ -154,36 +153,19 @@ fn read_cache(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
     prefix: &str,
-    place: Place<Option<Arc<PairCache>>>,
+    place: Place<Option<Arc<ObjectCache>>>,
 ) -> Result<(), Error> {
     if place(scope.conf).is_here() {
         return Err(directive.reject("is duplicate"));
     }
-    let mut rule = CacheRule { entries_max: 0, inactive_ms: 10_000, valid_ms: 60_000 };
-    let mut is_off = false;
-    for word in &directive.args {
-        let number =
-            |text: &[u8]| parse_number(text).and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
-        let time = |text: &[u8]| parse_sec(text).and_then(|time| u64::try_from(time.as_millis()).ok());
-        let set = if word == "off" {
-            is_off = true;
-            Some(())
-        } else if let Some(text) = word.strip_prefix(b"max=") {
-            number(text).map(|number| rule.entries_max = number)
-        } else if let Some(text) = word.strip_prefix(b"inactive=") {
-            time(text).map(|time| rule.inactive_ms = time)
-        } else if let Some(text) = word.strip_prefix(b"valid=") {
-            time(text).map(|time| rule.valid_ms = time)
-        } else {
-            None
-        };
-        set.ok_or_else(|| invalid_parameter(directive, word))?;
-    }
-    if !is_off && rule.entries_max == 0 {
-        let name = format!("\"{prefix}_ssl_certificate_cache\" must have the \"max\" parameter");
-        return Err(directive.error(name));
-    }
-    place(scope.conf).set((!is_off).then(|| Arc::new(PairCache::new(rule))));
+    let rule = CacheRule::read(directive.args.iter().map(|word| &word[..])).map_err(|error| match error {
+        RuleError::Invalid(word) => invalid_parameter(directive, word),
+        RuleError::NoMax => {
+            let name = format!("\"{prefix}_ssl_certificate_cache\" must have the \"max\" parameter");
+            directive.error(name)
+        }
+    })?;
+    place(scope.conf).set(rule.map(|rule| Arc::new(ObjectCache::new(rule))));
     Ok(())
 }
 

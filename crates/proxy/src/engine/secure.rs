@@ -3,29 +3,25 @@
 //! task.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Answer, Errand, Exchange, Request, Step};
 use clearway_net::connect::Outbound;
-use clearway_offload::{At, Blocking};
+use clearway_offload::Blocking;
 use clearway_os::outgoing::Remote;
 use clearway_tls::engine::{Engine, Session as TlsSession, Target, Verified};
-use clearway_tls::files::is_file;
-use clearway_tls::{AwsLc, Certificate, Pair};
+use clearway_tls::files::{PairName, SystemFiles, full_name, place_of};
+use clearway_tls::{AwsLc, Certificate, Pair, objects};
 use clearway_upstream::{Connection, GivenSession, Identity};
 
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Flow, Session, Stage};
 use crate::settings::masks::Failures;
-use crate::settings::pairs::{PairName, Stamp};
 use crate::settings::pass::PassConf;
-use crate::settings::tls::{ServerTls, TlsConf, full_name};
+use crate::settings::tls::{ServerTls, TlsConf};
 
 const HANDSHAKING: &str = "SSL handshaking to upstream";
 
@@ -102,41 +98,22 @@ impl Secure<'_> {
 
 /// As it was read before, or by a pool.
 async fn load_pair(request: &Request<'_>, conf: &TlsConf, name: PairName) -> Result<Arc<Pair>, Answer> {
-    let (cache, now_ms) = (Option::clone(&conf.cache), request.home().now_ms());
-    if let Some(pair) = cache.as_ref().and_then(|cache| cache.find(&name, now_ms)) {
-        return Ok(pair);
+    let (cache, now_s) = (Option::clone(&conf.cache), request.home().now_ms() / 1000);
+    if let Some(pair) = cache.as_ref().and_then(|cache| cache.find(name.names(), now_s)) {
+        return Ok(Arc::new(pair));
     }
     let passwords = Option::clone(&conf.passwords);
-    let at = if is_file(&name.certificate) { At::path(path_of(&name.certificate)) } else { At::Anywhere };
-    let job = move |_: &Blocking| {
+    let at = place_of([&name.certificate[..], &name.key]);
+    let job = move |witness: &Blocking| {
         let passwords = passwords.as_ref().map_or(&[][..], |all| &all[..]);
-        let read = || name.names().load(passwords, &mut read_file);
-        match cache {
-            Some(cache) => cache.renew(&name, now_ms, stamp_of, read),
-            None => read().map(Arc::new),
-        }
+        objects::load_pair(cache.as_deref(), name.names(), passwords, now_s, &SystemFiles::new(witness))
     };
     let pool = request.file_pool().ok_or(Answer::Status(500))?;
     let read = request.wait_for(pool.submit_at(at, job), Errand::Question).await.map_err(Answer::Status)?;
-    read.map_err(|said| {
+    read.map(Arc::new).map_err(|said| {
         request.log(Level::Error, format_args!("{said}"));
         Answer::Status(500)
     })
-}
-
-fn path_of(name: &[u8]) -> &std::path::Path {
-    std::path::Path::new(std::ffi::OsStr::from_bytes(name))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a pool's thread")]
-fn read_file(name: &[u8]) -> io::Result<Vec<u8>> {
-    std::fs::read(path_of(name))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a pool's thread")]
-fn stamp_of(name: &[u8]) -> io::Result<Stamp> {
-    let found = std::fs::metadata(path_of(name))?;
-    Ok(Stamp { inode: found.ino(), changed_s: found.mtime() })
 }
 
 /// A name without the port behind it, as nginx cuts it.

@@ -12,13 +12,13 @@ use clearway_http::{Own, Setting, Value, settings};
 use clearway_tls::ciphers::{CipherError, CipherList};
 use clearway_tls::command::{self, Applied, CommandError};
 use clearway_tls::engine::{Asking, Engine, Keeping, LoadError, Plan, Reasons, Side, Verification, Versions};
-use clearway_tls::files::{self, PairNames};
+use clearway_tls::files::{self, PairNames, full_name};
 use clearway_tls::level::Version;
+use clearway_tls::objects::ObjectCache;
 use clearway_tls::reason::{Library, Reason};
 use clearway_tls::{AwsLc, Context, Pair};
 
 use crate::settings::masks::Mask;
-use crate::settings::pairs::PairCache;
 use crate::settings::proxy::Passed;
 
 settings! {
@@ -35,7 +35,7 @@ settings! {
         pub(crate) revoked: Setting<Bytes>,
         pub(crate) certificate: Setting<Option<Value>>,
         pub(crate) key: Setting<Option<Value>>,
-        pub(crate) cache: Setting<Option<Arc<PairCache>>>,
+        pub(crate) cache: Setting<Option<Arc<ObjectCache>>>,
         pub(crate) passwords: Setting<Option<Passwords>>,
         pub(crate) commands: Setting<Vec<(Bytes, Bytes)>>,
         /// Whether requests are passed to servers with TLS, or may be.
@@ -107,13 +107,8 @@ impl Places {
     fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        self.files.read(path).map(|content| content.to_vec())
+        self.files.read_object(path).map(|content| content.to_vec())
     }
-}
-
-/// A name of a file behind where relative ones begin; the text of a certificate stays as it is.
-pub(crate) fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
-    if name.starts_with(b"/") || !files::is_file(name) { name.to_vec() } else { [prefix, name].concat() }
 }
 
 /// What of a configuration decides what a context is.

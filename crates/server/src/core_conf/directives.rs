@@ -209,6 +209,20 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         },
     },
     Spec {
+        name: "ssl_object_cache_inheritable",
+        contexts: MAIN,
+        args: Args::FLAG,
+        syntax: "ssl_object_cache_inheritable on | off",
+        default: "ssl_object_cache_inheritable on",
+        doc: "Whether a reload takes over certificates, keys and lists of revoked certificates whose files \
+              have the same number (inode) and time as before, without reading them. What the configuration \
+              says that is left decides.",
+        example: "
+            ssl_object_cache_inheritable off;",
+        see: &["ssl_certificate"],
+        handler: |scope, d| d.set(&mut scope.conf.ssl_object_cache_inheritable, |d| d.flag(0)),
+    },
+    Spec {
         name: "no_new_privileges",
         contexts: MAIN,
         args: Args::FLAG,

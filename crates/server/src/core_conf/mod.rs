@@ -91,6 +91,7 @@ pub struct CoreConf {
     shutdown_timeout: Option<Duration>,
     working_directory: Option<PathBuf>,
     no_new_privileges: Option<bool>,
+    ssl_object_cache_inheritable: Option<bool>,
     thread_pools: Vec<ThreadPoolSpec>,
     worker_connections: Option<u64>,
     multi_accept: Option<bool>,
@@ -149,6 +150,7 @@ impl CoreConf {
             shutdown_timeout: None,
             working_directory: None,
             no_new_privileges: None,
+            ssl_object_cache_inheritable: None,
             thread_pools: Vec::new(),
             worker_connections: None,
             multi_accept: None,
@@ -231,6 +233,12 @@ impl CoreConf {
     #[must_use]
     pub fn master_process(&self) -> bool {
         self.master_process.unwrap_or(true)
+    }
+
+    /// Whether the configuration behind this one takes certificates over from it.
+    #[must_use]
+    pub fn hands_objects_on(&self) -> bool {
+        self.ssl_object_cache_inheritable.unwrap_or(true)
     }
 
     /// Whom the worker process is to become; `None` where it cannot become anybody: the master has not the

@@ -63,7 +63,9 @@ impl Configuration {
         let writer = Arc::new(Writer::direct(Box::new(fresh.clone())));
         let zones = Arc::new(Zones::create(old.map(|old| &*old.zones)));
         let names = Arc::new(HostNames::default());
-        let kept_files = Arc::new(KeptFiles::default());
+        let heir = old.filter(|old| old.core.hands_objects_on());
+        let kept_files =
+            Arc::new(heir.map_or_else(KeptFiles::default, |old| KeptFiles::following(&old.kept_files)));
         let default_port = if clearway_os::process::is_root() { 80 } else { 8000 };
         let means = Means {
             reader: Reader::Master,

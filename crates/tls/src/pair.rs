@@ -1,0 +1,86 @@
+//! A certificate with those behind it, and its key: what one side of a connection shows. Both are read once
+//! and shared, by contexts, sessions and caches alike.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::engine::LoadError;
+use crate::level::{Level, Place};
+use crate::reason::{Library, Reason};
+use crate::sys::{Certificate, PrivateKey};
+
+/// A certificate and those of the authorities behind it, in the order of their file.
+pub struct Chain {
+    certificate: Certificate,
+    rest: Vec<Certificate>,
+}
+
+impl Chain {
+    /// Reads what `ssl_certificate` names.
+    ///
+    /// # Errors
+    /// If there is no certificate, or one is broken.
+    pub fn read(pem: &[u8]) -> Result<Self, LoadError> {
+        let mut rest = Certificate::read_all(pem)?;
+        let certificate = rest.remove(0);
+        Ok(Self { certificate, rest })
+    }
+}
+
+/// A certificate with its chain and key.
+pub struct Pair {
+    chain: Arc<Chain>,
+    key: Arc<PrivateKey>,
+}
+
+impl Pair {
+    /// Of what was read before.
+    #[must_use]
+    pub fn new(chain: Arc<Chain>, key: Arc<PrivateKey>) -> Self {
+        Self { chain, key }
+    }
+
+    /// Reads what `ssl_certificate` and `ssl_certificate_key` name, and tries `passwords` in their order.
+    ///
+    /// # Errors
+    /// If one of them is broken, or no password opens the key.
+    pub fn read(certificates: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Result<Self, LoadError> {
+        let chain = Arc::new(Chain::read(certificates)?);
+        Ok(Self { chain, key: Arc::new(PrivateKey::read(key, passwords)?) })
+    }
+
+    /// The certificate.
+    #[must_use]
+    pub fn certificate(&self) -> &Certificate {
+        &self.chain.certificate
+    }
+
+    /// Certificates behind it, which peers are sent as well.
+    pub(crate) fn signers(&self) -> &[Certificate] {
+        &self.chain.rest
+    }
+
+    pub(crate) fn key(&self) -> &PrivateKey {
+        &self.key
+    }
+
+    /// Whether the key is that of the certificate. One of them may have been changed before the other one.
+    #[must_use]
+    pub fn is_matched(&self) -> bool {
+        self.certificate().has_key(&self.key)
+    }
+
+    /// Refuses what is weaker than the level allows.
+    pub(crate) fn check(&self, level: Level) -> Result<(), LoadError> {
+        let own = std::iter::once((Place::Own, self.certificate()));
+        for (place, certificate) in own.chain(self.signers().iter().map(|one| (Place::Signer, one))) {
+            let found = level.check_certificate(place, certificate.key(), certificate.signature());
+            if let Err(weak) = found {
+                let name = weak.text().to_ascii_uppercase().replace(' ', "_");
+                let reasons = vec![Reason::named(Library::Ssl, &name)];
+                return Err(LoadError { call: "SSL_CTX_use_certificate()", reasons });
+            }
+        }
+        Ok(())
+    }
+}
