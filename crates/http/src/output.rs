@@ -14,6 +14,7 @@ mod filters;
 mod head;
 mod head_text;
 mod held;
+mod mending;
 mod passed;
 mod passing;
 mod relaying;
@@ -43,6 +44,7 @@ use filters::Filters;
 pub use filters::{BodyFilter, Compression, Filtering, HeaderFilter, Input, Next, Trailers};
 use held::HeldHead;
 pub use held::Hold;
+use mending::Gap;
 use passed::Passed;
 pub use passed::split_content_type;
 
@@ -112,6 +114,7 @@ struct Unusual<'c> {
     /// [`Known::bit`].
     replaced: u64,
     held: Option<Box<HeldHead<'c>>>,
+    gap: Option<Box<Gap<'c>>>,
 }
 
 impl Unusual<'_> {
@@ -164,7 +167,8 @@ impl<'c> Output<'_, 'c> {
     /// produce one otherwise.
     pub fn wants_body(&self) -> bool {
         match self.state.progress {
-            Progress::HeadOpen | Progress::Complete => false,
+            Progress::HeadOpen => false,
+            Progress::Complete => self.state.has_gap(),
             Progress::HeadHeld => true,
             Progress::Body => !self.state.is_bodiless(),
         }
@@ -367,7 +371,7 @@ impl<'c> OutputState<'c> {
 
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
         if self.source == Source::Ended {
-            return Pushed::Sent;
+            return if self.has_gap() { self.fill_gap(request, chunk, mark) } else { Pushed::Sent };
         }
         self.send_head(request);
         if let Chunk::File(part) = &chunk
@@ -405,6 +409,8 @@ impl<'c> OutputState<'c> {
             self.send_head(request);
             self.end_source(request);
             self.push(request, 0, Chunk::EMPTY, Mark::Last);
+        } else if self.has_gap() {
+            self.fail_with(SendFailure::Abandoned);
         }
     }
 

@@ -2,6 +2,7 @@
 //! its end.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -46,6 +47,31 @@ pub(crate) struct CacheNotes {
     pub(crate) may_keep: bool,
     /// Whether all of it is asked for where its client wants the head alone.
     pub(crate) wants_whole: bool,
+    /// What of an object could not be read, where the server is asked for that.
+    pub(crate) missing: Option<Box<Missing>>,
+}
+
+/// The rest of an object, as the server is asked for it.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    /// Of the body, bytes.
+    pub(crate) range: Range<u64>,
+    /// The length of the whole body, bytes.
+    pub(crate) whole: u64,
+    /// What `If-Range` says.
+    pub(crate) validator: Bytes,
+}
+
+impl Missing {
+    /// The value of `Range`.
+    pub(crate) fn wanted(&self) -> String {
+        format!("bytes={}-{}", self.range.start, self.range.end - 1)
+    }
+
+    /// The value of `Content-Range` of a response that has it.
+    pub(crate) fn given(&self) -> String {
+        format!("bytes {}-{}/{}", self.range.start, self.range.end - 1, self.whole)
+    }
 }
 
 /// How a cache took part in a response: `$upstream_cache_status`.

@@ -17,6 +17,7 @@ mod http1;
 mod keep;
 mod lookup;
 mod memcached;
+mod mend;
 mod next;
 mod object;
 mod protocol;

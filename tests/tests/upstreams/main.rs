@@ -16,6 +16,7 @@ mod stored;
 mod swapped;
 mod times;
 mod tls;
+mod torn;
 mod tunnels;
 
 use clearway_testkit::{Binary, Server, Setup};

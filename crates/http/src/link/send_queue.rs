@@ -16,7 +16,7 @@ use clearway_site::Sending;
 
 use super::Link;
 use crate::response::chunk::Chunk;
-use crate::response::file_part::OpenFile;
+use crate::response::file_part::{FilePart, OpenFile};
 use crate::response::file_sender::{
     Begun, Cork, Fetched, Fetching, FileFailure, FileSender, Means, Way, buffer_bytes,
 };
@@ -228,6 +228,18 @@ impl<'c> SendQueue<'c> {
             Behind::Rest(rest) => rest.files.as_deref(),
             Behind::Nothing | Behind::One(_) => None,
         }
+    }
+
+    /// Takes out the part of a file that comes next in the queue, and what stands behind it.
+    pub(crate) fn take_from_file(&mut self) -> Option<(FilePart, VecDeque<Chunk<'c>>)> {
+        let rest = self.rest()?;
+        let at = rest.queue.iter().position(|chunk| matches!(chunk, Chunk::File(_)))?;
+        let mut behind = rest.queue.split_off(at);
+        let Some(Chunk::File(part)) = behind.pop_front() else { return None };
+        rest.queued_bytes = rest.queue.iter().map(|chunk| chunk.bytes().len()).sum();
+        // What it has begun to read nobody waits for.
+        rest.files = None;
+        Some((part, behind))
     }
 
     /// Says who reads what the loop cannot; before the first part of a file.

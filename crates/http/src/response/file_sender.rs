@@ -139,6 +139,20 @@ pub enum FileFailure {
     TimedOut,
 }
 
+impl FileFailure {
+    /// Whether the file is to blame, and neither the client nor a pool.
+    pub(crate) fn is_of_file(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        match self {
+            Self::Sendfile(error) => {
+                !matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected)
+            }
+            Self::Read(_) | Self::Truncated(_) | Self::Short { .. } | Self::TimedOut => true,
+            Self::NoThread => false,
+        }
+    }
+}
+
 impl FileSender {
     pub(crate) fn new(pool: Option<Arc<Pool>>, means: Means) -> Self {
         Self {

@@ -177,7 +177,7 @@ fn begin<'c>(
         None => request.method_name().into(),
     };
     let wanted = if method.eq_ignore_ascii_case(b"HEAD") { Wanted::Head } else { Wanted::Whole };
-    let headers = match notes.is_some_and(|notes| notes.may_keep) {
+    let headers = match notes.is_some_and(|notes| notes.may_keep || notes.missing.is_some()) {
         true => &proxy.cache_headers,
         false => &proxy.headers,
     };
@@ -265,6 +265,10 @@ fn write_head<'c>(
                 writer = writer.header(line.name, line.value);
             }
         }
+    }
+    if let Some(missing) = notes.and_then(|notes| notes.missing.as_deref()) {
+        writer = writer.header(b"Range", missing.wanted().as_bytes());
+        writer = writer.header(b"If-Range", &missing.validator);
     }
     writer.finish();
 }

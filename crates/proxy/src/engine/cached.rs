@@ -16,8 +16,9 @@ use crate::attempts::{Attempts, CacheStatus};
 use crate::engine::asked::Caching;
 use crate::engine::find::{Finding, Lookup, await_publication, start_renewal};
 use crate::engine::follow::follow;
+use crate::engine::mend::Mendable;
 use crate::engine::object::{Cached, Keepable};
-use crate::engine::serve::{Unreadable, stored};
+use crate::engine::serve::{Stored, Unreadable, stored};
 use crate::settings::cache::{CacheAt, FamilyCache, FamilyCaches, any_holds};
 use crate::settings::masks::{Mask, Methods};
 use crate::settings::pass::PassConf;
@@ -69,9 +70,13 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
             if status == CacheStatus::Stale && !start_renewal(exchange, &mut cached) {
                 return Looked::Answered(Step::status(500));
             }
-            let pool = cached.reader(&found);
+            let (pool, mendable) = (cached.reader(&found), Mendable::of(&found, &cached));
             match stored(exchange, serving, (status, *found, pool)).await {
-                Ok(step) => return Looked::Answered(step),
+                Ok(Stored::Answered(step)) => return Looked::Answered(step),
+                Ok(Stored::Torn(missing)) => {
+                    let mends = mendable.is_some_and(|of| of.tear(exchange.request, &mut cached, missing));
+                    return if mends { Looked::Ask(cached) } else { Looked::Answered(Step::Done) };
+                }
                 Err(Unreadable) => cached,
             }
         }

@@ -166,6 +166,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         if let Some(lease) = &mut self.lease {
             lease.head_came(elapsed_ms, self.home.now_ms());
         }
+        if let Some(flow) = self.take_missing(exchange, status) {
+            return flow;
+        }
         let buffering = self.heed_accel(exchange);
         if status >= 300 {
             if let Some(failure) = self.passes_over(exchange, status) {
@@ -208,7 +211,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Takes the head out of what was received, and keeps it for variables. Where the body has come with it
     /// and nothing else, both stay where they are.
-    fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) {
+    pub(super) fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) {
         let len = self.protocol.head_len();
         let body_len = self.input.len() - len;
         let is_whole = P::ENDS_WITH_BODY

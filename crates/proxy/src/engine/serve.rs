@@ -1,6 +1,7 @@
 //! Objects on their way from a cache to clients: the head as it was received, read and passed on like that of
 //! a server, and a part of the file as body. Runs on the loop of the request.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -56,6 +57,13 @@ pub(super) enum Sent {
     Body,
 }
 
+/// What came of an attempt to send an object.
+pub(super) enum Stored {
+    Answered(Step<'static>),
+    /// These bytes of its file could not be read, when all before them was sent, or will be.
+    Torn(Range<u64>),
+}
+
 /// Answers with an object, of which `pool` reads what the loop cannot.
 ///
 /// # Errors
@@ -64,7 +72,7 @@ pub(super) async fn stored<'c>(
     exchange: &mut Exchange<'_, 'c>,
     serving: Serving<'c>,
     (status, found, pool): (CacheStatus, Found, Option<Arc<Pool>>),
-) -> Result<Step<'static>, Unreadable> {
+) -> Result<Stored, Unreadable> {
     let head = Bytes::from(found.head());
     let Some(sent) = push_head(exchange, serving, (status, head), BodyIs::Whole) else {
         let path = Verbatim::path(&found.path);
@@ -73,7 +81,7 @@ pub(super) async fn stored<'c>(
         return Err(Unreadable);
     };
     if let Sent::Answered(step) = sent {
-        return Ok(step);
+        return Ok(Stored::Answered(step));
     }
     let range = found.body_start()..found.identity.length;
     let opened = match (found.body(), found.opened) {
@@ -81,7 +89,7 @@ pub(super) async fn stored<'c>(
         (body, _) => {
             let body = Chunk::Shared(body.unwrap_or_default());
             let _ = exchange.output.write(exchange.request, body, Mark::Last);
-            return Ok(Step::Done);
+            return Ok(Stored::Answered(Step::Done));
         }
     };
     let path = found.path.as_os_str().as_bytes();
@@ -95,11 +103,18 @@ pub(super) async fn stored<'c>(
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
     } else if exchange.output.takes_files() {
         let _ = exchange.output.write(exchange.request, Chunk::File(part), Mark::Last);
+        let mends = serving.proxy.is_some() && exchange.request.is_main();
+        if mends
+            && exchange.output.ready(exchange.request).await.is_err()
+            && let Some(missing) = exchange.output.begin_mending(exchange.request)
+        {
+            return Ok(Stored::Torn(missing));
+        }
     } else {
         // What cannot be sent the connection deals with.
         let _ = exchange.output.send_bytes(exchange.request, part).await;
     }
-    Ok(Step::Done)
+    Ok(Stored::Answered(Step::Done))
 }
 
 /// Pushes a head as it is stored; `None` where it is none.

@@ -10,7 +10,7 @@ use clearway_http::{Answer, Errand, Exchange, Request, Step};
 use crate::attempts::CacheStatus;
 use crate::engine::object::{Cached, Keepable};
 use crate::engine::protocol::Protocol;
-use crate::engine::serve::{Serving, Unreadable, stored};
+use crate::engine::serve::{Serving, Stored, Unreadable, stored};
 use crate::engine::session::{Flow, Session};
 use crate::heads::lifetime::freshness;
 use crate::settings::masks::Failures;
@@ -124,7 +124,9 @@ impl Answering {
         let Some(stale) = self.cached.stale.take() else { return Step::status(500) };
         let pool = self.cached.reader(&stale.found);
         match stored(exchange, serving, (self.status, stale.found, pool)).await {
-            Ok(step) => step,
+            Ok(Stored::Answered(step)) => step,
+            // The server has been asked already; the response is cut.
+            Ok(Stored::Torn(_)) => Step::Done,
             Err(Unreadable) => Step::status(500),
         }
     }
