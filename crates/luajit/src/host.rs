@@ -128,6 +128,11 @@ impl Host {
         }
     }
 
+    /// How long runs may take from now on.
+    pub(crate) fn set_limit_ns(&self, limit_ns: u64) {
+        self.presence.set_limit_ns(limit_ns);
+    }
+
     /// Has Lua run: a protected call, which returns whatever happens.
     pub(crate) fn in_lua(&self, protected: impl FnOnce() -> c_int) -> c_int {
         assert!(self.mode.get() == Mode::Host, "our code runs");

@@ -8,6 +8,7 @@
 //! 4. Another thread may find a run that is over by the time it looks: it reads `entered` again afterwards,
 //!    and what it has read in between counts if that is the same and so is `runs`. What it reads by address
 //!    it asks the kernel for, so a VM that is closed meanwhile gives garbage and no crash.
+//! 5. `limit_ns` is how long a run may take; written before the run begins, by the thread that holds the VM.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -22,11 +23,29 @@ struct Slot {
     global: AtomicUsize,
     entered: AtomicUsize,
     runs: AtomicU64,
+    limit_ns: AtomicU64,
 }
 
-static SLOTS: [Slot; VMS_MAX] =
-    [const { Slot { global: AtomicUsize::new(0), entered: AtomicUsize::new(0), runs: AtomicU64::new(0) } };
-        VMS_MAX];
+impl Slot {
+    const fn free() -> Self {
+        Self {
+            global: AtomicUsize::new(0),
+            entered: AtomicUsize::new(0),
+            runs: AtomicU64::new(0),
+            limit_ns: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+static SLOTS: [Slot; VMS_MAX] = [const { Slot::free() }; VMS_MAX];
+
+static LEAST_LIMIT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The shortest limit that a run has had so far, nanoseconds; `u64::MAX`: there was none. Any thread.
+#[must_use]
+pub fn least_limit_ns() -> u64 {
+    LEAST_LIMIT_NS.load(Ordering::Relaxed)
+}
 
 /// The slot of a VM, if it has one.
 pub(crate) struct Presence {
@@ -40,6 +59,15 @@ impl Presence {
                 && slot.global.compare_exchange(0, global, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         Self { slot }
+    }
+
+    /// Rule 5; `u64::MAX` is no limit.
+    pub(crate) fn set_limit_ns(&self, limit_ns: u64) {
+        let Some(slot) = self.slot.map(|index| &SLOTS[index]) else { return };
+        slot.limit_ns.store(limit_ns, Ordering::Relaxed);
+        if limit_ns < least_limit_ns() {
+            LEAST_LIMIT_NS.fetch_min(limit_ns, Ordering::Relaxed);
+        }
     }
 
     /// The outermost run begins, with what is below `stack`.
@@ -61,6 +89,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         if let Some(index) = self.slot {
             SLOTS[index].entered.store(0, Ordering::Relaxed);
+            SLOTS[index].limit_ns.store(u64::MAX, Ordering::Relaxed);
             SLOTS[index].global.store(0, Ordering::Release);
         }
     }
@@ -88,6 +117,12 @@ impl Run {
         let global = slot.global.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         (slot.entered.load(Ordering::Relaxed) == found.0).then_some(Self { slot: index, runs, global })
+    }
+
+    /// How long it may take, nanoseconds; `u64::MAX`: as long as it does. Async-signal-safe.
+    #[must_use]
+    pub fn limit_ns(&self) -> u64 {
+        SLOTS[self.slot].limit_ns.load(Ordering::Relaxed)
     }
 
     /// Whether it is under way still, so that what was read meanwhile is of it (rule 4).

@@ -4,19 +4,20 @@
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clearway_os::sampling::{self, CELLS, Interrupted, ThreadSampler};
 
-use crate::interrupt::{self, Interrupted as Outcome};
+use crate::interrupt;
 use crate::registry::Run;
 use crate::walk::{LuaStack, Registers};
 
 struct Cell {
     stack: UnsafeCell<LuaStack>,
-    /// The next sample ends the run that it finds.
-    ends: AtomicBool,
+    /// For how long the thread has been at what it is at, nanoseconds: samples end runs whose limit that is
+    /// beyond.
+    held_ns: AtomicU64,
 }
 
 // SAFETY: `os::sampling` has one sampler for a cell, and its states give the stack to the handler or to the
@@ -24,7 +25,7 @@ struct Cell {
 unsafe impl Sync for Cell {}
 
 static TABLE: [Cell; CELLS] =
-    [const { Cell { stack: UnsafeCell::new(LuaStack::EMPTY), ends: AtomicBool::new(false) } }; CELLS];
+    [const { Cell { stack: UnsafeCell::new(LuaStack::EMPTY), held_ns: AtomicU64::new(0) } }; CELLS];
 
 /// A thread that is sampled for as long as this lives.
 #[derive(Debug)]
@@ -48,10 +49,11 @@ impl Sampler {
         self.0.set_period(period)
     }
 
-    /// Has the next sample that can end the run of Lua that it finds. It must not be asked for before the
-    /// one who wants it has seen that run go on for too long.
-    pub fn end_run(&self) {
-        TABLE[self.0.cell()].ends.store(true, Ordering::Relaxed);
+    /// Says for how long the thread has been at what it is at. Samples end a run of Lua that may not take as
+    /// long ([`crate::Vm::limit_runs`]).
+    pub fn set_held(&self, held: Duration) {
+        let held_ns = u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
+        TABLE[self.0.cell()].held_ns.store(held_ns, Ordering::Relaxed);
     }
 
     /// Takes the sample that is there, if any: as [`ThreadSampler::take`], and the stack of Lua.
@@ -67,7 +69,7 @@ impl Sampler {
 impl Drop for Sampler {
     fn drop(&mut self) {
         // Before another one may have the cell.
-        TABLE[self.0.cell()].ends.store(false, Ordering::Relaxed);
+        TABLE[self.0.cell()].held_ns.store(0, Ordering::Relaxed);
     }
 }
 
@@ -83,11 +85,9 @@ fn look(interrupted: &Interrupted) {
     let pc = interrupted.registers.pc;
     let [base, bytecode] = interrupted.interpreter;
     stack.read(&run, Some(&Registers { pc, base, bytecode }));
-    if cell.ends.load(Ordering::Relaxed) {
+    if cell.held_ns.load(Ordering::Relaxed) >= run.limit_ns() {
+        // Where it cannot be done now the next sample tries again.
         // SAFETY: this is the handler, and the run was found by it.
-        let outcome = unsafe { interrupt::run_too_long(&run, pc) };
-        if outcome == Outcome::Armed {
-            cell.ends.store(false, Ordering::Relaxed);
-        }
+        let _ = unsafe { interrupt::run_too_long(&run, pc) };
     }
 }

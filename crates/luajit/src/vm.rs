@@ -4,6 +4,7 @@
 
 use std::any::TypeId;
 use std::ffi::{CStr, c_int};
+use std::time::Duration;
 
 use crate::call::{Context, NoContext};
 use crate::fault::{Fault, FaultKind};
@@ -118,6 +119,14 @@ impl Vm {
         self.host().memory()
     }
 
+    /// How long a run may take, from its beginning until it yields or is over, from the next one on; `None`:
+    /// as long as it does. Whether it has taken longer is found out by what samples its thread
+    /// ([`crate::samples`]).
+    pub fn limit_runs(&mut self, limit: Option<Duration>) {
+        let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        self.host().set_limit_ns(limit);
+    }
+
     /// Whether one of our functions has panicked in it: nothing is run any more.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
@@ -172,6 +181,12 @@ impl Vm {
         self.stack(&coroutine).push(function);
         coroutine.phase = Phase::Ready;
         coroutine
+    }
+
+    /// Whether there is a coroutine that [`Vm::start`] uses again.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        !self.idle.is_empty()
     }
 
     fn new_coroutine(&mut self) -> Coroutine {

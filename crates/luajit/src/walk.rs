@@ -90,6 +90,15 @@ impl Frame {
     }
 }
 
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |frame: &Self| (frame.native, frame.line, frame.first_line);
+        key(self) == key(other) && self.chunk() == other.chunk()
+    }
+}
+
+impl Eq for Frame {}
+
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { native, line, first_line, .. } = self;

@@ -24,11 +24,16 @@ struct Busy {
 
 impl Busy {
     fn start(code: &'static str) -> Self {
+        Self::start_limited(code, None)
+    }
+
+    fn start_limited(code: &'static str, limit: Option<Duration>) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let told = Arc::clone(&ends);
         let thread = std::thread::spawn(move || {
             let mut vm = Vm::new(None).unwrap();
+            vm.limit_runs(limit);
             let mut stack = vm.enter();
             stack.push_globals();
             stack.push_function(|call: &mut Call<'_>| {
@@ -206,15 +211,17 @@ end",
 
 /// Ends `code` after a while, and says how long that took.
 fn ended(code: &'static str) -> Duration {
-    let busy = Busy::start(code);
+    let limit = Duration::from_millis(100);
+    let busy = Busy::start_limited(code, Some(limit));
     let sampler = Sampler::start(busy.tid, busy.stack.end, Duration::from_millis(1)).unwrap();
     let (begun, mut native, mut lua) = (Instant::now(), Vec::new(), LuaStack::default());
     let mut told = None;
     while !busy.thread.is_finished() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{lua:?}");
-        if sampler.take(&mut native, &mut lua).is_some() && begun.elapsed() > Duration::from_millis(100) {
+        let _ = sampler.take(&mut native, &mut lua);
+        sampler.set_held(begun.elapsed());
+        if begun.elapsed() > limit {
             told.get_or_insert_with(Instant::now);
-            sampler.end_run();
         }
         std::thread::sleep(Duration::from_micros(100));
     }

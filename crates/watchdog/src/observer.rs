@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use clearway_luajit::registry;
 use clearway_os::{clock, futex};
 use clearway_runtime::{Account, Observer, PollId, StuckPoll, Tag, Wish};
 use crossbeam_queue::ArrayQueue;
@@ -97,7 +98,9 @@ impl Desk {
 impl Observer for Desk {
     fn stuck(&self, poll: &StuckPoll) -> Wish {
         let held_ns = clock::monotonic_ns().saturating_sub(poll.since_ns);
-        if held_ns < self.report_after_ns.load(Ordering::Relaxed) {
+        // Code of Lua that has a limit is ended by the one that looks at its thread.
+        let after_ns = self.report_after_ns.load(Ordering::Relaxed).min(registry::least_limit_ns());
+        if held_ns < after_ns {
             return Wish::LookAgain;
         }
         if self.arrivals.push(*poll).is_err() {

@@ -76,6 +76,9 @@ impl Reporter {
         let _ = thread::schedule(thread::current(), Policy::Batch, NICE, 0);
         loop {
             while let Some(finished) = self.desk.finished.pop() {
+                if finished.was_short(self.desk.report_after()) {
+                    continue;
+                }
                 if finished.was_late(self.desk.report_after()) {
                     metrics::LATE.increment();
                     continue;
@@ -127,7 +130,7 @@ impl Reporter {
         let of_samples = entry_of_most(&named);
         let (common, branches) = merge(named);
         let calls: Vec<Call> = ledger.calls.into_iter().fold(Vec::new(), |calls, call| {
-            let frames = self.symbols.resolve(&call.sight.frames);
+            let frames = self.symbols.resolve(&call.sight.stack);
             let (name, subject) = (call.sight.name, call.sight.subject);
             add_call(calls, Call { name, subject, time: ns(call.ns), wchan: call.sight.wchan, frames })
         });
@@ -165,8 +168,8 @@ impl Reporter {
 
     /// The stacks as functions, the outermost first, each with its count.
     fn name(&mut self, stacks: &Stacks) -> Vec<(Vec<Frame>, u64)> {
-        let name = |(stack, count)| {
-            let mut frames = self.symbols.resolve(stack);
+        let name = |(sample, count)| {
+            let mut frames = self.symbols.resolve(sample);
             frames.reverse();
             (frames, count)
         };

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use clearway_luajit::registry;
 use clearway_os::{clock, sampling, thread};
 
 use crate::metrics;
 use crate::observer::Desk;
-use crate::stall::{Now, Stall};
+use crate::report::End;
+use crate::stall::{Now, Purpose, Stall};
 
 /// Stalls that are looked at at the same time; more are counted only.
 const STALLS_MAX: usize = sampling::CELLS;
@@ -44,7 +46,14 @@ fn look_at_all(desk: &Desk, stalls: &mut Vec<Stall>) {
             Now::Done(end) => {
                 // Before it was over it had given its account.
                 take_accounts(desk, stalls);
-                let finished = stalls.swap_remove(index).finish(end);
+                let stall = stalls.swap_remove(index);
+                if end == End::StillHeld && registry::least_limit_ns() < u64::MAX {
+                    stalls.push(stall.begin_again());
+                }
+                if stall.purpose() == Purpose::Limit {
+                    continue;
+                }
+                let finished = stall.finish(end);
                 if desk.finished.push(finished).is_err() {
                     metrics::STALLS_UNSAMPLED.increment();
                 }

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use clearway_os::sampling::ThreadSampler;
+use clearway_luajit::registry::Run;
+use clearway_luajit::samples::Sampler;
+use clearway_luajit::walk::LuaStack;
 use clearway_os::stack_walk::{self, Registers, Stack};
 use clearway_os::thread_files::{Doing, ThreadFiles};
 use clearway_os::{clock, system_calls, thread};
@@ -12,7 +14,7 @@ use clearway_runtime::{Account, PollId, StuckPoll, Tag};
 use crate::ledger::{Ledger, Look};
 use crate::metrics;
 use crate::report::{End, Handover};
-use crate::stacks::Stacks;
+use crate::stacks::{Sample, Stacks};
 
 /// Between two looks at first.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -30,8 +32,8 @@ pub(crate) struct CallSight {
     pub(crate) name: String,
     pub(crate) subject: Option<String>,
     pub(crate) wchan: Option<String>,
-    /// Who made it, the innermost address first.
-    pub(crate) frames: Vec<usize>,
+    /// Its caller, and what that was called by.
+    pub(crate) stack: Sample,
 }
 
 /// A stall that is under way.
@@ -40,11 +42,21 @@ pub(crate) struct Stall {
     account: Option<Account>,
     handover: Handover,
     files: ThreadFiles,
-    sampler: io::Result<ThreadSampler>,
+    sampler: io::Result<Sampler>,
     ledger: Ledger<CallSight>,
     stacks: Stacks,
     interval: Duration,
+    purpose: Purpose,
     pub(crate) due_ns: u64,
+}
+
+/// What a thread is looked at for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A report when it is over, or has lasted long enough for one.
+    Report,
+    /// It was reported; code of Lua in it may still have to be ended.
+    Limit,
 }
 
 /// What is left of a stall: addresses and numbers.
@@ -64,6 +76,11 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
+    /// Whether it was over before it was worth a report: it was looked at as code in it has a limit.
+    pub(crate) fn was_short(&self, report_after: Duration) -> bool {
+        u128::from(self.time_ns) < report_after.as_nanos()
+    }
+
     /// Whether it took so long only because the thread waited for a processor, which is nothing that its task
     /// does.
     pub(crate) fn was_late(&self, report_after: Duration) -> bool {
@@ -89,12 +106,22 @@ impl Stall {
             account: None,
             handover: Handover::None,
             files: ThreadFiles::open(poll.tid),
-            sampler: ThreadSampler::start(poll.tid, poll.stack_base, INTERVAL_MIN),
+            sampler: Sampler::start(poll.tid, poll.stack_base, INTERVAL_MIN),
             ledger,
             stacks: Stacks::default(),
             interval: INTERVAL_MIN,
+            purpose: Purpose::Report,
             due_ns: 0,
         }
+    }
+
+    /// Goes on looking after a report.
+    pub(crate) fn begin_again(&self) -> Self {
+        Self { purpose: Purpose::Limit, ..Self::begin(self.poll) }
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     pub(crate) fn id(&self) -> PollId {
@@ -126,8 +153,11 @@ impl Stall {
         self.ledger.add(look, |doing| learn(doing, files, stack_base));
         self.take_sample();
         let held = Duration::from_nanos(at_ns.saturating_sub(self.poll.since_ns));
-        if held >= REPORTED_AFTER {
+        if held >= REPORTED_AFTER && self.purpose == Purpose::Report {
             return Now::Done(End::StillHeld);
+        }
+        if let Ok(sampler) = &self.sampler {
+            sampler.set_held(held);
         }
         self.pace(held, stalls);
         self.due_ns = at_ns + self.interval.as_nanos() as u64;
@@ -135,12 +165,12 @@ impl Stall {
     }
 
     fn take_sample(&mut self) {
-        let mut frames = Vec::new();
+        let (mut frames, mut lua) = (Vec::new(), LuaStack::default());
         if let Ok(sampler) = &self.sampler
-            && let Some(taken_ns) = sampler.take(&mut frames)
+            && let Some(taken_ns) = sampler.take(&mut frames, &mut lua)
             && self.poll.ended_ns().is_none_or(|ended_ns| taken_ns < ended_ns)
         {
-            self.stacks.add(&frames);
+            self.stacks.add(&frames, &lua);
         }
     }
 
@@ -209,26 +239,31 @@ fn learn(doing: Doing, files: &ThreadFiles, stack_base: usize) -> CallSight {
         Doing::Fault { sp, pc } => ("page fault".to_owned(), None, sp, pc),
         Doing::Running | Doing::Asleep => return CallSight::nothing(),
     };
-    let mut frames = Vec::new();
+    let (mut native, mut lua) = (Vec::new(), LuaStack::default());
+    if let Some(run) = Run::on(&(sp..stack_base)) {
+        lua.read(&run, None);
+        if !run.goes_on() {
+            lua = LuaStack::default();
+        }
+    }
     if let Ok(words) = stack_walk::copy_stack(sp, stack_base) {
         let registers = Registers { pc, sp, fp: 0, lr: 0 };
         stack_walk::walk(
             registers,
             &Stack::copied(sp.next_multiple_of(size_of::<usize>()), &words),
             |frame| {
-                frames.push(frame);
+                native.push(frame);
             },
         );
     }
     // What was copied while the thread went on is no stack.
-    if files.doing() != Some(doing) {
-        frames.clear();
-    }
-    CallSight { name, subject, wchan: files.wchan(), frames }
+    let is_one = files.doing() == Some(doing);
+    let stack = if is_one { Sample::new(&native, &lua) } else { Sample::default() };
+    CallSight { name, subject, wchan: files.wchan(), stack }
 }
 
 impl CallSight {
     fn nothing() -> Self {
-        Self { name: String::new(), subject: None, wchan: None, frames: Vec::new() }
+        Self { name: String::new(), subject: None, wchan: None, stack: Sample::default() }
     }
 }

@@ -7,7 +7,10 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::rc::Rc;
 
+use clearway_luajit::walk::Activity;
+
 use crate::report::Frame;
+use crate::stacks::Sample;
 
 /// Addresses whose functions are remembered.
 const REMEMBERED_MAX: usize = 8192;
@@ -29,6 +32,13 @@ const PLUMBING: &[&str] = &[
     "clearway_os::",
 ];
 
+/// What the names of functions of Lua begin with.
+const LUA: &str = "[lua] ";
+
+/// Functions that are LuaJIT, or lead to it.
+const INTERPRETER: &[&str] =
+    &["clearway_luajit::", "lj_", "lua_", "luaL_", "code made at run time", "in clearway", "0x"];
+
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct Symbols {
@@ -47,14 +57,43 @@ enum Side {
 impl Symbols {
     /// The functions of a stack, the innermost first, as far as the task; functions that were inlined are
     /// there like others.
-    pub(crate) fn resolve(&mut self, stack: &[usize]) -> Vec<Frame> {
+    pub(crate) fn resolve(&mut self, stack: &Sample) -> Vec<Frame> {
         let mut frames = Vec::new();
-        for (index, &address) in stack.iter().enumerate() {
+        for (index, &address) in stack.native.iter().enumerate() {
             let side = if index == 0 { Side::At } else { Side::Behind };
             frames.extend(self.functions(address, side).iter().cloned());
         }
+        if !stack.lua.is_empty() {
+            let lua = self.lua_functions(stack);
+            frames = join(frames, lua);
+        }
         if let Some(end) = frames.iter().position(|frame| frame.function.starts_with(FIRST_OF_TASK)) {
             frames.truncate(end);
+        }
+        frames
+    }
+
+    /// What Lua is at, the innermost first.
+    fn lua_functions(&mut self, stack: &Sample) -> Vec<Frame> {
+        let activity = match stack.activity {
+            Activity::Collecting => Some("[lua] collects garbage"),
+            Activity::Recording | Activity::Compiling => Some("[lua] compiles"),
+            _ => None,
+        };
+        let mut frames: Vec<Frame> =
+            activity.into_iter().map(|text| Frame { function: text.to_owned(), place: None }).collect();
+        for frame in &stack.lua {
+            if frame.native != 0 {
+                frames.extend(self.functions(frame.native, Side::At).iter().cloned());
+                continue;
+            }
+            let chunk = String::from_utf8_lossy(frame.chunk());
+            let function = match frame.first_line {
+                0 | 1 => format!("{LUA}{chunk}"),
+                line => format!("{LUA}{chunk}:{line}"),
+            };
+            let place = (frame.line > 0).then(|| format!("{chunk}:{}", frame.line));
+            frames.push(Frame { function, place });
         }
         frames
     }
@@ -76,6 +115,25 @@ impl Symbols {
         self.known.insert((address, side), Rc::clone(&functions));
         functions
     }
+}
+
+/// Puts functions of Lua in the place of the interpreter: above them what they have called, below them what
+/// has begun to run them.
+fn join(native: Vec<Frame>, lua: Vec<Frame>) -> Vec<Frame> {
+    let is_interpreter = |frame: &Frame| {
+        let name = frame.function.trim_start_matches('<');
+        INTERPRETER.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let first = native.iter().position(is_interpreter).unwrap_or(native.len());
+    let begun = native.iter().rposition(|frame| frame.function.starts_with("clearway_luajit::"));
+    let behind = begun.map_or_else(
+        || first + native[first..].iter().take_while(|frame| is_interpreter(frame)).count(),
+        |last| last + 1,
+    );
+    let mut joined = native[..first].to_vec();
+    joined.extend(lua);
+    joined.extend_from_slice(&native[behind..]);
+    joined
 }
 
 fn look_up(address: usize, side: Side) -> Vec<Frame> {
@@ -192,6 +250,9 @@ pub(crate) fn entry(frames: &[Frame]) -> Option<&Frame> {
         PLUMBING.iter().any(|prefix| name.starts_with(prefix))
     };
     let is_ours = |frame: &&Frame| frame.function.trim_start_matches('<').starts_with("clearway_");
+    if let Some(lua) = frames.iter().rev().find(|frame| frame.function.starts_with(LUA)) {
+        return Some(lua);
+    }
     let left = frames.iter().rev().find(|frame| !is_plumbing(frame) && frame.function.contains("::"));
     left.or_else(|| frames.iter().find(is_ours))
 }
@@ -262,22 +323,39 @@ mod tests {
         here as usize
     }
 
+    fn native(address: usize) -> Sample {
+        Sample { native: vec![address], ..Sample::default() }
+    }
+
+    #[test]
+    fn lua_stands_where_its_interpreter_is() {
+        let frames = |names: &[&str]| -> Vec<Frame> {
+            names.iter().map(|name| Frame { function: (*name).to_owned(), place: None }).collect()
+        };
+        let native =
+            frames(&["md5", "lj_vm_ffi_call", "0x1234", "clearway_luajit::vm::Vm::resume_for", "m::run"]);
+        let joined = join(native, frames(&["[lua] b", "[lua] a"]));
+        assert_eq!(joined, frames(&["md5", "[lua] b", "[lua] a", "m::run"]));
+        assert_eq!(entry(&joined).map(|frame| &*frame.function), Some("[lua] a"));
+        assert_eq!(join(frames(&["m::run"]), frames(&["[lua] a"])), frames(&["m::run", "[lua] a"]));
+    }
+
     #[test]
     fn our_own_functions_are_found() {
         let mut symbols = Symbols::default();
-        let frames = symbols.resolve(&[somewhere()]);
+        let frames = symbols.resolve(&native(somewhere()));
         assert!(frames[0].function.ends_with("symbols::tests::somewhere"), "{frames:?}");
         let place = frames[0].place.as_deref().unwrap();
         assert!(place.starts_with("crates/watchdog/src/symbols.rs:"), "{place}");
-        assert_eq!(symbols.resolve(&[16])[0].function, "0x10");
+        assert_eq!(symbols.resolve(&native(16))[0].function, "0x10");
     }
 
     #[test]
     fn what_was_forgotten_is_found_again() {
         let mut symbols = Symbols::default();
-        let first = symbols.resolve(&[somewhere()]);
+        let first = symbols.resolve(&native(somewhere()));
         symbols.forget();
         assert!(symbols.known.is_empty());
-        assert_eq!(symbols.resolve(&[somewhere()]), first);
+        assert_eq!(symbols.resolve(&native(somewhere())), first);
     }
 }
