@@ -60,6 +60,7 @@ pub use phases::handshake::{Shaking, look_at_handshake};
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::Rewritten;
+pub use phases::script::{AppendScript, Script, ScriptWait, Scripts};
 pub use phases::spool::{NotPutAside, Placement, Spool};
 pub use phases::subrequest::Finished;
 pub use phases::tunnel::Tunnel;

@@ -14,6 +14,7 @@ mod post_action;
 pub(crate) mod protocol;
 pub(crate) mod read_body;
 pub(crate) mod redirect;
+pub(crate) mod script;
 pub(crate) mod spool;
 pub(crate) mod subrequest;
 pub(crate) mod tunnel;

@@ -486,7 +486,8 @@ impl<'c> Request<'c> {
         self.parts.head.version()
     }
 
-    pub(crate) fn is_persistent(&self) -> bool {
+    /// Whether its connection stays open behind the response, as far as is known yet.
+    pub fn is_persistent(&self) -> bool {
         self.keep_alive == KeepAlive::Yes && !self.client.is_stopping()
     }
 }

@@ -1,7 +1,7 @@
 //! `rewrite`, `return`, `set`, `if` and `break`: what is decided about a request before and after its
 //! location is known. The directives of a level become a flat list of instructions at load (`code`), which
 //! a request runs through (`machine`); nothing is parsed by then. Waits only for a pool where `if` asks
-//! about a file.
+//! about a file, and for code that scripts put among the instructions.
 
 mod code;
 mod condition;
@@ -18,11 +18,11 @@ use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::regex::{Case, Regex};
 use clearway_http::{
-    Computed, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Own, Phase, PhaseHandler, Setting,
-    Step, Text, Verbatim, View, context, set, settings,
+    Computed, ConfKey, Cost, Enabling, Exchange, Level, Load, Module, Own, Phase, PhaseHandler, Script,
+    Setting, Step, Target, Text, Verbatim, View, context, set, settings,
 };
 
-use code::{Code, If, Op, Return, Rewrite, Set, Turn};
+use code::{Assign, Code, If, Op, Return, Rewrite, Set, Turn};
 
 /// The module.
 pub static REWRITE: Module = Module {
@@ -168,13 +168,25 @@ static PHASES: &[PhaseHandler] = &[
     PhaseHandler {
         phase: Phase::ServerRewrite,
         cost: Cost::Cheap,
-        enabled: |enabling| has_code(enabling, Place::Server),
+        enabled: |enabling| has_code(enabling, Place::Server, Runs::Nothing),
+        handler,
+    },
+    PhaseHandler {
+        phase: Phase::ServerRewrite,
+        cost: Cost::MayBlock,
+        enabled: |enabling| has_code(enabling, Place::Server, Runs::Scripts),
         handler,
     },
     PhaseHandler {
         phase: Phase::Rewrite,
         cost: Cost::Cheap,
-        enabled: |enabling| has_code(enabling, Place::Location),
+        enabled: |enabling| has_code(enabling, Place::Location, Runs::Nothing),
+        handler,
+    },
+    PhaseHandler {
+        phase: Phase::Rewrite,
+        cost: Cost::MayBlock,
+        enabled: |enabling| has_code(enabling, Place::Location, Runs::Scripts),
         handler,
     },
 ];
@@ -191,6 +203,13 @@ settings! {
     }
 }
 
+/// Whether there is code among the instructions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    Scripts,
+    Nothing,
+}
+
 /// Which phase the instructions belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -198,9 +217,25 @@ enum Place {
     Location,
 }
 
-fn has_code(enabling: &Enabling<'_>, place: Place) -> bool {
+fn has_code(enabling: &Enabling<'_>, place: Place, runs: Runs) -> bool {
     let conf = enabling.confs.of(&REWRITE_CONF);
-    *conf.place == place && !conf.code.is_empty()
+    let is_of_kind = conf.code.has_scripts() == (runs == Runs::Scripts);
+    *conf.place == place && !conf.code.is_empty() && is_of_kind
+}
+
+/// Appends code to the directives of the level that is being read ([`clearway_http::Scripts`]).
+///
+/// # Errors
+/// A name that cannot be set.
+pub fn append_script(
+    scope: &mut Scope<'_, Load>,
+    directive: &Directive,
+    name: &[u8],
+    script: Box<dyn Script>,
+) -> Result<(), Error> {
+    let target = target(scope, directive, name)?;
+    conf(scope).code.push(Op::Script(Assign { target, script }));
+    Ok(())
 }
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
@@ -289,11 +324,16 @@ fn read_set(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Er
     let Some(name) = directive.args[0].strip_prefix(b"$") else {
         return Err(directive.error(message(&[&"invalid variable name \"", &directive.args[0], &"\""])));
     };
-    let unset = || -> Arc<dyn Computed> { Arc::new(Unset { name: name.to_ascii_lowercase().into() }) };
-    let target = scope.conf.variable_to_set(name, unset).map_err(|message| directive.error(message))?;
+    let target = target(scope, directive, name)?;
     let value = scope.conf.variables.compile(&directive.args[1], &directive.pos)?;
     conf(scope).code.push(Op::Set(Set { target, value }));
     Ok(())
+}
+
+/// The variable of this name, which has no value before it is set.
+fn target(scope: &mut Scope<'_, Load>, directive: &Directive, name: &[u8]) -> Result<Target, Error> {
+    let unset = || -> Arc<dyn Computed> { Arc::new(Unset { name: name.to_ascii_lowercase().into() }) };
+    scope.conf.variable_to_set(name, unset).map_err(|message| directive.error(message))
 }
 
 fn read_if(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

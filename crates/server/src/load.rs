@@ -10,7 +10,7 @@ use clearway_cache::disks::Caches;
 use clearway_conf::{Directive, Error, KeptFiles, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
 use clearway_http::{
-    Checked, ConfPrefix, Environment, HttpLoader, Services, Snapshot, ThreadPools, WantedRights,
+    Checked, ConfPrefix, Environment, HttpLoader, Scripts, Services, Snapshot, ThreadPools, WantedRights,
 };
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
@@ -217,6 +217,7 @@ fn environment(
             .with(pools.by_name())
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
+            .with(Scripts(clearway_modules::rewrite::append_script))
             .with(Arc::clone(means.names))
             .with(Arc::clone(means.kept_files))
             .with(temp_paths.clone())

@@ -90,6 +90,11 @@ impl<'c> Request<'c> {
         (self.node().sent == SentTarget::Valid).then(|| self.raw_target())
     }
 
+    /// Whether a location is to be looked for again, as the path was rewritten.
+    pub fn is_to_search(&self) -> bool {
+        self.node().rewriting.wanted == Wanted::Location
+    }
+
     /// Whether the path was rewritten in its location, and need not begin with its name any more (`break`).
     pub fn is_rewritten_in_place(&self) -> bool {
         self.node().rewriting.place == Place::Lost

@@ -1,7 +1,7 @@
 //! The instructions of a level. Made at load, frozen with the configuration.
 
 use clearway_http::regex::Regex;
-use clearway_http::{LocationId, Target, Value, VariableId};
+use clearway_http::{LocationId, Script, Target, Value, VariableId};
 
 /// Instructions in the order in which they are executed.
 #[derive(Default)]
@@ -20,6 +20,11 @@ impl Code {
         self.0.is_empty()
     }
 
+    /// Whether code is run that may take its time.
+    pub(super) fn has_scripts(&self) -> bool {
+        self.0.iter().any(|op| matches!(op, Op::Script(_)))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -36,6 +41,7 @@ pub(super) enum Op {
     Set(Set),
     If(Box<If>),
     Break,
+    Script(Assign),
 }
 
 /// `rewrite`
@@ -76,6 +82,12 @@ pub(super) struct Return {
 pub(super) struct Set {
     pub(super) target: Target,
     pub(super) value: Value,
+}
+
+/// A variable that code computes.
+pub(super) struct Assign {
+    pub(super) target: Target,
+    pub(super) script: Box<dyn Script>,
 }
 
 /// `if`

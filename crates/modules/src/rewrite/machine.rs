@@ -1,5 +1,6 @@
 //! Runs the instructions of a level for a request. They are executed in one go; only a question about a
-//! file that the loop cannot answer without blocking stops the machine, which goes on when a pool has.
+//! file that the loop cannot answer without blocking stops the machine, which goes on when a pool has, and
+//! code of a script, which may have to wait for its turn.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use clearway_offload::files::Attempt;
 use clearway_os::stat::Stat;
 use rustix::fs::FileType;
 
-use super::code::{Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
+use super::code::{Assign, Code, Condition, FileTest, If, Op, Property, Return, Rewrite, Set, Turn};
 use super::redirect;
 use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
 use crate::content::lookup::Failed;
@@ -27,7 +28,11 @@ pub(super) fn run<'a, 'c>(mut exchange: Exchange<'a, 'c>, code: &'c Code, log: L
     let mut machine = Machine { code, at: 0, groups: Groups::AsSent, log };
     match machine.run(&mut exchange) {
         Pause::End(step) => step,
-        Pause::File(question) => Step::Wait(Box::pin(resume(exchange, machine, question))),
+        Pause::File(question) => Step::Wait(Box::pin(resume(exchange, machine, Waits::File(question)))),
+        // As code of other phases, it does not end when the client leaves.
+        Pause::Script(assign) => {
+            Step::WaitRegardless(Box::pin(resume(exchange, machine, Waits::Script(assign))))
+        }
     }
 }
 
@@ -60,6 +65,13 @@ pub(super) enum Log {
 enum Pause<'c> {
     End(Step<'static>),
     File(Question<'c>),
+    Script(&'c Assign),
+}
+
+/// What it goes on behind.
+enum Waits<'c> {
+    File(Question<'c>),
+    Script(&'c Assign),
 }
 
 /// What a condition wants to know of a file, and only a pool can say without blocking the loop.
@@ -73,25 +85,33 @@ struct Question<'c> {
 async fn resume<'c>(
     mut exchange: Exchange<'_, 'c>,
     mut machine: Machine<'c>,
-    mut question: Question<'c>,
+    mut waits: Waits<'c>,
 ) -> Step<'static> {
     loop {
-        let Question { path, names, test, of } = question;
-        let asked = path.clone();
-        let job = move |blocking: &_| (names.stat_blocking(blocking, &asked), asked);
-        let (found, path) = match on_pool(exchange.request, &path, job).await {
-            Ok(found) => found,
-            Err(status) => return Step::status(status),
-        };
-        if passes(exchange.request, &path, test, found) {
-            enter(&mut exchange, of);
-        } else {
-            machine.skip(of);
+        match waits {
+            Waits::File(Question { path, names, test, of }) => {
+                let asked = path.clone();
+                let job = move |blocking: &_| (names.stat_blocking(blocking, &asked), asked);
+                let (found, path) = match on_pool(exchange.request, &path, job).await {
+                    Ok(found) => found,
+                    Err(status) => return Step::status(status),
+                };
+                if passes(exchange.request, &path, test, found) {
+                    enter(&mut exchange, of);
+                } else {
+                    machine.skip(of);
+                }
+            }
+            Waits::Script(assign) => match assign.script.run(&mut exchange).await {
+                Ok(value) => assign_to(&mut exchange, assign.target, value.into()),
+                Err(step) => return step,
+            },
         }
-        match machine.run(&mut exchange) {
+        waits = match machine.run(&mut exchange) {
             Pause::End(step) => return step,
-            Pause::File(next) => question = next,
-        }
+            Pause::File(question) => Waits::File(question),
+            Pause::Script(assign) => Waits::Script(assign),
+        };
     }
 }
 
@@ -140,6 +160,7 @@ impl<'c> Machine<'c> {
                     Ok(Verdict::Ask(question)) => return Pause::File(question),
                     Err(GivenUp) => Err(Step::status(500)),
                 },
+                Op::Script(assign) => return Pause::Script(assign),
                 Op::Break => {
                     exchange.request.stay_in_location();
                     Err(Step::Declined)
@@ -165,10 +186,7 @@ impl<'c> Machine<'c> {
 
     fn set(&self, exchange: &mut Exchange<'_, 'c>, set: &'c Set) {
         let value = self.value(exchange, &set.value);
-        match set.target {
-            Target::Kept(variable) => exchange.request.set_variable(variable, value),
-            Target::Request(assign) => assign(exchange.request, value.into_owned()),
-        }
+        assign_to(exchange, set.target, value);
     }
 
     fn matches(
@@ -188,6 +206,13 @@ impl<'c> Machine<'c> {
             request.clear_captures();
         }
         Ok(found)
+    }
+}
+
+fn assign_to<'c>(exchange: &mut Exchange<'_, 'c>, target: Target, value: Text<'c>) {
+    match target {
+        Target::Kept(variable) => exchange.request.set_variable(variable, value),
+        Target::Request(assign) => assign(exchange.request, value.into_owned()),
     }
 }
 
