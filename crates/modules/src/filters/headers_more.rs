@@ -1,5 +1,7 @@
 //! The headers-more module: header lines of responses, also those that the server writes by itself, are set
-//! and removed. A header filter; microseconds on the loop of the request.
+//! and removed (a header filter), and lines of requests (`input`). Microseconds on the loop of the request.
+
+mod input;
 
 use std::sync::Arc;
 
@@ -7,8 +9,8 @@ use bytes::Bytes;
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    BodyFilter, ConfKey, Enabling, FilterSpec, Filtering, HeaderName, Level, Load, Merge, Module, Ranges,
-    ResponseHead, Value, context,
+    BodyFilter, ConfKey, Cost, Enabling, FilterSpec, Filtering, HeaderName, Level, Load, Merge, Module,
+    Phase, PhaseHandler, Ranges, ResponseHead, Value, context,
 };
 use clearway_message::Known;
 
@@ -16,7 +18,13 @@ use clearway_message::Known;
 pub static HEADERS_MORE: Module = Module {
     name: "headers_more",
     directives: DIRECTIVES,
-    confs: &[&MORE_CONF],
+    confs: &[&MORE_CONF, &input::INPUT_CONF],
+    phases: &[PhaseHandler {
+        phase: Phase::Rewrite,
+        cost: Cost::Cheap,
+        enabled: input::is_enabled,
+        handler: input::handler,
+    }],
     filters: &[FilterSpec { enabled: is_enabled, filter }],
     ..Module::EMPTY
 };
@@ -59,6 +67,35 @@ static DIRECTIVES: &[Spec<Load>] = &[
             }",
         see: &["more_set_headers", "server_tokens"],
         handler: |scope, directive| read(scope, directive, Opcode::Clear),
+    },
+    Spec {
+        name: "more_set_input_headers",
+        contexts: ANYWHERE,
+        args: Args::ONE_MORE,
+        syntax: "more_set_input_headers [-r] [-t TYPES] 'NAME: VALUE' …",
+        default: "",
+        doc: "Gives header lines of requests a value, or adds them, behind the directives of the rewrite \
+              module; an empty value removes them. With `-r` only lines that are there get it; `-t` names \
+              the types of requests that it is for.",
+        example: "
+            location /api/ {
+                more_set_input_headers 'X-Client: $remote_addr';
+            }",
+        see: &["more_clear_input_headers", "proxy_set_header"],
+        handler: |scope, directive| input::read(scope, directive, Opcode::Set),
+    },
+    Spec {
+        name: "more_clear_input_headers",
+        contexts: ANYWHERE,
+        args: Args::ONE_MORE,
+        syntax: "more_clear_input_headers [-t TYPES] NAME …",
+        default: "",
+        doc: "Removes header lines of requests, behind the directives of the rewrite module; a name that \
+              ends in `*` is all that begin so.",
+        example: "
+            more_clear_input_headers Accept-Encoding 'X-Internal-*';",
+        see: &["more_set_input_headers"],
+        handler: |scope, directive| input::read(scope, directive, Opcode::Clear),
     },
 ];
 
