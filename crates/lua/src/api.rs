@@ -13,6 +13,7 @@ pub(crate) mod coroutine;
 pub mod encoding;
 mod header;
 mod log;
+mod ndk;
 pub(crate) mod output;
 mod properties;
 pub mod regex;
@@ -46,6 +47,7 @@ const ROOMS: &[Room] = &[
     variables::install,
     properties::install,
     encoding::install,
+    ndk::install,
     regex::install,
     shared::install,
     time::install,

@@ -2,18 +2,19 @@
 //! each VM compiles it when it is run there first.
 
 use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use clearway_conf::Pos;
+use clearway_conf::Directive;
 use clearway_http::Value;
 
 /// Numbers code over the whole process, so that VMs can keep what they have compiled by number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The longest name of a chunk that Lua shows whole, bytes.
-const CHUNK_NAME_BYTES: usize = 55;
+const CHUNK_NAME_BYTES: usize = 57;
 
 /// Code of one directive.
 #[derive(Debug)]
@@ -35,18 +36,21 @@ pub enum Source {
 }
 
 impl Code {
-    /// Code that stands in a directive; `name` is that of the directive.
+    /// Code that stands in a directive. Errors call its file as it is seen from the directory of the
+    /// configuration, which is `prefix`.
     #[must_use]
-    pub fn inline(name: &[u8], pos: &Pos, code: Bytes) -> Arc<Self> {
-        let directive = base_name(name);
-        let file = pos.file.as_deref().and_then(|path| path.file_name());
-        let file = file.map_or_else(|| "nginx.conf".into(), |name| name.to_string_lossy());
-        let mut chunk = format!("={directive}({file}:{})", pos.line);
-        if chunk.len() > CHUNK_NAME_BYTES {
-            // The end of the name tells more than its beginning.
-            let tail: String = chunk.chars().rev().take(CHUNK_NAME_BYTES - 4).collect();
-            chunk = format!("=...{}", tail.chars().rev().collect::<String>());
+    pub fn inline(prefix: &[u8], place: &Directive, code: Bytes) -> Arc<Self> {
+        let (directive, pos) = (base_name(&place.name), &place.pos);
+        let file = pos.file.as_deref().map_or(&b"nginx.conf"[..], |path| path.as_os_str().as_bytes());
+        let file = String::from_utf8_lossy(file.strip_prefix(prefix).unwrap_or(file)).into_owned();
+        let chunk = format!("={directive}({file}:{})", pos.line);
+        let beyond = chunk.len().saturating_sub(CHUNK_NAME_BYTES + 1);
+        if beyond == 0 {
+            return Self::new(directive, &chunk, Source::Inline(code));
         }
+        // The end of the name tells more than its beginning.
+        let tail: String = file.chars().skip((beyond + 3).min(file.chars().count())).collect();
+        let chunk = format!("={directive}(...{tail}:{})", pos.line);
         Self::new(directive, &chunk, Source::Inline(code))
     }
 

@@ -81,6 +81,17 @@ impl LuaPhase {
         }
     }
 
+    /// As debug lines name its handler.
+    #[must_use]
+    pub const fn handler_name(self) -> &'static str {
+        match self {
+            Self::ServerRewrite => "server rewrite",
+            Self::HeaderFilter => "header filter",
+            Self::BodyFilter => "body filter",
+            other => other.name(),
+        }
+    }
+
     const fn bit(self) -> u16 {
         1 << self as u16
     }
@@ -127,7 +138,7 @@ pub struct Current<'a> {
     pub(crate) sink: Option<&'a dyn Sink>,
     /// What the code waits for, or how it ends; looked at when it has yielded.
     pub(crate) pause: Option<Pause>,
-    /// The chunk of a body filter.
+    /// What stands in `ngx.arg`.
     pub(crate) args: Args,
 }
 
@@ -139,6 +150,8 @@ pub(crate) enum Args {
     None,
     /// A piece of a body, and whether it is the last one.
     Chunk { data: Option<Vec<u8>>, end: End },
+    /// The arguments of a `set_by_lua`.
+    Set(Vec<Vec<u8>>),
 }
 
 /// Whether a body ends behind a piece.

@@ -8,8 +8,9 @@
 pub mod api;
 pub mod code;
 pub mod current;
+pub(crate) mod metrics;
 pub mod phases;
 pub(crate) mod request_state;
 pub mod vm;
 
-pub use phases::{LUA, LUA_EARLY, LUA_FILTER, begin, end, prepare};
+pub use phases::{LUA, LUA_EARLY, LUA_FILTER, SET_MISC, begin, end, prepare};

@@ -1,13 +1,17 @@
 //! The directives, and what runs their code: handlers of phases, filters, and what is done when a
 //! configuration begins and ends.
 
+mod at_once;
 mod directives;
 mod filters;
 mod handlers;
 pub(crate) mod run;
+mod set;
+mod set_misc;
 
 pub use crate::vm::vms::{begin, end};
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
+pub use set_misc::SET_MISC;
 
 use std::sync::Arc;
 

@@ -25,6 +25,10 @@ pub(crate) struct Kept {
     /// A body that is kept until its length is known, as the client needs that.
     pub(crate) buffered: Option<Vec<u8>>,
     pub(crate) response: Response,
+    /// Code has chosen the status of an error page.
+    pub(crate) has_status: bool,
+    /// A body that code makes for the request, piece by piece.
+    pub(crate) made_body: Option<Vec<u8>>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
 }

@@ -18,6 +18,7 @@ fn server(http: &str, locations: &str) -> Server {
         .file("site/f", "file\n")
         .file("code.lua", CODE_FILE)
         .file("filter.lua", "ngx.status = 202")
+        .file("set.lua", "return ngx.arg[1] .. '-' .. ngx.arg[2]")
         .start()
 }
 
@@ -175,4 +176,137 @@ fn others_go_on_beside_code_that_spins() {
     assert_eq!(spinning.response().body, b"spun");
     let spun = began.elapsed();
     assert!(took + Duration::from_millis(300) < spun, "{took:?} beside a spin that took {spun:?}");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_gives_variables_their_values_in_its_place() {
+    let server = server(
+        "upstream_list stores store_a store_b;",
+        "location = /set {
+             set $a 1;
+             set_by_lua_block $b { return ngx.var.a + 1 }
+             set_by_lua $c 'return ngx.arg[1] * 10' $b;
+             set $a $c;
+             return 200 $a;
+         }
+         location = /file { set_by_lua_file $x set.lua $arg_a $arg_b; return 200 $x; }
+         location = /if {
+             set_by_lua_block $x { return 'yes' }
+             if ($x = yes) { set_by_lua_block $y { return 'inside' } return 200 $y; }
+             return 200 outside;
+         }
+         location = /none { set_by_lua_block $x { return nil } return 200 [$x]; }
+         location = /phase { set_by_lua_block $x { return ngx.get_phase() } return 200 $x; }
+         location = /fails { set_by_lua_block $x { error('on purpose') } return 200 no; }
+         location = /waits { set_by_lua_block $x { ngx.sleep(1) } return 200 no; }
+         location = /misc {
+             set_unescape_uri $a $arg_a;
+             set_quote_sql_str $b $a;
+             set_escape_uri $c $a;
+             set_hashed_upstream $d stores $arg_a;
+             return 200 \"$a $b $c $d\";
+         }
+         location = /ndk { content_by_lua_block {
+             ngx.print(ndk.set_var.set_unescape_uri('a%20b'), ndk.set_var.set_escape_uri(' ')) } }",
+    );
+    check(
+        &server,
+        &[
+            ("/set", 200, "20"),
+            ("/file?a=1&b=2", 200, "1-2"),
+            ("/if", 200, "inside"),
+            ("/none", 200, "[]"),
+            ("/phase", 200, "set"),
+            ("/fails", 500, ""),
+            ("/waits", 500, ""),
+            ("/misc?a=it%27s+1", 200, "it's 1 'it\\'s 1' it's%201 store_a"),
+            ("/ndk", 200, "a b%20"),
+        ],
+    );
+    server.wait_log("logs/error.log", "failed to run set_by_lua*: set_by_lua(nginx.conf:");
+    server.wait_log("logs/error.log", "API disabled in the context of set_by_lua*");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such module")]
+fn header_lines_of_requests_are_set_and_removed() {
+    let server = server(
+        "more_set_input_headers 'X-Always: $arg_a';",
+        "location = /set {
+             more_set_input_headers -r 'X-There: new' 'X-Not-There: new';
+             more_clear_input_headers 'X-Hidden-*' Accept;
+             content_by_lua_block {
+                 local var = ngx.var
+                 ngx.print(var.http_x_always, '|', var.http_x_there, '|', var.http_x_not_there, '|',
+                           var.http_x_hidden_1, '|', ngx.req.get_headers().accept)
+             }
+         }
+         location = /type {
+             more_set_input_headers -t 'text/plain' 'X-Type: plain';
+             content_by_lua_block { ngx.print(ngx.var.http_x_type) }
+         }",
+    );
+    let mut connection = server.connect();
+    let mut asked = |path: &str, lines: &str| {
+        let response = connection.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+        String::from_utf8_lossy(&response.body).into_owned()
+    };
+    let lines = "X-There: old\r\nX-Hidden-1: x\r\nAccept: y\r\n";
+    assert_eq!(asked("/set?a=1", lines), "1|new|nil|nil|nil");
+    assert_eq!(asked("/type", "Content-Type: text/plain; charset=utf-8\r\n"), "plain");
+    assert_eq!(asked("/type", "Content-Type: text/html\r\n"), "nil");
+}
+
+/// What runs for too long is ended, compiled or not, whatever it catches, with its place in the log.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_that_runs_for_too_long_is_ended() {
+    let server = server(
+        "lua_max_run_time 200ms;",
+        "location = /compiled { content_by_lua_block { local i = 0 while true do i = i + 1 end } }
+         location = /interpreted { content_by_lua_block {
+             jit.off(true, true) local i = 0 while true do i = i + 1 end } }
+         location = /caught { content_by_lua_block {
+             while true do pcall(function() local i = 0 while true do i = i + 1 end end) end } }
+         location = /filter {
+             header_filter_by_lua_block { while true do end }
+             return 200 x;
+         }
+         location = /free {
+             lua_max_run_time off;
+             content_by_lua_block {
+                 local began = os.clock() while os.clock() - began < 0.5 do end ngx.print('spun') }
+         }
+         location = /sleeps { content_by_lua_block { ngx.sleep(0.5) ngx.print('slept') } }
+         location = /fine { content_by_lua_block { ngx.print('fine') } }",
+    );
+    for path in ["/compiled", "/interpreted", "/caught"] {
+        let began = Instant::now();
+        assert_eq!(ask(&server, path).0, 500, "{path}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{path}");
+        check(&server, &[("/fine", 200, "fine")]);
+    }
+    check(&server, &[("/free", 200, "spun"), ("/sleeps", 200, "slept")]);
+    server.wait_log("logs/error.log", "has run for too long (lua_max_run_time)");
+    server.wait_log("logs/error.log", "stack traceback:");
+}
+
+/// A report of what held a loop names the functions of Lua, where they are, and the request.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such reports")]
+fn reports_name_what_lua_was_at() {
+    let server = server(
+        "",
+        "location = /spin { content_by_lua_block {
+             local function burn(seconds)
+                 local began, n = os.clock(), 0
+                 while os.clock() - began < seconds do n = n + 1 end
+                 return n
+             end
+             ngx.print(burn(0.6)) } }",
+    );
+    assert_eq!(ask(&server, "/spin").0, 200);
+    let log = server.wait_log("logs/error.log", "[lua] content_by_lua(nginx.conf:");
+    assert!(log.contains("location: \"/spin\""), "{log}");
 }

@@ -40,6 +40,46 @@ pub(crate) fn escape(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A name of a header line: what cannot stand in one is percent-encoded.
+pub(crate) fn escape_header_name(name: &[u8]) -> Vec<u8> {
+    const SEPARATORS: &[u8] = b"\"(),/:;<=>?@[\\]{}";
+    escape_bytes(name, |byte| byte <= b' ' || byte >= 0x7f || SEPARATORS.contains(&byte))
+}
+
+/// A value of a header line: control characters but tabs are percent-encoded.
+pub(crate) fn escape_header_value(value: &[u8]) -> Vec<u8> {
+    escape_bytes(value, |byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
+}
+
+fn escape_bytes(text: &[u8], is_unsafe: impl Fn(u8) -> bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for &byte in text {
+        if is_unsafe(byte) {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            out.push(byte);
+        }
+    }
+    out
+}
+
+/// The first byte of a URI that cannot stand in one: a control character but a tab.
+pub(crate) fn unsafe_byte(uri: &[u8]) -> Option<u8> {
+    uri.iter().copied().find(|&byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
+}
+
+/// A text as errors quote it.
+pub(crate) fn quoted(text: &[u8]) -> String {
+    let mut out = String::new();
+    for &byte in text {
+        match byte {
+            b' '..=b'~' if !matches!(byte, b'"' | b'\\') => out.push(char::from(byte)),
+            _ => out.push_str(&format!("\\x{byte:02X}")),
+        }
+    }
+    out
+}
+
 /// Whether all arguments are in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complete {
@@ -54,13 +94,16 @@ pub(crate) fn decode(stack: &mut Stack<'_>, text: &[u8], max: usize) -> Complete
     for pair in text.split(|&byte| byte == b'&') {
         let equals = pair.iter().position(|&byte| byte == b'=');
         let name = unescape(&pair[..equals.unwrap_or(pair.len())]);
-        if name.is_empty() {
-            continue;
-        }
         if max > 0 && count == max {
             return Complete::Truncated;
         }
+        if pair.is_empty() {
+            continue;
+        }
         count += 1;
+        if name.is_empty() {
+            continue;
+        }
         stack.push(&name[..]);
         match equals {
             Some(at) => stack.push(&unescape(&pair[at + 1..])[..]),

@@ -1,6 +1,6 @@
 //! What ends a handler, or has it wait: `ngx.exit`, `ngx.redirect`, `ngx.exec`, `ngx.sleep`.
 
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_message::uri;
 
@@ -11,6 +11,10 @@ use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
 
 const EXITING: Phases =
     Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Set, LuaPhase::Log]);
+
+/// Numbers of nginx that are no status.
+const AGAIN: i32 = -2;
+const DONE: i32 = -4;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
@@ -25,6 +29,9 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = allow(call, EXITING)?;
     let mut code = call.number(1)? as i32;
+    if matches!(code, AGAIN | DONE) {
+        return Err(call.raise("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE"));
+    }
     let is_sent = scene(call, |scene| match scene {
         Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
         Scene::Head(_) | Scene::Body(_) => None,
@@ -43,6 +50,7 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
         code = 0;
     }
+    scene(call, |scene| scene.request().log(Level::Debug, format_args!("lua exit with code {code}")))?;
     if phase == LuaPhase::HeaderFilter {
         // As upstream, where a filter cannot be left from within.
         crate::current::current(call, |current| current.pause = Some(Pause::Exit(code)))?;
@@ -65,10 +73,14 @@ fn redirect(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if is_sent {
         return Err(call.raise("attempt to call ngx.redirect after sending out the headers"));
     }
-    if location.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-        let text = "unsafe byte \"0x0d\" in redirect uri";
-        return Err(call.raise(text));
+    if let Some(byte) = args::unsafe_byte(&location) {
+        let location = args::quoted(&location);
+        return Err(call.raise(&*format!("unsafe byte \"{byte:#04x}\" in redirect uri \"{location}\"")));
     }
+    scene(call, |scene| {
+        let line = format_args!("lua redirect to \"{}\" with code {status}", Verbatim(&location));
+        scene.request().log(Level::Debug, line);
+    })?;
     pause(call, Pause::Redirect { status: status as u16, location })
 }
 
@@ -95,16 +107,26 @@ fn exec(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if is_sent {
         return Err(call.raise("attempt to call ngx.exec after sending out response headers"));
     }
-    if path.first() == Some(&b'@') {
-        return pause(call, Pause::Exec { path, args: given });
-    }
     let (path, own) = uri::split_args(&path);
+    if path.first() == Some(&b'@') {
+        return pause(call, Pause::Exec { path: path.to_vec(), args: None });
+    }
+    if has_dots(path) {
+        let line = format_args!("unsafe URI \"{}\" was detected", Verbatim(path));
+        scene(call, |scene| scene.request().log(Level::Error, line))?;
+        return Err(call.raise("unsafe uri"));
+    }
     let args = match given {
         Some(given) if own.is_empty() => Some(given),
         Some(given) => Some([own, b"&", &given].concat()),
         None => (!own.is_empty()).then(|| own.to_vec()),
     };
     pause(call, Pause::Exec { path: path.to_vec(), args })
+}
+
+/// Whether a path leads upward, or cannot be one.
+fn has_dots(path: &[u8]) -> bool {
+    path.is_empty() || path.contains(&0) || path.split(|&byte| byte == b'/').any(|part| part == b"..")
 }
 
 fn sleep(call: &mut Call<'_>) -> Result<Returns, Raise> {

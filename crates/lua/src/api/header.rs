@@ -1,13 +1,14 @@
 //! `ngx.header` and `ngx.resp.get_headers`: lines of the response's head.
 
 use clearway_base::date::{http_date, parse_http_date};
-use clearway_base::log::{Level, Verbatim};
+use clearway_base::log::Level;
 use clearway_http::{HeaderName, ResponseHead};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_message::Version;
 
 use super::args;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Phases, allow, scene};
+use crate::current::{LuaPhase, Phases, Scene, allow, current, scene};
 use crate::request_state::{ContentType, RequestState};
 use crate::vm::settings::LUA_CONF;
 
@@ -46,7 +47,7 @@ fn name_of(call: &mut Call<'_>, argument: i32) -> Result<Vec<u8>, Raise> {
     if transforms {
         name.iter_mut().filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
     }
-    Ok(name)
+    Ok(args::escape_header_name(&name))
 }
 
 fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -54,13 +55,7 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let name = name_of(call, 2)?;
     let values = scene(call, |scene| {
         let view = scene.view();
-        let chosen = RequestState::of(scene.request())
-            .is_some_and(|state| state.kept.enter().content_type == ContentType::Chosen);
-        let mut values = values_of(view.head(), &name);
-        if values.is_empty() && name.eq_ignore_ascii_case(b"content-type") && !chosen {
-            values.extend(scene.request().content_type().map(<[u8]>::to_vec));
-        }
-        values
+        values_of(view.head(), &name)
     })?;
     match &values[..] {
         [] => call.stack.push(()),
@@ -101,7 +96,8 @@ fn values_of(head: &ResponseHead<'_>, name: &[u8]) -> Vec<Vec<u8>> {
 fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = allow(call, WITH_HEAD)?;
     let name = name_of(call, 2)?;
-    let values = values_at(call, 3, &name)?;
+    let mut values = values_at(call, 3, &name)?;
+    values.iter_mut().for_each(|value| *value = args::escape_header_value(value));
     let is_set = scene(call, |mut scene| {
         let is_open = scene.head_mut().is_some() && !matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
         if is_open {
@@ -114,8 +110,7 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
                 return set(head, &name, &values);
             }
         }
-        let line =
-            format_args!("attempt to set ngx.header.{} after sending out response headers", Verbatim(&name));
+        let line = format_args!("attempt to set ngx.header.HEADER after sending out response headers");
         scene.request().log(Level::Error, line);
         true
     })?;
@@ -157,7 +152,7 @@ fn bad_value(call: &mut Call<'_>, _: &[u8]) -> Raise {
 fn set(head: &mut ResponseHead<'_>, name: &[u8], values: &[Vec<u8>]) -> bool {
     let last = || values.last().cloned().map(std::borrow::Cow::Owned);
     match &name.to_ascii_lowercase()[..] {
-        b"content-type" => (head.content_type, head.charset) = (last(), None),
+        b"content-type" => set_content_type(head, values.last()),
         b"content-length" => match values.last() {
             None => head.content_length = None,
             Some(value) => match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
@@ -165,7 +160,16 @@ fn set(head: &mut ResponseHead<'_>, name: &[u8], values: &[Vec<u8>]) -> bool {
                 None => return false,
             },
         },
-        b"location" => head.location = last(),
+        // One that is relative is sent as it is.
+        b"location" if values.last().is_some_and(|value| value.first() == Some(&b'/')) => {
+            head.location = None;
+            head.headers.remove(HeaderName::new(name));
+            values.iter().for_each(|value| head.headers.add(name, value));
+        }
+        b"location" => {
+            head.headers.remove(HeaderName::new(name));
+            head.location = last();
+        }
         b"etag" => head.etag = last(),
         b"content-encoding" => head.content_encoding = last(),
         lower => {
@@ -180,6 +184,37 @@ fn set(head: &mut ResponseHead<'_>, name: &[u8], values: &[Vec<u8>]) -> bool {
         }
     }
     true
+}
+
+/// The type, and the charset that stands behind it.
+fn set_content_type(head: &mut ResponseHead<'_>, value: Option<&Vec<u8>>) {
+    const CHARSET: &[u8] = b"charset=";
+    (head.content_type, head.charset) = (None, None);
+    let Some(value) = value else { return };
+    if let Some(at) = value.iter().position(|&byte| byte == b';')
+        && let Some((name, charset)) = value[at + 1..].trim_ascii().split_at_checked(CHARSET.len())
+        && name.eq_ignore_ascii_case(CHARSET)
+        && !charset.contains(&b';')
+        && value[at + 1..].starts_with(b" ")
+    {
+        head.charset = Some(charset.to_vec().into());
+        head.content_type = Some(value[..at].to_vec().into());
+        return;
+    }
+    head.content_type = Some(value.clone().into());
+}
+
+/// What the connection has in the head beside what is chosen.
+fn add_connection(scene: &Scene<'_, '_, '_>, lines: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+    let request = scene.request();
+    let connection: &[u8] = if request.is_persistent() { b"keep-alive" } else { b"close" };
+    lines.push((b"Connection".to_vec(), connection.to_vec()));
+    let is_chunked = matches!(scene, Scene::Body(_))
+        && request.version() >= Version::HTTP_11
+        && scene.view().head().content_length.is_none();
+    if is_chunked {
+        lines.push((b"Transfer-Encoding".to_vec(), b"chunked".to_vec()));
+    }
 }
 
 /// (max) → table, whether it is truncated. The names are as `raw` says: lower case where that is not true.
@@ -201,6 +236,7 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
             lines.extend(values.into_iter().map(|value| (name.as_bytes().to_vec(), value)));
         }
         lines.extend(head.headers.iter().map(|line| (line.name.to_vec(), line.value.to_vec())));
+        add_connection(&scene, &mut lines);
         lines
     })?;
     call.stack.push_table(0, lines.len());
@@ -216,6 +252,8 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
         args::add(&mut call.stack);
     }
     if is_truncated {
+        let line = format_args!("lua exceeding response header limit {} > {max}", lines.len());
+        current(call, |current| current.log(Level::Debug, line))?;
         call.stack.push("truncated");
         return Ok(Returns::Values(2));
     }

@@ -163,6 +163,9 @@ fn send(exchange: &mut Exchange<'_, '_>, data: Vec<u8>) -> Result<(), &'static s
     if exchange.output.is_abandoned() {
         return Err("nginx output filter error");
     }
+    if exchange.request.is_head() && exchange.output.head_sent() {
+        return Err("header only");
+    }
     if let Some(state) = RequestState::of(exchange.request) {
         let mut kept = state.kept.enter();
         if kept.response == Response::Ended {
@@ -172,6 +175,8 @@ fn send(exchange: &mut Exchange<'_, '_>, data: Vec<u8>) -> Result<(), &'static s
         let is_to_keep = is_old && !exchange.output.head_sent() && exchange.request.is_main();
         if is_to_keep && *exchange.request.conf(&LUA_CONF).http10_buffering {
             kept.buffered.get_or_insert_default().extend_from_slice(&data);
+            let line = format_args!("lua buffering output bufs for the HTTP 1.0 request");
+            exchange.request.log(Level::Debug, line);
             return Ok(());
         }
     }
@@ -188,12 +193,13 @@ pub(crate) fn prepare_head(exchange: &mut Exchange<'_, '_>) {
     }
     let is_chosen = RequestState::of(exchange.request)
         .is_some_and(|state| state.kept.enter().content_type == ContentType::Chosen);
-    let by_extension = exchange.request.content_type();
+    let has_default = *exchange.request.conf(&LUA_CONF).use_default_type;
+    let by_extension = exchange.request.content_type().filter(|_| has_default);
     let head = exchange.output.head();
     if head.status == 0 {
         head.status = 200;
     }
-    if !is_chosen && head.content_type.is_none() {
+    if !is_chosen && head.content_type.is_none() && head.status != 304 {
         head.content_type = by_extension.map(Into::into);
     }
 }
@@ -209,8 +215,13 @@ fn flush(call: &mut Call<'_>) -> Result<Returns, Raise> {
                 return Err("seen eof");
             }
             if kept.buffered.is_some() {
+                let line = format_args!("lua http 1.0 buffering makes ngx.flush() a no-op");
+                exchange.request.log(Level::Debug, line);
                 return Err("buffering");
             }
+        }
+        if exchange.request.is_head() && exchange.output.head_sent() {
+            return Err("header only");
         }
         if !exchange.output.head_sent() {
             return Err("nothing to flush");

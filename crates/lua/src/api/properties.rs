@@ -95,7 +95,9 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Property::Ctx => return ctx(call),
         Property::Status => {
             let status = scene(call, |scene| {
-                let shown = scene.request().error_status();
+                let is_chosen =
+                    RequestState::of(scene.request()).is_some_and(|state| state.kept.enter().has_status);
+                let shown = scene.request().error_status().filter(|_| !is_chosen);
                 shown.unwrap_or_else(|| scene.view().status())
             })?;
             call.stack.push(f64::from(status));
@@ -170,6 +172,11 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn set_status(call: &mut Call<'_>, phase: LuaPhase, status: i64) -> Result<(), Raise> {
+    scene(call, |scene| {
+        if let Some(state) = RequestState::of(scene.request()) {
+            state.kept.enter().has_status = true;
+        }
+    })?;
     scene(call, |mut scene| match scene.head_mut() {
         Some(head) if phase != LuaPhase::Log => head.status = u16::try_from(status).unwrap_or(0),
         _ => {
@@ -190,6 +197,10 @@ fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let found = current(call, |current: &mut Current<'_>| match (&current.args, index) {
         (Args::Chunk { data, .. }, 1) => data.clone().map_or(Found::Nothing, Found::Text),
         (Args::Chunk { end, .. }, 2) => Found::Flag(*end == End::Yes),
+        (Args::Set(texts), at) => {
+            let text = at.checked_sub(1).and_then(|at| texts.get(at));
+            text.cloned().map_or(Found::Nothing, Found::Text)
+        }
         (Args::None, _) => Found::NotHere(current.phase),
         _ => Found::Nothing,
     })?;

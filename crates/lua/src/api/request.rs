@@ -1,12 +1,13 @@
 //! `ngx.req` without bodies: what the client has asked for, and changes of that.
 
+use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Rewritten, SharedHead};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_message::Method;
 
 use super::args;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+use crate::current::{LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
 
 /// Where there is a request.
 pub(super) const REQUEST: Phases =
@@ -90,6 +91,8 @@ fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
         args::add(&mut call.stack);
     }
     if is_truncated {
+        let line = format_args!("lua exceeding request header limit {} > {max}", lines.len());
+        current(call, |current| current.log(Level::Debug, line))?;
         call.stack.push("truncated");
         return Ok(Returns::Values(2));
     }
@@ -122,6 +125,8 @@ fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Returns, Raise> {
+    let name = &args::escape_header_name(name)[..];
+    let values: Vec<Vec<u8>> = values.iter().map(|value| args::escape_header_value(value)).collect();
     let changed = scene(call, |scene| {
         let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
         let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
@@ -172,6 +177,8 @@ pub(super) fn finish_args(call: &mut Call<'_>, text: &[u8], max: usize) -> Resul
     match args::decode(&mut call.stack, text, max) {
         args::Complete::Yes => Ok(Returns::Values(1)),
         args::Complete::Truncated => {
+            let line = format_args!("lua hit query args limit {max}");
+            current(call, |current| current.log(Level::Debug, line))?;
             call.stack.push("truncated");
             Ok(Returns::Values(2))
         }
@@ -205,8 +212,12 @@ fn set_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if path.is_empty() {
         return Err(call.raise("attempt to use zero-length uri"));
     }
-    if let Some(byte) = path.iter().find(|byte| **byte < 0x20 || **byte == 0x7f) {
-        return Err(call.raise(&*format!("unsafe byte \"{byte:#04x}\" in uri")));
+    let is_binary = call.arguments() > 2 && call.stack.is_true(3);
+    if let Some(byte) = args::unsafe_byte(&path).filter(|_| !is_binary) {
+        let path = args::quoted(&path);
+        return Err(call.raise(&*format!(
+            "unsafe byte \"{byte:#04x}\" in uri \"{path}\" (maybe you want to set the 'binary' argument?)"
+        )));
     }
     let phase = allow(call, CHANGING)?;
     let jumps = call.stack.get(2) == Value::Boolean(true);
@@ -216,6 +227,10 @@ fn set_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     scene(call, |scene| {
         if let Scene::Handler(exchange) = scene {
+            if jumps {
+                let line = format_args!("lua set uri jump to \"{}\"", Verbatim(&path));
+                exchange.request.log(Level::Debug, line);
+            }
             exchange.request.mark_rewritten(if jumps { Rewritten::Search } else { Rewritten::Stay });
             exchange.request.set_path(path);
         }
@@ -247,6 +262,9 @@ fn raw_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, REQUEST)?;
     let is_without_line = call.arguments() > 0 && call.stack.is_true(1);
     let mut head = scene(call, |scene| scene.request().raw_head().to_vec())?;
+    // Empty lines before the request line are no part of it.
+    let begin = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(head.len());
+    head.drain(..begin);
     if is_without_line && let Some(end) = head.iter().position(|&byte| byte == b'\n') {
         head.drain(..=end);
     }

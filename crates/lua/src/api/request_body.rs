@@ -1,11 +1,12 @@
 //! `ngx.req`: the body of the request.
 
-use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::output::ANSWERING;
 use super::request::{CHANGING, finish_args, limit};
 use super::room::{Install, put};
 use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+use crate::request_state::RequestState;
 
 /// Where a body may be looked at.
 const LOOKING: Phases = Phases::of(&[
@@ -27,6 +28,9 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "get_body_file", get_body_file);
         put(stack, "get_post_args", get_post_args);
         put(stack, "set_body_data", set_body_data);
+        put(stack, "init_body", init_body);
+        put(stack, "append_body", append_body);
+        put(stack, "finish_body", finish_body);
     });
     Ok(())
 }
@@ -55,7 +59,16 @@ fn body(call: &mut Call<'_>) -> Result<Option<Vec<u8>>, Raise> {
 
 fn get_body_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, LOOKING)?;
-    let data = body(call)?;
+    let max = match call.stack.get(1) {
+        Value::Nil => 0,
+        _ => call.number(1)?.max(0.0) as usize,
+    };
+    let mut data = body(call)?;
+    if let Some(data) = &mut data
+        && max > 0
+    {
+        data.truncate(max);
+    }
     call.stack.push(data.as_deref());
     Ok(Returns::Values(1))
 }
@@ -106,4 +119,61 @@ fn set_body_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
         exchange.request.set_stored_body(data.into()).is_ok()
     })?;
     if is_set { Ok(Returns::Values(0)) } else { Err(call.raise("request body not read yet")) }
+}
+
+/// ([size]): begins a body that is made piece by piece.
+fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count > 1 {
+        return Err(call.raise(&*format!("expecting 0 or 1 argument but seen {count}")));
+    }
+    if count == 1 {
+        let size = call.number(1)? as i64;
+        if size <= 0 {
+            return Err(call.raise(&*format!("bad size argument: {size}")));
+        }
+    }
+    allow(call, CHANGING)?;
+    let is_read = scene(call, |scene| {
+        let is_read = scene.request().has_read_body();
+        if let Some(state) = RequestState::of(scene.request())
+            && is_read
+        {
+            state.kept.enter().made_body = Some(Vec::new());
+        }
+        is_read
+    })?;
+    if is_read { Ok(Returns::Values(0)) } else { Err(call.raise("request body not read yet")) }
+}
+
+fn append_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 1 {
+        return Err(call.raise(&*format!("expecting 1 arguments but seen {count}")));
+    }
+    let data = call.text(1)?.to_vec();
+    allow(call, CHANGING)?;
+    let is_begun = scene(call, |scene| {
+        let Some(state) = RequestState::of(scene.request()) else { return false };
+        let mut kept = state.kept.enter();
+        let Some(body) = &mut kept.made_body else { return false };
+        body.extend_from_slice(&data);
+        true
+    })?;
+    if is_begun { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
+}
+
+fn finish_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 0 {
+        return Err(call.raise(&*format!("expecting 0 argument but seen {count}")));
+    }
+    allow(call, CHANGING)?;
+    let is_set = scene(call, |scene| {
+        let Scene::Handler(exchange) = scene else { return false };
+        let Some(state) = RequestState::of(exchange.request) else { return false };
+        let Some(body) = state.kept.enter().made_body.take() else { return false };
+        exchange.request.set_stored_body(body.into()).is_ok()
+    })?;
+    if is_set { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
 }

@@ -1,6 +1,7 @@
 //! The directives of Lua. Executed when a configuration is read; their code is compiled later, in each VM.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::units::parse_size;
@@ -32,7 +33,7 @@ macro_rules! code {
                 example: $example,
                 see: $see,
                 handler: |scope, directive| {
-                    let code = block_code(directive)?;
+                    let code = block_code(scope.conf, directive)?;
                     put(scope, directive, code, $set)
                 },
             },
@@ -47,7 +48,7 @@ macro_rules! code {
                 example: concat!("\n            ", $name, " 'local a = 1';"),
                 see: &[concat!($name, "_block")],
                 handler: |scope, directive| {
-                    let code = quoted_code(directive)?;
+                    let code = quoted_code(scope.conf, directive)?;
                     put(scope, directive, code, $set)
                 },
             },
@@ -102,17 +103,17 @@ fn put(scope: &mut Scope<'_, Load>, directive: &Directive, code: Arc<Code>, find
     Ok(())
 }
 
-fn block_code(directive: &Directive) -> Result<Arc<Code>, Error> {
+fn block_code(load: &Load, directive: &Directive) -> Result<Arc<Code>, Error> {
     let code = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
-    Ok(Code::inline(&directive.name, &directive.pos, code))
+    Ok(Code::inline(&load.conf_prefix(), directive, code))
 }
 
-fn quoted_code(directive: &Directive) -> Result<Arc<Code>, Error> {
+fn quoted_code(load: &Load, directive: &Directive) -> Result<Arc<Code>, Error> {
     if directive.args[0].is_empty() {
         // As upstream.
         return Err(directive.error("invalid location config: no runnable Lua code"));
     }
-    Ok(Code::inline(&directive.name, &directive.pos, directive.args[0].clone()))
+    Ok(Code::inline(&load.conf_prefix(), directive, directive.args[0].clone()))
 }
 
 /// Those with code.
@@ -298,6 +299,22 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         access_no_postpone
     ),
     flag!(
+        context::HTTP,
+        "precontent_by_lua_no_postpone",
+        "off",
+        "Has `precontent_by_lua` run before other directives of the phase (`try_files`), not behind them.",
+        &["precontent_by_lua_block"],
+        precontent_no_postpone
+    ),
+    flag!(
+        PLACES,
+        "lua_use_default_type",
+        "on",
+        "Whether responses of code that has not chosen a type have that of `default_type` and `types`.",
+        &["default_type"],
+        use_default_type
+    ),
+    flag!(
         PLACES,
         "lua_code_cache",
         "on",
@@ -338,6 +355,29 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         &["header_filter_by_lua_block"],
         transform_underscores
     ),
+    flag!(
+        context::HTTP,
+        "lua_sa_restart",
+        "on",
+        "Accepted without effect: signals are read from a descriptor, so they interrupt no call.",
+        &["init_worker_by_lua_block"],
+        sa_restart
+    ),
+    Spec {
+        name: "lua_malloc_trim",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_malloc_trim NUMBER",
+        default: "lua_malloc_trim 0;",
+        doc: "Has memory that is free given back to the system after so many requests, by the loop that has \
+              served the last of them; 0: when loops have nothing to do.",
+        example: "
+            lua_malloc_trim 10000;",
+        see: &["lua_max_memory"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope.conf).malloc_trim, |directive| directive.number(0))
+        },
+    },
     Spec {
         name: "lua_shared_dict",
         contexts: context::HTTP,
@@ -393,8 +433,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
             lua_package_path \"/srv/lua/?.lua;;\";",
         see: &["lua_package_cpath"],
         handler: |scope, directive| {
+            let path = with_prefix(scope.conf, &directive.args[0]);
             let setting = &mut scope.conf.main(&LUA_MAIN).package_path;
-            set(directive, setting, |directive| Ok(Some(directive.args[0].clone())))
+            set(directive, setting, |_| Ok(Some(path)))
         },
     },
     Spec {
@@ -408,8 +449,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
             lua_package_cpath \"/srv/lua/?.so;;\";",
         see: &["lua_package_path"],
         handler: |scope, directive| {
+            let path = with_prefix(scope.conf, &directive.args[0]);
             let setting = &mut scope.conf.main(&LUA_MAIN).package_cpath;
-            set(directive, setting, |directive| Ok(Some(directive.args[0].clone())))
+            set(directive, setting, |_| Ok(Some(path)))
         },
     },
     Spec {
@@ -431,6 +473,31 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
                 let number = directive.number_within(0, 0, Some(RESERVES_MAX))?;
                 let number = u32::try_from(number).unwrap_or_default();
                 Ok(std::num::NonZeroU32::new(number).map_or(Reserves::None, Reserves::Fixed))
+            })
+        },
+    },
+    Spec {
+        name: "lua_max_run_time",
+        contexts: PLACES,
+        args: Args::TAKE1,
+        syntax: "lua_max_run_time TIME | off",
+        default: "lua_max_run_time off;",
+        doc: "How long code may run without waiting for anything. Code that takes longer gets an error that \
+              it cannot catch, and its request 500; the log has where it was. A function of C that does not \
+              return is not ended, but what it returns to is.",
+        example: "
+            lua_max_run_time 2s;",
+        see: &["lua_max_memory", "stall_report_after"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope.conf).max_run_time, |directive| {
+                if directive.args[0] == "off" {
+                    return Ok(None);
+                }
+                let time = directive.msec(0)?;
+                if time < RUN_TIME_MIN {
+                    return Err(directive.reject("value must be at least 10ms"));
+                }
+                Ok(Some(time))
             })
         },
     },
@@ -459,6 +526,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
     },
 ];
 
+/// Polls that take less long are not looked at one by one.
+const RUN_TIME_MIN: Duration = Duration::from_millis(10);
+
 /// Of one loop.
 const RESERVES_MAX: u64 = 64;
 
@@ -467,6 +537,27 @@ const MEMORY_MIN_BYTES: usize = 1 << 20;
 
 /// Of a dictionary, as upstream.
 const DICT_MIN_BYTES: u64 = 8191;
+
+/// `$prefix` and `${prefix}` stand for where relative paths begin.
+fn with_prefix(load: &Load, path: &Bytes) -> Bytes {
+    let prefix = load.full_name(b"");
+    let mut out = Vec::with_capacity(path.len() + prefix.len());
+    let mut rest = &path[..];
+    while let Some((&first, behind)) = rest.split_first() {
+        let name = [&b"${prefix}"[..], b"$prefix"].into_iter().find(|name| rest.starts_with(name));
+        match name {
+            Some(name) => {
+                out.extend_from_slice(prefix.strip_suffix(b"/").unwrap_or(&prefix));
+                rest = &rest[name.len()..];
+            }
+            None => {
+                out.push(first);
+                rest = behind;
+            }
+        }
+    }
+    out.into()
+}
 
 fn read_shared_dict(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let [name, size] = &directive.args[..] else { unreachable!("two arguments") };

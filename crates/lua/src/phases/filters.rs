@@ -8,15 +8,14 @@ use std::task::{Context, Poll, ready};
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{BodyFilter, Chunk, Filtering, Hold, Mark, Next, Request};
-use clearway_luajit::{Fault, FaultKind, Resumed};
 
-use crate::code::{Code, Source};
-use crate::current::{Args, Current, End, LuaPhase, Pause, Run, Stage};
+use crate::code::Code;
+use crate::current::{Args, End, LuaPhase, Pause};
+use crate::phases::at_once::run_at_once;
+use crate::phases::run::log_crowded;
 use crate::request_state::RequestState;
-use crate::vm::interpreter::Interpreter;
-use crate::vm::of_loop::{Chosen, LoopVms};
+use crate::vm::of_loop::{Chosen, Crowded, LoopVms};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::vms::Described;
 
 /// Waits for a VM.
 enum Entrance {
@@ -35,13 +34,19 @@ impl Entrance {
         Some(Self::Choosing(Arc::clone(&vms[request.home()])))
     }
 
-    fn poll(&mut self, home: clearway_runtime::LoopRef, cx: &Context<'_>) -> Poll<&mut Chosen> {
+    fn poll(
+        &mut self,
+        home: clearway_runtime::LoopRef,
+        cx: &Context<'_>,
+    ) -> Poll<Result<&mut Chosen, Crowded>> {
         if let Self::Choosing(of_loop) = self {
-            let chosen = ready!(of_loop.poll_choose(home, cx));
-            *self = Self::Chosen(chosen);
+            match ready!(of_loop.poll_choose(home, cx)) {
+                Ok(chosen) => *self = Self::Chosen(chosen),
+                Err(Crowded) => return Poll::Ready(Err(Crowded)),
+            }
         }
         match self {
-            Self::Chosen(chosen) => Poll::Ready(chosen),
+            Self::Chosen(chosen) => Poll::Ready(Ok(chosen)),
             Self::Choosing(_) => Poll::Pending,
         }
     }
@@ -77,24 +82,40 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         cx: &mut Context<'_>,
         filtering: &mut Filtering<'_, 'c>,
     ) -> Poll<Option<Box<dyn BodyFilter + 'c>>> {
-        let chosen = ready!(self.entrance.poll(filtering.request.home(), cx));
+        let Ok(chosen) = ready!(self.entrance.poll(filtering.request.home(), cx)) else {
+            log_crowded(filtering.request);
+            filtering.refuse(503);
+            return Poll::Ready(None);
+        };
         let slot = Arc::clone(chosen.slot());
         let mut held = ready!(chosen.poll(cx));
         let request = filtering.request;
-        let outcome = run_filter(&mut held, self.code, LuaPhase::HeaderFilter, filtering, Args::None);
+        log_begin(request, LuaPhase::HeaderFilter);
+        let outcome = run_at_once(&mut held, self.code, LuaPhase::HeaderFilter, filtering, Args::None);
         if held.vm.is_poisoned() {
             slot.poison();
         }
         match outcome {
-            Ok((Some(Pause::Exit(code)), _)) if code >= 300 => {
-                filtering.refuse(u16::try_from(code).unwrap_or(500));
-                Poll::Ready(None)
-            }
-            Ok((Some(Pause::Exit(code)), _)) if code < 0 => {
-                filtering.abandon();
-                Poll::Ready(None)
-            }
-            Ok(_) => Poll::Ready(body_filter(filtering)),
+            Ok(over) => match over.pause {
+                Some(Pause::Exit(444)) => {
+                    filtering.abandon();
+                    Poll::Ready(None)
+                }
+                Some(Pause::Exit(code)) if code >= 200 && code < 300 => {
+                    filtering.head().status = u16::try_from(code).unwrap_or(200);
+                    filtering.head().content_length = None;
+                    Poll::Ready(Some(Box::new(NoBody)))
+                }
+                Some(Pause::Exit(code)) if code >= 300 => {
+                    filtering.refuse(u16::try_from(code).unwrap_or(500));
+                    Poll::Ready(None)
+                }
+                Some(Pause::Exit(code)) if code < 0 => {
+                    filtering.abandon();
+                    Poll::Ready(None)
+                }
+                _ => Poll::Ready(body_filter(filtering)),
+            },
             Err(broken) => {
                 broken.log(request, self.code);
                 filtering.abandon();
@@ -104,59 +125,19 @@ impl<'c> Hold<'c> for HeadHold<'c> {
     }
 }
 
-/// Runs code that cannot wait; what it asked for, and what is in `ngx.arg`. The error is a line for the log.
-fn run_filter<'a>(
-    interpreter: &'a mut Interpreter,
-    code: &Code,
-    phase: LuaPhase,
-    stage: &'a mut (dyn Stage + 'a),
-    args: Args,
-) -> Result<(Option<Pause>, Args), Broken> {
-    if !interpreter.has_compiled(code) {
-        match code.source() {
-            Source::Inline(_) => interpreter.compile(code).map_err(Broken::Load)?,
-            Source::File(_) => return Err(Broken::File),
-        }
-    }
-    let mut coroutine = interpreter.start(code);
-    let mut current = Current::of(phase, &mut interpreter.state, stage);
-    current.args = args;
-    let resumed = interpreter.vm.resume_for::<Run>(&mut coroutine, &mut current);
-    let (pause, args) = (current.pause.take(), std::mem::take(&mut current.args));
-    match resumed {
-        Resumed::Finished(_) => {
-            interpreter.vm.give_back(coroutine);
-            Ok((pause, args))
-        }
-        Resumed::Yielded(_) if pause.is_some() => Ok((pause, args)),
-        Resumed::Yielded(_) => {
-            Err(Broken::Run(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary")))
-        }
-        Resumed::Failed(fault) => Err(Broken::Run(fault)),
-    }
+fn log_begin(request: &Request<'_>, phase: LuaPhase) {
+    let path = Verbatim(request.path());
+    let line = format_args!("lua {} for user lua code, uri \"{path}\"", phase.handler_name());
+    request.log(Level::Debug, line);
 }
 
-/// Why a filter's code has not run to its end.
-enum Broken {
-    /// It is no Lua.
-    Load(Fault),
-    /// Its file could not be read when the VM was made, or is no Lua; the log had that then.
-    File,
-    Run(Fault),
-}
+/// The code has ended the response behind its head.
+struct NoBody;
 
-impl Broken {
-    fn log(&self, request: &Request<'_>, code: &Code) {
-        let name = code.directive();
-        match self {
-            Self::Load(fault) => {
-                let text = Verbatim(fault.text());
-                request.log(Level::Error, format_args!("failed to load inlined Lua code: {text}"));
-            }
-            Self::File => request.log(Level::Error, format_args!("the file of {name}_file was not loaded")),
-            Self::Run(fault) => {
-                request.log(Level::Error, format_args!("failed to run {name}*: {}", Described(fault)));
-            }
+impl BodyFilter for NoBody {
+    fn push<'c>(&mut self, _: Chunk<'c>, mark: Mark, next: &mut Next<'_, 'c>) {
+        if mark == Mark::Last {
+            next.push(Chunk::EMPTY, Mark::Last);
         }
     }
 }
@@ -197,6 +178,12 @@ impl BodyFilter for BodyCode<'_> {
                 self.pieces.push_front((piece, mark));
                 return Poll::Pending;
             };
+            let Ok(chosen) = chosen else {
+                log_crowded(next.request());
+                self.ended = End::Yes;
+                next.terminate();
+                return Poll::Ready(());
+            };
             let slot = Arc::clone(chosen.slot());
             let Poll::Ready(mut held) = chosen.poll(cx) else {
                 self.pieces.push_front((piece, mark));
@@ -204,13 +191,14 @@ impl BodyFilter for BodyCode<'_> {
             };
             let end = if mark == Mark::Last { End::Yes } else { End::No };
             let args = Args::Chunk { data: Some(piece), end };
-            let outcome = run_filter(&mut held, self.code, LuaPhase::BodyFilter, next, args);
+            log_begin(next.request(), LuaPhase::BodyFilter);
+            let outcome = run_at_once(&mut held, self.code, LuaPhase::BodyFilter, next, args);
             if held.vm.is_poisoned() {
                 slot.poison();
             }
             drop(held);
-            match outcome {
-                Ok((_, Args::Chunk { data, end })) => {
+            match outcome.map(|over| over.args) {
+                Ok(Args::Chunk { data, end }) => {
                     let data = data.unwrap_or_default();
                     let mark = if mark == Mark::Last { Mark::Last } else { mark };
                     if end == End::Yes && mark != Mark::Last {

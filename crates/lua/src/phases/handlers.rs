@@ -1,15 +1,21 @@
 //! The modules: which phases and filters have code in a location, and in which order they come among others.
 //! The handlers do nothing but begin to run it.
 
+use std::sync::atomic::Ordering;
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_base::memory;
 use clearway_conf::Error;
 use clearway_http::{
     Cost, Enabling, Exchange, FilterSpec, Load, Module, Phase, PhaseHandler, Step, ThreadPools,
 };
 
 use crate::current::LuaPhase;
+use crate::metrics;
 use crate::phases::directives::{CODE, OTHERS};
 use crate::phases::filters;
 use crate::phases::run::run;
+use crate::phases::set;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
 
 /// The module. `set`, `if` and `rewrite` of a location come before its code, and so do limits and passwords;
@@ -19,12 +25,6 @@ pub static LUA: Module = Module {
     directives: CODE,
     confs: &[&LUA_CONF, &LUA_MAIN],
     phases: &[
-        PhaseHandler {
-            phase: Phase::ServerRewrite,
-            cost: Cost::MayBlock,
-            enabled: |enabling| conf(enabling).server_rewrite.is_some(),
-            handler: server_rewrite,
-        },
         PhaseHandler {
             phase: Phase::Rewrite,
             cost: Cost::MayBlock,
@@ -46,7 +46,10 @@ pub static LUA: Module = Module {
         PhaseHandler {
             phase: Phase::PreContent,
             cost: Cost::MayBlock,
-            enabled: |enabling| conf(enabling).precontent.is_some(),
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.precontent.is_some() && !*conf.precontent_no_postpone
+            },
             handler: precontent,
         },
         PhaseHandler {
@@ -61,14 +64,22 @@ pub static LUA: Module = Module {
             enabled: |enabling| conf(enabling).log.is_some(),
             handler: log,
         },
+        PhaseHandler {
+            phase: Phase::Log,
+            cost: Cost::Cheap,
+            enabled: |enabling| *conf(enabling).malloc_trim > 0,
+            handler: trim,
+        },
     ],
+    metrics: metrics::ALL,
     finish: Some(finish),
     ..Module::EMPTY
 };
 
-/// Its filters, which come before those that add lines to a head.
+/// `set_by_lua`, and its filters, which come before those that add lines to a head.
 pub static LUA_FILTER: Module = Module {
     name: "lua_filter",
+    directives: set::DIRECTIVES,
     filters: &[FilterSpec {
         enabled: |enabling| {
             let conf = conf(enabling);
@@ -84,6 +95,21 @@ pub static LUA_EARLY: Module = Module {
     name: "lua_early",
     directives: OTHERS,
     phases: &[
+        PhaseHandler {
+            phase: Phase::ServerRewrite,
+            cost: Cost::MayBlock,
+            enabled: |enabling| conf(enabling).server_rewrite.is_some(),
+            handler: server_rewrite,
+        },
+        PhaseHandler {
+            phase: Phase::PreContent,
+            cost: Cost::MayBlock,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.precontent.is_some() && *conf.precontent_no_postpone
+            },
+            handler: precontent,
+        },
         PhaseHandler {
             phase: Phase::Rewrite,
             cost: Cost::MayBlock,
@@ -123,6 +149,10 @@ fn server_rewrite<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 fn rewrite<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    // Another location has the request, and may have code of its own.
+    if exchange.request.is_to_search() {
+        return Step::Declined;
+    }
     start(exchange, LuaPhase::Rewrite)
 }
 
@@ -142,6 +172,17 @@ fn log<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     start(exchange, LuaPhase::Log)
 }
 
+/// `lua_malloc_trim`
+fn trim<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    let every = *exchange.request.conf(&LUA_CONF).malloc_trim;
+    let untrimmed = &exchange.request.main_conf(&LUA_MAIN).untrimmed;
+    if (untrimmed.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every) {
+        memory::release();
+        exchange.request.log(Level::Debug, format_args!("malloc_trim(1) returned 1"));
+    }
+    Step::Declined
+}
+
 /// Without `lua_check_client_abort` a client that leaves changes nothing until something is written.
 fn start<'a>(exchange: Exchange<'a, '_>, phase: LuaPhase) -> Step<'a> {
     let conf = exchange.request.conf(&LUA_CONF);
@@ -154,6 +195,9 @@ fn start<'a>(exchange: Exchange<'a, '_>, phase: LuaPhase) -> Step<'a> {
         _ => &*conf.log,
     };
     let Some(code) = code else { return Step::Declined };
+    let path = Verbatim(exchange.request.path());
+    let line = format_args!("lua {} handler, uri:\"{path}\" c:1", phase.handler_name());
+    exchange.request.log(Level::Debug, line);
     let wait = Box::pin(run(exchange, code, phase));
     if *conf.check_client_abort && phase != LuaPhase::Log {
         Step::Wait(wait)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{Answer, Errand, Exchange, Redirect, Step, Store};
+use clearway_http::{Answer, Errand, Exchange, HeaderName, Redirect, Request, Step, Store};
 use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
 use clearway_offload::At;
 use clearway_runtime::Timer;
@@ -14,9 +14,10 @@ use clearway_runtime::Timer;
 use crate::api::output::finish;
 use crate::code::{Code, Source};
 use crate::current::{Current, LuaPhase, Pause, Run};
+use crate::metrics;
 use crate::request_state::{RequestState, Response};
 use crate::vm::interpreter::Interpreter;
-use crate::vm::of_loop::Chosen;
+use crate::vm::of_loop::{Chosen, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 use crate::vm::vms::{Described, cannot_open, read_file};
 
@@ -58,15 +59,15 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
     {
         return Step::Respond(answer);
     }
-    let Some(mut chosen) = choose(&mut exchange).await else {
-        exchange.request.log(Level::Alert, format_args!("no Lua VM"));
-        return Step::status(500);
+    let mut chosen = match choose(&mut exchange).await {
+        Ok(chosen) => chosen,
+        Err(step) => return step,
     };
     let file = match read(&mut exchange, code, &mut chosen).await {
         Ok(file) => file,
-        Err(line) => {
-            exchange.request.log(Level::Error, format_args!("{}", Verbatim(&line)));
-            return Step::status(if line.starts_with(b"cannot open") { 404 } else { 500 });
+        Err(unread) => {
+            exchange.request.log(Level::Error, format_args!("{}", Verbatim(&unread.line)));
+            return Step::status(unread.status);
         }
     };
     let ended = Thread { coroutine: None, answers: Answers::None, code, file, phase }
@@ -76,32 +77,52 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
 }
 
 /// The VM of the request.
-pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Option<Chosen> {
+///
+/// # Errors
+/// What the request ends with, which is logged.
+pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, Step<'static>> {
     if let Some(state) = RequestState::of(exchange.request)
         && !state.slot.is_poisoned()
     {
-        return Some(Chosen::again(Arc::clone(&state.slot)));
+        return Ok(Chosen::again(Arc::clone(&state.slot)));
     }
     let home = exchange.request.home();
-    let vms = exchange.request.main_conf(&LUA_MAIN).vms.get()?;
+    let Some(vms) = exchange.request.main_conf(&LUA_MAIN).vms.get() else {
+        exchange.request.log(Level::Alert, format_args!("no Lua VM"));
+        return Err(Step::status(500));
+    };
     let of_loop = &vms[home];
-    let chosen = poll_fn(|cx| of_loop.poll_choose(home, cx)).await;
+    let Ok(chosen) = poll_fn(|cx| of_loop.poll_choose(home, cx)).await else {
+        log_crowded(exchange.request);
+        return Err(Step::status(503));
+    };
     RequestState::begin(exchange.request, Arc::clone(chosen.slot()));
-    Some(chosen)
+    Ok(chosen)
+}
+
+pub(crate) fn log_crowded(request: &Request<'_>) {
+    let line = format_args!("more than {WAITING_MAX} requests of the loop wait for a Lua VM to be made");
+    request.log(Level::Error, line);
+}
+
+/// Code that could not be read: what the request is answered with, and what the log says.
+pub(super) struct Unread {
+    status: u16,
+    pub(super) line: Vec<u8>,
 }
 
 /// A file with code, as far as it has to be read.
-struct File {
-    path: Vec<u8>,
-    text: Option<Vec<u8>>,
+pub(super) struct File {
+    pub(super) path: Vec<u8>,
+    pub(super) text: Option<Vec<u8>>,
 }
 
 /// Reads the file that the code is in, unless the VM knows it.
-async fn read(
+pub(super) async fn read(
     exchange: &mut Exchange<'_, '_>,
     code: &Code,
     chosen: &mut Chosen,
-) -> Result<Option<File>, Vec<u8>> {
+) -> Result<Option<File>, Unread> {
     let Source::File(value) = code.source() else { return Ok(None) };
     let mut path = Vec::new();
     value.append(&exchange.view(), &mut path);
@@ -114,14 +135,20 @@ async fn read(
             return Ok(Some(File { path, text: None }));
         }
     }
-    let Some(pool) = exchange.request.file_pool() else { return Err(b"no thread pool".to_vec()) };
+    let unread = |status, line: &[u8]| Unread { status, line: line.to_vec() };
+    let Some(pool) = exchange.request.file_pool() else { return Err(unread(500, b"no thread pool")) };
     let name = path.clone();
     let at = At::path(std::path::Path::new(&*String::from_utf8_lossy(&path)));
     let task = pool.submit_at(at, move |_: &_| read_file(&name));
     match exchange.request.wait_for(task, Errand::Question).await {
         Ok(Ok(text)) => Ok(Some(File { path, text: Some(text) })),
-        Ok(Err(error)) => Err(cannot_open(&path, &error)),
-        Err(_) => Err(b"no thread to read a file of Lua".to_vec()),
+        Ok(Err(error)) => {
+            let reason = cannot_open(&path, &error);
+            let parts: [&[u8]; 4] = [b"failed to load external Lua file \"", &path, b"\": ", &reason];
+            let status = if error.kind() == std::io::ErrorKind::NotFound { 404 } else { 503 };
+            Err(unread(status, &parts.concat()))
+        }
+        Err(_) => Err(unread(500, b"no thread to read a file of Lua")),
     }
 }
 
@@ -179,11 +206,15 @@ impl Thread<'_> {
     }
 
     fn enter(&mut self, interpreter: &mut Interpreter, exchange: &mut Exchange<'_, '_>) -> Event {
-        if self.coroutine.is_none()
-            && let Err(failure) = self.start(interpreter)
-        {
-            return Event::Ended(Ended::Failed(failure));
+        if self.coroutine.is_none() {
+            if interpreter.vm.has_idle() {
+                exchange.request.log(Level::Debug, format_args!("lua reusing cached lua thread"));
+            }
+            if let Err(failure) = self.start(interpreter) {
+                return Event::Ended(Ended::Failed(failure));
+            }
         }
+        interpreter.vm.limit_runs(*exchange.request.conf(&LUA_CONF).max_run_time);
         let coroutine = self.coroutine.as_mut().expect("started above");
         let mut stack = interpreter.vm.stack(coroutine);
         match std::mem::replace(&mut self.answers, Answers::None) {
@@ -201,6 +232,7 @@ impl Thread<'_> {
             Resumed::Finished(_) => {
                 let coroutine = self.coroutine.take().expect("it was resumed");
                 interpreter.vm.give_back(coroutine);
+                exchange.request.log(Level::Debug, format_args!("lua caching unused lua thread"));
                 Event::Ended(Ended::Finished)
             }
             Resumed::Yielded(values) => {
@@ -209,6 +241,9 @@ impl Thread<'_> {
             }
             Resumed::Failed(fault) => {
                 self.coroutine = None;
+                if fault.kind() == FaultKind::TimeLimit {
+                    metrics::ENDED.increment();
+                }
                 if fault.kind() == FaultKind::Memory || fault.text().ends_with(b"not enough memory") {
                     // What the code has left behind is not to be in the way of the next one.
                     interpreter.vm.collect();
@@ -276,8 +311,10 @@ async fn wait(exchange: &mut Exchange<'_, '_>, pause: Pause) -> Result<Answers, 
 /// Sends what there is meanwhile.
 async fn sleep(exchange: &mut Exchange<'_, '_>, ms: u64) {
     let home = exchange.request.home();
+    exchange.request.log(Level::Debug, format_args!("lua ready to sleep for {ms} ms"));
     if ms == 0 {
-        return clearway_runtime::yield_now().await;
+        clearway_runtime::yield_now().await;
+        return log_expired(exchange);
     }
     let timer = Timer::new(home);
     timer.arm(home.now_ms() + ms);
@@ -287,6 +324,13 @@ async fn sleep(exchange: &mut Exchange<'_, '_>, ms: u64) {
         timer.poll_expired(cx)
     })
     .await;
+    log_expired(exchange);
+}
+
+fn log_expired(exchange: &Exchange<'_, '_>) {
+    let (path, args) = (Verbatim(exchange.request.path()), Verbatim(exchange.request.args()));
+    let line = format_args!("lua sleep timer expired: \"{path}?{args}\"");
+    exchange.request.log(Level::Debug, line);
 }
 
 /// What the phase comes to.
@@ -295,7 +339,14 @@ fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> S
         Ended::Finished => conclude_finished(exchange, phase),
         Ended::Asked(Pause::Exit(code)) => conclude_exit(exchange, phase, code),
         Ended::Asked(Pause::Redirect { status, location }) => {
-            exchange.output.head().location = Some(location.into());
+            let head = exchange.output.head();
+            if location.first() == Some(&b'/') {
+                // One that is relative is sent as it is.
+                head.location = None;
+                head.headers.set(HeaderName::new(b"Location"), &location);
+            } else {
+                head.location = Some(location.into());
+            }
             Step::status(status)
         }
         Ended::Asked(Pause::Exec { path, args }) if path.first() == Some(&b'@') => {

@@ -9,7 +9,8 @@
 //! 4. What is published is swapped as a whole: a request sees a slot or its successor. After publishing the
 //!    builder wakes everything in `waiting`; a request registers there first and looks again then, so it
 //!    misses no slot (both in SeqCst).
-//! 5. One reserve is made at a time: `building` is taken by compare-and-swap and given back behind rule 4.
+//! 5. What waits in `waiting` has a limit ([`WAITING_MAX`]); what comes beyond it is refused.
+//! 6. One reserve is made at a time: `building` is taken by compare-and-swap and given back behind rule 4.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,10 +18,18 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef};
-use crossbeam_queue::SegQueue;
+use crossbeam_queue::ArrayQueue;
 
+use crate::metrics;
 use crate::vm::choice::{self, Build, Choice, Own, Reserve, Reserves, Standing};
 use crate::vm::interpreter::Interpreter;
+
+/// Requests of one loop that wait for a VM to be made.
+pub const WAITING_MAX: usize = 4096;
+
+/// Too many requests wait for a VM already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowded;
 
 /// Makes VMs, on a thread that may take its time.
 pub trait Builder: Send + Sync {
@@ -116,7 +125,7 @@ pub struct LoopVms {
     reserves: ArcSwap<Vec<Arc<Slot>>>,
     building: AtomicBool,
     rebuilding: AtomicBool,
-    waiting: SegQueue<Waker>,
+    waiting: ArrayQueue<Waker>,
     builder: Arc<dyn Builder>,
 }
 
@@ -138,7 +147,7 @@ impl LoopVms {
             reserves: ArcSwap::from_pointee(reserves),
             building: AtomicBool::new(false),
             rebuilding: AtomicBool::new(false),
-            waiting: SegQueue::new(),
+            waiting: ArrayQueue::new(WAITING_MAX),
             builder,
         })
     }
@@ -150,14 +159,21 @@ impl LoopVms {
     }
 
     /// Chooses for a request that has not entered one yet, and has a reserve made where one is wanted.
-    pub fn poll_choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Poll<Chosen> {
+    ///
+    /// # Errors
+    /// [`Crowded`].
+    pub fn poll_choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Poll<Result<Chosen, Crowded>> {
         if let Some(chosen) = self.choose(home, cx) {
-            return Poll::Ready(chosen);
+            return Poll::Ready(Ok(chosen));
         }
-        self.waiting.push(cx.waker().clone());
+        let pushed = self.waiting.push(cx.waker().clone());
         std::sync::atomic::fence(Ordering::SeqCst);
         match self.choose(home, cx) {
-            Some(chosen) => Poll::Ready(chosen),
+            Some(chosen) => Poll::Ready(Ok(chosen)),
+            None if pushed.is_err() => {
+                metrics::CROWDED.increment();
+                Poll::Ready(Err(Crowded))
+            }
             None => Poll::Pending,
         }
     }
@@ -195,7 +211,7 @@ impl LoopVms {
         }
     }
 
-    /// Rule 5.
+    /// Rule 6.
     fn build_reserve(self: &Arc<Self>, index: usize) {
         if self.building.swap(true, Ordering::SeqCst) {
             return;

@@ -1,6 +1,8 @@
 //! What the configuration says of Lua, at each level. Written while it is read, read by requests.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_http::{Answers, ConfKey, Level, Own, Setting, settings};
@@ -33,6 +35,11 @@ settings! {
         pub(crate) http10_buffering: Setting<bool> = true,
         pub(crate) check_client_abort: Setting<bool> = false,
         pub(crate) transform_underscores: Setting<bool> = true,
+        pub(crate) max_run_time: Setting<Option<Duration>>,
+        pub(crate) use_default_type: Setting<bool> = true,
+        pub(crate) precontent_no_postpone: Setting<bool> = false,
+        pub(crate) malloc_trim: Setting<u64> = 0_u64,
+        pub(crate) sa_restart: Setting<bool> = true,
     }
 }
 
@@ -53,5 +60,7 @@ settings! {
         pub(crate) pool: Own<Option<Arc<Pool>>>,
         pub(crate) is_used: Own<bool>,
         pub(crate) vms: Own<OnceLock<Arc<Vms>>>,
+        /// Requests since memory was given back (`lua_malloc_trim`).
+        pub(crate) untrimmed: Own<AtomicU64>,
     }
 }

@@ -45,6 +45,10 @@ pub const NO_EFFECT: &[NoEffect] = &[
     },
     NoEffect { directive: "gzip_hash", reason: "the table of the compressor has one size" },
     NoEffect { directive: "lock_file", reason: "loops share memory, no lock needs a file" },
+    NoEffect {
+        directive: "lua_sa_restart",
+        reason: "signals are read from a descriptor, so they interrupt no call",
+    },
     NoEffect { directive: "map_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "map_hash_max_size", reason: "tables have the size that they need" },
     NoEffect { directive: "open_file_cache_events", reason: "Linux has no such events for nginx either" },

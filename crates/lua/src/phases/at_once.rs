@@ -1,0 +1,114 @@
+//! Code that cannot wait: filters, and values of variables. It runs within one entry into its VM.
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_http::Request;
+use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
+
+use crate::code::{Code, Source};
+use crate::current::{Args, Current, LuaPhase, Pause, Run, Stage};
+use crate::metrics;
+use crate::vm::interpreter::Interpreter;
+use crate::vm::settings::LUA_CONF;
+use crate::vm::vms::Described;
+
+/// What code leaves that has run to its end.
+pub(super) struct Over {
+    /// What it has asked for.
+    pub(super) pause: Option<Pause>,
+    /// What is in `ngx.arg`.
+    pub(super) args: Args,
+    /// The first value that it has returned, if that is a text or a number.
+    pub(super) text: Option<Vec<u8>>,
+}
+
+/// Runs code that cannot wait.
+///
+/// # Errors
+/// Why it has not run to its end.
+pub(super) fn run_at_once<'a>(
+    interpreter: &'a mut Interpreter,
+    code: &Code,
+    phase: LuaPhase,
+    stage: &'a mut (dyn Stage + 'a),
+    args: Args,
+) -> Result<Over, Broken> {
+    let coroutine = start(interpreter, code)?;
+    finish(interpreter, coroutine, phase, stage, args)
+}
+
+/// A thread for code of the configuration, or of a file that the VM began with.
+///
+/// # Errors
+/// It is no Lua, or its file is not there.
+pub(super) fn start(interpreter: &mut Interpreter, code: &Code) -> Result<Coroutine, Broken> {
+    if !interpreter.has_compiled(code) {
+        match code.source() {
+            Source::Inline(_) => interpreter.compile(code).map_err(Broken::Load)?,
+            Source::File(_) => return Err(Broken::File),
+        }
+    }
+    Ok(interpreter.start(code))
+}
+
+/// Runs a thread that was started.
+///
+/// # Errors
+/// Why it has not run to its end.
+pub(super) fn finish<'a>(
+    interpreter: &'a mut Interpreter,
+    mut coroutine: Coroutine,
+    phase: LuaPhase,
+    stage: &'a mut (dyn Stage + 'a),
+    args: Args,
+) -> Result<Over, Broken> {
+    let mut current = Current::of(phase, &mut interpreter.state, stage);
+    current.args = args;
+    let limit = current.scene(|scene| *scene.request().conf(&LUA_CONF).max_run_time).flatten();
+    interpreter.vm.limit_runs(limit);
+    let resumed = interpreter.vm.resume_for::<Run>(&mut coroutine, &mut current);
+    let (pause, args) = (current.pause.take(), std::mem::take(&mut current.args));
+    match resumed {
+        Resumed::Finished(values) => {
+            let mut stack = interpreter.vm.stack(&coroutine);
+            let text = if values > 0 { stack.text(1).map(<[u8]>::to_vec) } else { None };
+            interpreter.vm.give_back(coroutine);
+            Ok(Over { pause, args, text })
+        }
+        Resumed::Yielded(_) if pause.is_some() => Ok(Over { pause, args, text: None }),
+        Resumed::Yielded(_) => {
+            Err(Broken::Run(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary")))
+        }
+        Resumed::Failed(fault) => {
+            if fault.kind() == FaultKind::TimeLimit {
+                metrics::ENDED.increment();
+            }
+            Err(Broken::Run(fault))
+        }
+    }
+}
+
+/// Why code has not run to its end.
+pub(super) enum Broken {
+    /// It is no Lua.
+    Load(Fault),
+    /// Its file could not be read when the VM was made, or is no Lua; the log had that then.
+    File,
+    /// It has raised an error.
+    Run(Fault),
+}
+
+impl Broken {
+    pub(super) fn log(&self, request: &Request<'_>, code: &Code) {
+        let name = code.directive();
+        match self {
+            Self::Load(fault) => {
+                let text = Verbatim(fault.text());
+                request.log(Level::Error, format_args!("failed to load inlined Lua code: {text}"));
+            }
+            Self::File => request.log(Level::Error, format_args!("the file of {name}_file was not loaded")),
+            Self::Run(fault) => {
+                request.log(Level::Error, format_args!("failed to run {name}*: {}", Described(fault)));
+            }
+        }
+    }
+}
