@@ -12,6 +12,7 @@ mod control;
 pub(crate) mod coroutine;
 pub mod encoding;
 mod header;
+mod loaded;
 mod log;
 mod ndk;
 pub(crate) mod output;
@@ -51,6 +52,8 @@ const ROOMS: &[Room] = &[
     regex::install,
     shared::install,
     time::install,
+    // Behind all that makes globals.
+    loaded::install,
 ];
 
 /// Makes `ngx` and everything in it.

@@ -14,7 +14,7 @@ use clearway_http::Value;
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The longest name of a chunk that Lua shows whole, bytes.
-const CHUNK_NAME_BYTES: usize = 57;
+const CHUNK_NAME_BYTES: usize = 59;
 
 /// Code of one directive.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! What Lua keeps of a request from one phase to the next. Owned by the request; touched by its task.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use clearway_base::log::{Level, Sink};
 use clearway_http::{ContextKey, Lasts, Request};
 use clearway_luajit::Reference;
 use clearway_runtime::TaskCell;
@@ -12,9 +13,21 @@ static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
 
 /// See the file's head.
 pub(crate) struct RequestState {
-    /// The VM that everything of the request stays in.
-    pub(crate) slot: Arc<Slot>,
+    /// The VM that everything of the request stays in, once one is chosen.
+    slot: OnceLock<Arc<Slot>>,
     pub(crate) kept: TaskCell<Kept>,
+    /// Takes debug lines, where somebody wants them.
+    debug: Option<Arc<dyn Sink>>,
+}
+
+impl Drop for RequestState {
+    fn drop(&mut self) {
+        if let Some(sink) = &self.debug
+            && self.kept.enter().ctx.is_some()
+        {
+            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+        }
+    }
 }
 
 /// What changes.
@@ -56,8 +69,26 @@ impl RequestState {
         request.context(&STATE)
     }
 
-    /// Made when Lua begins.
-    pub(crate) fn begin(request: &mut Request<'_>, slot: Arc<Slot>) {
-        request.set_context(&STATE, Self { slot, kept: TaskCell::default() });
+    /// Made when Lua begins, or where filters have code that may keep something.
+    pub(crate) fn begin(request: &mut Request<'_>) {
+        let sinks = &request.location().core.error_log;
+        let debug = sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
+        request.set_context(&STATE, Self { slot: OnceLock::new(), kept: TaskCell::default(), debug });
+    }
+
+    /// The VM is chosen.
+    pub(crate) fn choose(&self, slot: &Arc<Slot>) {
+        // One that was chosen before is poisoned, and what belongs to it is over.
+        let _ = self.slot.set(Arc::clone(slot));
+    }
+
+    /// Whether no VM is chosen yet.
+    pub(crate) fn slot_is_free(&self) -> bool {
+        self.slot.get().is_none()
+    }
+
+    /// The VM, if one is chosen that can be used.
+    pub(crate) fn usable_slot(&self) -> Option<Arc<Slot>> {
+        self.slot.get().filter(|slot| !slot.is_poisoned()).cloned()
     }
 }

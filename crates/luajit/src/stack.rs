@@ -617,7 +617,7 @@ impl<'vm> Stack<'vm> {
     pub(crate) fn take_fault(&mut self, status: c_int) -> Fault {
         let text = match self.text(-1) {
             Some(text) => text.to_vec(),
-            None => format!("(error object is a {} value)", self.get(-1).type_name()).into_bytes(),
+            None => b"unknown reason".to_vec(),
         };
         self.pop(1);
         Fault::new(status, self.host.halt(), text)

@@ -310,3 +310,57 @@ fn reports_name_what_lua_was_at() {
     let log = server.wait_log("logs/error.log", "[lua] content_by_lua(nginx.conf:");
     assert!(log.contains("location: \"/spin\""), "{log}");
 }
+
+/// What users of OpenResty rely on beside what its reference says of a function.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn what_upstreams_own_tests_look_at() {
+    let server = server(
+        "header_filter_by_lua_block { ngx.ctx.n = (ngx.ctx.n or 0) + 1 }
+         body_filter_by_lua_block {
+             if ngx.arg[2] then ngx.arg[1] = ngx.arg[1] .. ngx.ctx.n end
+         }",
+        "location = /kept { return 200 k; }
+         location = /encoded { content_by_lua_block {
+             ngx.header['X-A: b\\r'] = 'c\\nd' ngx.print(ngx.resp.get_headers()['x-a%3a%20b%0d']) } }
+         location = /global { content_by_lua_block { some_global = 1 ngx.print(some_global) } }
+         location = /nothing { content_by_lua_block { error() } }
+         location = /unsafe { content_by_lua_block { ngx.redirect('/a\\nb') } }
+         location = /modules { content_by_lua_block {
+             ngx.print(require('ngx') == ngx, require('ndk') == ndk, type(require('resty.core').version)) } }
+         location = /body {
+             content_by_lua_block {
+                 ngx.req.read_body()
+                 ngx.req.init_body() ngx.req.append_body('ab') ngx.req.append_body('c') ngx.req.finish_body()
+                 ngx.print(ngx.req.get_body_data(), ngx.req.get_body_data(1))
+             }
+         }
+         location = /missing { content_by_lua_file missing.lua; }
+         location = /main { content_by_lua_block {
+             local function inner() error('deep') end
+             inner() } }",
+    );
+    check(
+        &server,
+        &[
+            ("/kept", 200, "k1"),
+            ("/encoded", 200, "c%0Ad1"),
+            ("/global", 200, "11"),
+            ("/nothing", 500, ""),
+            ("/unsafe", 500, ""),
+            ("/modules", 200, "truetruestring1"),
+            ("/body", 200, "abca1"),
+            ("/missing", 404, ""),
+            ("/main", 500, ""),
+        ],
+    );
+    for line in [
+        "writing a global Lua variable ('some_global') which may lead to race conditions",
+        "lua entry thread aborted: runtime error: unknown reason",
+        "unsafe byte \"0x0a\" in redirect uri \"/a\\x0Ab\"",
+        "failed to load external Lua file \"",
+        ": in main chunk",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}

@@ -49,7 +49,11 @@ fn level_of(number: f64) -> Option<Level> {
 fn write(call: &mut Call<'_>, level: Level, first: i32) -> Result<Returns, Raise> {
     let mut line = place(call);
     for argument in first..=call.arguments() {
-        append(call, argument, &mut line)?;
+        append(call, argument, first, &mut line)?;
+    }
+    // As in nginx a text ends there.
+    if let Some(end) = line.iter().position(|&byte| byte == 0) {
+        line.truncate(end);
     }
     line.truncate(LINE_BYTES_MAX);
     let logged = current(call, |current| current.log(level, format_args!("{}", Verbatim(&line))));
@@ -70,7 +74,8 @@ fn place(call: &Call<'_>) -> Vec<u8> {
     line
 }
 
-fn append(call: &mut Call<'_>, argument: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
+/// Appends an argument; `first` is the number of the one that errors call the first.
+fn append(call: &mut Call<'_>, argument: i32, first: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
     match call.stack.get(argument) {
         Value::Text(text) => line.extend_from_slice(text),
         Value::Number(_) => line.extend_from_slice(call.text(argument)?),
@@ -78,16 +83,20 @@ fn append(call: &mut Call<'_>, argument: i32, line: &mut Vec<u8>) -> Result<(), 
         Value::Boolean(true) => line.extend_from_slice(b"true"),
         Value::Boolean(false) => line.extend_from_slice(b"false"),
         Value::Address(0) => line.extend_from_slice(b"null"),
-        Value::Table => return append_object(call, argument, line),
-        _ => return Err(call.expected(argument, "string, number, boolean, or nil")),
+        Value::Table => return append_object(call, argument, first, line),
+        _ => {
+            let got = call.stack.get(argument).type_name();
+            let text = format!("string, number, boolean, or nil expected, got {got}");
+            return Err(call.bad_argument(argument - first + 1, &*text));
+        }
     }
     Ok(())
 }
 
 /// What the table's own `__tostring` makes of it.
-fn append_object(call: &mut Call<'_>, argument: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
+fn append_object(call: &mut Call<'_>, argument: i32, first: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
     if !call.stack.push_metafield(argument, "__tostring") {
-        return Err(call.bad_argument(argument, "expected table to have __tostring metamethod"));
+        return Err(call.bad_argument(argument - first + 1, "expected table to have __tostring metamethod"));
     }
     call.stack.pop(1);
     if let Err(fault) = call.stack.push_as_text(argument) {

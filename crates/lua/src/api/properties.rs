@@ -58,6 +58,13 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             call.stack.push(f64::from(std::process::id()));
             Ok(Returns::Values(1))
         });
+        put(stack, "pids", |call| {
+            // One process has all loops.
+            call.stack.push_table(1, 0);
+            call.stack.push(f64::from(std::process::id()));
+            call.stack.raw_set_item(-2, 1);
+            Ok(Returns::Values(1))
+        });
         put(stack, "exiting", |call| {
             let is_exiting = current(call, |current| current.phase == LuaPhase::ExitWorker)?;
             call.stack.push(is_exiting);
@@ -218,7 +225,7 @@ fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn set_arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let index = call.number(2)? as usize;
     let text = match call.stack.get(3) {
-        Value::Nil => None,
+        Value::Nil => Some(Vec::new()),
         Value::Table => {
             let mut whole = Vec::new();
             super::output::append_any(call, 3, &mut whole)?;

@@ -21,7 +21,10 @@ function re.gmatch(subject, regex, options)
             return captures
         end
         pos = nil
-        return nil, next_pos
+        if next_pos then
+            return nil, next_pos
+        end
+        return nil
     end
 end
 

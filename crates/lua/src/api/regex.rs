@@ -10,7 +10,7 @@ use clearway_pcre::{Code, Jit, Matcher, Options};
 use crate::api::arguments::{make_text, text_at};
 use crate::api::room::{Install, put};
 use crate::current::current;
-use crate::vm::regexes::{Flags, Regexes, Source};
+use crate::vm::regexes::{Flags, Regexes, Remember, Source};
 
 /// Installs `ngx.re`.
 ///
@@ -93,7 +93,8 @@ fn ready(
             return Ok(Err(text));
         }
     };
-    if source != Source::Known {
+    // One that is not to be remembered counts as compiled each time.
+    if source != Source::Known || flags.memory == Remember::Not {
         note(call, source, flags, regexes.conf.cache_max_entries)?;
     }
     Ok(Ok(Ready { code, flags }))

@@ -129,7 +129,7 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     if count == 1 {
         let size = call.number(1)? as i64;
-        if size <= 0 {
+        if size < 0 {
             return Err(call.raise(&*format!("bad size argument: {size}")));
         }
     }

@@ -23,7 +23,8 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, REQUEST)?;
     if let Value::Number(number) = call.stack.get(2) {
         let group = scene(call, |scene| scene.view().group(number as usize))?;
-        call.stack.push((!group.is_empty()).then_some(&group[..]));
+        // The whole of what has matched has no number.
+        call.stack.push((!group.is_empty() && number >= 1.0).then_some(&group[..]));
         return Ok(Returns::Values(1));
     }
     if !matches!(call.stack.get(2), Value::Text(_)) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clearway_base::log::Level;
 use clearway_base::units::parse_size;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
@@ -314,15 +315,26 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         &["default_type"],
         use_default_type
     ),
-    flag!(
-        PLACES,
-        "lua_code_cache",
-        "on",
-        "Whether files with code are read once. With `off` each request reads them anew; code of the \
-         configuration and modules are kept in any case.",
-        &["content_by_lua_block"],
-        code_cache
-    ),
+    Spec {
+        name: "lua_code_cache",
+        contexts: PLACES,
+        args: Args::FLAG,
+        syntax: "lua_code_cache on | off",
+        default: "lua_code_cache on;",
+        doc: "Whether files with code are read once. With `off` each request reads them anew; code of the \
+              configuration and modules are kept in any case.",
+        example: "
+            lua_code_cache off;",
+        see: &["content_by_lua_block"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope.conf).code_cache, |directive| directive.flag(0))?;
+            if !*conf(scope.conf).code_cache {
+                let text = "lua_code_cache is off; this will hurt performance";
+                scope.warn(directive.error(text).with_level(Level::Alert));
+            }
+            Ok(())
+        },
+    },
     flag!(
         PLACES,
         "lua_need_request_body",
@@ -547,7 +559,7 @@ fn with_prefix(load: &Load, path: &Bytes) -> Bytes {
         let name = [&b"${prefix}"[..], b"$prefix"].into_iter().find(|name| rest.starts_with(name));
         match name {
             Some(name) => {
-                out.extend_from_slice(prefix.strip_suffix(b"/").unwrap_or(&prefix));
+                out.extend_from_slice(&prefix);
                 rest = &rest[name.len()..];
             }
             None => {

@@ -26,22 +26,23 @@ enum Entrance {
 impl Entrance {
     fn of(request: &Request<'_>) -> Option<Self> {
         if let Some(state) = RequestState::of(request)
-            && !state.slot.is_poisoned()
+            && let Some(slot) = state.usable_slot()
         {
-            return Some(Self::Chosen(Chosen::again(Arc::clone(&state.slot))));
+            return Some(Self::Chosen(Chosen::again(slot)));
         }
         let vms = request.main_conf(&LUA_MAIN).vms.get()?;
         Some(Self::Choosing(Arc::clone(&vms[request.home()])))
     }
 
-    fn poll(
-        &mut self,
-        home: clearway_runtime::LoopRef,
-        cx: &Context<'_>,
-    ) -> Poll<Result<&mut Chosen, Crowded>> {
+    fn poll(&mut self, request: &Request<'_>, cx: &Context<'_>) -> Poll<Result<&mut Chosen, Crowded>> {
         if let Self::Choosing(of_loop) = self {
-            match ready!(of_loop.poll_choose(home, cx)) {
-                Ok(chosen) => *self = Self::Chosen(chosen),
+            match ready!(of_loop.poll_choose(request.home(), cx)) {
+                Ok(chosen) => {
+                    if let Some(state) = RequestState::of(request) {
+                        state.choose(chosen.slot());
+                    }
+                    *self = Self::Chosen(chosen);
+                }
                 Err(Crowded) => return Poll::Ready(Err(Crowded)),
             }
         }
@@ -54,6 +55,7 @@ impl Entrance {
 
 pub(super) fn header_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let conf = filtering.request.conf(&LUA_CONF);
+    log_begin(filtering.request, LuaPhase::HeaderFilter);
     if let Some(code) = &*conf.header_filter {
         let entrance = Entrance::of(filtering.request)?;
         filtering.hold(HeadHold { entrance, code });
@@ -82,7 +84,7 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         cx: &mut Context<'_>,
         filtering: &mut Filtering<'_, 'c>,
     ) -> Poll<Option<Box<dyn BodyFilter + 'c>>> {
-        let Ok(chosen) = ready!(self.entrance.poll(filtering.request.home(), cx)) else {
+        let Ok(chosen) = ready!(self.entrance.poll(filtering.request, cx)) else {
             log_crowded(filtering.request);
             filtering.refuse(503);
             return Poll::Ready(None);
@@ -90,7 +92,6 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         let slot = Arc::clone(chosen.slot());
         let mut held = ready!(chosen.poll(cx));
         let request = filtering.request;
-        log_begin(request, LuaPhase::HeaderFilter);
         let outcome = run_at_once(&mut held, self.code, LuaPhase::HeaderFilter, filtering, Args::None);
         if held.vm.is_poisoned() {
             slot.poison();
@@ -101,7 +102,7 @@ impl<'c> Hold<'c> for HeadHold<'c> {
                     filtering.abandon();
                     Poll::Ready(None)
                 }
-                Some(Pause::Exit(code)) if code >= 200 && code < 300 => {
+                Some(Pause::Exit(code)) if (200..300).contains(&code) => {
                     filtering.head().status = u16::try_from(code).unwrap_or(200);
                     filtering.head().content_length = None;
                     Poll::Ready(Some(Box::new(NoBody)))
@@ -165,7 +166,6 @@ impl BodyFilter for BodyCode<'_> {
     }
 
     fn poll_resume(&mut self, cx: &mut Context<'_>, next: &mut Next<'_, '_>) -> Poll<()> {
-        let home = next.request().home();
         while let Some((piece, mark)) = self.pieces.pop_front() {
             if self.ended == End::Yes {
                 if mark == Mark::Last {
@@ -173,7 +173,7 @@ impl BodyFilter for BodyCode<'_> {
                 }
                 continue;
             }
-            let entered = self.entrance.poll(home, cx);
+            let entered = self.entrance.poll(next.request(), cx);
             let Poll::Ready(chosen) = entered else {
                 self.pieces.push_front((piece, mark));
                 return Poll::Pending;

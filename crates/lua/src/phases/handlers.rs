@@ -16,6 +16,7 @@ use crate::phases::directives::{CODE, OTHERS};
 use crate::phases::filters;
 use crate::phases::run::run;
 use crate::phases::set;
+use crate::request_state::RequestState;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
 
 /// The module. `set`, `if` and `rewrite` of a location come before its code, and so do limits and passwords;
@@ -102,6 +103,15 @@ pub static LUA_EARLY: Module = Module {
             handler: server_rewrite,
         },
         PhaseHandler {
+            phase: Phase::Rewrite,
+            cost: Cost::Cheap,
+            enabled: |enabling| {
+                let conf = conf(enabling);
+                conf.header_filter.is_some() || conf.body_filter.is_some()
+            },
+            handler: prepare_filters,
+        },
+        PhaseHandler {
             phase: Phase::PreContent,
             cost: Cost::MayBlock,
             enabled: |enabling| {
@@ -142,6 +152,14 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     let pool = pools.and_then(|pools| pools.find(b"default")).cloned();
     *load.main(&LUA_MAIN).pool = pool;
     Ok(())
+}
+
+/// Filters cannot make what they keep things in (`ngx.ctx`).
+fn prepare_filters<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    if RequestState::of(exchange.request).is_none() {
+        RequestState::begin(exchange.request);
+    }
+    Step::Declined
 }
 
 fn server_rewrite<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {

@@ -82,9 +82,9 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
 /// What the request ends with, which is logged.
 pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, Step<'static>> {
     if let Some(state) = RequestState::of(exchange.request)
-        && !state.slot.is_poisoned()
+        && let Some(slot) = state.usable_slot()
     {
-        return Ok(Chosen::again(Arc::clone(&state.slot)));
+        return Ok(Chosen::again(slot));
     }
     let home = exchange.request.home();
     let Some(vms) = exchange.request.main_conf(&LUA_MAIN).vms.get() else {
@@ -96,7 +96,13 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
         log_crowded(exchange.request);
         return Err(Step::status(503));
     };
-    RequestState::begin(exchange.request, Arc::clone(chosen.slot()));
+    let is_begun = RequestState::of(exchange.request).is_some_and(|state| state.slot_is_free());
+    if !is_begun {
+        RequestState::begin(exchange.request);
+    }
+    if let Some(state) = RequestState::of(exchange.request) {
+        state.choose(chosen.slot());
+    }
     Ok(chosen)
 }
 
@@ -361,16 +367,20 @@ fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> S
         Ended::Asked(Pause::Answer(answer)) => Step::Respond(answer),
         Ended::Asked(_) => Step::Declined,
         Ended::Failed(failure) => {
-            log_failure(exchange, &failure);
+            log_failure(exchange, phase, &failure);
             Step::status(500)
         }
     }
 }
 
-fn log_failure(exchange: &Exchange<'_, '_>, failure: &Failure) {
+fn log_failure(exchange: &Exchange<'_, '_>, phase: LuaPhase, failure: &Failure) {
     let request = &exchange.request;
     match failure {
         Failure::Load(line) => request.log(Level::Error, format_args!("{}", Verbatim(line))),
+        Failure::Run(fault) if phase == LuaPhase::Log => {
+            let fault = Described(fault);
+            request.log(Level::Error, format_args!("failed to run log_by_lua*: {fault}"));
+        }
         Failure::Run(fault) => {
             let kind = match fault.kind() {
                 FaultKind::Memory => "memory allocation error",
@@ -393,9 +403,13 @@ fn conclude_finished(exchange: &mut Exchange<'_, '_>, phase: LuaPhase) -> Step<'
     if phase == LuaPhase::Access { Step::Allowed } else { Step::Declined }
 }
 
+/// `ngx.DECLINED`
+const DECLINED: i32 = -5;
+
 fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) -> Step<'static> {
     match code {
         0 => conclude_finished(exchange, phase),
+        DECLINED => Step::Declined,
         ..0 => Step::Respond(Answer::Close),
         204 | 300.. if !has_answered(exchange) => Step::status(u16::try_from(code).unwrap_or(500)),
         _ if code < 200 => Step::Declined,

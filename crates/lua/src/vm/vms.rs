@@ -218,6 +218,26 @@ impl Builder for Maker {
     }
 }
 
+/// A handler is a function around its code, which begins in line 1: a traceback calls it what it is written
+/// as, the main chunk.
+fn with_main_chunk(traceback: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> = traceback.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+    let mark = b": in function <";
+    for line in lines.iter_mut().rev() {
+        let Some(at) = line.windows(mark.len()).position(|part| part == mark) else { continue };
+        let name = &line[at + mark.len()..];
+        let is_main = name.strip_suffix(b":1>").is_some_and(|chunk| {
+            line[..at].trim_ascii_start().strip_prefix(chunk).is_some_and(|rest| rest.starts_with(b":"))
+        });
+        if is_main {
+            line.truncate(at);
+            line.extend_from_slice(b": in main chunk");
+            break;
+        }
+    }
+    lines.join(&b'\n')
+}
+
 /// What an error of Lua's says in the log: its text, and where it was raised. The text is whatever the code
 /// has made it, so its line feeds are no lines of the log.
 pub(crate) struct Described<'a>(pub(crate) &'a Fault);
@@ -227,7 +247,22 @@ impl fmt::Display for Described<'_> {
         let Self(fault) = self;
         let traceback = fault.traceback();
         let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
+        let traceback = &with_main_chunk(traceback)[..];
         let begin = Lines(b"\nstack traceback:\ncoroutine 0:");
         write!(f, "{}{begin}{}", Verbatim(fault.text()), Lines(traceback))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_function_around_a_handlers_code_is_its_main_chunk() {
+        let traceback = b"\n\t[C]: in function 'error'\n\tset(a:4):3: in function <set(a:4):1>\n\t[C]: in ?";
+        let shown = String::from_utf8(with_main_chunk(traceback)).unwrap();
+        assert_eq!(shown, "\n\t[C]: in function 'error'\n\tset(a:4):3: in main chunk\n\t[C]: in ?");
+        let other = b"\n\tset(a:4):3: in function <set(a:4):2>";
+        assert_eq!(with_main_chunk(other), other);
     }
 }
