@@ -21,6 +21,7 @@ pub use meter::{RESETS_MAX, USELESS_FRAMES_MAX};
 use crate::flow::{WINDOW_FIRST_BYTES, Window};
 use crate::frame::{
     Block, ErrorCode, Frame, FrameHead, HEAD_BYTES, PAYLOAD_MIN_MAX_BYTES, PREFACE, Rest, STREAM_MAX,
+    Violation, kind, rest,
 };
 use crate::hpack::Decoder;
 use crate::request::{HeadFault, HeadLimits, HeadReader, Unreadable};
@@ -31,6 +32,11 @@ use streams::{Ended, Streams};
 
 /// The table of the client's header fields, bytes; no more is announced, and no more is kept.
 const TABLE_BYTES: usize = 4096;
+/// The longest payload that the client may send, bytes: bodies are handed on as they come, and no other frame
+/// is waited for that is longer than it may be.
+const PAYLOAD_MAX_BYTES: u32 = (1 << 24) - 1;
+/// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
+const BLOCK_OVERHEAD_BYTES: usize = 261;
 /// Frames that a header block may consist of besides the first one.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// Control frames that wait for the client to read, bytes: with more, nothing is read from it.
@@ -95,6 +101,26 @@ enum Kind {
     Dropped,
 }
 
+/// Whether a body is taken.
+enum Taken<'i> {
+    /// Its windows have room for it.
+    Yes,
+    /// It is not wanted, which may be to be told.
+    Not(Option<Event<'i>>),
+}
+
+/// A payload that is handed on, or skipped, as it comes.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    /// Whose body it is; 0 where it is skipped.
+    stream: u32,
+    /// What is still to come of it, bytes.
+    left: u32,
+    /// And behind that, bytes.
+    padding: u32,
+    rest: Rest,
+}
+
 /// Whether new streams are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
@@ -112,6 +138,8 @@ pub struct Connection {
     decoder: Decoder,
     /// The header block under way.
     block: Vec<u8>,
+    /// The payload under way.
+    passing: Option<Passing>,
     streams: Streams,
     meter: Meter,
     /// What this side may send.
@@ -136,6 +164,7 @@ impl Connection {
         let settings = Settings {
             concurrent_streams: Some(limits.streams),
             window_bytes: Some(limits.window_bytes),
+            payload_max_bytes: Some(PAYLOAD_MAX_BYTES),
             ..Settings::default()
         };
         settings.push_frame(&mut control);
@@ -146,6 +175,7 @@ impl Connection {
             leave: Leave::Stays,
             decoder: Decoder::new(TABLE_BYTES),
             block: Vec::new(),
+            passing: None,
             streams: Streams::default(),
             meter: Meter::new(limits.streams),
             send_window: Window::new(WINDOW_FIRST_BYTES),
@@ -199,17 +229,85 @@ impl Connection {
         if self.expected == Expected::Preface && !self.take_preface(input)? {
             return Ok(Event::Need);
         }
-        while let Some(bytes) = input.first_chunk() {
+        loop {
+            if let Some(passing) = self.passing.take() {
+                match self.pass(passing, input) {
+                    Some(event) => return Ok(event),
+                    None if self.passing.is_some() => return Ok(Event::Need),
+                    None => {}
+                }
+            }
+            let Some(bytes) = input.first_chunk() else { return Ok(Event::Need) };
             let head = FrameHead::read(bytes);
-            head.check(PAYLOAD_MIN_MAX_BYTES)?;
+            if self.is_passed(head) {
+                let begins_with_padding = head.kind == kind::DATA && head.is_padded() && head.length > 0;
+                if begins_with_padding && input.len() == HEAD_BYTES {
+                    return Ok(Event::Need);
+                }
+                *input = &input[HEAD_BYTES..];
+                if let Some(event) = self.begin_passing(head, input)? {
+                    return Ok(event);
+                }
+                continue;
+            }
+            self.check(head)?;
             let end = HEAD_BYTES + head.length as usize;
-            let Some(payload) = input.get(HEAD_BYTES..end) else { break };
+            let Some(payload) = input.get(HEAD_BYTES..end) else { return Ok(Event::Need) };
             *input = &input[end..];
             if let Some(event) = self.take(head, payload)? {
                 return Ok(event);
             }
         }
-        Ok(Event::Need)
+    }
+
+    /// Whether a payload is not waited for.
+    fn is_passed(&self, head: FrameHead) -> bool {
+        let is_known = head.kind <= kind::CONTINUATION || head.kind == kind::PRIORITY_UPDATE;
+        let is_passed = head.kind == kind::DATA || !is_known || head.kind == kind::GOAWAY && head.length > 8;
+        is_passed && !self.is_in_block()
+    }
+
+    /// Looks at a frame before its payload has come.
+    fn check(&self, head: FrameHead) -> Result<(), Failure> {
+        if self.is_in_block() {
+            if head.kind != kind::CONTINUATION {
+                return Err(Reason::Interleaved.into());
+            }
+        } else {
+            head.check_kind()?;
+        }
+        match head.kind {
+            kind::HEADERS | kind::CONTINUATION => {
+                let most = self.limits.head.head_bytes.saturating_add(BLOCK_OVERHEAD_BYTES);
+                if head.length as usize > most {
+                    return Err(Reason::Unreadable(Unreadable::LargeHead).into());
+                }
+            }
+            _ => head.check(PAYLOAD_MIN_MAX_BYTES)?,
+        }
+        Ok(())
+    }
+
+    /// Hands on a part of a payload; nothing where all of it has come, or there is none now.
+    fn pass<'i>(&mut self, mut passing: Passing, input: &mut &'i [u8]) -> Option<Event<'i>> {
+        let count = input.len().min(passing.left as usize);
+        let (bytes, rest) = input.split_at(count);
+        let padding = rest.len().min(passing.padding as usize);
+        *input = &rest[padding..];
+        // Neither is longer than what it is a part of.
+        passing.left -= count as u32;
+        if passing.left == 0 {
+            passing.padding -= padding as u32;
+        }
+        let is_over = passing.left == 0 && passing.padding == 0;
+        let end = if is_over { passing.rest } else { Rest::Open };
+        if !is_over {
+            self.passing = Some(passing);
+        }
+        if passing.stream == 0 || bytes.is_empty() && end == Rest::Open {
+            return None;
+        }
+        Some(Event::Data(passing.stream, bytes, end))
     }
 
     /// Whether all of it is there.
@@ -239,7 +337,7 @@ impl Connection {
         }
         let stream = head.stream;
         match frame? {
-            Frame::Data(bytes, rest) => self.take_data((head, bytes), rest),
+            Frame::Data(..) => unreachable!("bodies are handed on as they come"),
             Frame::Headers(part, _, block, rest) => self.begin_block(stream, (part, block), rest),
             Frame::Continuation(..) => Err(Reason::UnexpectedContinuation.into()),
             Frame::Reset(code) => self.take_reset(stream, code),
@@ -395,12 +493,49 @@ impl Connection {
 
 /// Bodies and windows.
 impl Connection {
-    fn take_data<'i>(
+    /// Begins to hand on a body, or to skip what means nothing.
+    fn begin_passing<'i>(
         &mut self,
-        (head, bytes): (FrameHead, &'i [u8]),
-        rest: Rest,
+        head: FrameHead,
+        input: &mut &'i [u8],
     ) -> Result<Option<Event<'i>>, Failure> {
-        let (stream, length) = (head.stream, head.length);
+        let FrameHead { stream, length, .. } = head;
+        if head.kind != kind::DATA {
+            if head.kind == kind::GOAWAY && stream != 0 {
+                return Err(Violation::Identifier(head).into());
+            }
+            self.passing = Some(Passing { stream: 0, left: length, padding: 0, rest: Rest::Open });
+            return self.meter.useless().map(|()| None).map_err(Failure::from);
+        }
+        let padding = head.padding(input.first().copied())?;
+        if padding > 0 {
+            *input = &input[1..];
+        }
+        let skipped = Passing { stream: 0, left: length - padding.min(1), padding: 0, rest: Rest::Open };
+        self.passing = Some(skipped);
+        if let Taken::Not(event) = self.take_window(head)? {
+            return Ok(event);
+        }
+        let open = self.streams.find_mut(stream).expect("its window was taken");
+        let rest = rest(head);
+        open.input = rest;
+        let left = length - padding;
+        self.passing = Some(Passing { stream, left, padding: padding.saturating_sub(1), rest });
+        if left == 0 {
+            self.meter.useless()?;
+        } else {
+            self.meter.useful(left as usize);
+        }
+        // Padding takes room that nobody gives back by reading.
+        if padding > 0 && rest == Rest::Open {
+            self.widen(stream, padding);
+        }
+        Ok(None)
+    }
+
+    /// Counts a DATA frame against its windows. Where its body is not wanted, what comes of that.
+    fn take_window<'i>(&mut self, head: FrameHead) -> Result<Taken<'i>, Failure> {
+        let FrameHead { stream, length, .. } = head;
         if self.receive_window.take(length).is_err() {
             return Err(Reason::ConnectionWindow(length, self.receive_window.available()).into());
         }
@@ -411,28 +546,19 @@ impl Connection {
         }
         let Some(open) = self.streams.find_mut(stream) else {
             self.meter.useless()?;
-            return self.take_unknown("DATA", stream);
+            return self.take_unknown("DATA", stream).map(Taken::Not);
         };
-        if open.receive_window.take(length).is_err() {
-            let note = Note::Window(stream, length, open.receive_window.available());
-            return self.violate(stream, ErrorCode::FlowControlError, note).map(Some);
-        }
         if open.input == Rest::Ended {
             let note = Note::HalfClosed("DATA", stream);
-            return self.violate(stream, ErrorCode::StreamClosed, note).map(Some);
+            return self.violate(stream, ErrorCode::StreamClosed, note).map(|event| Taken::Not(Some(event)));
         }
-        open.input = rest;
-        // Padding takes room that nobody gives back by reading.
-        let padding = length - u32::try_from(bytes.len()).unwrap_or(length);
-        if bytes.is_empty() {
-            self.meter.useless()?;
-        } else {
-            self.meter.useful(bytes.len());
+        if open.receive_window.take(length).is_err() {
+            let note = Note::Window(stream, length, open.receive_window.available());
+            return self
+                .violate(stream, ErrorCode::FlowControlError, note)
+                .map(|event| Taken::Not(Some(event)));
         }
-        if padding > 0 && rest == Rest::Open {
-            self.widen(stream, padding);
-        }
-        Ok((!bytes.is_empty() || rest == Rest::Ended).then_some(Event::Data(stream, bytes, rest)))
+        Ok(Taken::Yes)
     }
 
     /// What came for a stream that is not open: it never was, or it is over.

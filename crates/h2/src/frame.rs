@@ -15,27 +15,29 @@ pub const PAYLOAD_MIN_MAX_BYTES: u32 = 16_384;
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
-pub(crate) mod kind {
-    pub(crate) const DATA: u8 = 0;
-    pub(crate) const HEADERS: u8 = 1;
-    pub(crate) const PRIORITY: u8 = 2;
-    pub(crate) const RST_STREAM: u8 = 3;
-    pub(crate) const SETTINGS: u8 = 4;
-    pub(crate) const PUSH_PROMISE: u8 = 5;
-    pub(crate) const PING: u8 = 6;
-    pub(crate) const GOAWAY: u8 = 7;
-    pub(crate) const WINDOW_UPDATE: u8 = 8;
-    pub(crate) const CONTINUATION: u8 = 9;
-    pub(crate) const PRIORITY_UPDATE: u8 = 16;
+#[allow(missing_docs, reason = "the names are those of the RFC")]
+pub mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const PRIORITY: u8 = 2;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+    pub const PRIORITY_UPDATE: u8 = 16;
 }
 
 /// Flags of frames.
-pub(crate) mod flag {
-    pub(crate) const END_STREAM: u8 = 1;
-    pub(crate) const ACK: u8 = 1;
-    pub(crate) const END_HEADERS: u8 = 4;
-    pub(crate) const PADDED: u8 = 8;
-    pub(crate) const PRIORITY: u8 = 0x20;
+#[allow(missing_docs, reason = "the names are those of the RFC")]
+pub mod flag {
+    pub const END_STREAM: u8 = 1;
+    pub const ACK: u8 = 1;
+    pub const END_HEADERS: u8 = 4;
+    pub const PADDED: u8 = 8;
+    pub const PRIORITY: u8 = 0x20;
 }
 
 /// Why a stream or a connection ends (RFC 9113 §7).
@@ -95,6 +97,47 @@ impl FrameHead {
     /// The payload is longer than this side takes, bytes.
     pub fn check(self, payload_max_bytes: u32) -> Result<(), Violation> {
         if self.length > payload_max_bytes { Err(Violation::TooLong(self)) } else { Ok(()) }
+    }
+
+    /// Looks at what no payload can make right.
+    ///
+    /// # Errors
+    /// Clients do not push, and most frames have one length.
+    pub fn check_kind(self) -> Result<(), Violation> {
+        let is_possible = match self.kind {
+            kind::PUSH_PROMISE => return Err(Violation::PushPromise),
+            kind::PRIORITY => self.length == 5,
+            kind::RST_STREAM | kind::WINDOW_UPDATE => self.length == 4,
+            kind::PING => self.length == 8,
+            kind::GOAWAY => self.length >= 8,
+            _ => true,
+        };
+        if is_possible { Ok(()) } else { Err(Violation::Length(self)) }
+    }
+
+    /// Looks at a DATA frame of which the first byte has come, if it has one that says how much padding there
+    /// is: how much of it is no body.
+    ///
+    /// # Errors
+    /// It has no stream, or more padding than payload.
+    pub(crate) fn padding(self, first: Option<u8>) -> Result<u32, Violation> {
+        if self.stream == 0 {
+            return Err(Violation::Identifier(self));
+        }
+        if !self.has(flag::PADDED) {
+            return Ok(0);
+        }
+        let padding = first.filter(|_| self.length > 0).ok_or(Violation::Padding(self, 0))?;
+        if u32::from(padding) < self.length {
+            Ok(1 + u32::from(padding))
+        } else {
+            Err(Violation::Padding(self, padding))
+        }
+    }
+
+    /// Whether a byte in front says how much padding there is.
+    pub(crate) fn is_padded(self) -> bool {
+        self.has(flag::PADDED)
     }
 
     fn has(self, flag: u8) -> bool {
@@ -379,7 +422,7 @@ fn without_padding(head: FrameHead, payload: &[u8], least: usize) -> Result<&[u8
     end.map(|end| &content[..end]).ok_or(Violation::Padding(head, padding))
 }
 
-fn rest(head: FrameHead) -> Rest {
+pub(crate) fn rest(head: FrameHead) -> Rest {
     if head.has(flag::END_STREAM) { Rest::Ended } else { Rest::Open }
 }
 

@@ -13,6 +13,11 @@ use crate::generation::Setup;
 use crate::link::parts::Parts;
 use crate::phases::protocol::Lingering;
 use crate::request::Request;
+use crate::tables::Module;
+
+/// The engine's part of the tables: all locations have settings, whatever modules there are.
+pub(crate) static HTTP2: Module =
+    Module { name: "http2_settings", confs: &[&HTTP2_MAIN, &HTTP2_SERVER, &HTTP2_LOCATION], ..Module::EMPTY };
 
 /// What `http` says.
 pub static HTTP2_MAIN: ConfKey<Http2Main> = ConfKey::new(clearway_site::Level::Main);

@@ -45,7 +45,9 @@ pub use link::http1::Http1Link;
 pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::{Completion, SendFailure};
-pub use link::stream::{Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded};
+pub use link::stream::{
+    Fault as StreamFault, Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded,
+};
 pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
@@ -92,7 +94,8 @@ pub use tls::{
 pub use variables::core_variables::{Cookie, Credentials};
 
 /// The engine's own part of the tables.
-static OWN: [&Module; 9] = [
+static OWN: [&Module; 10] = [
+    &http2::HTTP2,
     &config::core_directives::CORE,
     &config::sending::SENDING,
     &config::body_directives::BODY,

@@ -121,7 +121,7 @@ impl Link<'_> {
             Self::Http1(link) => link.stage.end(link.transport.home().index(), Some(code)),
             Self::Stream(stream) => {
                 Stage::end_stream(stream.home().index(), code);
-                stream.abort();
+                stream.abort(stream::Fault::Other);
             }
         }
     }

@@ -12,7 +12,6 @@ use clearway_http::{
 pub static HTTP2: Module = Module {
     name: "http2",
     directives: DIRECTIVES,
-    confs: &[&HTTP2_MAIN, &HTTP2_SERVER, &HTTP2_LOCATION],
     variables: VARIABLES,
     finish: Some(|load| {
         load.note_preface(&HTTP2_SERVER, |conf| *conf.is_enabled);

@@ -76,7 +76,7 @@ impl Gathering {
                     self.answer.body.extend_from_slice(&bytes);
                 }
                 Poll::Ready(StreamOutput::End(_)) => return Poll::Ready(Ok(())),
-                Poll::Ready(StreamOutput::Reset) => return Poll::Ready(Err(Unanswered)),
+                Poll::Ready(StreamOutput::Reset(_)) => return Poll::Ready(Err(Unanswered)),
             }
         }
     }

@@ -6,7 +6,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use clearway_h2::request::HeadFault;
-use clearway_http::{Active, Client, Link, Parts, Setup, Stage, Strands, Stream, Way};
+use clearway_http::{Active, Client, Link, Parts, Setup, Stage, Strands, Stream, StreamFault, Way};
+
+/// The status of a request whose client was waited for in vain.
+const TIMED_OUT: u16 = 408;
 
 /// In which form the head of a request has come.
 pub(crate) enum Arrived {
@@ -47,7 +50,8 @@ pub(crate) async fn serve_arrived(
         let mut answering = pin!(answer(&mut active, &stream, arrived));
         poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
     };
-    Stage::end_stream(client.home.index(), active.status());
+    let status = active.status();
+    Stage::end_stream(client.home.index(), status);
     if active.logs_slowly() {
         Box::pin(active.log_slowly()).await;
     }
@@ -56,7 +60,7 @@ pub(crate) async fn serve_arrived(
     if is_complete {
         stream.finish();
     } else {
-        stream.abort();
+        stream.abort(if status == TIMED_OUT { StreamFault::TimedOut } else { StreamFault::Other });
     }
     if !strands.is_empty() {
         // The response has ended; what is apart from it refers to the request.
@@ -84,7 +88,7 @@ async fn answer(active: &mut Active<'_>, stream: &Stream, arrived: Arrived) -> b
             if active.acts_behind_response() {
                 active.act_behind_response().await;
             }
-            is_sent
+            is_sent && active.is_persistent()
         }
         Some(Err(fault)) => {
             Box::pin(active.refuse(fault)).await;

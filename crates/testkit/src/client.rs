@@ -190,6 +190,11 @@ impl Connection {
         if self.received.is_empty() { self.receive(Instant::now() + limit) } else { End::Data }
     }
 
+    /// Takes what has been received.
+    pub fn take_received(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.received)
+    }
+
     /// What has been received and not been taken as a part of an answer.
     pub fn received(&self) -> &[u8] {
         &self.received

@@ -11,6 +11,7 @@ pub mod client;
 pub mod cold;
 pub mod differential;
 mod family;
+pub mod http2;
 pub mod hung;
 pub mod load;
 pub mod place;

@@ -6,6 +6,7 @@
 mod background;
 mod error_log;
 mod hasty;
+mod http2;
 mod limits;
 mod passed_on;
 mod proxy_protocol;

@@ -44,6 +44,24 @@ fn setup() -> Setup {
     setup.file("example.pem", data!("ecdsa.pem")).file("example.key", data!("ecdsa.key"))
 }
 
+/// A server that speaks HTTP/2 with its clients.
+pub(crate) fn setup_http2() -> Setup {
+    let http = HTTP.replace("client_header_timeout 2s;", "http2 on;");
+    let http = http.replace(
+        "'$scheme $ssl_protocol $ssl_server_name $ssl_session_reused'",
+        "'$http2 $scheme $ssl_protocol'",
+    );
+    let setup = deployed("events { }", &http);
+    setup.file("example.pem", data!("ecdsa.pem")).file("example.key", data!("ecdsa.key"))
+}
+
+/// A connection whose client speaks these protocols.
+pub(crate) fn connect_with(server: &Server, protocols: &[&str]) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut config = ClientConfig::clone(&config(TLS13));
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    connect(server, &Arc::new(config))
+}
+
 fn config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(data!("ca.pem")).expect("it is one")).expect("it is sound");

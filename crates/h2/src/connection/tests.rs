@@ -1,7 +1,7 @@
 //! A connection against a client that says what it is told to say: requests, and each limit.
 
 use super::*;
-use crate::frame::{Violation, flag, kind};
+use crate::frame::flag;
 use crate::hpack::push_field;
 use crate::request::{Underscores, Unusual};
 
@@ -49,6 +49,9 @@ impl Peer {
             let (fault, _) =
                 self.server.read_head(&mut HeadReader::default(), rest, (&mut text, &mut head))?;
             assert_eq!(fault, None);
+        }
+        if !input.is_empty() {
+            assert_eq!(self.server.receive(&mut input), Ok(Event::Need), "the rest is skipped");
         }
         assert!(input.is_empty(), "all of it is taken");
         Ok(said)
@@ -363,9 +366,46 @@ fn who_is_told_to_go_begins_nothing_more() {
 
 #[test]
 fn frames_that_are_too_long_are_not_waited_for() {
-    let mut server = Connection::new(LIMITS);
-    let mut input = PREFACE.to_vec();
-    FrameHead { length: 16_385, kind: kind::DATA, flags: 0, stream: 1 }.push(&mut input);
-    let failure = server.receive(&mut &input[..]).expect_err("refused");
-    assert!(matches!(failure.reason, Reason::Frame(Violation::TooLong(_))));
+    for (kind, length) in
+        [(kind::SETTINGS, 16_385), (kind::HEADERS, 40_000), (kind::PING, 9), (kind::PUSH_PROMISE, 4)]
+    {
+        let mut peer = Peer::new();
+        let mut input = Vec::new();
+        FrameHead { length, kind, flags: 0, stream: 0 }.push(&mut input);
+        let failure = peer.server.receive(&mut &input[..]).expect_err("refused");
+        assert!(matches!(failure.reason, Reason::Frame(_) | Reason::Unreadable(_)), "type {kind}");
+    }
+}
+
+#[test]
+fn bodies_are_handed_on_as_they_come() {
+    let mut peer = Peer::new();
+    peer.begin(1, Rest::Open).expect("a request");
+    let mut bytes = Vec::new();
+    let flags = flag::PADDED | flag::END_STREAM;
+    FrameHead { length: 10, kind: kind::DATA, flags, stream: 1 }.push(&mut bytes);
+    bytes.extend_from_slice(b"\x03abcdef...");
+    let mut events = Vec::new();
+    let mut begin = 0;
+    for end in 0..=bytes.len() {
+        let mut input = &bytes[begin..end];
+        match peer.server.receive(&mut input).expect("a body") {
+            Event::Need => {}
+            event => events.push(format!("{event:?}")),
+        }
+        begin = end - input.len();
+    }
+    let mut expected: Vec<_> = (b'a'..=b'f').map(|byte| format!("Data(1, [{byte}], Open)")).collect();
+    expected.push("Data(1, [], Ended)".into());
+    assert_eq!(events, expected);
+
+    // What is long and means nothing is skipped, and so is the body of what is over.
+    let mut bytes = Vec::new();
+    FrameHead { length: 1 << 20, kind: 99, flags: 0, stream: 1 }.push(&mut bytes);
+    assert_eq!(peer.server.receive(&mut &bytes[..]), Ok(Event::Need));
+    for _ in 0..16 {
+        let mut input = &[b'x'; 1 << 16][..];
+        assert_eq!((peer.server.receive(&mut input), input.len()), (Ok(Event::Need), 0));
+    }
+    assert_eq!(peer.begin(3, Rest::Ended), Ok("Head(3, Ended)".into()));
 }

@@ -38,6 +38,8 @@ pub struct StreamHead {
     pub status: u16,
     /// The header lines, in the order in which they are sent.
     pub lines: Headers,
+    /// Whether no body follows, nor anything else.
+    pub is_last: bool,
 }
 
 /// What a connection is to send of a stream.
@@ -50,7 +52,16 @@ pub enum StreamOutput {
     /// The response is complete, with these trailers.
     End(Headers),
     /// The response cannot be completed.
-    Reset,
+    Reset(Fault),
+}
+
+/// Whose fault it is that a response cannot be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The client's, who sent nothing for too long.
+    TimedOut,
+    /// Any other.
+    Other,
 }
 
 /// The client sends more of a body than it may.
@@ -72,6 +83,8 @@ pub struct Intake {
 const WANTED: u8 = 1;
 /// The request's task has done all that it does.
 const LEFT: u8 = 2;
+/// The client was waited for in vain.
+const TIMED_OUT: u8 = 4;
 
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +232,10 @@ impl Stream {
                 State::Ended => {
                     Some(StreamOutput::End(self.trailers.take().map(|lines| *lines).unwrap_or_default()))
                 }
-                _ => Some(StreamOutput::Reset),
+                _ => Some(StreamOutput::Reset(match self.marks.load(Ordering::Acquire) & TIMED_OUT {
+                    0 => Fault::Other,
+                    _ => Fault::TimedOut,
+                })),
             }
         })
     }
@@ -344,8 +360,9 @@ impl Stream {
     }
 
     /// The response cannot be completed. The last that the request's task does.
-    pub fn abort(&self) {
-        self.marks.fetch_or(LEFT, Ordering::AcqRel);
+    pub fn abort(&self, fault: Fault) {
+        let mark = if fault == Fault::TimedOut { TIMED_OUT } else { 0 };
+        self.marks.fetch_or(LEFT | mark, Ordering::AcqRel);
         self.output.end(State::Broken);
         self.input.wake_filler();
     }

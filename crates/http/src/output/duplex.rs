@@ -126,7 +126,9 @@ impl<'c> OutputState<'c> {
                 }
                 writer.finish();
             }
-            Link::Stream(stream) => stream.push_interim(StreamHead { status, lines: lines.clone() }),
+            Link::Stream(stream) => {
+                stream.push_interim(StreamHead { status, lines: lines.clone(), is_last: false })
+            }
         }
     }
 }

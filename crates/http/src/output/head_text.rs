@@ -112,5 +112,5 @@ pub(super) fn list_head(
             lines.add(name, value);
         }
     }
-    StreamHead { status: head.status, lines }
+    StreamHead { status: head.status, lines, is_last: matches!(framing, Framing::NoBody { .. }) }
 }

@@ -126,8 +126,13 @@ impl<'c> Active<'c> {
         if stream.is_internal() {
             self.request.node_mut().origin = Origin::Internal;
         }
-        if !stream.is_bodiless() {
-            let request = &self.request;
+        let request = &self.request;
+        // All of a body may be here already.
+        let is_bodiless = match request.is_http2() {
+            true => request.parts.head.body == BodyLength::Empty,
+            false => stream.is_bodiless(),
+        };
+        if !is_bodiless {
             self.body = BodyState::begin_stream(&request.parts.head, request.received());
         }
     }

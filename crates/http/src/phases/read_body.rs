@@ -168,6 +168,10 @@ fn refuse(request: &Request<'_>, receiving: &Receiving, error: BodyError) -> Ans
             request.log(Level::Info, format_args!("{message}"));
             Answer::Status(400)
         }
+        BodyError::BelowLength => {
+            request.log(Level::Info, format_args!("client prematurely closed stream"));
+            Answer::Status(400)
+        }
         BodyError::TimedOut => Answer::Abandon(408),
         BodyError::Closed => {
             request.log(Level::Info, format_args!("client prematurely closed connection"));

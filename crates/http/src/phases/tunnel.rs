@@ -170,7 +170,7 @@ fn broken(error: BodyError) -> io::Error {
     match error {
         BodyError::Broken(error) => error,
         BodyError::Closed => io::ErrorKind::UnexpectedEof.into(),
-        BodyError::Refused(_) | BodyError::BeyondLength | BodyError::TimedOut => {
+        BodyError::Refused(_) | BodyError::BeyondLength | BodyError::BelowLength | BodyError::TimedOut => {
             io::ErrorKind::InvalidData.into()
         }
     }

@@ -21,9 +21,11 @@ pub(crate) enum BodyError {
     Refused(Fault),
     /// More than was announced came on its stream.
     BeyondLength,
+    /// The client has ended the stream before it had sent all that it has announced.
+    BelowLength,
     /// Nothing came for `client_body_timeout`; 408, which is logged and not sent.
     TimedOut,
-    /// The client closed the connection before the end, or ended the stream before it had sent all.
+    /// The client closed the connection before the end.
     Closed,
     /// The connection broke.
     Broken(io::Error),
@@ -215,7 +217,7 @@ impl StreamReader {
         let Some(piece) = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)? else {
             self.state = State::Ended;
             let is_short = self.announced.is_some_and(|announced| self.received < announced);
-            return Poll::Ready(if is_short { Err(BodyError::Closed) } else { Ok(()) });
+            return Poll::Ready(if is_short { Err(BodyError::BelowLength) } else { Ok(()) });
         };
         self.received += piece.len() as u64;
         self.front = piece;

@@ -8,14 +8,18 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use clearway_h2::connection::Connection as Protocol;
 use clearway_h2::flow::WINDOW_FIRST_BYTES;
-use clearway_h2::frame::{ErrorCode, Rest};
-use clearway_http::{Headers, Intake, STREAM_WINDOW_BYTES, Stream, StreamOutput, Tls};
+use clearway_h2::frame::{ErrorCode, Rest, STREAM_MAX};
+use clearway_http::{Headers, Intake, STREAM_WINDOW_BYTES, Stream, StreamFault, StreamOutput, Tls};
 use clearway_runtime::LoopRef;
 
 /// How a body is cut where its response does not say, bytes.
 const CHUNK_BYTES: usize = 8 * 1024;
-/// Interim responses that one gathering sends of a stream.
+/// Statuses below are of interim responses.
 const FINAL_STATUS: u16 = 200;
+/// What a client may send of bodies that are read, besides [`WINDOW_FIRST_BYTES`] of each, bytes.
+const SHARED_WINDOW_BYTES: u32 = 1 << 20;
+/// What one of them may have of that, bytes.
+const SHARE_MAX_BYTES: u32 = SHARED_WINDOW_BYTES / 4;
 
 /// All of a connection.
 pub(super) struct Streams {
@@ -38,6 +42,10 @@ struct Open {
     /// Whether more of it comes.
     input: Input,
     intake: Intake,
+    /// What the client may send of the body beyond what each stream has, bytes.
+    shared_bytes: u32,
+    /// Whether the client was sent the last frame, though the request goes on.
+    output: Rest,
     /// What comes next of the response.
     next: Option<StreamOutput>,
     /// Since when it has something to send and no window, on the clock of the loop.
@@ -109,6 +117,8 @@ impl Streams {
             backlog: Vec::new(),
             input,
             intake: Intake::default(),
+            shared_bytes: 0,
+            output: Rest::Open,
             next: None,
             stalled_since_ms: None,
             state: State::Answering,
@@ -166,10 +176,20 @@ impl Streams {
 
     /// Hands bodies on, and lets clients send more where they are read.
     pub(super) fn feed(&mut self, protocol: &mut Protocol, cx: &mut Context<'_>) {
+        let mut shared_bytes: u32 = self.open.iter().map(|open| open.shared_bytes).sum();
         for open in &mut self.open {
-            if open.input != Input::Over && open.state == State::Answering {
-                open.feed(protocol, self.window_bytes, cx);
+            if open.input == Input::Over || open.state != State::Answering {
+                continue;
             }
+            shared_bytes -= open.shared_bytes;
+            open.feed(cx);
+            if open.input == Input::Over {
+                open.shared_bytes = 0;
+            } else {
+                let left_bytes = SHARED_WINDOW_BYTES.saturating_sub(shared_bytes);
+                open.widen(protocol, self.window_bytes, left_bytes.min(SHARE_MAX_BYTES));
+            }
+            shared_bytes += open.shared_bytes;
         }
     }
 
@@ -209,12 +229,12 @@ impl Open {
         if self.state == State::Answering {
             self.stream.reset();
             self.state = State::Leaving;
-            (self.next, self.stalled_since_ms) = (None, None);
+            (self.next, self.stalled_since_ms, self.shared_bytes) = (None, None, 0);
             self.backlog = Vec::new();
         }
     }
 
-    fn feed(&mut self, protocol: &mut Protocol, window_bytes: u32, cx: &mut Context<'_>) {
+    fn feed(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(intake) = self.stream.poll_intake(cx, self.intake) {
             self.intake = intake;
             if intake.is_over {
@@ -238,21 +258,24 @@ impl Open {
         if self.backlog.is_empty() && self.input == Input::Ending {
             self.stream.end_body();
             self.input = Input::Over;
-            return;
         }
-        self.widen(protocol, window_bytes);
     }
 
-    /// Lets the client send as much as there is room for, once that is worth a frame.
-    fn widen(&self, protocol: &mut Protocol, window_bytes: u32) {
+    /// Lets the client send as much as there is room for, once that is worth a frame. A body that is read may
+    /// have `share_bytes` beyond what each has.
+    fn widen(&mut self, protocol: &mut Protocol, window_bytes: u32, share_bytes: u32) {
         let Some(receivable) = protocol.receivable(self.id) else { return };
-        let wanted_bytes =
-            if self.intake.is_wanted { window_bytes.max(WINDOW_FIRST_BYTES) } else { window_bytes };
+        let first_bytes = window_bytes.max(WINDOW_FIRST_BYTES);
+        let wanted_bytes = if self.intake.is_wanted { first_bytes + share_bytes } else { window_bytes };
+        let wanted_bytes = wanted_bytes.min(STREAM_MAX);
         let held = self.backlog.len() + STREAM_WINDOW_BYTES.saturating_sub(self.intake.room);
-        let allowed = wanted_bytes.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
-        let increment = allowed.saturating_sub(receivable);
+        let used_bytes = receivable + u32::try_from(held).unwrap_or(u32::MAX);
+        let increment = wanted_bytes.saturating_sub(used_bytes);
         if increment > 0 && (receivable == 0 || increment >= wanted_bytes / 2) {
             protocol.widen(self.id, increment);
+            self.shared_bytes = wanted_bytes.saturating_sub(first_bytes);
+        } else {
+            self.shared_bytes = used_bytes.saturating_sub(first_bytes);
         }
     }
 
@@ -281,13 +304,20 @@ impl Open {
             None => Sent::Nothing,
             Some(StreamOutput::Head(head)) => {
                 self.look(cx);
-                let is_bodiless = head.status >= FINAL_STATUS && self.take_end();
-                let rest = if is_bodiless { Rest::Ended } else { Rest::Open };
+                let is_over = head.status >= FINAL_STATUS && self.take_end();
+                let rest = if is_over || head.is_last { Rest::Ended } else { Rest::Open };
                 protocol.push_head(out, self.id, head.status, head.lines.iter(), rest);
-                self.conclude(protocol, rest);
+                self.output = rest;
+                if is_over {
+                    self.conclude(protocol, rest);
+                }
                 Sent::Something
             }
             Some(StreamOutput::Data(bytes)) => self.send_data(protocol, out, bytes, now_ms, cx),
+            Some(StreamOutput::End(_)) if self.output == Rest::Ended => {
+                self.conclude(protocol, Rest::Ended);
+                Sent::Something
+            }
             Some(StreamOutput::End(trailers)) => {
                 if trailers.is_empty() {
                     protocol.push_data(out, self.id, b"", Rest::Ended);
@@ -297,8 +327,14 @@ impl Open {
                 self.conclude(protocol, Rest::Ended);
                 Sent::Something
             }
-            Some(StreamOutput::Reset) => {
-                protocol.reset(self.id, ErrorCode::InternalError);
+            Some(StreamOutput::Reset(fault)) => {
+                let code = match fault {
+                    StreamFault::TimedOut => ErrorCode::ProtocolError,
+                    StreamFault::Other => ErrorCode::InternalError,
+                };
+                if self.output == Rest::Open {
+                    protocol.reset(self.id, code);
+                }
                 self.state = State::Closed;
                 Sent::Something
             }

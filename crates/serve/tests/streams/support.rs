@@ -143,7 +143,7 @@ impl Frames {
                     StreamOutput::Head(head) => put_frame(&mut self.output, number, HEAD, &text(&head)),
                     StreamOutput::Data(data) => put_frame(&mut self.output, number, BODY, &data),
                     StreamOutput::End(_) => put_frame(&mut self.output, number, END, b""),
-                    StreamOutput::Reset => put_frame(&mut self.output, number, RESET, b""),
+                    StreamOutput::Reset(_) => put_frame(&mut self.output, number, RESET, b""),
                 }
                 if matches!(self.output[self.output.len() - FRAME_HEAD_BYTES..], [_, END | RESET, 0, 0]) {
                     ended.push(number);
