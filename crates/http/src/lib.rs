@@ -13,6 +13,7 @@ mod generation;
 mod http2;
 mod link;
 pub mod metrics;
+mod name_servers;
 mod output;
 pub mod paths;
 mod phases;
@@ -51,6 +52,7 @@ pub use link::stream::{
 pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
+pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};
 pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{
     BodyFilter, Compression, Filtering, HeaderFilter, Hold, Input, Next, Output, TIMED_OUT, Trailers, Unsent,

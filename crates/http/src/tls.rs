@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clearway_base::log::Level;
 use clearway_message::{status::internal as status, validate_host};
 use clearway_offload::{Pool, Task};
+use clearway_runtime::LoopRef;
 use clearway_site::regex::Captures;
 use clearway_site::{Address, ConfKey, Own, ServerId, settings};
 use clearway_tls::engine::{Kept, LoadError, Session, Verified};
@@ -13,6 +14,7 @@ use clearway_tls::hello::Hello;
 
 use crate::generation::Setup;
 use crate::link::tls::{RecordSize, Tls};
+use crate::name_servers::{AskedServers, NAME_SERVERS};
 use crate::output::view::View;
 use crate::request::Request;
 
@@ -107,6 +109,10 @@ pub struct ClientHello<'a> {
     pub hello: &'a Hello,
     /// Whether it may agree on HTTP/2.
     pub http2: OfferedHttp2,
+    /// The loop that its connection is at home on.
+    pub home: LoopRef,
+    /// Name servers of the server whose handshake it is.
+    pub names: &'a AskedServers,
 }
 
 /// A handshake that has begun, or will have.
@@ -150,6 +156,8 @@ pub struct Chosen<'a> {
     pub server: Option<&'a ServerTls>,
     /// What the handshake is made with: that server's, or the default one's.
     pub acceptor: Option<&'a Arc<dyn Accept>>,
+    /// Name servers of the server that it is made with.
+    pub names: AskedServers,
     /// Whether that server speaks HTTP/2.
     pub http2: OfferedHttp2,
 }
@@ -169,11 +177,15 @@ impl Setup {
             None => None,
         };
         let server = found.map_or(default, tls);
-        let acceptor = [server, default].into_iter().flatten().find_map(|tls| tls.acceptor.as_ref());
         let id = found.unwrap_or(address.default_server);
+        let acceptor = |id| Some((tls(id)?.acceptor.as_ref()?, id));
+        let acceptor = acceptor(id).or_else(|| acceptor(address.default_server));
+        let maker = acceptor.map_or(id, |(_, id)| id);
+        let names = self.snapshot().location(self.snapshot().server(maker).base).conf(&NAME_SERVERS).asked();
+        let acceptor = acceptor.map(|(acceptor, _)| acceptor);
         let speaks = self.speaks_http2(self.snapshot().server(id));
         let http2 = if speaks { OfferedHttp2::Yes } else { OfferedHttp2::No };
-        Ok(Chosen { id, host: host.filter(|_| found.is_some()), server, acceptor, http2 })
+        Ok(Chosen { id, host: host.filter(|_| found.is_some()), server, acceptor, names, http2 })
     }
 }
 

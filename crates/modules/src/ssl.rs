@@ -5,8 +5,11 @@
 mod acceptor;
 mod directives;
 mod named;
+mod responder;
 mod server;
 mod settings;
+mod staples;
+mod stapling;
 mod variables;
 
 use clearway_conf::Error;
@@ -19,6 +22,8 @@ use variables::VARIABLES;
 
 /// What HTTP/2 is called in handshakes (ALPN).
 const HTTP2: &[u8] = b"h2";
+
+pub use stapling::start as start_stapling;
 
 /// The module.
 pub static SSL: Module = Module {
@@ -34,6 +39,7 @@ pub static SSL: Module = Module {
 fn make_contexts(load: &mut Load) -> Result<(), Error> {
     let maker = Maker::new(load);
     load.make_for_servers(&SSL_CONF, &SERVER_TLS, |conf| maker.make(conf))?;
+    maker.into_warnings().into_iter().for_each(|warning| load.warn(warning));
     for servers in load.ssl_addresses() {
         let tls = |id| load.of_server(id, &SERVER_TLS).server.as_ref();
         let has_certificate = |id| tls(id).is_some_and(|tls| tls.acceptor.is_some());

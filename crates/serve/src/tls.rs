@@ -13,8 +13,8 @@ use std::time::Instant;
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{
-    Accept, Begun, Chosen, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize, Shaking,
-    SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, failure_level, look_at_handshake,
+    Accept, AskedServers, Begun, Chosen, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize,
+    Shaking, SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, failure_level, look_at_handshake,
 };
 use clearway_offload::{Pool, Task};
 use clearway_site::ServerId;
@@ -65,8 +65,8 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     input.append(&mut parts.input);
     conn.client.put_back(parts);
     let hello = read_hello(connection, &mut input).await?;
-    let Asked { mut offer, acceptor, server, http2, terms } = choose(&connection.conn, &hello)?;
-    let client = ClientHello { hello: &hello, http2 };
+    let Asked { mut offer, acceptor, names, server, http2, terms } = choose(&connection.conn, &hello)?;
+    let client = ClientHello { hello: &hello, http2, home: connection.conn.client.home, names: &names };
     let begun = ask(&mut connection.conn, client, &*acceptor, (server, &mut offer));
     drop(hello);
     let handshake = begin(&connection.conn, begun, input, &terms).await?;
@@ -149,6 +149,7 @@ fn refuse_hello(conn: &Conn, error: HelloError) {
 struct Asked {
     offer: Offer,
     acceptor: Arc<dyn Accept>,
+    names: AskedServers,
     server: ServerId,
     http2: OfferedHttp2,
     terms: Terms,
@@ -197,7 +198,8 @@ enum Heavy {
 
 /// Chooses the server by the name that is asked for.
 fn choose(conn: &Conn, hello: &Hello) -> Result<Asked, Ending> {
-    let Ok(Chosen { id, host, server, acceptor, http2 }) = conn.setup.choose_tls(hello.server_name()) else {
+    let Ok(Chosen { id, host, server, acceptor, names, http2 }) = conn.setup.choose_tls(hello.server_name())
+    else {
         send_alert(conn, INTERNAL_ERROR);
         fail(conn, &Failure { reasons: vec![HelloError::ServerName.into()] });
         return Err(Ending);
@@ -214,7 +216,7 @@ fn choose(conn: &Conn, hello: &Hello) -> Result<Asked, Ending> {
         records: server.map_or(RecordSize::default(), |tls| tls.records),
     };
     let offer = Offer::of(hello, host);
-    Ok(Asked { offer, acceptor: Arc::clone(acceptor), server: id, http2, terms })
+    Ok(Asked { offer, acceptor: Arc::clone(acceptor), names, server: id, http2, terms })
 }
 
 /// Asks for a session, which is told what the variables of that server say if it wants to know.

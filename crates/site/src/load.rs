@@ -179,6 +179,8 @@ pub struct Load<E: Engine> {
     open: Vec<LocationName>,
     /// Whether a module speaks TLS.
     ssl: Ssl,
+    /// What modules found strange when they finished.
+    warnings: Vec<Error>,
     /// What is being read.
     server: usize,
     location: usize,
@@ -246,6 +248,7 @@ impl<E: Engine> Load<E> {
             product: Setting::new(Bytes::from_static(product::NAME.as_bytes())),
             open: Vec::new(),
             ssl: Ssl::of(modules),
+            warnings: Vec::new(),
             server: 0,
             location: 0,
         }
@@ -254,6 +257,11 @@ impl<E: Engine> Load<E> {
     /// Whether `listen … ssl` is understood.
     pub fn ssl(&self) -> Ssl {
         self.ssl
+    }
+
+    /// Adds a warning of a module that finishes.
+    pub fn warn(&mut self, warning: Error) {
+        self.warnings.push(warning.with_level(clearway_base::log::Level::Warn));
     }
 
     /// What the configuration is loaded with.
@@ -533,6 +541,7 @@ impl<E: Engine> Load<E> {
         warnings: &mut Vec<Error>,
     ) -> Result<Settled, Error> {
         modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self))?;
+        warnings.append(&mut self.warnings);
         self.check_variables_hash()?;
         let mut trees = Vec::with_capacity(self.servers.len());
         for server in 1..self.servers.len() {

@@ -150,7 +150,7 @@ impl SharedKeys {
         if now_s < due_s {
             return None;
         }
-        let next_s = now_s + self.slack_s();
+        let next_s = now_s + self.slack_s().max(1);
         let is_ours =
             self.due_s.compare_exchange(due_s, next_s, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         // Without the record the present keys stay: their tickets are good.
@@ -165,10 +165,10 @@ impl SharedKeys {
         Ok(record.ring())
     }
 
-    /// Between two looks at the record, seconds.
+    /// Between two looks at the record, seconds; 0 is each second.
     fn slack_s(&self) -> u64 {
         const SLACK_PART: u64 = 16;
-        u64::from(self.timeout_s) / SLACK_PART + 1
+        u64::from(self.timeout_s) / SLACK_PART
     }
 }
 

@@ -16,7 +16,7 @@ use aws_lc_sys as ffi;
 use crate::compression::{CompressedCertificates, ZLIB};
 use crate::engine::{
     Asking, Compression, EarlyData, KEPT_KEY_LENGTH, Keeping, Kept, LoadError, Plan, Preference, Side,
-    Tickets, Verification, Verified, Versions,
+    Staple, Stapling, Tickets, Verification, Verified, Versions,
 };
 use crate::level::{Level, Version};
 use crate::pair::Pair;
@@ -34,7 +34,10 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Lookups {
     pub(crate) kept: Option<Kept>,
+    pub(crate) staples: Vec<Staple<Pair>>,
     pub(crate) fresh: Vec<Kept>,
+    /// The algorithm of this side's signature, by number; 0 before there is one.
+    pub(crate) signature: u16,
     /// A protocol that the client is not to have.
     pub(crate) withheld: Option<&'static [u8]>,
 }
@@ -307,6 +310,9 @@ impl Context {
                 }
             }
             let takes = plan.side == Side::Server && plan.early_data == EarlyData::Taken;
+            if plan.stapling == Stapling::On {
+                ffi::SSL_CTX_set_tlsext_status_cb(context, Some(staple));
+            }
             ffi::SSL_CTX_set_early_data_enabled(context, c_int::from(takes));
             if plan.compression == Compression::Zlib {
                 let is_added =
@@ -440,6 +446,67 @@ unsafe extern "C" fn choose_protocol(
         }
     }
     ffi::SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// Takes the algorithm of this side's signature from the message that has it, which is shown as it is before
+/// it is encrypted (RFC 8446 §4.4.3, RFC 5246 §7.4.3).
+pub(crate) unsafe extern "C" fn note_message(
+    is_sent: c_int,
+    version: c_int,
+    kind: c_int,
+    message: *const c_void,
+    length: usize,
+    ssl: *mut ffi::SSL,
+    _: *mut c_void,
+) {
+    if is_sent == 0 || kind != ffi::SSL3_RT_HANDSHAKE {
+        return;
+    }
+    // SAFETY: called by the library with a message of that length, for a session that has its lookups.
+    unsafe {
+        let number = signature_of(shown(message.cast(), length), version);
+        if let Some((lookups, number)) = lookups(ssl).zip(number) {
+            lookups.signature = number;
+        }
+    }
+}
+
+/// The signature algorithm of a handshake message with its head; nothing if it has none.
+fn signature_of(message: &[u8], version: c_int) -> Option<u16> {
+    const HEAD_LENGTH: usize = 4;
+    const SERVER_KEY_EXCHANGE: u8 = 12;
+    const CERTIFICATE_VERIFY: u8 = 15;
+    const NAMED_CURVE: u8 = 3;
+    let body = message.get(HEAD_LENGTH..)?;
+    let at = match message[0] {
+        CERTIFICATE_VERIFY => 0,
+        SERVER_KEY_EXCHANGE if version == c_int::from(Version::Tls12.number()) => {
+            let [NAMED_CURVE, _, _, point_length] = body.first_chunk()? else { return None };
+            HEAD_LENGTH + usize::from(*point_length)
+        }
+        _ => return None,
+    };
+    let number: [u8; 2] = *body.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(number))
+}
+
+/// Adds what is known of the certificate that was chosen for the client.
+unsafe extern "C" fn staple(ssl: *mut ffi::SSL, _: *mut c_void) -> c_int {
+    // SAFETY: called by the library with a session whose certificate is alive; the answer is copied.
+    unsafe {
+        let chosen = ffi::SSL_get_certificate(ssl);
+        let found = lookups(ssl).and_then(|lookups| {
+            lookups.staples.iter().find(|staple| staple.pair.certificate().is_same(chosen))
+        });
+        match found {
+            Some(staple)
+                if ffi::SSL_set_ocsp_response(ssl, staple.answer.as_ptr(), staple.answer.len()) == 1 =>
+            {
+                ffi::SSL_TLSEXT_ERR_OK
+            }
+            _ => ffi::SSL_TLSEXT_ERR_NOACK,
+        }
+    }
 }
 
 /// Writes a certificate message as zlib makes it; without it the message is sent as it is.

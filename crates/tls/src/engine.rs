@@ -133,6 +133,16 @@ pub enum Compression {
     Zlib,
 }
 
+/// Whether clients that ask are told what authorities say of certificates (`ssl_stapling`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stapling {
+    /// They are not.
+    #[default]
+    Off,
+    /// They are told what is [given](Given::staples).
+    On,
+}
+
 /// Everything that a context is made from. Equal plans make equal contexts.
 pub struct Plan<P> {
     /// Which side its sessions are. Tickets, the scope and early data are the server's.
@@ -171,6 +181,8 @@ pub struct Plan<P> {
     pub early_data: EarlyData,
     /// Certificates of this side.
     pub compression: Compression,
+    /// What authorities say of them.
+    pub stapling: Stapling,
 }
 
 impl<P> Plan<P> {
@@ -198,6 +210,7 @@ impl<P> Plan<P> {
             verification: Verification { depth: DEPTH, ..Verification::default() },
             early_data: EarlyData::default(),
             compression: Compression::default(),
+            stapling: Stapling::default(),
         }
     }
 }
@@ -270,16 +283,24 @@ pub struct Given<P> {
     pub pairs: Vec<Arc<P>>,
     /// The session that the client asks for ([`kept_key`]), if it is kept.
     pub kept: Option<Kept>,
-    /// The answer of a responder about the certificate (OCSP), in DER.
-    pub staple: Option<Vec<u8>>,
+    /// What authorities say of the context's certificates, for a client that asks.
+    pub staples: Vec<Staple<P>>,
     /// One of the context's protocols (ALPN) that this client is not to have.
     pub withheld: Option<&'static [u8]>,
 }
 
 impl<P> Default for Given<P> {
     fn default() -> Self {
-        Self { pairs: Vec::new(), kept: None, staple: None, withheld: None }
+        Self { pairs: Vec::new(), kept: None, staples: Vec::new(), withheld: None }
     }
+}
+
+/// What an authority says of a certificate.
+pub struct Staple<P> {
+    /// The certificate.
+    pub pair: Arc<P>,
+    /// The answer of its responder (OCSP), in DER.
+    pub answer: Arc<[u8]>,
 }
 
 /// What a handshake has come to.
@@ -331,13 +352,16 @@ pub struct Info {
     pub suite: Option<&'static str>,
     /// The group of the key exchange, by number; 0 where there was none.
     pub group: u16,
+    /// The signature algorithm of this side's part of the handshake, by number; 0 where there was none.
+    pub signature: u16,
     /// The signature algorithm of the peer's certificate message, by number; 0 where there was none.
     pub peer_signature: u16,
     /// The protocol that was agreed on (ALPN).
     pub protocol: Option<Vec<u8>>,
     /// Whether a session was taken up.
     pub is_resumed: bool,
-    /// The session's id, which is empty until it has one.
+    /// The session's id, which is empty until it has one. In TLS 1.3, which has none, it is something that no
+    /// other connection has, as with OpenSSL.
     pub session_id: Vec<u8>,
     /// What the check of the peer's certificate said.
     pub verification: Verified,

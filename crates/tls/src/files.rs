@@ -240,18 +240,28 @@ fn text_of(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
 
 /// What OpenSSL says of a file that cannot be opened.
 fn unread(path: &[u8], error: &io::Error) -> String {
+    format!("BIO_new_file() failed ({})", unread_as(path, "r", error))
+}
+
+/// What OpenSSL says of a file that is no text and cannot be opened: `SSL: error:…`.
+#[must_use]
+pub fn unread_binary(path: &[u8], error: &io::Error) -> String {
+    unread_as(path, "rb", error)
+}
+
+fn unread_as(path: &[u8], mode: &str, error: &io::Error) -> String {
     let number = error.raw_os_error().unwrap_or_default();
     let text = error.to_string();
     let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
     let path = String::from_utf8_lossy(path);
     let system =
-        Reason::of_system(number.unsigned_abs(), text).with_detail(format!("calling fopen({path}, r)"));
+        Reason::of_system(number.unsigned_abs(), text).with_detail(format!("calling fopen({path}, {mode})"));
     let fault = match error.kind() {
         io::ErrorKind::NotFound => FileFault::Missing,
         _ => FileFault::Other,
     };
     let reasons = [system, Reason::of_file(fault)];
-    format!("BIO_new_file() failed (SSL:{})", Reasons(&reasons))
+    format!("SSL:{}", Reasons(&reasons))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ const RANDOM_LENGTH: usize = 32;
 /// Numbers of extensions, as IANA has them.
 mod extension {
     pub(super) const SERVER_NAME: u16 = 0;
+    pub(super) const STATUS_REQUEST: u16 = 5;
     pub(super) const SUPPORTED_GROUPS: u16 = 10;
     pub(super) const SIGNATURE_ALGORITHMS: u16 = 13;
     pub(super) const ALPN: u16 = 16;
@@ -150,6 +151,7 @@ impl Offers {
     const EARLY_DATA: u8 = 1;
     const ENCRYPTED_HELLO: u8 = 2;
     const PSK_WITH_EXCHANGE: u8 = 4;
+    const STATUS: u8 = 8;
 
     fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
@@ -238,6 +240,7 @@ impl Hello {
                 self.compressions = whole(content, Bytes::prefixed_u8).map(Span::from);
             }
             extension::SESSION_TICKET => self.ticket = Some(content.into()),
+            extension::STATUS_REQUEST => self.offers.0 |= Offers::STATUS,
             extension::EARLY_DATA => self.offers.0 |= Offers::EARLY_DATA,
             extension::ENCRYPTED_CLIENT_HELLO => self.offers.0 |= Offers::ENCRYPTED_HELLO,
             extension::PSK_MODES => {
@@ -333,6 +336,12 @@ impl Hello {
     #[must_use]
     pub fn takes_up_with_exchange(&self) -> bool {
         self.offers.has(Offers::PSK_WITH_EXCHANGE)
+    }
+
+    /// Whether the client asks what an authority says of the certificate (RFC 6066 §8).
+    #[must_use]
+    pub fn asks_for_status(&self) -> bool {
+        self.offers.has(Offers::STATUS)
     }
 
     /// Whether a request follows before the handshake is over (TLS 1.3).

@@ -22,6 +22,8 @@ pub mod level;
 #[cfg(feature = "aws-lc")]
 pub mod objects;
 #[cfg(feature = "aws-lc")]
+pub mod ocsp;
+#[cfg(feature = "aws-lc")]
 mod pair;
 pub mod reason;
 #[cfg(feature = "aws-lc")]

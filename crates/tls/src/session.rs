@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
-use crate::context::{Context, Lookups, session_index, succeeded, verified};
+use crate::context::{Context, Lookups, note_message, session_index, succeeded, verified};
 use crate::engine::{
     Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified,
 };
@@ -89,12 +89,20 @@ unsafe impl Send for TlsSession {}
 
 impl TlsSession {
     fn accept(context: &Arc<Context>, hello: &Hello, given: Given<Pair>) -> Result<Self, LoadError> {
-        let session =
-            Self::new(context, Lookups { kept: given.kept, withheld: given.withheld, ..Lookups::default() })?;
+        let session = Self::new(
+            context,
+            Lookups {
+                kept: given.kept,
+                withheld: given.withheld,
+                staples: given.staples,
+                ..Lookups::default()
+            },
+        )?;
         let ssl = session.ssl.as_ptr();
         // SAFETY: the session is alive and nobody else's.
         unsafe {
             ffi::SSL_set_accept_state(ssl);
+            ffi::SSL_set_msg_callback(ssl, Some(note_message));
             if context.refuses_tickets(context.version_with(hello.versions())) {
                 ffi::SSL_set_options(ssl, ffi::SSL_OP_NO_TICKET.cast_unsigned());
             }
@@ -102,11 +110,6 @@ impl TlsSession {
         for pair in &given.pairs {
             pair.check(context.level())?;
             session.use_pair(pair)?;
-        }
-        if let Some(staple) = given.staple {
-            // SAFETY: the session is alive; the answer is copied.
-            let is_set = unsafe { ffi::SSL_set_ocsp_response(ssl, staple.as_ptr(), staple.len()) };
-            succeeded(is_set, "SSL_set_ocsp_response()")?;
         }
         Ok(session)
     }
@@ -250,7 +253,11 @@ impl Session for TlsSession {
     fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Step {
         // SAFETY: the session is alive, and what it reads and writes is lent.
         match self.lend(input, output, |ssl| unsafe { ffi::SSL_do_handshake(ssl) }) {
-            Outcome::Done(_) => Step::Done,
+            Outcome::Done(_) => {
+                // SAFETY: the session is alive. Records of data have nothing to note.
+                unsafe { ffi::SSL_set_msg_callback(self.ssl.as_ptr(), None) };
+                Step::Done
+            }
             Outcome::Need => Step::Need,
             Outcome::Closed => Step::Closed,
             Outcome::Failed(failure) => Step::Failed(failure),
@@ -325,14 +332,17 @@ impl Session for TlsSession {
                 ffi::SSL_SESSION_get_id(session, &raw mut id_length)
             };
             let number = ffi::SSL_version(ssl);
+            let version = Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number);
+            let own_id = || if version == Some(Version::Tls13) { connection_id(ssl) } else { Vec::new() };
             Info {
-                version: Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number),
+                version,
                 suite: suite_name(ssl),
                 group: ffi::SSL_get_group_id(ssl),
+                signature: (*self.lookups.as_ptr()).signature,
                 peer_signature: ffi::SSL_get_peer_signature_algorithm(ssl),
                 protocol: copied(protocol, length as usize),
                 is_resumed: ffi::SSL_session_reused(ssl) == 1,
-                session_id: copied(id, id_length as usize).unwrap_or_default(),
+                session_id: copied(id, id_length as usize).unwrap_or_else(own_id),
                 verification: if ffi::SSL_get0_peer_certificate(ssl).is_null() {
                     Verified::None
                 } else {
@@ -357,6 +367,22 @@ impl Session for TlsSession {
         // SAFETY: the session is alive.
         unsafe { ffi::SSL_in_early_data(self.ssl.as_ptr()) == 1 }
     }
+}
+
+/// What tells a connection from all others.
+///
+/// # Safety
+/// The session is alive.
+unsafe fn connection_id(ssl: *const ffi::SSL) -> Vec<u8> {
+    const RANDOM_LENGTH: usize = 32;
+    let (mut randoms, mut digest) = ([0; 2 * RANDOM_LENGTH], [0; ffi::SHA256_DIGEST_LENGTH as usize]);
+    // SAFETY: every buffer is as long as is said.
+    unsafe {
+        ffi::SSL_get_client_random(ssl, randoms.as_mut_ptr(), RANDOM_LENGTH);
+        ffi::SSL_get_server_random(ssl, randoms[RANDOM_LENGTH..].as_mut_ptr(), RANDOM_LENGTH);
+        ffi::SHA256(randoms.as_ptr(), randoms.len(), digest.as_mut_ptr());
+    }
+    digest.to_vec()
 }
 
 /// The suite's name in OpenSSL; that of TLS 1.3 is its standard one.

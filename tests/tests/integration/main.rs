@@ -13,6 +13,7 @@ mod proxy_protocol;
 mod serve;
 mod signals;
 mod slow_clients;
+mod stapling;
 mod startup;
 mod status;
 mod timeouts;

@@ -16,6 +16,7 @@ use clearway_site::{
 
 use crate::config::request_directives::PAGES;
 use crate::metrics;
+use crate::name_servers::NAME_SERVERS;
 use crate::tables::{Load, Module};
 use crate::variables::core_variables::VARIABLES;
 
@@ -23,7 +24,7 @@ use crate::variables::core_variables::VARIABLES;
 pub(crate) static CORE: Module = Module {
     name: "core",
     directives: DIRECTIVES,
-    confs: &[&CORE_CONF, &CORE_SERVER, &ROOT],
+    confs: &[&CORE_CONF, &CORE_SERVER, &ROOT, &NAME_SERVERS],
     variables: VARIABLES,
     metrics: metrics::ALL,
     ..Module::EMPTY

@@ -12,6 +12,7 @@ use clearway_tls::tickets::KeyRing;
 use clearway_tls::{AwsLc, Context, Pair, TlsSession};
 
 use super::named::{Named, NamedPair, Reading};
+use super::stapling::Stapling;
 
 /// ECDSA with SHA-256, 384 and 512, and Ed25519 (RFC 8446 §4.2.3).
 const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
@@ -23,6 +24,8 @@ pub(crate) struct Acceptor {
     pub(crate) keys: Keys,
     /// Those that depend on the client, instead.
     pub(crate) named: Option<Named>,
+    /// What authorities say of the context's certificates.
+    pub(crate) stapling: Option<Arc<Stapling>>,
     pub(crate) sessions: Option<Arc<SessionCache>>,
     /// `ssl_session_timeout`, seconds.
     pub(crate) timeout_s: u32,
@@ -121,14 +124,17 @@ impl Accept for Acceptor {
     }
 
     fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted> {
-        let ClientHello { hello, http2 } = client;
+        let ClientHello { hello, http2, home, names } = client;
         let now_s = now_s();
         if let Some(ring) = self.shared_keys.as_ref().and_then(|keys| keys.rotated(now_s)) {
             self.context.rotate(&ring)?;
         }
         let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s));
         let withheld = (http2 == OfferedHttp2::No).then_some(super::HTTP2);
-        let session = AwsLc::accept(&self.context, hello, Given { kept, withheld, ..Given::default() })?;
+        let stapling = self.stapling.as_ref().filter(|_| hello.asks_for_status());
+        let staples = stapling.map(|stapling| stapling.staples(home, names, now_s)).unwrap_or_default();
+        let given = Given { kept, withheld, staples, ..Given::default() };
+        let session = AwsLc::accept(&self.context, hello, given)?;
         let wants = self.wants(hello);
         match self.named.as_ref().zip(view) {
             Some((named, view)) => present(session, wants, named, view),

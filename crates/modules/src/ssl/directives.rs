@@ -440,6 +440,90 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "ssl_stapling",
+        contexts: HTTP_SERVER,
+        args: Args::FLAG,
+        syntax: "ssl_stapling on | off",
+        default: "ssl_stapling off;",
+        doc: "Whether clients that ask are told with the handshake what the authority says of the \
+              certificate (OCSP). It is asked over HTTP, by a task beside the connections, and its answer is \
+              kept until it has to be renewed; the first client that asks gets none. Not of certificates by \
+              variables.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate example.com.pem;
+                ssl_certificate_key example.com.key;
+                ssl_stapling on;
+                resolver 192.0.2.53;
+            }",
+        see: &["ssl_stapling_verify", "ssl_stapling_responder", "ssl_stapling_file", "resolver"],
+        handler: |scope, directive| set(directive, &mut conf(scope).stapling, |directive| directive.flag(0)),
+    },
+    Spec {
+        name: "ssl_stapling_file",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_stapling_file FILE",
+        default: "",
+        doc: "A file with the answer of the authority in DER, as `openssl ocsp` writes it, which clients \
+              are told instead of asking. It is not checked.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate example.com.pem;
+                ssl_certificate_key example.com.key;
+                ssl_stapling on;
+                ssl_stapling_file example.com.ocsp;
+            }",
+        see: &["ssl_stapling"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).stapling_file, |directive| Ok(directive.args[0].clone()))
+        },
+    },
+    Spec {
+        name: "ssl_stapling_responder",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_stapling_responder URL",
+        default: "",
+        doc: "Where the authority is asked (`http://…`), instead of where the certificate says.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate example.com.pem;
+                ssl_certificate_key example.com.key;
+                ssl_stapling on;
+                ssl_stapling_responder http://ocsp.example.com/;
+            }",
+        see: &["ssl_stapling"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).stapling_responder, |directive| Ok(directive.args[0].clone()))
+        },
+    },
+    Spec {
+        name: "ssl_stapling_verify",
+        contexts: HTTP_SERVER,
+        args: Args::FLAG,
+        syntax: "ssl_stapling_verify on | off",
+        default: "ssl_stapling_verify off;",
+        doc: "Whether answers of authorities are used only where certificates of `ssl_trusted_certificate` \
+              lead to those that have signed them.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate example.com.pem;
+                ssl_certificate_key example.com.key;
+                ssl_stapling on;
+                ssl_stapling_verify on;
+                ssl_trusted_certificate authorities.pem;
+            }",
+        see: &["ssl_stapling", "ssl_trusted_certificate"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope).stapling_verify, |directive| directive.flag(0))
+        },
+    },
+    Spec {
         name: "ssl_conf_command",
         contexts: HTTP_SERVER,
         args: Args::TAKE2,

@@ -1,20 +1,23 @@
 //! From what a server says of TLS to a context of the library, in nginx's order and words. Boot and reload:
 //! what is computed here may take milliseconds for each server.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
+use clearway_base::log::Sink;
 use clearway_conf::{Error, KeptFiles};
 use clearway_http::{Accept, Load, RecordSize, ServerTls, SniHandling, ThreadPools, TlsConf, Verify};
+use clearway_net::listen::HostNames;
 use clearway_offload::{CRYPTO_POOL, Pool};
 use clearway_tls::cache::{SessionCache as Sessions, SharedKeys, ZONE_MODULE};
 use clearway_tls::ciphers::CipherList;
 use clearway_tls::command::{self, Applied, CommandError};
 use clearway_tls::engine::{
-    Asking, Compression, EarlyData, Engine, Keeping, LoadError, Plan, Preference, Reasons, Tickets,
+    Asking, Compression, EarlyData, Engine, Keeping, LoadError, Plan, Preference, Reasons, Stapling, Tickets,
     Verification, Versions,
 };
 use clearway_tls::level::{Key, Version};
@@ -27,6 +30,8 @@ use sha1::{Digest, Sha1};
 use super::acceptor::{Acceptor, Keys};
 use super::named::Named;
 use super::settings::{SessionCache, SslConf};
+use super::staples::{ShownPair, Staples};
+use super::stapling::Stapling as StaplingOfServer;
 
 /// Sessions that OpenSSL keeps where nobody says how many.
 pub(crate) const BUILTIN_SESSIONS: u64 = 20_480;
@@ -38,6 +43,11 @@ pub(crate) struct Maker {
     prefix: Vec<u8>,
     pool: Option<Arc<Pool>>,
     zones: Option<Arc<Zones>>,
+    /// Looks up names of responders.
+    names: Arc<HostNames>,
+    /// Where is said what goes wrong without a connection.
+    log: Arc<dyn Sink>,
+    warnings: RefCell<Vec<Error>>,
 }
 
 impl Maker {
@@ -48,7 +58,15 @@ impl Maker {
             prefix: load.conf_prefix(),
             zones: load.environment().services.find::<Arc<Zones>>().cloned(),
             pool: pools.and_then(|pools| pools.find(CRYPTO_POOL.as_bytes()).cloned()),
+            names: load.resolver(),
+            log: Arc::clone(&load.environment().error_log),
+            warnings: RefCell::default(),
         }
+    }
+
+    /// What was strange.
+    pub(crate) fn into_warnings(self) -> Vec<Error> {
+        self.warnings.into_inner()
     }
 
     /// What a server needs; nothing if it does not speak TLS.
@@ -84,7 +102,8 @@ impl Maker {
         let mut seal = Seal::default();
         let ciphers = ciphers(&conf.ciphers)?;
         let named = self.named(conf, &mut seal);
-        let pairs = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
+        let shown = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
+        let pairs = shown.iter().map(|shown| Arc::clone(&shown.pair)).collect();
         let verification = self.verification(conf, &mut seal)?;
         seal.scope = seal.digest();
         let (keeping, sessions) = self.sessions(conf)?;
@@ -109,27 +128,33 @@ impl Maker {
                 true => Compression::Zlib,
                 false => Compression::Off,
             },
+            stapling: if *conf.stapling { Stapling::On } else { Stapling::Off },
             ..Plan::new(ciphers, pairs)
         };
+        if *conf.stapling && *conf.certificate_compression {
+            let message = "\"ssl_stapling\" is incompatible with \"ssl_certificate_compression\"";
+            return Err(Error::unplaced(message));
+        }
         for command in &*conf.conf_commands {
             self.apply(&mut plan, command, &ring, &mut seal)?;
         }
         seal.add(format!("{:?}", Described(conf)).as_bytes());
         let keys = Keys::of(plan.pairs.iter().map(|pair| &**pair));
-        let context = match known(seal.digest()) {
+        let context = match CONTEXTS.find(seal.digest()) {
             Some(context) => context,
             None => {
                 let made = AwsLc::context(&plan).map_err(|error| self.refused(conf, &plan, &error))?;
-                keep(seal.digest(), &made);
+                CONTEXTS.keep(seal.digest(), &made);
                 made
             }
         };
+        let stapling = if *conf.stapling { Some(self.stapling(conf, &context, &shown)?) } else { None };
         let timeout_s = plan.timeout_s;
         let is_shared = matches!(&*conf.session_cache, SessionCache::Shared(..));
         let shared = sessions.clone().filter(|_| is_shared && conf.session_ticket_keys.is_empty());
         let shared_keys = shared.map(|cache| SharedKeys::new(cache, timeout_s));
         let ring = Some(ring).filter(|_| has_tickets && shared_keys.is_none());
-        Ok(Arc::new(Acceptor { context, keys, named, sessions, timeout_s, ring, shared_keys }))
+        Ok(Arc::new(Acceptor { context, keys, named, stapling, sessions, timeout_s, ring, shared_keys }))
     }
 
     /// Certificates that depend on the client. For sessions, servers that name them alike are one.
@@ -148,13 +173,51 @@ impl Maker {
     }
 
     /// Reads certificates and keys.
-    fn pairs(&self, conf: &SslConf, seal: &mut Seal) -> Result<Vec<Arc<Pair>>, Error> {
-        let mut pairs = Vec::new();
+    fn pairs(&self, conf: &SslConf, seal: &mut Seal) -> Result<Vec<ShownPair>, Error> {
+        let mut pairs: Vec<ShownPair> = Vec::new();
         for (certificate, key) in conf.certificates.iter().zip(&*conf.keys) {
             let pair = self.pair(certificate, key, &conf.passwords, seal)?;
-            replace(&mut pairs, pair);
+            pairs.retain(|shown| !is_same_kind(&shown.pair, &pair));
+            pairs.push(ShownPair { name: self.shown(certificate), pair: Arc::new(pair) });
         }
         Ok(pairs)
+    }
+
+    /// What authorities say of the certificates. A reload that changes nothing keeps what is known.
+    fn stapling(
+        &self,
+        conf: &SslConf,
+        context: &Arc<Context>,
+        pairs: &[ShownPair],
+    ) -> Result<Arc<StaplingOfServer>, Error> {
+        let mut seal = Seal::default();
+        seal.add(&(Arc::as_ptr(context) as usize).to_le_bytes());
+        let said = [&conf.stapling_file, &conf.stapling_responder];
+        said.into_iter().for_each(|text| seal.add(text));
+        seal.add(&[u8::from(*conf.stapling_verify)]);
+        let is_file = !conf.stapling_file.is_empty();
+        if let Some(known) = STAPLINGS.find(seal.digest()).filter(|_| !is_file) {
+            self.warn(&known.warnings);
+            return Ok(known);
+        }
+        let staples = Staples {
+            conf,
+            context,
+            pairs,
+            files: &self.files,
+            prefix: &self.prefix,
+            names: &self.names,
+            pool: self.pool.clone(),
+            log: Arc::clone(&self.log),
+        };
+        let made = Arc::new(staples.make()?);
+        self.warn(&made.warnings);
+        STAPLINGS.keep(seal.digest(), &made);
+        Ok(made)
+    }
+
+    fn warn(&self, warnings: &[String]) {
+        self.warnings.borrow_mut().extend(warnings.iter().map(|text| Error::unplaced(text.as_str())));
     }
 
     fn pair(
@@ -406,9 +469,13 @@ fn groups(curve: &[u8]) -> Option<String> {
 
 /// Adds a certificate in the place of one with the same kind of key, as the library has one of each.
 fn replace(pairs: &mut Vec<Arc<Pair>>, pair: Pair) {
-    let kind = |pair: &Pair| std::mem::discriminant::<Key>(&pair.certificate().key());
-    pairs.retain(|other| kind(other) != kind(&pair));
+    pairs.retain(|other| !is_same_kind(other, &pair));
     pairs.push(Arc::new(pair));
+}
+
+fn is_same_kind(one: &Pair, other: &Pair) -> bool {
+    let kind = |pair: &Pair| std::mem::discriminant::<Key>(&pair.certificate().key());
+    kind(one) == kind(other)
 }
 
 /// What makes a context the same as another one: all that it was made from.
@@ -446,7 +513,7 @@ impl std::fmt::Debug for Described<'_> {
         let conf = self.0;
         write!(
             f,
-            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             *conf.certificate_compression,
             *conf.ecdh_curve,
             *conf.protocols,
@@ -458,22 +525,28 @@ impl std::fmt::Debug for Described<'_> {
             *conf.session_tickets,
             *conf.session_timeout,
             *conf.early_data,
+            *conf.stapling,
             *conf.conf_commands,
         )
     }
 }
 
-/// Contexts that a configuration has, by what they were made from: a reload that changes nothing keeps them,
-/// and with them what they hold.
-static CONTEXTS: Mutex<Vec<([u8; 32], Weak<Context>)>> = Mutex::new(Vec::new());
+/// What a configuration has made, by what it was made from: a reload that changes nothing of that keeps it,
+/// and with it what it holds.
+struct Made<T>(Mutex<Vec<([u8; 32], Weak<T>)>>);
 
-fn known(digest: [u8; 32]) -> Option<Arc<Context>> {
-    let contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    contexts.iter().find(|(known, _)| *known == digest)?.1.upgrade()
-}
+static CONTEXTS: Made<Context> = Made(Mutex::new(Vec::new()));
+static STAPLINGS: Made<StaplingOfServer> = Made(Mutex::new(Vec::new()));
 
-fn keep(digest: [u8; 32], context: &Arc<Context>) {
-    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    contexts.retain(|(_, context)| context.strong_count() > 0);
-    contexts.push((digest, Arc::downgrade(context)));
+impl<T> Made<T> {
+    fn find(&self, digest: [u8; 32]) -> Option<Arc<T>> {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.iter().find(|(known, _)| *known == digest)?.1.upgrade()
+    }
+
+    fn keep(&self, digest: [u8; 32], one: &Arc<T>) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(known, one)| one.strong_count() > 0 && *known != digest);
+        made.push((digest, Arc::downgrade(one)));
+    }
 }

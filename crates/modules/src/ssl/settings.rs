@@ -45,6 +45,10 @@ settings! {
         /// Seconds.
         pub(crate) session_timeout: Setting<u64> = 300_u64,
         pub(crate) early_data: Setting<bool>,
+        pub(crate) stapling: Setting<bool>,
+        pub(crate) stapling_file: Setting<Bytes>,
+        pub(crate) stapling_responder: Setting<Bytes>,
+        pub(crate) stapling_verify: Setting<bool>,
         pub(crate) conf_commands: Setting<Vec<(Bytes, Bytes)>>,
         pub(crate) reject_handshake: Setting<bool>,
         /// Versions that were named here, so that none is named twice.

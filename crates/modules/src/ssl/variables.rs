@@ -40,12 +40,18 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     variable!("ssl_curves", "Groups of key exchanges that the client knows, with colons.", |tls, _| {
         Some(listed(&tls.offer.groups, group))
     }),
+    variable!("ssl_sigalg", "Signature algorithm of the server's part of the handshake.", |tls, _| {
+        let number = tls.info().signature;
+        (number != 0).then(|| signature(number).into_bytes())
+    }),
     variable!("ssl_sigalgs", "Signature algorithms that the client knows, with colons.", |tls, _| {
         Some(listed(&tls.offer.signatures, signature))
     }),
-    variable!("ssl_session_id", "Identifier of the session, in hexadecimal digits.", |tls, _| {
-        Some(hex(&tls.info().session_id))
-    }),
+    variable!(
+        "ssl_session_id",
+        "Identifier of the session, in hexadecimal digits; with TLS 1.3 of the connection.",
+        |tls, _| { Some(hex(&tls.info().session_id)) }
+    ),
     variable!("ssl_session_reused", "`r` where a session was taken up, else `.`.", |tls, _| {
         Some(if tls.info().is_resumed { b"r" } else { b"." }.to_vec())
     }),

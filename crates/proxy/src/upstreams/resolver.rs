@@ -1,9 +1,11 @@
 //! `resolver` and what belongs to it: name servers that are asked while requests are served.
 
+use std::sync::Arc;
+
 use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Load, Module, context, set};
+use clearway_http::{Load, Module, NAME_SERVERS, context, set};
 use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 use clearway_os::outgoing::Remote;
 use clearway_resolver::{Config, Families, NAMES_MAX_DEFAULT};
@@ -39,6 +41,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
                 return Err(directive.reject("is duplicate"));
             }
             let spec = read_resolver(directive, scope.conf)?;
+            scope.conf.location(&NAME_SERVERS).asked.set(Some(Arc::new(spec.clone())));
             scope.conf.location(&RESOLVER_CONF).resolver.set(Some(spec));
             Ok(())
         },
@@ -95,7 +98,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
             resolver_timeout 5s;",
         see: &["resolver", "listen"],
         handler: |scope, directive| {
-            set(directive, &mut scope.conf.location(&RESOLVER_CONF).resolver_timeout, |d| d.msec(0))
+            set(directive, &mut scope.conf.location(&RESOLVER_CONF).resolver_timeout, |d| d.msec(0))?;
+            scope.conf.location(&NAME_SERVERS).timeout.set(directive.msec(0)?);
+            Ok(())
         },
     },
     Spec {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clearway_http::{ConfKey, Level, Setting, Value, settings};
+use clearway_http::{ConfKey, Level, NameServers, Resolving, Setting, Unresolved, Value, settings};
 use clearway_os::outgoing::Remote;
+use clearway_runtime::LoopRef;
 use clearway_upstream::{EjectRule, Method, State};
 
 use crate::upstreams::lasting::SharedResolver;
@@ -205,3 +206,18 @@ settings! {
 /// What `resolver` says. Those that say the same share a resolver.
 #[derive(Clone, Debug)]
 pub struct ResolverSpec(pub(crate) Arc<SharedResolver>);
+
+impl NameServers for ResolverSpec {
+    fn resolve(&self, home: LoopRef, name: &[u8], timeout: Duration) -> Resolving {
+        let (shared, name) = (Arc::clone(&self.0), name.to_vec());
+        Box::pin(async move {
+            let resolver = shared.running(home).ok_or(Unresolved::NoServers)?;
+            if let Some(known) = resolver.find(home, &name) {
+                return Ok(known.addresses.to_vec());
+            }
+            let answer = resolver.resolve(home, &name, timeout).await;
+            let answer = answer.map_err(|failure| Unresolved::Failed(failure.to_string()))?;
+            Ok(answer.addresses.to_vec())
+        })
+    }
+}

@@ -7,5 +7,6 @@ mod clients;
 mod connections;
 mod handshakes;
 mod keys;
+mod ocsp;
 mod resumption;
 mod support;
