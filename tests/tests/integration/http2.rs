@@ -33,7 +33,11 @@ const HTTP: &str = "
     }
     server {
         listen 127.0.0.1:%%PORT:other%%;
-        location / { echo_read_request_body; echo -n \"$request_method $uri $http_content_length \"; echo_request_body; }
+        location / {
+            echo_read_request_body;
+            echo -n \"$request_method $uri $http_content_length \";
+            echo_request_body;
+        }
     }";
 
 const LARGE_BYTES: usize = 1_000_000;
@@ -321,7 +325,7 @@ fn old_directives_warn() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     for line in [
         "[warn] the \"http2_push\" directive is obsolete, ignored in",
-        "[warn] the \"http2_max_requests\" directive is obsolete, use the \"keepalive_requests\" directive instead",
+        "[warn] the \"http2_max_requests\" directive is obsolete, use the \"keepalive_requests\" directive",
         "[warn] the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead in",
     ] {
         assert!(said.contains(&line.replace("[warn] ", "")), "{line}: {said}");
