@@ -5,7 +5,6 @@ pub(crate) mod gateway;
 pub(crate) mod health;
 pub(crate) mod masks;
 pub(crate) mod names;
-#[cfg(feature = "tls")]
 pub(crate) mod pass;
 pub(crate) mod proxy;
 #[cfg(feature = "tls")]

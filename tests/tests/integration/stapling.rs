@@ -16,7 +16,7 @@ use crate::deployed;
 
 macro_rules! data {
     ($name:literal) => {
-        &include_bytes!(concat!("../../../crates/tls/tests/data/", $name))[..]
+        include_bytes!(concat!("../../../crates/tls/tests/data/", $name)).as_slice()
     };
 }
 
@@ -81,8 +81,7 @@ fn staple(server: &Server) -> Vec<u8> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("it ends in order");
     assert!(answer.starts_with(b"HTTP/1.1 200 "));
-    let told = witness.staple.lock().expect("nobody panics").clone();
-    told
+    witness.staple.lock().expect("nobody panics").clone()
 }
 
 fn server(said: &str) -> Server {

@@ -163,6 +163,7 @@ impl Worker {
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
         clearway_proxy::start(Connector::new(policies));
+        #[cfg(feature = "tls")]
         clearway_modules::ssl::start_stapling(Connector::new(policies));
         let worker = Self {
             runtime,
