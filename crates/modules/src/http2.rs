@@ -40,7 +40,7 @@ const EXAMPLE: &str = "
                 http2 on;
                 http2_max_concurrent_streams 64;
                 http2_body_preread_size 128k;
-                ssl_certificate     example.com.crt;
+                ssl_certificate     example.com.pem;
                 ssl_certificate_key example.com.key;
             }";
 
@@ -81,7 +81,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "http2_pool_size SIZE",
         default: "http2_pool_size 4k;",
-        doc: "Has no effect: there are no pools whose size could be set.",
+        doc: "The size of the pool of a connection.",
         example: "",
         see: &["http2"],
         handler: |scope, d| set(d, &mut scope.conf.server(&HTTP2_SERVER).pool_bytes, pool_bytes),
@@ -123,7 +123,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "http2_streams_index_size NUMBER",
         default: "http2_streams_index_size 32;",
-        doc: "Has no effect: streams are found without an index whose size could be set.",
+        doc: "The size of the index of streams.",
         example: "",
         see: &["http2"],
         handler: |scope, d| {
@@ -183,7 +183,7 @@ const fn obsolete(name: &'static str, contexts: Contexts, args: Args, handler: H
         args,
         syntax: "(obsolete)",
         default: "",
-        doc: "Obsolete, as in nginx: it warns and does nothing.",
+        doc: "It warns, as in nginx.",
         example: "",
         see: &["http2"],
         handler,

@@ -105,8 +105,10 @@ fn kept_files() -> KeptFiles {
         };
     }
     let files = [
-        ("example.com.pem", data!("ecdsa.pem")),
-        ("example.com.key", data!("ecdsa.key")),
+        ("example.com.pem", data!("ocsp.pem")),
+        ("example.com.key", data!("ocsp.key")),
+        ("example.com.ocsp", data!("ocsp-good.der")),
+        ("authorities.pem", data!("ocsp-ca.pem")),
         ("clients.pem", data!("ca.pem")),
         ("revoked.pem", data!("revoked.pem")),
         ("passwords", b"secret\n"),

@@ -324,7 +324,7 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         doc: "Whether files with code are read once. With `off` each request reads them anew; code of the \
               configuration and modules are kept in any case.",
         example: "
-            lua_code_cache off;",
+            lua_code_cache on;",
         see: &["content_by_lua_block"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope.conf).code_cache, |directive| directive.flag(0))?;

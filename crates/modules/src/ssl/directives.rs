@@ -494,7 +494,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
                 ssl_certificate example.com.pem;
                 ssl_certificate_key example.com.key;
                 ssl_stapling on;
-                ssl_stapling_responder http://ocsp.example.com/;
+                ssl_stapling_responder http://192.0.2.80/;
             }",
         see: &["ssl_stapling"],
         handler: |scope, directive| {

@@ -44,6 +44,40 @@ pub const NO_EFFECT: &[NoEffect] = &[
         reason: "a loop makes everything ready that one `epoll_wait` returns, in a batch of fixed size",
     },
     NoEffect { directive: "gzip_hash", reason: "the table of the compressor has one size" },
+    NoEffect {
+        directive: "http2_idle_timeout",
+        reason: "obsolete in nginx as well; warns, `keepalive_timeout` does it",
+    },
+    NoEffect {
+        directive: "http2_max_concurrent_pushes",
+        reason: "obsolete in nginx as well; warns, as nothing is pushed",
+    },
+    NoEffect {
+        directive: "http2_max_field_size",
+        reason: "obsolete in nginx as well; warns, `large_client_header_buffers` does it",
+    },
+    NoEffect {
+        directive: "http2_max_header_size",
+        reason: "obsolete in nginx as well; warns, `large_client_header_buffers` does it",
+    },
+    NoEffect {
+        directive: "http2_max_requests",
+        reason: "obsolete in nginx as well; warns, `keepalive_requests` does it",
+    },
+    NoEffect { directive: "http2_pool_size", reason: "there are no pools whose size could be set" },
+    NoEffect { directive: "http2_push", reason: "obsolete in nginx as well; warns, as nothing is pushed" },
+    NoEffect {
+        directive: "http2_push_preload",
+        reason: "obsolete in nginx as well; warns, as nothing is pushed",
+    },
+    NoEffect {
+        directive: "http2_recv_timeout",
+        reason: "obsolete in nginx as well; warns, `client_header_timeout` does it",
+    },
+    NoEffect {
+        directive: "http2_streams_index_size",
+        reason: "streams are found by their numbers, in one list",
+    },
     NoEffect { directive: "lock_file", reason: "loops share memory, no lock needs a file" },
     NoEffect {
         directive: "lua_sa_restart",
