@@ -54,7 +54,7 @@ fn parts_behind_a_failure(parameter: &str) -> (f64, f64) {
     let http = format!(
         "upstream u {{ server 127.0.0.1:{one} fail_timeout=1s {parameter}; server 127.0.0.1:{other}; }}"
     );
-    let server = start(&http, "location / { proxy_pass http://u; }");
+    let server = start(&http, "keepalive_requests 100000; location / { proxy_pass http://u; }");
     is_broken.store(true, Ordering::SeqCst);
     let mut client = server.connect();
     let part = part_of_a(&server, &mut client, Duration::from_millis(200));
