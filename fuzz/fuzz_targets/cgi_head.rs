@@ -1,6 +1,6 @@
 //! Heads in CGI style, of FastCGI, SCGI and uwsgi servers: the same in whatever pieces they come. The first
-//! three bytes of the input choose the size of the pieces, the limit of the head, and whether a status line may
-//! stand before the lines.
+//! three bytes of the input choose the size of the pieces, the limit of the head, and whether a status line
+//! may stand before the lines.
 #![no_main]
 
 use clearway_h1::{Beginning, ResponseFault, ResponseParser, ResponseProgress};

@@ -2,7 +2,8 @@
 //! Any loop, without locks.
 //!
 //! 1. While there is a line, a request that comes goes to its end without a look at the servers, so none is
-//!    overtaken. A request that has tried some servers already waits apart and looks again from time to time.
+//!    overtaken, but by one that is called at the same moment. A request that has tried some servers already
+//!    waits apart and looks again from time to time.
 //! 2. What may have made room shows first (a lease is over), then looks whether there is a line, moves
 //!    `changes`, and calls the first of the line. One that enters is counted first and looks at the servers
 //!    then. A fence is in between on both sides, so one of the two sees the other.

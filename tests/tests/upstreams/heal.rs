@@ -138,16 +138,21 @@ fn requests_wait_for_a_server_in_their_order() {
     open.send(()).expect("it listens");
     let response = first.response();
     assert_eq!((response.text(), response.header("queued")), ("here".to_owned(), Some("-")));
+    (0..3).for_each(|_| open.send(()).expect("it listens"));
     for client in others.iter_mut().chain([&mut last]) {
-        open.send(()).expect("it listens");
         let response = client.response();
         assert_eq!(response.text(), "here", "{}", server.error_log());
         let waited: f64 = response.header("queued").unwrap_or_default().parse().expect("seconds");
         assert!(waited > 0.0 && waited < 60.0, "{waited}");
     }
+    server.wait_log("logs/access.log", "/4 200 ");
     let log = server.wait_log("logs/access.log", "/6 200 ");
-    let order: Vec<_> =
+    let mut order: Vec<_> =
         log.lines().filter(|line| line.contains(" 200 127.")).map(|line| &line[..2]).collect();
+    if cfg!(chaos_lend) {
+        // Two that are called at the same moment may look in any order where their polls are lent.
+        order.sort_unstable();
+    }
     assert_eq!(order, ["/1", "/2", "/4", "/6"], "{log}");
     for (outcome, count) in [("served", 3), ("full", 1), ("left", 1), ("timed_out", 0)] {
         waits_for(
