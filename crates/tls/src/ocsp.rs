@@ -21,15 +21,15 @@ const DRIFT_S: c_long = 300;
 pub struct Subject {
     pair: Arc<Pair>,
     issuer: Certificate,
-    /// Whose trusted certificates decide who may answer.
+    /// What has the trusted certificates that a signer's has to lead to.
     context: Arc<Context>,
     trust: Trust,
 }
 
-/// Whether it is checked who has signed an answer (`ssl_stapling_verify`).
+/// Whether the signer of an answer is checked (`ssl_stapling_verify`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever it is.
+    /// Any signer.
     Any,
     /// One that trusted certificates lead to.
     Verified,
@@ -121,7 +121,7 @@ impl Subject {
         }
     }
 
-    /// Checks an answer: who has signed it, of whom and of when it is.
+    /// Checks an answer: its signer, its certificate and its times.
     ///
     /// # Errors
     /// Why it is of no use.

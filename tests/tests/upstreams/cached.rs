@@ -1,4 +1,4 @@
-//! Responses that are kept (`proxy_cache`) while several ask for them: who waits for whom.
+//! Responses that are kept (`proxy_cache`) while several ask for them: which request waits for which.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -101,7 +101,7 @@ fn pipelines_go_on_beside_what_is_renewed_and_connections_end_behind_it() {
     assert!(wait_until(PATIENCE, || asked.load(Ordering::SeqCst) == 2), "it is being renewed");
     go.send(()).expect("it is waited for");
     assert_eq!(client.next_event(PATIENCE), End::Closed);
-    assert_eq!(server.get("/page").text(), "second", "who has seen the end finds it");
+    assert_eq!(server.get("/page").text(), "second", "a client that has seen the end finds it");
     let log = server.wait_lines("logs/access.log", "/page 200", 4);
     assert_eq!(log.matches("/plain 200").count(), 1, "{log}");
 }

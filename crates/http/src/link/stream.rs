@@ -58,7 +58,7 @@ pub enum StreamOutput {
 /// Whose fault it is that a response cannot be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The client's, who sent nothing for too long.
+    /// The client's, which sent nothing for too long.
     TimedOut,
     /// Any other.
     Other,

@@ -18,7 +18,7 @@ use crate::request::strands::Strands;
 /// What is being done, for the error log: nginx sets it before it works names out.
 const HANDSHAKING: &str = "SSL handshaking";
 
-/// Who shakes hands, and with which server.
+/// The client that shakes hands, and the server.
 pub struct Shaking<'a> {
     /// The client.
     pub client: &'a Client,

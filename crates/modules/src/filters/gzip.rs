@@ -1,6 +1,6 @@
 //! `gzip` and its kin: responses compressed on their way out. Here the directives, the header filter and
-//! `$gzip_ratio`; `acceptance` says who gets compressed responses, `deflate` makes them, `again` keeps those
-//! that are sent again and again.
+//! `$gzip_ratio`; `acceptance` says which clients get compressed responses, `deflate` makes them, `again`
+//! keeps those that are sent again and again.
 
 pub mod acceptance;
 mod again;
