@@ -155,6 +155,12 @@ impl<T: Clone> Leader<T> {
         }
     }
 
+    /// Whether followers wait for something at the moment.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.fill.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// The fill has ended. The file must be where it is looked for before.
     pub fn finish(self, end: End) {
         self.end(end);

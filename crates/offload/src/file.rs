@@ -2,7 +2,7 @@
 //! here; what a loop may try first is in [`crate::files`].
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -50,6 +50,33 @@ pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<
     // The vector may have had more room than was asked for.
     data.truncate(count);
     Ok(data)
+}
+
+/// Writes all of these pieces, one behind the other, from `offset` on: with one call where there are few.
+///
+/// # Errors
+/// As pwritev(2), except EINTR; part of it may be written then.
+pub fn write(_: &Blocking, file: &File, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+    /// Pieces of one call; the system takes 1,024.
+    const PIECES_MAX: usize = 64;
+    let mut at = offset;
+    for group in pieces.chunks(PIECES_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut left = &mut slices[..];
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match rustix::io::pwritev(file, left, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The absolute path without symbolic links.

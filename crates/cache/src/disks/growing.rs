@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clearway_offload::{Blocking, Pool, Task, file};
 
@@ -17,7 +16,6 @@ pub struct Growing {
     pub(super) disk: Arc<Disk>,
     pub(super) via: Option<Arc<Pool>>,
     pub(super) body_start: u64,
-    pub(super) is_received: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Growing {
@@ -37,17 +35,6 @@ impl Growing {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The whole body has come; what is left is to write and publish it. All clones are told.
-    pub fn note_received(&self) {
-        self.is_received.store(true, Ordering::Release);
-    }
-
-    /// Whether the whole body has come.
-    #[must_use]
-    pub fn is_received(&self) -> bool {
-        self.is_received.load(Ordering::Acquire)
     }
 
     /// Reads up to `count` bytes from `offset` of the file: fewer only at its present end.

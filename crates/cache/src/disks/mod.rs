@@ -32,4 +32,4 @@ pub use conf::{CacheConf, DiskConf, Pace, TempPlace};
 pub use disk::DiskError;
 pub use growing::Growing;
 pub use object::{Found, Identity, Miss, Wanted};
-pub use write::{Filling, NewFile, Refreshed};
+pub use write::{Filling, NewFile, Part, Refreshed};

@@ -112,8 +112,8 @@ impl Scratch {
         store(&self.cache, &self.temp, key, body)
     }
 
-    pub(super) fn create(&self, key: &Key) -> Result<Filling, DiskError> {
-        create(&self.cache, &self.temp, key)
+    pub(super) fn begin(&self, key: &Key) -> Filling {
+        begin(&self.cache, &self.temp, key).expect("a short head")
     }
 
     pub(super) fn open(&self, key: &Key) -> Result<Found, Miss> {
@@ -193,9 +193,9 @@ pub(super) fn header(valid_sec: i64) -> StoredHeader<'static> {
     }
 }
 
-pub(super) fn create(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key) -> Result<Filling, DiskError> {
+pub(super) fn begin(cache: &Arc<Cache>, temp: &Arc<TempPlace>, key: &Key) -> Option<Filling> {
     let what = NewFile { key, digest: key.digest(), header: header(1_795_000_600), head: HEAD, temp };
-    wait(cache.create(&what, None).expect("a short head"))
+    cache.begin(&what, None)
 }
 
 pub(super) fn store(
@@ -204,11 +204,14 @@ pub(super) fn store(
     key: &Key,
     body: &[u8],
 ) -> Result<Identity, DiskError> {
-    let mut filling = create(cache, temp, key)?;
+    let Some(mut filling) = begin(cache, temp, key) else {
+        return Err(DiskError::Out(cache.conf.disks[0].path.clone()));
+    };
     for piece in body.chunks(40_000) {
-        filling = wait(filling.append(vec![Bytes::copy_from_slice(piece)]))?;
+        filling = wait(filling.add(vec![Bytes::copy_from_slice(piece)], Part::Some))?;
     }
-    wait(filling.publish())
+    wait(filling.add(Vec::new(), Part::Last))
+        .map(|filling| filling.published().expect("it was the last part"))
 }
 
 pub(super) fn open(cache: &Arc<Cache>, key: &Key) -> Result<Found, Miss> {

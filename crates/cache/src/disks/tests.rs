@@ -38,9 +38,12 @@ fn what_was_stored_is_found_with_its_head_and_body() {
 fn a_file_is_there_when_it_is_complete_or_not_at_all() {
     let scratch = Scratch::new("complete");
     let key = key("/page");
-    let filling = wait(scratch.create(&key).unwrap().append(vec![Bytes::from_static(b"half")])).unwrap();
+    let filling = scratch.begin(&key);
+    assert!(filling.growing().is_none() && scratch.files("d1").is_empty(), "nothing is written yet");
+    let filling = wait(filling.add(vec![Bytes::from_static(b"ha")], Part::Some)).unwrap();
+    let filling = wait(filling.add(vec![Bytes::from_static(b"lf")], Part::Some)).unwrap();
     assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
-    let growing = filling.growing();
+    let growing = filling.growing().unwrap().clone();
     assert_eq!(filling.written(), growing.body_start() + 4);
     assert_eq!(wait(growing.read(growing.body_start(), 100)).unwrap(), b"half");
     assert_eq!(scratch.files("d1").len(), 1);
@@ -54,13 +57,33 @@ fn a_file_is_there_when_it_is_complete_or_not_at_all() {
 }
 
 #[test]
+fn one_job_or_many_make_the_same_file() {
+    let scratch = Scratch::new("jobs");
+    let (one, many) = (key("/one"), key("/two"));
+    let content = large();
+    let pieces = || content.chunks(1000).map(Bytes::copy_from_slice);
+    assert!(pieces().len() > 64, "more than one call takes");
+    let filling = wait(scratch.begin(&one).add(pieces().collect(), Part::Last)).unwrap();
+    assert_eq!(filling.written(), filling.published().unwrap().length);
+    scratch.store(&many, &content).unwrap();
+    for key in [&one, &many] {
+        let found = scratch.open(key).unwrap();
+        assert_eq!(body(&found), content);
+    }
+    let files = [&one, &many].map(|key| std::fs::read(scratch.file(key)).unwrap());
+    let difference = files[0].iter().zip(&files[1]).filter(|(a, b)| a != b).count();
+    // Digest and name of the keys, and the checksum of the head that has the name.
+    assert!(files[0].len() == files[1].len() && difference <= 4 + 3 + 8, "{difference}");
+}
+
+#[test]
 fn a_temporary_directory_may_lie_anywhere() {
     let mut scratch = Scratch::new("temporary");
     scratch.temp = Arc::new(TempPlace::Below { directory: scratch.path.join("temp"), levels: vec![1, 2] });
     let key = key("/page");
-    let filling = scratch.create(&key).unwrap();
+    let filling = wait(scratch.begin(&key).add(Vec::new(), Part::Some)).unwrap();
     assert_eq!((scratch.files("temp").len(), scratch.files("d1").len()), (1, 0));
-    wait(filling.publish()).unwrap();
+    assert!(wait(filling.add(Vec::new(), Part::Last)).unwrap().published().is_some());
     assert_eq!((scratch.files("temp").len(), scratch.files("d1").len()), (0, 1));
     assert_eq!(body(&scratch.open(&key).unwrap()), b"");
 }
@@ -152,7 +175,7 @@ fn heads_that_the_format_cannot_hold_are_not_stored() {
     let head = [b"HTTP/1.1 200 OK\r\nA: ", vec![b'a'; 65_200].as_slice(), b"\r\n\r\n"].concat();
     let what =
         NewFile { key: &key, digest: key.digest(), header: header(0), head: &head, temp: &scratch.temp };
-    assert!(scratch.cache.create(&what, None).is_none());
+    assert!(scratch.cache.begin(&what, None).is_none());
 }
 
 #[test]

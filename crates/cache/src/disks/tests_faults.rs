@@ -167,7 +167,7 @@ fn store_with_little_room(directory: &Path) {
         store(&cache, &temp, &small, b"hello").expect("there is room for it");
         let large = key(&format!("/large/{round}"));
         let error = store(&cache, &temp, &large, &large_content).expect_err("there is none");
-        assert!(error.to_string().contains("write() \""), "{error}");
+        assert!(error.to_string().contains("pwritev() \""), "{error}");
         assert!(matches!(open(&cache, &large), Err(Miss::Absent)));
         assert_eq!(body(&open(&cache, &small).expect("it was stored")), b"hello");
     }

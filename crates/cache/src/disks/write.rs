@@ -45,7 +45,7 @@ pub struct NewFile<'a> {
 /// The end of what nginx's format can say: the head does not fit.
 const BODY_START_MAX: usize = u16::MAX as usize;
 
-/// A file that is on its way. Dropped, it is removed.
+/// A file that is on its way: made with the first that is written. Dropped, it is removed.
 pub struct Filling {
     cache: Arc<Cache>,
     disk: Arc<Disk>,
@@ -55,10 +55,20 @@ pub struct Filling {
     digest: Digest,
     /// Everything up to the body.
     beginning: Vec<u8>,
-    growing: Growing,
-    temp: Temp,
+    place: Arc<TempPlace>,
+    made: Option<(Growing, Temp)>,
     body_crc: crc32fast::Hasher,
     written: u64,
+    published: Option<Identity>,
+}
+
+/// Whether more of a body comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It may.
+    Some,
+    /// The body is complete: the file is sealed, gets its name, and the index is told.
+    Last,
 }
 
 impl std::fmt::Debug for Filling {
@@ -89,60 +99,27 @@ pub enum Refreshed {
 }
 
 impl Cache {
-    /// Begins a file for a response, with all that stands before its body: one job in the disk's pool, or in
-    /// `pool`. `None` of it is to be stored where the head is too long for the format.
+    /// What will be the file of a response, on the disk that is its place; nothing is written yet. `None`
+    /// where the head is too long for the format, or no disk takes it. Jobs are done in the disk's pool, or
+    /// in `pool`.
     #[must_use]
-    pub fn create(
-        self: &Arc<Self>,
-        what: &NewFile<'_>,
-        pool: Option<&Arc<Pool>>,
-    ) -> Option<Task<Result<Filling, DiskError>>> {
+    pub fn begin(self: &Arc<Self>, what: &NewFile<'_>, pool: Option<&Arc<Pool>>) -> Option<Filling> {
         let beginning = beginning_of(what)?;
-        let Some(number) = self.disk_for(what.digest) else {
-            let path = self.conf.disks[0].path.clone();
-            return Some(Task::ready(Err(DiskError::Out(path))));
-        };
-        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
-        let (cache, via) = (Arc::clone(self), pool.cloned());
-        let (key, digest, place) = (what.key.clone(), what.digest, Arc::clone(what.temp));
-        let (of, through) = (Arc::clone(&disk), via.clone());
-        let create = move |blocking: &Blocking, root: &Root| {
-            let made = cache.make_temp(blocking, root, &place, (number, digest));
-            let (file, path, temp) = match made {
-                // The directory may have been replaced.
-                Err(error) if error.is_absent() => {
-                    let root = of.reopen(blocking)?;
-                    cache.make_temp(blocking, &root, &place, (number, digest))?
-                }
-                made => made?,
-            };
-            let body_start = beginning.len() as u64;
-            let growing = Growing {
-                file: Arc::new(file),
-                path: path.into(),
-                disk: Arc::clone(&of),
-                via,
-                body_start,
-                is_received: Arc::default(),
-            };
-            let mut filling = Filling {
-                cache,
-                disk: of,
-                number,
-                via: through,
-                key,
-                digest,
-                beginning,
-                growing,
-                temp,
-                body_crc: crc32fast::Hasher::new(),
-                written: 0,
-            };
-            filling.write(&filling.beginning, 0)?;
-            filling.written = body_start;
-            Ok(filling)
-        };
-        Some(disk.submit(pool, create, |done| done))
+        let number = self.disk_for(what.digest)?;
+        Some(Filling {
+            cache: Arc::clone(self),
+            disk: Arc::clone(&self.kept.disks[usize::from(number)]),
+            number,
+            via: pool.cloned(),
+            key: what.key.clone(),
+            digest: what.digest,
+            beginning,
+            place: Arc::clone(what.temp),
+            made: None,
+            body_crc: crc32fast::Hasher::new(),
+            written: 0,
+            published: None,
+        })
     }
 
     fn make_temp(
@@ -238,16 +215,10 @@ fn beginning_of(what: &NewFile<'_>) -> Option<Vec<u8>> {
 }
 
 impl Filling {
-    /// What others can read it by while it grows.
+    /// What others can read it by while it grows, once something is written.
     #[must_use]
-    pub fn growing(&self) -> Growing {
-        self.growing.clone()
-    }
-
-    /// Where the body begins, bytes from the file's beginning.
-    #[must_use]
-    pub fn body_start(&self) -> u64 {
-        self.growing.body_start
+    pub fn growing(&self) -> Option<&Growing> {
+        self.made.as_ref().map(|(growing, _)| growing)
     }
 
     /// How much of the file is written, bytes.
@@ -256,50 +227,103 @@ impl Filling {
         self.written
     }
 
-    /// Adds to the body. The file comes back from the job; where it fails it is removed.
-    pub fn append(mut self, pieces: Vec<Bytes>) -> Task<Result<Self, DiskError>> {
+    /// What it is in its place, once it is there.
+    #[must_use]
+    pub fn published(&self) -> Option<Identity> {
+        self.published
+    }
+
+    /// Adds to the body, after what stands before it: one job. The file comes back from it; where it fails it
+    /// is removed.
+    pub fn add(mut self, pieces: Vec<Bytes>, part: Part) -> Task<Result<Self, DiskError>> {
+        debug_assert!(self.published.is_none(), "nothing is added to a file that others may have");
         let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
-        let append = move |_: &Blocking, _: &Root| {
-            for piece in &pieces {
-                self.write(piece, self.written)?;
-                self.body_crc.update(piece);
-                self.written += piece.len() as u64;
+        let add = move |blocking: &Blocking, root: &Root| {
+            self.write(blocking, root, &pieces, part)?;
+            if part == Part::Last {
+                // It may have been opened anew since.
+                let root_now = self.disk.root_if_open();
+                self.publish(blocking, root_now.as_deref().unwrap_or(root))?;
             }
             Ok(self)
         };
-        disk.submit(via.as_ref(), append, |done| done)
+        disk.submit(via.as_ref(), add, |done| done)
     }
 
-    /// The body is complete: the file is sealed, gets its name, and the index is told.
-    pub fn publish(mut self) -> Task<Result<Identity, DiskError>> {
-        let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
-        let publish = move |blocking: &Blocking, root: &Root| self.publish_now(blocking, root);
-        disk.submit(via.as_ref(), publish, |done| done)
-    }
-
-    fn publish_now(&mut self, blocking: &Blocking, root: &Root) -> Result<Identity, DiskError> {
-        let body_bytes = self.written - self.body_start();
-        let crc = self.body_crc.clone().finalize();
-        if let Some((text, at)) = seal::close(&self.beginning, crc, body_bytes) {
-            self.write(&text, at as u64)?;
+    fn write(
+        &mut self,
+        blocking: &Blocking,
+        root: &Root,
+        pieces: &[Bytes],
+        part: Part,
+    ) -> Result<(), DiskError> {
+        for piece in pieces {
+            self.body_crc.update(piece);
         }
+        let added: usize = pieces.iter().map(Bytes::len).sum();
+        let start = self.beginning.len() as u64;
+        let body_bytes = self.written.saturating_sub(start) + added as u64;
+        let seal = match part {
+            Part::Some => None,
+            Part::Last => seal::close(&self.beginning, self.body_crc.clone().finalize(), body_bytes),
+        };
+        if let Some((text, at)) = &seal {
+            self.beginning[*at..at + text.len()].copy_from_slice(text);
+        }
+        let is_new = self.make(blocking, root)?;
+        let begin = if is_new { &self.beginning[..] } else { &[] };
+        let all: Vec<&[u8]> = std::iter::once(begin).chain(pieces.iter().map(|piece| &piece[..])).collect();
+        self.write_at(blocking, self.written, &all)?;
+        if let (false, Some((text, at))) = (is_new, &seal) {
+            self.write_at(blocking, *at as u64, &[text])?;
+        }
+        self.written = start + body_bytes;
+        Ok(())
+    }
+
+    /// Makes the file unless it is there; whether it was not.
+    fn make(&mut self, blocking: &Blocking, root: &Root) -> Result<bool, DiskError> {
+        if self.made.is_some() {
+            return Ok(false);
+        }
+        let where_to = (self.number, self.digest);
+        let (file, path, temp) = match self.cache.make_temp(blocking, root, &self.place, where_to) {
+            // The directory may have been replaced.
+            Err(error) if error.is_absent() => {
+                let root = self.disk.reopen(blocking)?;
+                self.cache.make_temp(blocking, &root, &self.place, where_to)?
+            }
+            made => made?,
+        };
+        let growing = Growing {
+            file: Arc::new(file),
+            path: path.into(),
+            disk: Arc::clone(&self.disk),
+            via: self.via.clone(),
+            body_start: self.beginning.len() as u64,
+        };
+        self.made = Some((growing, temp));
+        Ok(true)
+    }
+
+    fn publish(&mut self, blocking: &Blocking, root: &Root) -> Result<(), DiskError> {
         self.rename(blocking, root)?;
-        let file = self.growing.file.as_fd();
-        let now = stat::of(file).map_err(|error| self.failed("fstat()", error))?;
+        let now = stat::of(self.file().as_fd()).map_err(|error| self.failed("fstat()", error))?;
         let (digest, disk) = (self.digest, self.number);
         let identity = Identity { digest, disk, inode: now.inode, length: now.size };
         let header = StoredHeader::read(&self.beginning, &self.key, usize::MAX).expect("as it was made");
         self.cache.publish(digest, file_of(&identity, &header, now.blocks * 512));
         STORED.increment();
-        Ok(identity)
+        self.published = Some(identity);
+        Ok(())
     }
 
     fn rename(&mut self, blocking: &Blocking, root: &Root) -> Result<(), DiskError> {
         let name = self.cache.conf.levels.relative(self.digest);
-        let renamed = match &self.temp {
-            Temp::Beside(temp) => root.directory.rename(blocking, temp, &name),
-            Temp::Elsewhere(path) => root.directory.move_in(blocking, path, &name),
-            Temp::Published => Ok(()),
+        let renamed = match self.made.as_ref().map(|(_, temp)| temp) {
+            Some(Temp::Beside(temp)) => root.directory.rename(blocking, temp, &name),
+            Some(Temp::Elsewhere(path)) => root.directory.move_in(blocking, path, &name),
+            Some(Temp::Published) | None => Ok(()),
         };
         match renamed {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
@@ -308,7 +332,9 @@ impl Filling {
             Err(error) => return Err(self.failed("rename()", error)),
             Ok(()) => {}
         }
-        self.temp = Temp::Published;
+        if let Some((_, temp)) = &mut self.made {
+            *temp = Temp::Published;
+        }
         Ok(())
     }
 
@@ -323,7 +349,7 @@ impl Filling {
             .create_file(blocking, &beside, MODE)
             .map_err(|error| DiskError::new("open()", path, error))?;
         let copied = (0..self.written).step_by(PART_BYTES).try_for_each(|offset| {
-            let part = file::read(blocking, &self.growing.file, offset, PART_BYTES)?;
+            let part = file::read(blocking, self.file(), offset, PART_BYTES)?;
             copy.write_all_at(&part, offset)
         });
         let renamed = copied.and_then(|()| root.directory.rename(blocking, &beside, name));
@@ -331,20 +357,27 @@ impl Filling {
             let _ = root.directory.remove_file(blocking, &beside);
             return Err(self.failed("rename()", error));
         }
-        if let Temp::Elsewhere(path) = &self.temp {
-            // Others may read it still; its name is all that would stay.
-            let _ = file::unlink(blocking, path);
+        if let Some((growing, temp)) = &mut self.made {
+            if let Temp::Elsewhere(path) = temp {
+                // Others may read it still; its name is all that would stay.
+                let _ = file::unlink(blocking, path);
+            }
+            growing.file = Arc::new(copy);
         }
-        self.growing.file = Arc::new(copy);
         Ok(())
     }
 
-    fn write(&self, bytes: &[u8], at: u64) -> Result<(), DiskError> {
-        self.growing.file.write_all_at(bytes, at).map_err(|error| self.failed("write()", error))
+    fn file(&self) -> &File {
+        &self.made.as_ref().expect("made with the first that was written").0.file
+    }
+
+    fn write_at(&self, blocking: &Blocking, at: u64, pieces: &[&[u8]]) -> Result<(), DiskError> {
+        file::write(blocking, self.file(), at, pieces).map_err(|error| self.failed("pwritev()", error))
     }
 
     fn failed(&self, call: &'static str, error: io::Error) -> DiskError {
-        DiskError::new(call, self.growing.path.to_path_buf(), error)
+        let path = self.growing().map_or_else(PathBuf::new, |growing| growing.path.to_path_buf());
+        DiskError::new(call, path, error)
     }
 }
 
@@ -360,10 +393,10 @@ impl Temp {
 
 impl Drop for Filling {
     fn drop(&mut self) {
-        let temp = std::mem::replace(&mut self.temp, Temp::Published);
-        if matches!(temp, Temp::Published) {
-            return;
-        }
+        let temp = match self.made.take() {
+            None | Some((_, Temp::Published)) => return,
+            Some((_, temp)) => temp,
+        };
         let remove = move |blocking: &Blocking, root: &Root| {
             // The loader removes what is left.
             let _ = temp.remove(blocking, root);

@@ -27,6 +27,8 @@ pub(crate) const GATHER_MAX_BYTES: usize = 4 * 1024;
 const FULL_BYTES: usize = 64 * 1024;
 /// Pieces given to one writev(2).
 const IOVECS_MAX: usize = 16;
+/// What the kernel takes in one piece, bytes: the most of a segment before it is cut (GSO).
+const SEGMENT_MAX_BYTES: usize = 64 * 1024;
 
 /// What the socket has not taken yet.
 #[derive(Default)]
@@ -309,7 +311,10 @@ impl<'c> SendQueue<'c> {
         let next = self.find_next(sending)?;
         let has_front = !self.front.is_empty();
         let sent = match next {
-            Next::Sendfile(_) if has_front => link.poll_write_more(cx, cut(&self.front, limit)),
+            Next::Sendfile(count) if has_front && self.joins_file(count, sending) => {
+                link.poll_write_more(cx, cut(&self.front, limit))
+            }
+            Next::Sendfile(_) if has_front => link.poll_write(cx, cut(&self.front, limit)),
             // A head waits for the first of its file: there may have to be another one.
             Next::Cold if has_front && self.begun() == Begun::Yes => {
                 link.poll_write(cx, cut(&self.front, limit))
@@ -364,6 +369,13 @@ impl<'c> SendQueue<'c> {
             }
             sent => self.note_sent(ready!(sent)),
         }
+    }
+
+    /// Whether the buffer is to wait for so many bytes of a file. Together they fill packets better; what the
+    /// kernel would cut anyway costs it a second piece so, and a wait between the two where it paces (BBR):
+    /// that is for `tcp_nopush` alone.
+    fn joins_file(&self, count: usize, sending: &Sending) -> bool {
+        *sending.tcp_nopush || self.front.len() + count <= SEGMENT_MAX_BYTES
     }
 
     fn begun(&self) -> Begun {

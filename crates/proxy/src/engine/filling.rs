@@ -1,5 +1,8 @@
 //! The bytes of a response on their way into a cache: what was received is written by the pool of the disk, a
 //! job after the other, and others that want the same are told how far it is. Polled by the request's task.
+//!
+//! What was received waits a moment for what comes behind it, so that a page is made, written and published by
+//! one job: until [`HELD_MAX_BYTES`] are there, it is [`HELD_MS`] old, or followers wait for it.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -7,12 +10,18 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use clearway_base::log::Level;
-use clearway_cache::disks::{DiskError, Filling, Growing, Identity};
+use clearway_cache::disks::{DiskError, Filling, Growing, Part};
 use clearway_cache::{End, Led, Verdict};
 use clearway_http::Request;
 use clearway_offload::Task;
+use clearway_runtime::{LoopRef, Timer};
 
 use crate::engine::object::{Cached, Updating};
+
+/// What is written at once at the latest, bytes.
+const HELD_MAX_BYTES: usize = 128 * 1024;
+/// How long what was received waits for more, ms.
+const HELD_MS: u64 = 5;
 
 /// An object on its way in.
 pub(super) struct Object {
@@ -21,6 +30,9 @@ pub(super) struct Object {
     received_bytes: usize,
     /// What may wait in memory to be written, bytes.
     memory_bytes: usize,
+    home: LoopRef,
+    /// Until when what was received may wait for more; armed while something waits.
+    held: Timer,
     length: Length,
     /// Whether all of it has come.
     progress: Progress,
@@ -38,11 +50,9 @@ pub(super) enum Length {
 }
 
 enum Stage {
-    Creating(Task<Result<Filling, DiskError>>),
     /// More may be written.
     Open(Filling),
     Writing(Task<Result<Filling, DiskError>>),
-    Publishing(Task<Result<Identity, DiskError>>),
     /// It has its place, or there is none.
     Over,
 }
@@ -54,17 +64,20 @@ enum Progress {
 }
 
 impl Object {
-    /// Begins one with the job that makes its file.
+    /// Begins one, of which nothing is written yet.
     pub(super) fn new(
-        creating: Task<Result<Filling, DiskError>>,
+        filling: Filling,
         (length, memory_bytes): (Length, usize),
         cached: &mut Cached,
+        home: LoopRef,
     ) -> Box<Self> {
         Box::new(Self {
-            stage: Stage::Creating(creating),
+            stage: Stage::Open(filling),
             received: Vec::new(),
             received_bytes: 0,
-            memory_bytes,
+            memory_bytes: memory_bytes.max(HELD_MAX_BYTES),
+            home,
+            held: Timer::new(home),
             length,
             progress: Progress::UnderWay,
             growing: None,
@@ -79,10 +92,13 @@ impl Object {
     }
 
     /// Keeps bytes behind those that there are.
-    pub(super) fn put(&mut self, data: &[u8]) {
+    pub(super) fn put(&mut self, data: Bytes) {
         if !matches!(self.stage, Stage::Over) {
-            self.received.push(Bytes::copy_from_slice(data));
+            if self.received.is_empty() {
+                self.held.arm(self.home.now_ms() + HELD_MS);
+            }
             self.received_bytes += data.len();
+            self.received.push(data);
         }
     }
 
@@ -106,45 +122,57 @@ impl Object {
     /// Goes on. Ready when the pool has nothing to do for it.
     pub(super) fn poll(&mut self, request: &Request<'_>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
+            if matches!(self.stage, Stage::Open(_)) && !self.is_due(cx) {
+                return Poll::Ready(());
+            }
             match &mut self.stage {
                 Stage::Over => return Poll::Ready(()),
-                Stage::Open(_) if self.received.is_empty() && self.progress == Progress::UnderWay => {
-                    return Poll::Ready(());
-                }
                 Stage::Open(_) => self.go_on(),
-                Stage::Creating(task) | Stage::Writing(task) => {
+                Stage::Writing(task) => {
                     let written = ready!(Pin::new(task).poll(cx));
                     let Some(filling) = self.outcome(request, written) else { return Poll::Ready(()) };
                     self.note_written(&filling);
-                    self.stage = Stage::Open(filling);
-                }
-                Stage::Publishing(task) => {
-                    let published = ready!(Pin::new(task).poll(cx));
-                    if self.outcome(request, published).is_some() {
-                        self.end();
-                    }
-                    self.stage = Stage::Over;
+                    self.stage = match filling.published() {
+                        None => Stage::Open(filling),
+                        Some(_) => {
+                            self.end();
+                            Stage::Over
+                        }
+                    };
                 }
             }
         }
     }
 
-    /// The next job: what was received is written, or the file gets its place.
+    /// Whether what was received is to be written now. Looked at again when the time has come.
+    fn is_due(&self, cx: &mut Context<'_>) -> bool {
+        if self.progress == Progress::Received {
+            return true;
+        }
+        if self.received.is_empty() {
+            return false;
+        }
+        self.received_bytes >= HELD_MAX_BYTES
+            || self.lead.as_ref().is_some_and(|led| led.leader().has_waiting())
+            || self.held.poll_expired(cx).is_ready()
+    }
+
+    /// The next job: what was received is written, and the file gets its place if that is all.
     fn go_on(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Open(filling) if self.received.is_empty() => Stage::Publishing(filling.publish()),
-            Stage::Open(filling) => {
-                self.received_bytes = 0;
-                Stage::Writing(filling.append(std::mem::take(&mut self.received)))
-            }
-            stage => stage,
+        let Stage::Open(filling) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
+        self.held.disarm();
+        self.received_bytes = 0;
+        let part = match self.progress {
+            Progress::UnderWay => Part::Some,
+            Progress::Received => Part::Last,
         };
+        self.stage = Stage::Writing(filling.add(std::mem::take(&mut self.received), part));
     }
 
     /// Tells others how far it is.
     fn note_written(&mut self, filling: &Filling) {
         if self.growing.is_none() {
-            self.growing = Some(filling.growing());
+            self.growing = filling.growing().cloned();
             self.decide();
         }
         if let Some(led) = &self.lead {
@@ -163,11 +191,11 @@ impl Object {
     }
 
     /// What a job came to; nothing is kept where it has failed.
-    fn outcome<T>(
+    fn outcome(
         &mut self,
         request: &Request<'_>,
-        outcome: Result<Result<T, DiskError>, clearway_offload::Error>,
-    ) -> Option<T> {
+        outcome: Result<Result<Filling, DiskError>, clearway_offload::Error>,
+    ) -> Option<Filling> {
         let failure = match outcome {
             Ok(Ok(done)) => return Some(done),
             Ok(Err(failure)) => Some(failure),

@@ -82,7 +82,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let header = header_of(exchange.request, (lifetime, &judged.vary), (head, self.protocol.status()));
         let header = cached.variant_header(exchange.request, header);
         let what = NewFile { key: &cached.key, digest: cached.digest, header, head: &head.bytes, temp };
-        let Some(task) = cached.cache.create(&what, cached.pool.as_ref()) else {
+        let Some(filling) = cached.cache.begin(&what, cached.pool.as_ref()) else {
             cached.give_up();
             return;
         };
@@ -90,7 +90,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             (Wanted::WhatComes, _) | (_, None) => Length::Unknown,
             (Wanted::Whole | Wanted::Head, Some(_)) => Length::Announced,
         };
-        let object = Object::new(task, (length, self.relay.memory_bytes), cached);
+        let object = Object::new(filling, (length, self.relay.memory_bytes), cached, self.home);
         self.relay.keeping = Some(Kept::Object(object));
     }
 }

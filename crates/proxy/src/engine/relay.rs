@@ -332,7 +332,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         self.relay.length += body.len() as u64;
         if let Some(keeping) = &mut self.relay.keeping {
-            keeping.put(&body);
+            keeping.put(body.clone());
         }
         let _ = exchange.output.write(exchange.request, Chunk::Shared(body), Mark::More);
         Some(self.complete(exchange))
@@ -395,11 +395,11 @@ impl<'c, P: Protocol> Session<'c, P> {
             // What waits counts by its length.
             data.shrink_to_fit();
         }
-        if let Some(keeping) = &mut self.relay.keeping {
-            keeping.put(&data);
-        }
         let is_full = exchange.output.queued_bytes() >= self.relay.memory_bytes;
         if let Some(aside) = self.relay.aside.as_mut().filter(|aside| is_full || !aside.is_empty()) {
+            if let Some(keeping) = &mut self.relay.keeping {
+                keeping.put(Bytes::copy_from_slice(&data));
+            }
             aside.put(data);
             return;
         }
@@ -407,8 +407,17 @@ impl<'c, P: Protocol> Session<'c, P> {
             Buffering::On => Mark::More,
             Buffering::Off => Mark::Flush,
         };
+        let chunk = match &mut self.relay.keeping {
+            None => Chunk::Owned(data),
+            // Both have the same memory.
+            Some(keeping) => {
+                let data = Bytes::from(data);
+                keeping.put(data.clone());
+                Chunk::Shared(data)
+            }
+        };
         // How much may wait is asked for before more is read.
-        let _ = exchange.output.write(exchange.request, Chunk::Owned(data), mark);
+        let _ = exchange.output.write(exchange.request, chunk, mark);
     }
 
     /// The server has closed the connection.

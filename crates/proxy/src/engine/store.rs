@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use clearway_base::date::parse_http_date;
 use clearway_base::log::Level;
 use clearway_http::{Exchange, NotPutAside, Placement, Request, Spool, Step, paths};
@@ -32,9 +33,10 @@ pub(super) enum Kept {
 }
 
 impl Kept {
-    pub(super) fn put(&mut self, data: &[u8]) {
+    /// Keeps bytes behind those that there are.
+    pub(super) fn put(&mut self, data: Bytes) {
         match self {
-            Self::File(keeping) => keeping.put(data),
+            Self::File(keeping) => keeping.put(&data),
             Self::Object(object) => object.put(data),
         }
     }
