@@ -48,7 +48,7 @@ fn caching(origin: &Origin, more: &str) -> Server {
         &format!(
             "add_header X-Cache $upstream_cache_status;
             location / {{ proxy_cache one; proxy_cache_key $uri; {more} {pass} }}
-            location /plain {{ return 200 plain; }}"
+            location /plain {{ return 200 plain; }} location /metrics {{ status; }}"
         ),
     )
 }
@@ -183,4 +183,40 @@ fn nobody_waits_for_what_is_not_kept() {
     }
     let one_by_one = SOON / 4 * CLIENTS as u32;
     assert!(since.elapsed() < one_by_one, "{:?}", since.elapsed());
+}
+
+/// Jobs that the pool of the cache's disk has done.
+fn jobs_of_disk(server: &Server) -> u64 {
+    let metrics = server.get("/metrics").text();
+    let line =
+        metrics.lines().find(|line| line.contains("pool_service_seconds_count") && line.contains("cache "));
+    let count = line.and_then(|line| line.rsplit(' ').next()).and_then(|count| count.parse().ok());
+    count.unwrap_or_else(|| panic!("{metrics}"))
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "it has no pool for a disk")]
+fn a_page_is_made_written_and_published_by_one_job() {
+    const PAGES: u64 = 50;
+    let page: &'static str = {
+        let head = "HTTP/1.1 200 OK\r\nX-Accel-Expires: 60\r\nContent-Length: 60000\r\n\r\n";
+        Box::leak(format!("{head}{}", "p".repeat(60_000)).into_boxed_str())
+    };
+    let origin = Origin::start(
+        move |mut stream| {
+            while read_head(&mut stream) && stream.write_all(page.as_bytes()).is_ok() {}
+        },
+    );
+    let server = caching(&origin, "proxy_http_version 1.1; proxy_set_header Connection \"\";");
+    let mut client = server.connect();
+    let (before, since) = (jobs_of_disk(&server), Instant::now());
+    for number in 0..PAGES {
+        let (status, body) = ask(&mut client, &format!("/{number}"));
+        assert_eq!((&status[..], body.len()), ("MISS", 60_000));
+    }
+    let jobs = jobs_of_disk(&server) - before;
+    // The journal has a job every 200 ms, and what comes in pieces may take two.
+    let most = PAGES * 3 / 2 + since.elapsed().as_millis() as u64 / 200 + 2;
+    assert!((PAGES..=most).contains(&jobs), "{jobs} jobs, {most} at most");
+    assert_eq!(ask(&mut client, "/1"), said("HIT", &"p".repeat(60_000)));
 }

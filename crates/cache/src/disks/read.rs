@@ -17,8 +17,8 @@ use crate::index::Stored;
 use crate::key::Digest;
 use crate::seal::{self, Soundness};
 
-/// Files up to this size are read as wholes, bytes.
-const WHOLE_MAX_BYTES: u64 = 64 * 1024;
+/// Files up to this size are read as wholes, bytes: bodies of 64 KiB behind heads of the usual size.
+const WHOLE_MAX_BYTES: u64 = (64 + 8) * 1024;
 
 impl Cache {
     /// Opens an object's file, reads what stands before its body (of a small file all) and compares it with
