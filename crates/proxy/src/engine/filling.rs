@@ -1,8 +1,8 @@
 //! The bytes of a response on their way into a cache: what was received is written by the pool of the disk, a
 //! job after the other, and others that want the same are told how far it is. Polled by the request's task.
 //!
-//! What was received waits a moment for what comes behind it, so that a page is made, written and published by
-//! one job: until [`HELD_MAX_BYTES`] are there, it is [`HELD_MS`] old, or followers wait for it.
+//! What was received waits a moment for what comes behind it, so that a page is made, written and published
+//! by one job: until [`HELD_MAX_BYTES`] are there, it is [`HELD_MS`] old, or followers wait for it.
 
 use std::future::Future as _;
 use std::pin::Pin;
