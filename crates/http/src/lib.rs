@@ -13,6 +13,7 @@ mod generation;
 mod http2;
 mod link;
 pub mod metrics;
+mod group_editing;
 mod name_servers;
 mod output;
 pub mod paths;
@@ -52,6 +53,7 @@ pub use link::stream::{
 pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
+pub use group_editing::GROUP_EDITING;
 pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};
 pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{

@@ -19,6 +19,7 @@ pub mod moving;
 mod places;
 mod pool;
 mod receipts;
+pub mod replacing;
 mod ring;
 mod service;
 mod sync;

@@ -65,9 +65,9 @@ impl Checking {
     /// Has all servers watched that the group has now.
     fn look(&mut self) -> Use {
         let Some(peers) = peers_of(&self.check, &self.lasting) else { return Use::Over };
-        self.watched.retain(|known| peers.iter().any(|peer| Arc::ptr_eq(peer, known)));
+        self.watched.retain(|known| peers.iter().any(|peer| peer.is_same(known)));
         for peer in peers {
-            let is_known = self.watched.iter().any(|known| Arc::ptr_eq(known, &peer));
+            let is_known = self.watched.iter().any(|known| known.is_same(&peer));
             if is_known || peer.config().state == State::Down {
                 continue;
             }
@@ -118,12 +118,13 @@ impl Watch {
         pause(self.home, later_ms()).await;
         loop {
             let peers = peers_of(&self.check, &self.lasting).unwrap_or_default();
-            if !peers.iter().any(|peer| Arc::ptr_eq(peer, &self.peer)) {
-                return;
+            // What is said of it may have changed.
+            let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
+            self.peer = peer;
+            if self.peer.config().state != State::Down {
+                let found = probe::ask(&self.check, &self.peer, self.home).await;
+                self.take(found.err());
             }
-            drop(peers);
-            let found = probe::ask(&self.check, &self.peer, self.home).await;
-            self.take(found.err());
             pause(self.home, interval_ms + later_ms()).await;
         }
     }

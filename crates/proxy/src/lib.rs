@@ -3,6 +3,7 @@
 //! `heads` are those of responses on their way back, and `health` asks servers whether they are well.
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod attempts;
 pub mod directives;
 mod engine;

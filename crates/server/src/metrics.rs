@@ -141,6 +141,8 @@ pub(crate) static GROUPS: &[Group] = &[
             Entry::Whole(&upstreams::EJECTIONS, |running, put| running.lasting().put_ejections(put)),
             Entry::Whole(&upstreams::UNHEALTHY, |running, put| running.lasting().put_unhealthy(put)),
             Entry::Whole(&upstreams::CHECKS, |running, put| running.lasting().put_checks(put)),
+            Entry::Whole(&upstreams::WEIGHT, |running, put| running.lasting().put_weights(put)),
+            Entry::Whole(&upstreams::STATES, |running, put| running.put_upstream_states(put)),
             Entry::Whole(&upstreams::QUEUED, |running, put| running.lasting().put_queued(put)),
             Entry::Whole(&upstreams::QUEUES, |running, put| running.lasting().put_queues(put)),
             Entry::Counters(upstreams::COUNTERS),
@@ -294,6 +296,12 @@ impl Running {
 
     fn lasting(&self) -> Arc<Lasting> {
         self.lasting.clone().unwrap_or_default()
+    }
+
+    /// By the clock of a loop, as servers are looked at.
+    fn put_upstream_states(&self, put: &mut Put<'_>) {
+        let now_ms = self.runtime.map_or(0, |runtime| runtime.at(0).now_ms());
+        self.lasting().put_states(put, now_ms / 1000);
     }
 
     fn caches(&self) -> Arc<Caches> {

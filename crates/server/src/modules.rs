@@ -16,6 +16,7 @@ use clearway_modules::filters::{
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite};
+use clearway_proxy::api::API_MODULE;
 use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
 use clearway_proxy::directives::health::HEALTH_MODULE;
 use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
@@ -84,6 +85,8 @@ pub(crate) const MODULES: &[&Module] = &[
     // Its locations are answered before files are looked for.
     #[cfg(feature = "testing")]
     &clearway_modules::testing::TESTING,
+    // Its locations are those of `status`.
+    &API_MODULE,
     &PROXY_MODULE,
     // Behind that, since it asks where requests go.
     &HEALTH_MODULE,

@@ -137,6 +137,13 @@ impl Group {
         Self::with_parts(config, self.loops, (Arc::clone(&self.alarm), self.ejector.clone()))
     }
 
+    /// There may be servers now for requests that wait for one.
+    pub fn make_room(&self) {
+        if let Some(queue) = &self.queue {
+            queue.room_was_made();
+        }
+    }
+
     /// Whether its only server is tried whatever has become of it, and no other.
     #[must_use]
     pub fn is_single(&self) -> bool {

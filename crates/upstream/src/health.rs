@@ -30,19 +30,19 @@ impl Peer {
     /// Whether no check finds fault with it.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.faults.0.load(Ordering::Relaxed) == 0
+        self.live.faults.0.load(Ordering::Relaxed) == 0
     }
 
     /// A check finds fault with it from now on: it gets no requests until the same check says otherwise
     /// ([`get_well`](Self::get_well) or [`recover`](Self::recover)).
     pub fn fall_ill(&self) {
-        self.faults.0.fetch_add(1, Ordering::Relaxed);
+        self.live.faults.0.fetch_add(1, Ordering::Relaxed);
         self.raise_alarm();
     }
 
     /// The check that found fault does not any more.
     pub fn get_well(&self) {
-        let before = self.faults.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.live.faults.0.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "each check says once that it finds fault, and once that it does not");
         if before == 1 {
             self.make_room();

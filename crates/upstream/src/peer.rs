@@ -74,10 +74,16 @@ pub enum State {
 
 /// See the file's head. What a reload begins anew: failures count as in nginx from then on.
 #[derive(Debug)]
-#[repr(align(128))]
 pub struct Peer {
     config: PeerConfig,
     lasting: Arc<PeerState>,
+    pub(crate) live: Arc<Live>,
+}
+
+/// How a server fares, whatever is said of it meanwhile.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Live {
     fails: AtomicU32,
     /// When it has failed last, or was tried again after that; seconds.
     checked_s: AtomicU64,
@@ -185,18 +191,19 @@ impl Peer {
     /// One that was known before, perhaps by another configuration.
     #[must_use]
     pub fn with_state(config: PeerConfig, lasting: Arc<PeerState>) -> Arc<Self> {
-        Arc::new(Self {
-            config,
-            lasting,
-            fails: AtomicU32::new(0),
-            checked_s: AtomicU64::new(0),
-            failed_s: AtomicU64::new(0),
-            lowered: AtomicU32::new(0),
-            rises_since_ms: AtomicU64::new(0),
-            alarm: OnceLock::new(),
-            faults: Faults::default(),
-            record: OnceLock::new(),
-        })
+        Arc::new(Self { config, lasting, live: Arc::default() })
+    }
+
+    /// The same server, of which something else is said now: how it fares goes on.
+    #[must_use]
+    pub fn altered(&self, config: PeerConfig) -> Arc<Self> {
+        Arc::new(Self { config, lasting: Arc::clone(&self.lasting), live: Arc::clone(&self.live) })
+    }
+
+    /// Whether the other one is the same server, perhaps with other things said of it.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.live, &other.live)
     }
 
     /// What is configured.
@@ -229,7 +236,7 @@ impl Peer {
     /// Failures that count at present.
     #[must_use]
     pub fn fails(&self) -> u32 {
-        self.fails.load(Ordering::Relaxed)
+        self.live.fails.load(Ordering::Relaxed)
     }
 
     pub(crate) fn weight(&self) -> i64 {
@@ -260,7 +267,7 @@ impl Peer {
 
     /// For how many whole seconds more than `fail_timeout` nobody has tried it, in units of `fail_timeout`.
     pub(crate) fn rests(&self, now_s: u64) -> u64 {
-        let age_s = now_s.saturating_sub(self.checked_s.load(Ordering::Relaxed));
+        let age_s = now_s.saturating_sub(self.live.checked_s.load(Ordering::Relaxed));
         let timeout_s = self.config.fails.timeout_s;
         if age_s > timeout_s { age_s / (timeout_s + 1) } else { 0 }
     }
@@ -269,9 +276,11 @@ impl Peer {
         self.config.state == State::Up
     }
 
-    fn is_disabled(&self, now_s: u64) -> bool {
+    /// Whether it is left alone, having failed too often (`max_fails`).
+    #[must_use]
+    pub fn is_disabled(&self, now_s: u64) -> bool {
         let FailRule { max, timeout_s } = self.config.fails;
-        let checked_s = self.checked_s.load(Ordering::Relaxed);
+        let checked_s = self.live.checked_s.load(Ordering::Relaxed);
         max > 0 && self.fails() >= max && now_s.saturating_sub(checked_s) <= timeout_s
     }
 
@@ -284,8 +293,8 @@ impl Peer {
     pub(crate) fn is_well(&self) -> bool {
         let max = self.config.fails.max;
         (max == 0 || self.fails() < max)
-            && self.lowered.load(Ordering::Relaxed) == 0
-            && self.rises_since_ms.load(Ordering::Relaxed) == 0
+            && self.live.lowered.load(Ordering::Relaxed) == 0
+            && self.live.rises_since_ms.load(Ordering::Relaxed) == 0
             && !self.is_ejected()
             && self.is_healthy()
     }
@@ -293,7 +302,7 @@ impl Peer {
     /// Whether it is left alone, being worse than others (`upstream_ejection`).
     #[must_use]
     pub fn is_ejected(&self) -> bool {
-        self.record.get().is_some_and(Record::is_away)
+        self.live.record.get().is_some_and(Record::is_away)
     }
 
     /// How often it was, since the process began.
@@ -303,12 +312,12 @@ impl Peer {
     }
 
     pub(crate) fn record(&self) -> Option<&Record> {
-        self.record.get()
+        self.live.record.get()
     }
 
     /// From here on it is judged.
     pub(crate) fn judge(&self, ejector: &Arc<Ejector>) {
-        self.record.get_or_init(|| Record::new(ejector));
+        self.live.record.get_or_init(|| Record::new(ejector));
     }
 
     /// It is left alone from now on, which shows already.
@@ -318,7 +327,7 @@ impl Peer {
     }
 
     pub(crate) fn raise_alarm(&self) {
-        if let Some(alarm) = self.alarm.get() {
+        if let Some(alarm) = self.live.alarm.get() {
             alarm.raise();
         }
     }
@@ -332,7 +341,7 @@ impl Peer {
 
     /// Whether it tells this one of failures; the first one that it was given stays.
     pub(crate) fn tells(&self, alarm: &Arc<Alarm>) -> bool {
-        Arc::ptr_eq(self.alarm.get_or_init(|| Arc::clone(alarm)), alarm)
+        Arc::ptr_eq(self.live.alarm.get_or_init(|| Arc::clone(alarm)), alarm)
     }
 
     /// Those that wait hear of requests that end; the first queue that it was given stays.
@@ -346,9 +355,9 @@ impl Peer {
 
     /// Its weight, less what failures have taken of it, in parts ([`WEIGHT_PARTS`]). A look gives one back.
     pub(crate) fn effective_weight(&self, now_ms: u64) -> i64 {
-        let lowered = self.lowered.load(Ordering::Relaxed);
+        let lowered = self.live.lowered.load(Ordering::Relaxed);
         if lowered > 0 {
-            self.lowered.store(lowered - 1, Ordering::Relaxed);
+            self.live.lowered.store(lowered - 1, Ordering::Relaxed);
         }
         (self.risen_weight(now_ms) - i64::from(lowered) * WEIGHT_PARTS).max(0)
     }
@@ -356,14 +365,14 @@ impl Peer {
     /// Its weight, or what it has of it while it rises, in parts ([`WEIGHT_PARTS`]).
     pub(crate) fn risen_weight(&self, now_ms: u64) -> i64 {
         let full = self.weight() * WEIGHT_PARTS;
-        let since_ms = self.rises_since_ms.load(Ordering::Relaxed);
+        let since_ms = self.live.rises_since_ms.load(Ordering::Relaxed);
         if since_ms == 0 {
             return full;
         }
         let risen_ms = now_ms.saturating_sub(since_ms);
         if risen_ms >= self.config.slow_start_ms {
             // Where it rises anew meanwhile, this says nothing about that.
-            let _ = self.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.live.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
             return full;
         }
         let part = u128::from(full.unsigned_abs()) * u128::from(risen_ms);
@@ -375,7 +384,7 @@ impl Peer {
         if self.config.slow_start_ms == 0 {
             return;
         }
-        self.rises_since_ms.store(now_ms.max(1), Ordering::Relaxed);
+        self.live.rises_since_ms.store(now_ms.max(1), Ordering::Relaxed);
         self.raise_alarm();
     }
 
@@ -389,15 +398,15 @@ impl Peer {
             return None;
         }
         if company == Company::Others {
-            let checked_s = self.checked_s.load(Ordering::Relaxed);
+            let checked_s = self.live.checked_s.load(Ordering::Relaxed);
             if now_s.saturating_sub(checked_s) > self.config.fails.timeout_s {
-                self.checked_s.store(now_s, Ordering::Relaxed);
+                self.live.checked_s.store(now_s, Ordering::Relaxed);
             }
         }
         if rule.counts_inflight() {
             self.times().begin(now_ms);
         }
-        let head = match self.record.get() {
+        let head = match self.live.record.get() {
             Some(record) => {
                 record.begin(now_ms);
                 Awaited::Head
@@ -408,16 +417,16 @@ impl Peer {
     }
 
     fn fail(&self, now_s: u64) -> Verdict {
-        self.failed_s.store(now_s, Ordering::Relaxed);
-        self.checked_s.store(now_s, Ordering::Relaxed);
+        self.live.failed_s.store(now_s, Ordering::Relaxed);
+        self.live.checked_s.store(now_s, Ordering::Relaxed);
         // Behind both, for `succeed`.
-        let fails = self.fails.fetch_add(1, Ordering::AcqRel) + 1;
+        let fails = self.live.fails.fetch_add(1, Ordering::AcqRel) + 1;
         let (max, weight) = (self.config.fails.max, self.config.weight);
         if max == 0 {
             return Verdict::Stays;
         }
-        let lowered = self.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
-        self.lowered.store(lowered, Ordering::Relaxed);
+        let lowered = self.live.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
+        self.live.lowered.store(lowered, Ordering::Relaxed);
         self.raise_alarm();
         if fails >= max { Verdict::Disabled } else { Verdict::Stays }
     }
@@ -425,13 +434,13 @@ impl Peer {
     /// Is there again if it was tried since it has failed. A failure that comes meanwhile stands: its times
     /// are seen, or it changes the count behind this look.
     fn succeed(&self, now_ms: u64) {
-        let fails = self.fails.load(Ordering::Acquire);
-        if fails > 0 && self.failed_s.load(Ordering::Relaxed) < self.checked_s.load(Ordering::Relaxed) {
+        let fails = self.live.fails.load(Ordering::Acquire);
+        if fails > 0 && self.live.failed_s.load(Ordering::Relaxed) < self.live.checked_s.load(Ordering::Relaxed) {
             let max = self.config.fails.max;
             if max > 0 && fails >= max {
                 self.rise(now_ms);
             }
-            let _ = self.fails.compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.live.fails.compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -534,7 +543,7 @@ impl Lease {
             }
         }
         match (self.company, attempt.outcome) {
-            (Company::Alone, _) => self.peer.fails.store(0, Ordering::Relaxed),
+            (Company::Alone, _) => self.peer.live.fails.store(0, Ordering::Relaxed),
             (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(now_ms),
             (Company::Others, Outcome::Failed) => return self.peer.fail(now_ms / 1000),
         }

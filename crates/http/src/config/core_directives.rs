@@ -16,6 +16,7 @@ use clearway_site::{
 
 use crate::config::request_directives::PAGES;
 use crate::metrics;
+use crate::group_editing::GROUP_EDITING;
 use crate::name_servers::NAME_SERVERS;
 use crate::tables::{Load, Module};
 use crate::variables::core_variables::VARIABLES;
@@ -24,7 +25,7 @@ use crate::variables::core_variables::VARIABLES;
 pub(crate) static CORE: Module = Module {
     name: "core",
     directives: DIRECTIVES,
-    confs: &[&CORE_CONF, &CORE_SERVER, &ROOT, &NAME_SERVERS],
+    confs: &[&CORE_CONF, &CORE_SERVER, &ROOT, &NAME_SERVERS, &GROUP_EDITING],
     variables: VARIABLES,
     metrics: metrics::ALL,
     ..Module::EMPTY

@@ -1,14 +1,19 @@
 //! `upstream` and what may stand in its block. Its directives are executed where they stand, as nginx does: a
 //! server may have the parameters that the balancer before it allows.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use clearway_base::units;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context};
 use clearway_upstream::EjectRule;
 
 use crate::upstreams::draft::{self, UPSTREAMS_CONF, block};
+use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::{EjectionDraft, RetryShare};
-use crate::upstreams::server;
+use crate::upstreams::{server, state_file};
 
 /// The module.
 pub static UPSTREAM: Module = Module {
@@ -70,6 +75,25 @@ static DIRECTIVES: &[Spec<Load>] = &[
             }",
         see: &["upstream", "zone", "resolver", "sticky"],
         handler: server::read_server,
+    },
+    Spec {
+        name: "state",
+        contexts: context::UPSTREAM,
+        args: Args::TAKE1,
+        syntax: "state FILE",
+        default: "",
+        doc: "The servers of the group stand in this file, as `server` lines, instead of in the block, and are \
+              added, changed and removed while serving (`status write=on`), which replaces the file: its \
+              directory is to be one that worker processes may write to. A file that is not there has no \
+              servers. The group needs a `zone`. A file that was changed by hand counts from the next reload \
+              on. Changes while a configuration is being loaded may not be seen by it until the next one.",
+        example: "
+            upstream backend {
+                zone backend 64k;
+                state /var/lib/clearway/backend.conf;
+            }",
+        see: &["server", "status", "zone", "upstream"],
+        handler: read_state,
     },
     Spec {
         name: "upstream_retry_budget",
@@ -137,6 +161,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
+fn read_state(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
+    if block(scope.conf).state.is_some() {
+        return Err(directive.reject("is duplicate"));
+    }
+    let path = scope.conf.full_name(&directive.args[0]);
+    let file = Lasting::of(scope.conf).state_file(Path::new(OsStr::from_bytes(&path)));
+    block(scope.conf).state = Some(file);
+    Ok(())
+}
+
 fn read_retry_budget(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let share = |directive: &Directive| match &directive.args[0][..] {
         b"off" => Ok(RetryShare::Unlimited),
@@ -192,7 +226,13 @@ fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
     let number = draft::begin_block(scope.conf, directive)?;
     *scope.conf.main(&UPSTREAMS_CONF).open = number;
     scope.block(directive, context::UPSTREAM)?;
-    if block(scope.conf).servers.is_empty() {
+    let state = block(scope.conf).state.clone();
+    if let Some(state) = &state {
+        if !block(scope.conf).servers.is_empty() {
+            return Err(directive.error("\"server\" and \"state\" cannot be used together in upstream"));
+        }
+        state_file::read(scope, directive, state)?;
+    } else if block(scope.conf).servers.is_empty() {
         return Err(match directive.block() {
             Some(inside) => Error::new("no servers are inside upstream", &inside.close),
             None => directive.error("no servers are inside upstream"),

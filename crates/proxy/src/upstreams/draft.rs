@@ -35,6 +35,8 @@ settings! {
         pub(crate) groups: Own<Vec<GroupEntry>>,
         /// Those that variables name.
         pub(crate) found: Own<Option<Arc<FoundGroups>>>,
+        /// What outlives the configuration.
+        pub(crate) lasting: Own<Option<Arc<Lasting>>>,
     }
 }
 
@@ -249,6 +251,7 @@ pub(crate) fn finish(load: &mut Load) -> Result<(), Error> {
     let conf = load.main(&UPSTREAMS_CONF);
     *conf.groups = groups;
     *conf.found = Some(lasting.found());
+    *conf.lasting = Some(lasting);
     Ok(())
 }
 

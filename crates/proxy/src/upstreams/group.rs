@@ -17,9 +17,11 @@ use clearway_upstream::{
 
 use crate::upstreams::address::plain;
 use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
+use crate::upstreams::editing::Editing;
 use crate::upstreams::idle::IdleCell;
 use crate::upstreams::lasting::{Lasting, peer};
 use crate::upstreams::refresh::Refreshing;
+use crate::upstreams::roster::Roster;
 use crate::upstreams::said::{
     BlockDraft, Keepalive, Lookup, QueueDraft, Rank, ResolverSpec, RetryShare, ServerDraft,
 };
@@ -33,7 +35,12 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
-    is_in_zone: bool,
+    /// Its servers as they are said at present.
+    pub(crate) roster: ArcSwap<Roster>,
+    /// How they are changed while serving: there if it has a zone.
+    pub(crate) editing: Option<Editing>,
+    /// By how much `max_conns` is more than it says.
+    times: u32,
     /// Idle connections, which outlive configurations.
     pub(crate) idle: IdleCell,
     /// How names of its servers are resolved while serving.
@@ -89,7 +96,12 @@ impl UpstreamGroup {
     /// Whether it has a `zone`.
     #[must_use]
     pub fn is_in_zone(&self) -> bool {
-        self.is_in_zone
+        self.editing.is_some()
+    }
+
+    /// By how much `max_conns` is more than it says.
+    pub(crate) fn times(&self) -> u32 {
+        self.times
     }
 
     /// All servers that it has at present.
@@ -103,10 +115,9 @@ impl UpstreamGroup {
 
     /// The servers of one rank to which the name of a `server` leads at present.
     fn found_for(&self, server: &ServerDraft, rank: Rank) -> Vec<Arc<Peer>> {
-        let (Members::Changing(members), Some(refreshing)) = (&self.members, &self.refreshing) else {
-            return Vec::new();
-        };
-        let same = refreshing.servers.iter().find(|(_, known)| {
+        let Members::Changing(members) = &self.members else { return Vec::new() };
+        let roster = self.roster.load();
+        let same = roster.servers.iter().find(|(_, known)| {
             known.name == server.name && known.lookup == server.lookup && known.rank == server.rank
         });
         let Some((source, _)) = same else { return Vec::new() };
@@ -155,7 +166,10 @@ pub(crate) fn make(
         return Ok(maker.implicit(addresses));
     };
     let resolver = check_lookups(&block, &http.resolver, &refuse)?;
-    if block.servers.iter().all(|server| server.rank == Rank::Backup) {
+    if block.state.is_some() && block.zone.is_none() {
+        return Err(refuse("keeping the state of", " requires it to be in shared memory"));
+    }
+    if block.state.is_none() && block.servers.iter().all(|server| server.rank == Rank::Backup) {
         return Err(refuse("no servers in", ""));
     }
     let timeout = block.resolver_timeout.unwrap_or(http.resolver.timeout);
@@ -181,7 +195,7 @@ fn check_lookups(
         return Ok(None);
     }
     let is_asked_for = |server: &ServerDraft| server.lookup.as_ref().is_some_and(|lookup| !lookup.is_late);
-    if !block.is_in_zone && block.servers.iter().any(is_asked_for) {
+    if block.zone.is_none() && block.servers.iter().any(is_asked_for) {
         return Err(refuse("resolving names at run time requires", " to be in shared memory"));
     }
     let resolver = block.resolver.as_ref().or(http.resolver.as_ref());
@@ -232,7 +246,9 @@ impl Maker<'_> {
             key: None,
             sticky: None,
             keepalive: None,
-            is_in_zone: false,
+            roster: ArcSwap::default(),
+            editing: None,
+            times: 1,
             idle: IdleCell::default(),
             refreshing: None,
             budget: self.budget(),
@@ -264,7 +280,7 @@ impl Maker<'_> {
     }
 
     fn explicit(&self, block: BlockDraft, resolver: Option<(ResolverSpec, Duration)>) -> UpstreamGroup {
-        let BlockDraft { servers, method, sticky, keepalive, is_in_zone, queue, .. } = block;
+        let BlockDraft { servers, method, sticky, keepalive, zone, state, queue, .. } = block;
         let line = self.line();
         let queue = queue.filter(|queue| queue.is_on).map(|QueueDraft { limit, timeout, .. }| QueueConf {
             queue: Arc::clone(&line),
@@ -272,7 +288,7 @@ impl Maker<'_> {
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         });
         // A limit without a zone is that of each worker of nginx.
-        let times = if is_in_zone { 1 } else { u32::try_from(self.loops).unwrap_or(u32::MAX) };
+        let times = if zone.is_some() { 1 } else { u32::try_from(self.loops).unwrap_or(u32::MAX) };
         let numbered = || servers.iter().zip(0_u32..);
         let of_rank = |rank| numbered().flat_map(|numbered| self.peers_of(numbered, rank, times)).collect();
         let config = GroupConfig {
@@ -284,24 +300,25 @@ impl Maker<'_> {
             ejection: self.ejection,
         };
         let group = Group::new(config, self.loops);
-        let members = match &resolver {
-            Some(_) => Members::Changing(ArcSwap::from_pointee(group)),
-            None => Members::Fixed(group),
+        let ranks = method.ranks();
+        let members = match (&resolver, &zone) {
+            (None, None) => Members::Fixed(group),
+            _ => Members::Changing(ArcSwap::from_pointee(group)),
         };
-        let numbered = (0_u32..).zip(servers).filter(|(_, server)| server.lookup.is_some());
-        let refreshing = resolver.map(|(ResolverSpec(resolver), timeout)| Refreshing {
-            resolver,
-            timeout,
-            servers: numbered.collect(),
-            times,
-        });
+        let refreshing = resolver.map(|(ResolverSpec(resolver), timeout)| Refreshing { resolver, timeout });
+        let configured = Roster::configured(servers);
+        let roster = ArcSwap::from_pointee(configured.clone());
+        let former = self.before.clone();
+        let editing = zone.map(|zone| Editing::new(zone, state, (configured, ranks), former));
         UpstreamGroup {
             name: self.host[..].into(),
             members,
             key: method.key,
             sticky: sticky.filter(|sticky| sticky.is_on),
             keepalive: keepalive.complete(),
-            is_in_zone,
+            roster,
+            editing,
+            times,
             idle: self.before_group.map(|group| group.idle.clone()).unwrap_or_default(),
             refreshing,
             budget: self.budget(),

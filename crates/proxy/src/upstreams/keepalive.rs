@@ -94,14 +94,15 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "zone NAME [SIZE]",
         default: "",
         doc: "All loops share the state of the servers in any case. With a zone `max_conns` is the limit of \
-              all loops together, and servers can have `resolve`. The size is of no consequence; it must be \
-              one that nginx takes.",
+              all loops together, servers can have `resolve`, and be added and changed while serving (`status \
+              write=on`): those of all groups of the zone are written down in it, about a hundred in 64k. \
+              The size must be one that nginx takes.",
         example: "
             upstream backend {
                 zone backend 64k;
                 server 127.0.0.1:8081 max_conns=100;
             }",
-        see: &["upstream", "server"],
+        see: &["upstream", "server", "state", "status"],
         handler: read_zone,
     },
 ];
@@ -146,7 +147,7 @@ fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     };
     let zones = scope.conf.environment().services.find::<Arc<Zones>>().cloned();
     let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
-    zones.declare(name, bytes, "upstream").map_err(|text| directive.error(text))?;
-    block(scope.conf).is_in_zone = true;
+    let zone = zones.declare(name, bytes, "upstream").map_err(|text| directive.error(text))?;
+    block(scope.conf).zone = Some(zone);
     Ok(())
 }

@@ -3,6 +3,7 @@
 //!
 //! Failures of servers do not outlive a configuration, as in nginx.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -14,8 +15,9 @@ use clearway_upstream::{Peer, PeerConfig};
 
 use crate::upstreams::draft::UPSTREAMS_CONF;
 use crate::upstreams::found::FoundGroups;
-use crate::upstreams::group::GroupCell;
+use crate::upstreams::group::{GroupCell, UpstreamGroup};
 use crate::upstreams::refresh;
+use crate::upstreams::state_file::StateFile;
 
 /// See the file's head. Among the services of the environment; a process that serves nothing has none.
 #[derive(Default)]
@@ -34,6 +36,7 @@ struct Known {
     resolvers: Vec<Weak<SharedResolver>>,
     /// The latest last; those of configurations that were given up are gone.
     groups: Vec<(Box<[u8]>, Weak<GroupCell>)>,
+    state_files: Vec<Weak<StateFile>>,
 }
 
 /// A resolver that all directives share that say the same.
@@ -134,9 +137,31 @@ impl Lasting {
         self.in_use.load().iter().any(|known| known.ptr_eq(group))
     }
 
+    /// The file of this path, the same for all that name it.
+    pub(crate) fn state_file(&self, path: &Path) -> Arc<StateFile> {
+        let mut known = self.known();
+        known.state_files.retain(|file| file.strong_count() > 0);
+        let same = known.state_files.iter().filter_map(Weak::upgrade).find(|file| file.path() == path);
+        same.unwrap_or_else(|| {
+            let file = Arc::new(StateFile::new(path.to_owned()));
+            known.state_files.push(Arc::downgrade(&file));
+            file
+        })
+    }
+
+    /// Servers of a group were changed: the one of the configuration in use has them as well.
+    pub(crate) fn catch_up(&self, name: &[u8]) {
+        for cell in self.in_use().iter().filter_map(Weak::upgrade) {
+            if let Some(group) = cell.get().filter(|group| group.name() == name) {
+                group.catch_up();
+            }
+        }
+    }
+
     /// A configuration is in use: what its groups do by themselves begins, on these loops.
     pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
         let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();
+        groups.iter().filter_map(|cell| cell.get()).for_each(UpstreamGroup::catch_up);
         self.in_use.store(Arc::new(groups.iter().map(|cell| Arc::downgrade(cell)).collect()));
         refresh::begin(self, &groups, home);
     }

@@ -2,8 +2,9 @@
 //! variables have named. Counts of attempts outlive configurations with their servers.
 
 use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
-use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts};
+use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts, State};
 
+use crate::upstreams::editing::EDITS;
 use crate::upstreams::found::FORGOTTEN;
 use crate::upstreams::lasting::Lasting;
 
@@ -158,8 +159,34 @@ pub static CLOSED: Family = Family::new(
     },
 ]);
 
+/// What is said of servers at present.
+pub static WEIGHT: Family = Family::new(
+    Kind::Gauge,
+    "upstream_weight",
+    "parts",
+    "The weight of a server as it is said at present, in the configuration or while serving.",
+)
+.by(&[UPSTREAM, SERVER]);
+
+/// What servers are.
+pub static STATES: Family = Family::new(
+    Kind::Gauge,
+    "upstream_state",
+    "servers",
+    "1 with what a server is at present.",
+)
+.by(&[
+    UPSTREAM,
+    SERVER,
+    Label {
+        name: "state",
+        help: "`up`; `down`, `draining`: as it is said; `unhealthy`: a health_check finds fault with it; \
+               `ejected`: it is worse than others; `unavail`: it has failed max_fails times.",
+    },
+]);
+
 /// What is one number.
-pub static COUNTERS: &[&Counter] = &[&FORGOTTEN];
+pub static COUNTERS: &[&Counter] = &[&FORGOTTEN, &EDITS];
 
 impl Lasting {
     /// Shows [`IDLE`].
@@ -265,6 +292,20 @@ impl Lasting {
         self.put_each(put, |peer| (!peer.is_healthy()).into());
     }
 
+    /// Shows [`WEIGHT`].
+    pub fn put_weights(&self, put: &mut Put<'_>) {
+        self.put_each(put, |peer| peer.config().weight.into());
+    }
+
+    /// Shows [`STATES`]; `now_s` is the clock of a loop.
+    pub fn put_states(&self, put: &mut Put<'_>, now_s: u64) {
+        self.visit(&mut |upstream, peer| {
+            let state = state_of(peer, now_s);
+            let labels = [("upstream", upstream), ("server", &*peer.config().name), ("state", state)];
+            put(&labels, Value::Number(1));
+        });
+    }
+
     /// Shows [`CHECKS`].
     pub fn put_checks(&self, put: &mut Put<'_>) {
         self.visit(&mut |upstream, peer| {
@@ -288,5 +329,17 @@ impl Lasting {
             group.peers().iter().for_each(|peer| visit(&name, peer));
         }
         self.found().visit(visit);
+    }
+}
+
+/// What a server is, as `status` calls it; `ejected` is of Clearway's own.
+pub(crate) fn state_of(peer: &Peer, now_s: u64) -> &'static str {
+    match peer.config().state {
+        State::Down => "down",
+        _ if !peer.is_healthy() => "unhealthy",
+        _ if peer.is_ejected() => "ejected",
+        _ if peer.is_disabled(now_s) => "unavail",
+        State::Draining => "draining",
+        State::Up => "up",
     }
 }

@@ -27,10 +27,6 @@ const NAME_ERROR: Failure = Failure::Code(3);
 pub(crate) struct Refreshing {
     pub(crate) resolver: Arc<SharedResolver>,
     pub(crate) timeout: Duration,
-    /// With the number of their `server`.
-    pub(crate) servers: Vec<(u32, ServerDraft)>,
-    /// By how much `max_conns` is more than it says.
-    pub(crate) times: u32,
 }
 
 /// A server that a name leads to.
@@ -71,30 +67,36 @@ enum Reply {
 pub(crate) fn begin(lasting: &Arc<Lasting>, groups: &[&Arc<GroupCell>], home: LoopRef) {
     for (number, &cell) in groups.iter().enumerate() {
         let Some(group) = cell.get() else { continue };
-        let servers = group.refreshing.as_ref().map_or(0, |refreshing| refreshing.servers.len());
-        for index in 0..servers {
+        if group.refreshing.is_none() {
+            continue;
+        }
+        let roster = group.roster.load();
+        let named = roster.servers.iter().filter(|(_, server)| server.lookup.is_some());
+        for (index, (id, _)) in named.enumerate() {
             let at = home.sibling((number + index) % lasting.loops());
-            at.spawn(Tag::NONE, refresh(Arc::downgrade(cell), index, at, lasting.log()));
+            at.spawn(Tag::NONE, refresh(Arc::downgrade(cell), *id, at, lasting.log()));
         }
     }
 }
 
-async fn refresh(cell: Weak<GroupCell>, index: usize, home: LoopRef, log: Arc<dyn Sink>) {
+async fn refresh(cell: Weak<GroupCell>, id: u32, home: LoopRef, log: Arc<dyn Sink>) {
     loop {
-        let Some(pause_ms) = ask(&cell, index, home, &log).await else { return };
+        let Some(pause_ms) = ask(&cell, id, home, &log).await else { return };
         let timer = Timer::new(home);
         timer.arm(home.now_ms() + pause_ms);
         std::future::poll_fn(|cx| timer.poll_expired(cx)).await;
     }
 }
 
-/// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more.
-async fn ask(cell: &Weak<GroupCell>, index: usize, home: LoopRef, log: &Arc<dyn Sink>) -> Option<u64> {
+/// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more, or the
+/// server was removed.
+async fn ask(cell: &Weak<GroupCell>, id: u32, home: LoopRef, log: &Arc<dyn Sink>) -> Option<u64> {
     let (resolver, timeout, lookup) = {
         let cell = cell.upgrade()?;
-        let refreshing = cell.get()?.refreshing.as_ref()?;
-        let (_, server) = &refreshing.servers[index];
-        (Arc::clone(&refreshing.resolver), refreshing.timeout, server.lookup.clone()?)
+        let group = cell.get()?;
+        let refreshing = group.refreshing.as_ref()?;
+        let lookup = group.roster.load().find(id)?.lookup.clone()?;
+        (Arc::clone(&refreshing.resolver), refreshing.timeout, lookup)
     };
     let running = resolver.running(home)?;
     let reply = match &lookup.service {
@@ -106,7 +108,7 @@ async fn ask(cell: &Weak<GroupCell>, index: usize, home: LoopRef, log: &Arc<dyn 
     match reply {
         Reply::Failed => Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(PAUSE_MIN_MS)),
         Reply::Found(found, valid_until_s) => {
-            change(group, index, &found);
+            change(group, id, &found);
             let now_s = home.now_ms() / 1000;
             Some(1000 * (valid_until_s.saturating_sub(now_s).saturating_add(1)))
         }
@@ -193,27 +195,37 @@ fn failed(failure: Failure) -> Reply {
     if failure == NAME_ERROR { Reply::Found(Vec::new(), 0) } else { Reply::Failed }
 }
 
-/// Puts what was found into the group, in place of what was found before.
-pub(crate) fn change(group: &UpstreamGroup, index: usize, found: &[Found]) {
-    let (Members::Changing(members), Some(refreshing)) = (group.members(), group.refreshing.as_ref()) else {
-        return;
-    };
+/// Puts what was found for a server into the group, in place of what was found before.
+pub(crate) fn change(group: &UpstreamGroup, id: u32, found: &[Found]) {
+    let Members::Changing(members) = group.members() else { return };
     // Made once, so that tries that others were faster than do not make it anew.
     let mut made: Vec<(Found, Arc<Peer>)> = Vec::new();
-    members.rcu(|members| match changed(members, refreshing, index, (found, &mut made)) {
-        Some(group) => Arc::new(group),
-        None => Arc::clone(members),
+    members.rcu(|members| {
+        // Behind the members: one that changes the servers puts the roster there first.
+        let roster = group.roster.load();
+        let changed = roster.find(id).and_then(|server| {
+            let server = Named { server, source: id, times: group.times() };
+            changed(members, server, (found, &mut made))
+        });
+        changed.map_or_else(|| Arc::clone(members), Arc::new)
     });
+}
+
+/// A server whose name is resolved.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    server: &'a ServerDraft,
+    source: u32,
+    times: u32,
 }
 
 /// The group with what was found for one of its servers; `None` if that is what it has.
 fn changed(
     members: &Group,
-    refreshing: &Refreshing,
-    index: usize,
+    named: Named<'_>,
     (found, made): (&[Found], &mut Vec<(Found, Arc<Peer>)>),
 ) -> Option<Group> {
-    let (source, server) = &refreshing.servers[index];
+    let Named { server, source, .. } = named;
     let mut is_changed = false;
     let mut list = |peers: &[Arc<Peer>], rank: Rank| {
         let mut wanted: Vec<&Found> =
@@ -222,7 +234,7 @@ fn changed(
         for peer in peers {
             let place = wanted.iter().position(|found| is_same(peer, server, found));
             match place {
-                _ if peer.config().source != *source => kept.push(Arc::clone(peer)),
+                _ if peer.config().source != source => kept.push(Arc::clone(peer)),
                 Some(place) => {
                     wanted.remove(place);
                     kept.push(Arc::clone(peer));
@@ -232,7 +244,7 @@ fn changed(
         }
         for found in wanted {
             is_changed = true;
-            kept.push(new_peer(found, server, *source, refreshing.times, made));
+            kept.push(new_peer(found, named, made));
         }
         kept
     };
@@ -257,13 +269,8 @@ fn is_same(peer: &Peer, server: &ServerDraft, found: &Found) -> bool {
     config.remote == found.remote && is_of_service
 }
 
-fn new_peer(
-    found: &Found,
-    server: &ServerDraft,
-    source: u32,
-    times: u32,
-    made: &mut Vec<(Found, Arc<Peer>)>,
-) -> Arc<Peer> {
+fn new_peer(found: &Found, named: Named<'_>, made: &mut Vec<(Found, Arc<Peer>)>) -> Arc<Peer> {
+    let Named { server, source, times } = named;
     if let Some((_, peer)) = made.iter().find(|(known, _)| known == found) {
         return Arc::clone(peer);
     }

@@ -9,9 +9,11 @@ use clearway_http::{ConfKey, Level, NameServers, Resolving, Setting, Unresolved,
 use clearway_os::outgoing::Remote;
 use clearway_runtime::LoopRef;
 use clearway_upstream::{EjectRule, Method, State};
+use clearway_zone::Zone;
 
 use crate::upstreams::lasting::SharedResolver;
 use crate::upstreams::session::Sticky;
+use crate::upstreams::state_file::StateFile;
 
 /// Idle connections of a group without `keepalive`, for each loop.
 const IDLE_DEFAULT: u32 = 32;
@@ -23,7 +25,8 @@ pub(crate) struct BlockDraft {
     pub(crate) method: MethodDraft,
     pub(crate) sticky: Option<Sticky>,
     pub(crate) keepalive: KeepaliveDraft,
-    pub(crate) is_in_zone: bool,
+    pub(crate) zone: Option<Arc<Zone>>,
+    pub(crate) state: Option<Arc<StateFile>>,
     pub(crate) resolver: Option<ResolverSpec>,
     pub(crate) resolver_timeout: Option<Duration>,
     pub(crate) retry_budget: Option<RetryShare>,
@@ -68,7 +71,7 @@ pub(crate) enum RetryShare {
 }
 
 /// What a `server` in it says.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerDraft {
     /// As it is written.
     pub(crate) name: Bytes,
@@ -122,6 +125,13 @@ pub(crate) enum Rank {
     Backup,
 }
 
+/// Whether servers may be `backup`, or have `slow_start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranks {
+    Allowed,
+    Refused,
+}
+
 /// What a block says about its balancer so far.
 #[derive(Default)]
 pub(crate) struct MethodDraft {
@@ -135,9 +145,11 @@ pub(crate) struct MethodDraft {
 
 impl MethodDraft {
     /// Whether servers may be `backup`, or have `slow_start`, from here on.
-    pub(crate) fn allows_ranks_and_rises(&self) -> bool {
-        let method = self.method.unwrap_or_default();
-        matches!(method, Method::RoundRobin | Method::LeastConn | Method::LeastTime(_))
+    pub(crate) fn ranks(&self) -> Ranks {
+        match self.method.unwrap_or_default() {
+            Method::RoundRobin | Method::LeastConn | Method::LeastTime(_) => Ranks::Allowed,
+            _ => Ranks::Refused,
+        }
     }
 }
 

@@ -7,10 +7,11 @@ use clearway_conf::{Directive, Error, Scope};
 use clearway_http::Load;
 use clearway_net::listen::AddrError;
 use clearway_net::url::{Names, Url, UrlKind, UrlPath, UrlRules, parse_url};
+use clearway_os::outgoing::Remote;
 use clearway_upstream::State;
 
 use crate::upstreams::draft::{Unresolved, block, unresolved};
-use crate::upstreams::said::{Lookup, Rank, ServerDraft};
+use crate::upstreams::said::{Lookup, Rank, Ranks, ServerDraft};
 
 /// Longest name of a server that sticky sessions may use, bytes: as long as a hash of its address.
 const ROUTE_MAX_BYTES: usize = 32;
@@ -36,15 +37,15 @@ pub(crate) fn read_server(scope: &mut Scope<'_, Load>, directive: &Directive) ->
     let name = &directive.args[0];
     let mut parameters =
         Parameters { server: ServerDraft::plain(name.clone()), resolve: Resolved::AtLoad, service: None };
-    let is_unlimited = block(scope.conf).method.allows_ranks_and_rises();
+    let ranks = block(scope.conf).method.ranks();
     for argument in &directive.args[1..] {
         let is_limited = argument == "backup" || argument.starts_with(b"slow_start=");
-        if is_limited && !is_unlimited {
+        if is_limited && ranks == Ranks::Refused {
             let text =
                 message(&[&"balancing method does not support parameter \"", &printed(argument), &"\""]);
             return Err(directive.error(text));
         }
-        parameters.read(directive, argument)?;
+        parameters.read(argument).map_err(|text| directive.error(text))?;
     }
     let unresolved = unresolved(scope.conf);
     let server = parameters.complete(scope.conf, directive, unresolved)?;
@@ -52,9 +53,30 @@ pub(crate) fn read_server(scope: &mut Scope<'_, Load>, directive: &Directive) ->
     Ok(())
 }
 
+/// A server about which this is said, of which the address is not looked at.
+///
+/// # Errors
+/// In nginx's words.
+pub(crate) fn said_of(name: &Bytes, arguments: &[Bytes]) -> Result<ServerDraft, Vec<u8>> {
+    let mut parameters =
+        Parameters { server: ServerDraft::plain(name.clone()), resolve: Resolved::AtLoad, service: None };
+    arguments.iter().try_for_each(|argument| parameters.read(argument))?;
+    Ok(parameters.server)
+}
+
+/// Where a server is that is named while serving.
+///
+/// # Errors
+/// In nginx's words; a name is none, as nobody would resolve it.
+pub(crate) fn address_of(name: &[u8]) -> Result<Remote, String> {
+    let rules = UrlRules { default_port: DEFAULT_PORT, path: UrlPath::Refused, names: Names::Kept };
+    let url = parse_url(name, rules).map_err(|error| error.to_string())?;
+    url.addresses.into_iter().next().ok_or_else(|| "host name instead of an address".to_owned())
+}
+
 impl Parameters {
-    fn read(&mut self, directive: &Directive, argument: &Bytes) -> Result<(), Error> {
-        let invalid = || directive.error(message(&[&"invalid parameter \"", &printed(argument), &"\""]));
+    fn read(&mut self, argument: &Bytes) -> Result<(), Vec<u8>> {
+        let invalid = || message(&[&"invalid parameter \"", &printed(argument), &"\""]);
         let server = &mut self.server;
         if let Some(number) = argument.strip_prefix(b"weight=") {
             server.weight = count(number).filter(|&weight| weight > 0).ok_or_else(invalid)?;
@@ -69,15 +91,15 @@ impl Parameters {
             server.slow_start_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         } else if let Some(route) = argument.strip_prefix(b"route=") {
             if route.is_empty() {
-                return Err(directive.error("route is empty"));
+                return Err(b"route is empty".to_vec());
             }
             if route.len() > ROUTE_MAX_BYTES {
-                return Err(directive.error(format!("route is longer than {ROUTE_MAX_BYTES}")));
+                return Err(format!("route is longer than {ROUTE_MAX_BYTES}").into_bytes());
             }
             server.route = Some(argument.slice_ref(route));
         } else if let Some(service) = argument.strip_prefix(b"service=") {
             if service.is_empty() {
-                return Err(directive.error("service is empty"));
+                return Err(b"service is empty".to_vec());
             }
             self.service = Some(argument.slice_ref(service));
         } else {

@@ -21,6 +21,10 @@ static MODULES: [&Module; 5] =
 
 /// What a configuration comes to that follows others.
 fn load(lasting: &Arc<Lasting>, http: &str) -> Result<Snapshot, Error> {
+    load_with(lasting, &Arc::new(Zones::create(None)), http)
+}
+
+fn load_with(lasting: &Arc<Lasting>, zones: &Arc<Zones>, http: &str) -> Result<Snapshot, Error> {
     let path = Path::new("nginx.conf");
     let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
     let block = Loader::new(&source, path).file(path);
@@ -34,7 +38,7 @@ fn load(lasting: &Arc<Lasting>, http: &str) -> Result<Snapshot, Error> {
         error_log: Arc::clone(&sink),
         open_error_log: Box::new(move |_| Ok(Arc::clone(&sink))),
         default_port: 8000,
-        services: Services::default().with(Arc::clone(lasting)).with(Arc::new(Zones::create(None))),
+        services: Services::default().with(Arc::clone(lasting)).with(Arc::clone(zones)),
     };
     block.end()?;
     clearway_http::loader(&MODULES).load(block.directives[0].clone(), environment, &mut Vec::new())
@@ -131,7 +135,7 @@ fn servers_come_and_go_with_what_names_lead_to() {
     let target =
         |text: &str, weight, rank| Found::target(Remote::Inet(text.parse().unwrap()), "t", weight, rank);
     let (first, later) = (refresh::FIRST, refresh::LATER);
-    refresh::change(group, 1, &[target("10.1.0.1:85", 7, first), target("10.1.0.2:86", 2, later)]);
+    refresh::change(group, 2, &[target("10.1.0.1:85", 7, first), target("10.1.0.2:86", 2, later)]);
     let shown: Vec<_> =
         group.peers().iter().map(|peer| (peer.config().name.to_string(), peer.config().weight)).collect();
     let expected = [
@@ -180,7 +184,7 @@ fn a_name_that_nobody_knows_yet_can_be_left_for_later() {
     let snapshot = load(&lasting, &format!("{on} resolver 127.0.0.1; {text}")).unwrap();
     let group = groups(&snapshot)[0];
     assert_eq!(names(group), ["127.0.0.1:1"]);
-    refresh::change(group, 0, &found(&["10.0.0.1:81"]));
+    refresh::change(group, 1, &found(&["10.0.0.1:81"]));
     assert_eq!(names(group), ["127.0.0.1:1", "10.0.0.1:81"]);
 }
 
@@ -205,4 +209,106 @@ fn a_block_may_have_another_budget_than_http() {
     };
     assert!(budgets().zip(groups(&next)).all(same));
     assert!(load(&lasting, "upstream_retry_budget 101%;").is_err());
+}
+
+/// A group in a zone that is open, as one that serves.
+fn open(zones: &Arc<Zones>, lasting: &Arc<Lasting>, http: &str) -> Snapshot {
+    let snapshot = load_with(lasting, zones, http).unwrap();
+    zones.open().unwrap();
+    groups(&snapshot).iter().for_each(|group| group.catch_up());
+    snapshot
+}
+
+fn added(address: &str) -> crate::upstreams::said::ServerDraft {
+    let name = bytes::Bytes::copy_from_slice(address.as_bytes());
+    let mut server = crate::upstreams::server::said_of(&name, &[]).unwrap();
+    server.addresses = vec![Remote::Inet(address.parse().unwrap())];
+    server
+}
+
+const EDITED: &str = "upstream u { zone u 64k; server 127.0.0.1:1; server 127.0.0.1:2 weight=2; }";
+
+#[test]
+fn servers_are_changed_while_serving_and_stay_so() {
+    let (lasting, zones) = (Lasting::new(1), Arc::new(Zones::create(None)));
+    let first = open(&zones, &lasting, EDITED);
+    let group = groups(&first)[0];
+    let editing = group.editing.as_ref().unwrap();
+    let held = lease(group).unwrap();
+    let before = Arc::clone(held.peer());
+    before.fall_ill();
+    assert_eq!(editing.edit(b"u", |roster| roster.add(added("127.0.0.1:3"))).unwrap().0, 2);
+    editing.edit(b"u", |roster| roster.remove(0)).unwrap();
+    editing.edit(b"u", |roster| roster.alter(1, |server| server.weight = 5)).unwrap();
+    group.catch_up();
+    assert_eq!(names(group), ["127.0.0.1:2", "127.0.0.1:3"]);
+    let altered = &group.peers()[0];
+    assert!(altered.is_same(&before) && altered.config().weight == 5);
+    assert_eq!((altered.conns(), altered.is_healthy()), (1, false), "how it fares goes on");
+    // The next configuration of the same servers, and another worker, have them too.
+    let next = Arc::new(Zones::create(Some(&zones)));
+    let second = open(&next, &lasting, EDITED);
+    assert_eq!(names(groups(&second)[0]), ["127.0.0.1:2", "127.0.0.1:3"]);
+    assert_eq!(groups(&second)[0].peers()[0].conns(), 1);
+    let elsewhere = open(&Arc::new(Zones::create(Some(&next))), &Lasting::new(1), EDITED);
+    assert_eq!(groups(&elsewhere)[0].peers()[0].config().weight, 5);
+    // One that says something else begins anew, and goes on from there.
+    let other = "upstream u { zone u 64k; server 127.0.0.1:9; }";
+    let zones = Arc::new(Zones::create(Some(&next)));
+    let third = open(&zones, &lasting, other);
+    assert_eq!(names(groups(&third)[0]), ["127.0.0.1:9"]);
+    let group = groups(&third)[0];
+    group.editing.as_ref().unwrap().edit(b"u", |roster| roster.add(added("127.0.0.1:8"))).unwrap();
+    group.catch_up();
+    assert_eq!(names(group), ["127.0.0.1:9", "127.0.0.1:8"]);
+}
+
+#[test]
+fn a_zone_without_room_refuses_a_change() {
+    let (lasting, zones) = (Lasting::new(1), Arc::new(Zones::create(None)));
+    let snapshot = open(&zones, &lasting, "upstream u { zone u 32k; server 127.0.0.1:1; }");
+    let group = groups(&snapshot)[0];
+    let editing = group.editing.as_ref().unwrap();
+    let mut count = 1;
+    let refused = loop {
+        let address = format!("127.0.0.1:{}", 1000 + count);
+        match editing.edit(b"u", |roster| roster.add(added(&address))) {
+            Ok(_) => count += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, crate::upstreams::editing::NotEdited::NoRoom);
+    group.catch_up();
+    assert!(count > 40 && group.peers().len() == count, "{count}");
+}
+
+#[test]
+fn names_that_are_resolved_can_be_changed_and_removed() {
+    let (lasting, zones) = (Lasting::new(1), Arc::new(Zones::create(None)));
+    let snapshot = open(&zones, &lasting, RESOLVED);
+    let group = groups(&snapshot)[0];
+    refresh::change(group, 0, &found(&["10.0.0.1:81", "10.0.0.2:81"]));
+    let editing = group.editing.as_ref().unwrap();
+    editing.edit(b"u", |roster| roster.alter(0, |server| server.weight = 7)).unwrap();
+    group.catch_up();
+    refresh::change(group, 0, &found(&["10.0.0.2:81", "10.0.0.3:81"]));
+    let weights: Vec<u32> = group.peers().iter().map(|peer| peer.config().weight).collect();
+    assert_eq!(names(group), ["10.0.0.2:81", "127.0.0.1:9", "10.0.0.3:81", "127.0.0.1:8"]);
+    assert_eq!(weights, [7, 1, 7, 1]);
+    editing.edit(b"u", |roster| roster.remove(0)).unwrap();
+    group.catch_up();
+    refresh::change(group, 0, &found(&["10.0.0.4:81"]));
+    assert_eq!(names(group), ["127.0.0.1:9", "127.0.0.1:8"]);
+}
+
+#[test]
+fn a_state_file_needs_a_zone_and_no_servers_beside_it() {
+    let lasting = Lasting::new(1);
+    let refused = |text: &str| load(&lasting, text).err().map(|error| error.to_string()).unwrap_or_default();
+    let said = refused("upstream u { state /nowhere/u.conf; }");
+    assert!(said.contains("requires it to be in shared memory"), "{said}");
+    let said = refused("upstream u { zone u 64k; server 127.0.0.1:1; state /nowhere/u.conf; }");
+    assert!(said.contains("cannot be used together"), "{said}");
+    let snapshot = load(&lasting, "upstream u { zone u 64k; state /nowhere/u.conf; }").unwrap();
+    assert!(groups(&snapshot)[0].peers().is_empty());
 }

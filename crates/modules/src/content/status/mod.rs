@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Answers, Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
+    Answers, Chunk, ConfKey, Cost, Exchange, GROUP_EDITING, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
     context,
 };
 use clearway_message::{Known, Method};
@@ -36,20 +36,35 @@ const SLICE_BYTES: usize = 16 * 1024;
 static DIRECTIVES: &[Spec<Load>] = &[Spec {
     name: "status",
     contexts: context::LOCATION,
-    args: Args::NOARGS.or(Args::TAKE1),
-    syntax: "status [auto | prometheus | json]",
+    args: Args::NOARGS.or(Args::TAKE12),
+    syntax: "status [auto | prometheus | json] [write=on | off]",
     default: "",
     doc: "Own directive. Answers every GET with all that the server counts (`docs/metrics.md`): in the text \
           format of Prometheus, version 0.0.4, or as JSON, which also has the latest reports about blocked \
           loops. With `auto`, the default, it is JSON where the path ends in `.json` or `Accept` names \
-          `application/json`. Who may see it is for `allow` and `deny` to say.",
+          `application/json`. Who may see it is for `allow` and `deny` to say.\n\n\
+          With `write=on` paths below the location that have `upstreams` in them are about groups of \
+          servers, in the words of the commercial nginx and as JSON: GET of `upstreams/` and \
+          `upstreams/NAME` shows how their servers fare, GET of `upstreams/NAME/servers/` and \
+          `…/servers/ID` what is said of them. POST to `upstreams/NAME/servers/` adds one, PATCH of \
+          `…/servers/ID` changes it (`weight`, `max_conns`, `max_fails`, `fail_timeout`, `slow_start`, \
+          `route`, `down`, `drain`), DELETE removes it: of groups with a `zone`, and for clients of unix \
+          sockets alone. Changes outlive reloads and workers, unless the group's `server` lines have \
+          changed; with `state` also the server. New servers are addresses; a body has 16 KiB at most, a \
+          group 1,024 servers.",
     example: "
         location = /metrics {
             status;
             allow 127.0.0.1;
             deny all;
+        }
+        server {
+            listen unix:/run/clearway/admin.sock;
+            location /status/ {
+                status write=on;
+            }
         }",
-    see: &["stub_status"],
+    see: &["stub_status", "state", "zone", "upstream"],
     handler: read,
 }];
 
@@ -86,13 +101,21 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
         ("prometheus", Wanted::Always(Form::Prometheus)),
         ("json", Wanted::Always(Form::Json)),
     ];
-    let wanted = if directive.args.is_empty() { Wanted::Auto } else { directive.choice(0, &WORDS)? };
+    let (mut wanted, mut writes) = (Wanted::Auto, false);
+    for (argument, at) in directive.args.iter().zip(0..) {
+        match &argument[..] {
+            b"write=on" => writes = true,
+            b"write=off" => writes = false,
+            _ => wanted = directive.choice(at, &WORDS)?,
+        }
+    }
     if scope.conf.location(&STATUS_CONF).is_some() {
         return Err(directive.reject("is duplicate"));
     }
     let source = scope.conf.environment().services.find::<Arc<dyn Source>>().cloned();
     let source = source.ok_or_else(|| directive.error("nothing is counted"))?;
     scope.conf.location(&STATUS_CONF).set(Some((wanted, source)));
+    scope.conf.location(&GROUP_EDITING).set(writes);
     Ok(())
 }
 
