@@ -95,6 +95,33 @@ pub(crate) fn measure(
     Ok(used.zip(tallies).map(|(us, tally)| (us / tally.answered.max(1) as f64, tally)).collect())
 }
 
+/// What one repetition runs: servers, their loads, and what both need to be there.
+pub(crate) type Running<T> = (Vec<Server>, Vec<Load>, T);
+
+/// Measures servers side by side again and again, and prints a line for each time and the medians.
+pub(crate) fn repeat<T>(
+    name: &str,
+    servers: &[Named],
+    (repetitions, length): (usize, Duration),
+    mut begin: impl FnMut() -> Result<Running<T>, String>,
+) -> Result<(), String> {
+    println!("\n{name}: CPU µs per request, side by side on one core; the ratio is to {}", servers[0].name);
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
+    for repetition in 0..repetitions {
+        let (running, loads, _held) = begin()?;
+        let measured = measure(&running, &loads, length)?;
+        println!("{}", row(&format!("{}", repetition + 1), servers, &measured));
+        for (all, (one, _)) in ratios.iter_mut().zip(&measured) {
+            all.push(one / measured[0].0);
+        }
+    }
+    let medians = servers.iter().zip(&ratios);
+    let medians =
+        medians.map(|(server, all)| format!("{} {:.3} ({})", server.name, median(all), range(all)));
+    println!("median ratios: {}", medians.collect::<Vec<_>>().join(", "));
+    Ok(())
+}
+
 /// All loads at once, each on a thread of its own, for so long.
 pub(crate) fn play(loads: &[Load], length: Duration) -> Result<Vec<Tally>, String> {
     let stop = AtomicBool::new(false);

@@ -12,6 +12,8 @@ mod closed;
 mod connection;
 mod cpu;
 mod files;
+mod gateways;
+mod heal;
 mod hiccups;
 mod hungry;
 mod idle;
@@ -50,6 +52,11 @@ usage: clearway-bench COMMAND [OPTIONS]
             [NAME=PATH …]  --connections 10000
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
             [NAME=PATH …]  --count 10000  --requests 20000
+  gateways  CPU per request side by side: PHP-FPM, which is not counted, and memcached, by unix sockets
+            [NAME=PATH …]  --reps 3  --secs 3  --only php,php-kept,memcached
+  heal      three of ten origins fail, hang, are slow or gone under load: failed requests and times with and
+            without what heals groups, nginx beside; one that is there again, with and without slow_start
+            [NAME=PATH …]  --secs 10  --rate 500  --only fails,hangs,slow,down,back
   proxy     requests that are passed on: CPU side by side, kept connections, origins that fail, memory
             [NAME=PATH …]  --only cpu,reuse,faults,slow,tunnels  --reps 3  --secs 3  --connections 1000
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
@@ -77,6 +84,8 @@ fn main() -> ExitCode {
         "blocked" => blocked::command(args),
         "choke" => choke::command(args),
         "cpu" => cpu::command(args),
+        "gateways" => gateways::command(args),
+        "heal" => heal::command(args),
         "hungry" => hungry::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),

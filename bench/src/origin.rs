@@ -1,13 +1,14 @@
 //! The server behind the proxies that are measured: a thread that answers each request alike, counts what
 //! comes, and misbehaves where it is told to.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memchr::memmem;
 use rustix::net::sockopt::set_socket_linger;
@@ -48,6 +49,27 @@ pub(crate) struct Counts {
 
 const UP: u8 = 0;
 const DOWN: u8 = 1;
+const HANGS: u8 = 2;
+const FAILS: u8 = 3;
+const SLOW: u8 = 4;
+
+/// How much later a slow one answers.
+const LATER: Duration = Duration::from_millis(400);
+
+const FAILURE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+
+/// What befalls an origin for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It takes requests and says nothing.
+    Hangs,
+    /// It answers with 503.
+    Fails,
+    /// It answers 400 ms later.
+    Slow,
+    /// Nobody listens.
+    Down,
+}
 
 struct Shared {
     counts: Counts,
@@ -98,7 +120,18 @@ impl Origin {
         self.shared.state.store(DOWN, Ordering::Relaxed);
     }
 
-    /// Listens again.
+    /// From now on it is in trouble.
+    pub(crate) fn fall_into(&self, trouble: Trouble) {
+        let state = match trouble {
+            Trouble::Hangs => HANGS,
+            Trouble::Fails => FAILS,
+            Trouble::Slow => SLOW,
+            Trouble::Down => DOWN,
+        };
+        self.shared.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Listens again, and is in no trouble.
     pub(crate) fn revive(&self) {
         self.shared.state.store(UP, Ordering::Relaxed);
     }
@@ -132,18 +165,24 @@ fn serve(address: SocketAddr, listener: TcpListener, manner: Manner, shared: &Sh
     poller.add(&listener, 0)?;
     let mut listener = Some(listener);
     let mut clients: Vec<Option<Client>> = vec![None];
+    let mut late: VecDeque<(Instant, usize)> = VecDeque::new();
     while !shared.is_over.load(Ordering::Relaxed) {
         match (shared.state.load(Ordering::Relaxed), &listener) {
             (DOWN, Some(_)) => {
                 listener = None;
                 clients.drain(1..).flatten().for_each(|client| reset(&client.stream));
             }
-            (UP, None) => {
+            (UP | HANGS | FAILS | SLOW, None) => {
                 let again = listen(address)?;
                 poller.add(&again, 0)?;
                 listener = Some(again);
             }
             _ => {}
+        }
+        while let Some((_, index)) = late.pop_front_if(|(due, _)| *due <= Instant::now()) {
+            if let Some(Some(client)) = clients.get_mut(index) {
+                let _ = client.stream.write_all(&answer);
+            }
         }
         let ready: Vec<usize> = poller.wait(LOOK)?.collect();
         for index in ready {
@@ -152,9 +191,12 @@ fn serve(address: SocketAddr, listener: TcpListener, manner: Manner, shared: &Sh
                 accept(listener, &poller, &mut clients, shared)?;
             } else if let Some(place) = clients.get_mut(index)
                 && let Some(client) = place
-                && !goes_on(client, manner, &answer, shared)
             {
-                *place = None;
+                match goes_on(client, manner, &answer, shared) {
+                    Goes::On => {}
+                    Goes::Later => late.push_back((Instant::now() + LATER, index)),
+                    Goes::Away => *place = None,
+                }
             }
         }
     }
@@ -187,32 +229,46 @@ fn accept(
     }
 }
 
-/// Reads what is there, once, and answers; whether the connection is kept.
-fn goes_on(client: &mut Client, manner: Manner, answer: &[u8], shared: &Shared) -> bool {
+/// What becomes of a connection.
+enum Goes {
+    On,
+    /// It goes on, and its answer comes later.
+    Later,
+    Away,
+}
+
+/// Reads what is there, once, and answers.
+fn goes_on(client: &mut Client, manner: Manner, answer: &[u8], shared: &Shared) -> Goes {
     let mut chunk = [0; 65536];
     match client.stream.read(&mut chunk) {
-        Ok(0) | Err(_) => return false,
+        Ok(0) | Err(_) => return Goes::Away,
         Ok(n) => client.received.extend_from_slice(&chunk[..n]),
     }
     while let Some((length, asks)) = request(&client.received) {
         client.received.drain(..length);
         shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let answer = match shared.state.load(Ordering::Relaxed) {
+            HANGS => continue,
+            SLOW => return Goes::Later,
+            FAILS => FAILURE,
+            _ => answer,
+        };
         if client.stream.write_all(answer).is_err() {
-            return false;
+            return Goes::Away;
         }
         match manner {
             Manner::ResetsInHead | Manner::ResetsInBody | Manner::ResetsInChunk => {
                 // What was sent is to arrive first.
                 thread::sleep(Duration::from_micros(200));
                 reset(&client.stream);
-                return false;
+                return Goes::Away;
             }
-            Manner::Closes(_) => return false,
-            _ if asks == Asks::Close => return false,
+            Manner::Closes(_) => return Goes::Away,
+            _ if asks == Asks::Close => return Goes::Away,
             _ => {}
         }
     }
-    true
+    Goes::On
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

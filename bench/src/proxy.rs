@@ -16,10 +16,9 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::args::Args;
 use crate::closed::{self, End, Load, Next, Tally};
 use crate::connection::request;
-use crate::cpu::{CLIENT_CORE, CONNECTIONS, SERVER_CORES, measure, range, row};
+use crate::cpu::{CLIENT_CORE, CONNECTIONS, SERVER_CORES, repeat};
 use crate::origin::{Manner, Origin};
 use crate::servers::{self, Named, User, config_with, socket_address, total};
-use crate::stats::median;
 
 /// What the locations of [`locations`] are told apart by.
 const KEPT: &str = "/kept";
@@ -89,37 +88,17 @@ fn cpu(servers: &[Named], repetitions: usize, length: Duration) -> Result<(), St
         ("GET 64 KiB in chunks", Manner::Chunks(65536), request(KEPT, "keep-alive")),
         ("GET 1 KiB, a new connection to the origin each", Manner::Length(1024), request(NEW, "keep-alive")),
     ] {
-        println!(
-            "\n{name}: CPU µs per request, side by side on one core; the ratio is to {}",
-            servers[0].name
-        );
-        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
-        for repetition in 0..repetitions {
+        repeat(name, servers, (repetitions, length), || {
             let origins = servers.iter().map(|_| origin(manner)).collect::<Result<Vec<_>, _>>()?;
-            let running: Vec<Server> = servers
-                .iter()
-                .zip(&origins)
-                .map(|(server, origin)| {
-                    let text = config(1, &[origin], "");
-                    servers::start(&server.binary, &text, User::Same, Some(SERVER_CORES))
-                })
-                .collect();
-            let loads: Vec<Load> = running
-                .iter()
-                .map(|server| load(server, &request, CONNECTIONS, Next::SameConnection))
-                .collect();
-            let measured = measure(&running, &loads, length)?;
-            println!("{}", row(&format!("{}", repetition + 1), servers, &measured));
-            for (all, (one, _)) in ratios.iter_mut().zip(&measured) {
-                all.push(one / measured[0].0);
-            }
-        }
-        let medians: Vec<String> = servers
-            .iter()
-            .zip(&ratios)
-            .map(|(server, all)| format!("{} {:.3} ({})", server.name, median(all), range(all)))
-            .collect();
-        println!("median ratios: {}", medians.join(", "));
+            let start = |(server, origin): (&Named, &Origin)| {
+                let text = config(1, &[origin], "");
+                servers::start(&server.binary, &text, User::Same, Some(SERVER_CORES))
+            };
+            let running: Vec<Server> = servers.iter().zip(&origins).map(start).collect();
+            let kept = Next::SameConnection;
+            let loads = running.iter().map(|server| load(server, &request, CONNECTIONS, kept)).collect();
+            Ok((running, loads, origins))
+        })?;
     }
     Ok(())
 }

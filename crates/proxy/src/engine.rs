@@ -48,6 +48,8 @@ pub(crate) use crate::engine::connect::connector;
 pub use crate::engine::connect::start;
 use crate::engine::connect_only::TunnelPass;
 use crate::engine::memcached::MemcachedPass;
+#[cfg(feature = "tls")]
+pub(crate) use crate::engine::secure::{begin_check, check_certificate, without_port};
 use crate::engine::object::Cached;
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;

@@ -88,8 +88,6 @@ pub(crate) const MODULES: &[&Module] = &[
     // Its locations are those of `status`.
     &API_MODULE,
     &PROXY_MODULE,
-    // Behind that, since it asks where requests go.
-    &HEALTH_MODULE,
     &FASTCGI_MODULE,
     &UWSGI_MODULE,
     &SCGI_MODULE,
@@ -99,6 +97,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &clearway_proxy::directives::tls::PROXY_TLS,
     #[cfg(feature = "tls")]
     &clearway_proxy::directives::tls::UWSGI_TLS,
+    // Behind these, since it asks where requests go, and how.
+    &HEALTH_MODULE,
     &empty_gif::EMPTY_GIF,
     &flv::FLV,
     &mp4::MP4,

@@ -14,7 +14,11 @@ use clearway_message::Version;
 use crate::settings::health::{
     Aim, BodyTest, Check, First, HEALTH, HeaderRule, HeaderTest, Rhythm, Sense, StatusTest, Tests, Times,
 };
-use crate::settings::proxy::{Fixed, HttpVersion, PROXY, PROXY_PASS, ProxyConf, Scheme, Target};
+#[cfg(feature = "tls")]
+use crate::settings::health::CheckTls;
+use crate::settings::proxy::{Fixed, HttpVersion, PROXY, PROXY_PASS, ProxyConf, Target};
+#[cfg(feature = "tls")]
+use crate::settings::tls::TlsConf;
 
 /// The module.
 pub static HEALTH_MODULE: Module = Module {
@@ -36,8 +40,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Asks each server of the group of the location's `proxy_pass`, which needs a `zone`, from time \
               to time. One that does not answer as it should gets no requests until it does; where several \
               locations ask the servers of one group, none may find fault. What is asked for says the \
-              location: its timeouts, `proxy_http_version`, lines of `proxy_set_header` without variables. \
-              Servers that are asked over TLS, and those of other protocols than HTTP, cannot be checked.\n\n\
+              location: its timeouts, `proxy_http_version`, `proxy_ssl_…` and lines of `proxy_set_header`, \
+              without variables. Servers of other protocols than HTTP cannot be checked.\n\n\
               * `interval` (5 s) and `jitter` (0): how often, and by how much later each time by chance.\n\
               * `fails` (1), `passes` (1): after how many in a row a server is unhealthy, or healthy again.\n\
               * `uri` (`/`), `port`: what it is asked for, and where if not where requests go.\n\
@@ -109,6 +113,8 @@ fn read_check(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
         tests_name: None,
         aim: OnceLock::new(),
         times: OnceLock::new(),
+        #[cfg(feature = "tls")]
+        tls: OnceLock::new(),
         tests: OnceLock::new(),
     };
     for argument in &directive.args {
@@ -236,7 +242,11 @@ fn finish(load: &mut Load) -> Result<(), Error> {
             read_ms: *pass.read_timeout_ms,
             head_max_bytes: usize::try_from(*pass.buffer_bytes).unwrap_or(usize::MAX),
         };
-        pass.checks.iter().for_each(|check| _ = check.times.set(times));
+        for check in pass.checks.iter() {
+            let _ = check.times.set(times);
+            #[cfg(feature = "tls")]
+            set_tls(check, &pass.tls)?;
+        }
     }
     for proxy in load.all_locations(&PROXY) {
         for check in proxy.checks.iter() {
@@ -259,6 +269,21 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     Ok(())
 }
 
+/// TLS with the servers, where the location's requests are passed on with it.
+#[cfg(feature = "tls")]
+fn set_tls(check: &Check, tls: &TlsConf) -> Result<(), Error> {
+    let Some(server) = &*tls.context else { return Ok(()) };
+    let name = tls.name.as_ref().map(|name| name.as_literal());
+    if name == Some(None) || tls.has_evaluated_pair() {
+        let why = "\"health_check\" requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables";
+        return Err(Error::new(why, &check.pos));
+    }
+    let name = name.flatten().map(Bytes::copy_from_slice);
+    let (tells_name, verifies) = (*tls.server_name, *tls.verify);
+    let _ = check.tls.set(CheckTls { server: Arc::clone(server), name, tells_name, verifies });
+    Ok(())
+}
+
 fn aim_of(check: &Check, proxy: &ProxyConf) -> Result<Aim, Error> {
     let refuse = |text: Vec<u8>| Error::new(text, &check.pos);
     let fixed = match proxy.target.get().map(|target| &**target) {
@@ -267,9 +292,6 @@ fn aim_of(check: &Check, proxy: &ProxyConf) -> Result<Aim, Error> {
             return Err(refuse(b"\"health_check\" requires \"proxy_pass\" without variables".to_vec()));
         }
     };
-    if fixed.origin.scheme == Scheme::Https {
-        return Err(refuse(b"\"health_check\" is not supported for servers with https".to_vec()));
-    }
     let group = fixed.group.group();
     if !group.is_in_zone() {
         let name = group.name();
@@ -280,6 +302,7 @@ fn aim_of(check: &Check, proxy: &ProxyConf) -> Result<Aim, Error> {
         group: fixed.group.downgrade(),
         group_name: String::from_utf8_lossy(group.name()).into(),
         head: head_of(check, proxy, fixed),
+        host: fixed.origin.host_header.clone(),
     })
 }
 

@@ -117,7 +117,7 @@ async fn load_pair(request: &Request<'_>, conf: &TlsConf, name: PairName) -> Res
 }
 
 /// A name without the port behind it, as nginx cuts it.
-fn without_port(name: &[u8]) -> &[u8] {
+pub(crate) fn without_port(name: &[u8]) -> &[u8] {
     let colon_from = |at: usize| name[at..].iter().position(|&byte| byte == b':').map(|found| at + found);
     let bracket = if name.starts_with(b"[") { name.iter().position(|&byte| byte == b']') } else { None };
     colon_from(bracket.unwrap_or_default()).map_or(name, |end| &name[..end])
@@ -221,16 +221,35 @@ impl Secure<'_> {
         if !*self.conf.verify {
             return Ok(());
         }
-        if let Verified::Failed(number, text) = session.info().verification {
-            return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
-        }
-        let name = String::from_utf8_lossy(&self.name);
-        let certificate = session.peer_certificate().and_then(|der| Certificate::from_der(&der));
-        if certificate.is_some_and(|certificate| certificate.is_for(&name)) {
-            return Ok(());
-        }
-        Err(format!("upstream SSL certificate does not match \"{}\"", Verbatim(&self.name)))
+        check_certificate(session, &self.name)
     }
+}
+
+/// Whether the server has shown a certificate that is good for this name.
+///
+/// # Errors
+/// What nginx says.
+pub(crate) fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result<(), String> {
+    if let Verified::Failed(number, text) = session.info().verification {
+        return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
+    }
+    let text = String::from_utf8_lossy(name);
+    let certificate = session.peer_certificate().and_then(|der| Certificate::from_der(&der));
+    if certificate.is_some_and(|certificate| certificate.is_for(&text)) {
+        return Ok(());
+    }
+    Err(format!("upstream SSL certificate does not match \"{}\"", Verbatim(name)))
+}
+
+/// This side of a connection to a server that is asked whether it is well.
+///
+/// # Errors
+/// What nginx says.
+pub(crate) fn begin_check(tls: &ServerTls, name: Option<&[u8]>) -> Result<Box<dyn TlsSession>, String> {
+    let text = name.map(String::from_utf8_lossy);
+    let name = text.as_deref().filter(|name| may_be_told(name));
+    let session = AwsLc::connect(&tls.context, Target { name, session: None });
+    Ok(Box::new(session.map_err(|error| error.to_string())?))
 }
 
 #[cfg(test)]

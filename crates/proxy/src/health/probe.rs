@@ -9,13 +9,15 @@ use clearway_base::Errno;
 use clearway_base::log::Discard;
 use clearway_h1::{Asked, BodyEvent, Eof, ResponseBody, ResponseParser, ResponseProgress, Trailers};
 use clearway_message::Header;
-use clearway_net::connect::ConnectOptions;
+use clearway_net::connect::{ConnectOptions, Outbound};
 use clearway_os::outgoing::Remote;
 use clearway_runtime::{LoopRef, Socket, Timer};
-use clearway_upstream::Peer;
+#[cfg(feature = "tls")]
+use clearway_upstream::TlsStream;
+use clearway_upstream::{Peer, Transport};
 
 use crate::engine;
-use crate::settings::health::{Answered, BODY_MAX_BYTES, Check};
+use crate::settings::health::{Aim, Answered, BODY_MAX_BYTES, Check};
 
 /// What is read at once, bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -45,8 +47,11 @@ pub(super) async fn ask(check: &Check, peer: &Peer, home: LoopRef) -> Result<(),
         Some(Err(fault)) => return Err(format!("{}{CONNECTING}", fault.describe(&config.name))),
         Some(Ok(outbound)) => outbound,
     };
+    let Outbound { socket, slot: _counts } = outbound;
+    let mut transport = secure(check, aim, socket, (home, times.connect_ms)).await?;
     let mut conversation = Conversation::new(check, times.head_max_bytes);
-    let talked = within(home, times.read_ms, |cx| conversation.poll(&outbound.socket, &aim.head, cx)).await;
+    let talked = within(home, times.read_ms, |cx| conversation.poll(&mut transport, &aim.head, cx)).await;
+    transport.close();
     match talked {
         None => return Err(format!("{TIMED_OUT}{READING}")),
         Some(Err(fault)) => return Err(format!("{fault}{READING}")),
@@ -58,6 +63,35 @@ pub(super) async fn ask(check: &Check, peer: &Peer, home: LoopRef) -> Result<(),
         Some("status") => Err(format!("unexpected status {}", answer.status)),
         Some(what) => Err(format!("unexpected {what} of response")),
     }
+}
+
+/// Makes a connection one with TLS, where the server speaks it.
+#[cfg(feature = "tls")]
+async fn secure(
+    check: &Check,
+    aim: &Aim,
+    socket: Socket,
+    (home, time_ms): (LoopRef, u64),
+) -> Result<Transport, String> {
+    const HANDSHAKING: &str = " while SSL handshaking to upstream";
+    let Some(tls) = check.tls.get() else { return Ok(Transport::Plain(socket)) };
+    let name = engine::without_port(tls.name.as_ref().unwrap_or(&aim.host));
+    let session = engine::begin_check(&tls.server, Some(name).filter(|_| tls.tells_name))?;
+    let mut stream = TlsStream::new(socket, session);
+    match within(home, time_ms, |cx| stream.poll_handshake(cx)).await {
+        None => return Err(format!("{TIMED_OUT}{HANDSHAKING}")),
+        Some(Err(fault)) => return Err(format!("{fault}{HANDSHAKING}")),
+        Some(Ok(())) if tls.verifies => engine::check_certificate(stream.session(), name)?,
+        Some(Ok(())) => {}
+    }
+    Ok(Transport::Tls(stream))
+}
+
+/// A build without TLS passes no request on with it.
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, reason = "where there is TLS it waits")]
+async fn secure(_: &Check, _: &Aim, socket: Socket, _: (LoopRef, u64)) -> Result<Transport, String> {
+    Ok(Transport::Plain(socket))
 }
 
 /// `None`: it was not ready in time.
@@ -110,9 +144,14 @@ impl Conversation {
     }
 
     /// Ready when all has come that is looked at.
-    fn poll(&mut self, socket: &Socket, request: &[u8], cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+    fn poll(
+        &mut self,
+        transport: &mut Transport,
+        request: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), String>> {
         while self.sent_bytes < request.len() {
-            match socket.poll_write(cx, &request[self.sent_bytes..]) {
+            match transport.poll_write(cx, &request[self.sent_bytes..]) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(size)) => self.sent_bytes += size,
                 // It may have answered before it has closed.
@@ -121,7 +160,7 @@ impl Conversation {
         }
         loop {
             self.input.reserve(READ_BYTES);
-            let size = match ready!(socket.poll_read_vec(cx, &mut self.input)) {
+            let size = match ready!(transport.poll_read_vec(cx, &mut self.input)) {
                 Ok(size) => size,
                 Err(error) => return Poll::Ready(Err(format!("recv() failed {}", Errno(&error)))),
             };

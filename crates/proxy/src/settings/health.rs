@@ -9,6 +9,8 @@ use clearway_http::regex::{Captures, Regex};
 use clearway_http::{ConfKey, Level, Own, settings};
 use clearway_message::{Header, HeaderName};
 
+#[cfg(feature = "tls")]
+use crate::settings::tls::ServerTls;
 use crate::upstreams::group::GroupCell;
 
 pub(crate) static HEALTH: ConfKey<HealthConf> = ConfKey::new(Level::Main);
@@ -38,6 +40,9 @@ pub(crate) struct Check {
     pub(crate) tests_name: Option<Bytes>,
     pub(crate) aim: OnceLock<Aim>,
     pub(crate) times: OnceLock<Times>,
+    /// How servers are asked that speak TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: OnceLock<CheckTls>,
     /// None where any status of 2xx and 3xx will do.
     pub(crate) tests: OnceLock<Option<Arc<Tests>>>,
 }
@@ -71,6 +76,26 @@ pub(crate) struct Aim {
     pub(crate) group_name: Box<str>,
     /// The request.
     pub(crate) head: Vec<u8>,
+    /// What the servers are called (`$proxy_host`).
+    pub(crate) host: Bytes,
+}
+
+/// TLS with servers that are asked.
+#[cfg(feature = "tls")]
+pub(crate) struct CheckTls {
+    pub(crate) server: Arc<ServerTls>,
+    /// `proxy_ssl_name`, if it says something.
+    pub(crate) name: Option<Bytes>,
+    /// `proxy_ssl_server_name` and `proxy_ssl_verify`.
+    pub(crate) tells_name: bool,
+    pub(crate) verifies: bool,
+}
+
+#[cfg(feature = "tls")]
+impl std::fmt::Debug for CheckTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CheckTls").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What the location says of connections.
