@@ -116,8 +116,7 @@ pub(crate) fn repeat<T>(
         }
     }
     let medians = servers.iter().zip(&ratios);
-    let medians =
-        medians.map(|(server, all)| format!("{} {:.3} ({})", server.name, median(all), range(all)));
+    let medians = medians.map(|(server, all)| format!("{} {:.3} ({})", server.name, median(all), range(all)));
     println!("median ratios: {}", medians.collect::<Vec<_>>().join(", "));
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `gateways`: CPU per request of requests that PHP-FPM and memcached answer over unix sockets. These run on the
-//! core of the clients, and what they use is not counted.
+//! `gateways`: CPU per request of requests that PHP-FPM and memcached answer over unix sockets. These run on
+//! the core of the clients, and what they use is not counted.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,11 +13,11 @@ use clearway_testkit::{Server, wait_until};
 use crate::args::Args;
 use crate::closed::{End, Load, Next};
 use crate::connection::request;
-use crate::cpu::{CLIENT_CORE, SERVER_CORES, repeat};
+use crate::cpu::{CLIENT_CORE, CONNECTIONS, SERVER_CORES, repeat};
 use crate::servers::{self, Named, User, config_with, socket_address};
 
-/// Clients of each server. FPM has a process more for each than there are, as kept connections occupy them.
-const CONNECTIONS: usize = 8;
+/// Clients of each server in front of FPM, which has two processes for each: kept connections occupy them.
+const PHP_CONNECTIONS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What `fastcgi_params` of the distribution has, and the script.
@@ -80,7 +80,7 @@ impl Case {
             let load = |server| Load {
                 to: socket_address(server),
                 request: request("/key", "keep-alive"),
-                connections: CONNECTIONS,
+                connections: if self.program == Program::Php { PHP_CONNECTIONS } else { CONNECTIONS },
                 next: Next::SameConnection,
                 end: End::Dropped,
             };
@@ -91,7 +91,7 @@ impl Case {
 
     fn config(&self, application: &Application) -> String {
         let socket = application.socket();
-        let http = format!("upstream application {{ server unix:{}; keepalive 16; }}", socket.display());
+        let http = format!("upstream application {{ server unix:{}; keepalive 64; }}", socket.display());
         let location = match self.program {
             Program::Php => {
                 let script = application.dir.join("index.php");
@@ -171,7 +171,7 @@ fn on_core(program: &str) -> Command {
 
 fn php(dir: &Path) -> std::io::Result<Command> {
     let at = dir.display();
-    let children = 2 * CONNECTIONS;
+    let children = 2 * PHP_CONNECTIONS;
     let config = format!(
         "[global]\nerror_log = {at}/fpm.log\ndaemonize = no\n[www]\nuser = root\nlisten = {at}/socket\n\
          listen.mode = 0666\npm = static\npm.max_children = {children}\n"

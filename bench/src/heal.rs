@@ -1,6 +1,6 @@
 //! `heal`: three of ten origins get into trouble under load: how many requests fail, and how long the others
-//! take, with and without what heals a group, nginx beside. And an origin that is there again, with and without
-//! `slow_start`: what part of the requests it gets in each second.
+//! take, with and without what heals a group, nginx beside. And an origin that is there again, with and
+//! without `slow_start`: what part of the requests it gets in each second.
 
 use std::thread;
 use std::time::Duration;
@@ -36,11 +36,7 @@ const PLAIN: Feature = Feature { name: "nothing (max_fails=0)", group: "", locat
 const PASSIVE: Feature = Feature { name: "max_fails=1", group: "", location: "" };
 
 const OWN: [Feature; 3] = [
-    Feature {
-        name: "health_check",
-        group: "",
-        location: "health_check interval=500ms fails=1 passes=2;",
-    },
+    Feature { name: "health_check", group: "", location: "health_check interval=500ms fails=1 passes=2;" },
     Feature { name: "upstream_ejection", group: "upstream_ejection on;", location: "" },
     Feature {
         name: "both, queue and a budget",

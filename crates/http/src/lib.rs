@@ -10,10 +10,10 @@ mod config;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod generation;
+mod group_editing;
 mod http2;
 mod link;
 pub mod metrics;
-mod group_editing;
 mod name_servers;
 mod output;
 pub mod paths;
@@ -40,6 +40,7 @@ pub use clearway_site::{
 
 pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
+pub use group_editing::GROUP_EDITING;
 pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};
 pub use link::Link;
 pub use link::http1::Http1Link;
@@ -53,7 +54,6 @@ pub use link::stream::{
 pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
-pub use group_editing::GROUP_EDITING;
 pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};
 pub use output::view::{Assign, Computed, Eval, Presence, View};
 pub use output::{

@@ -1,5 +1,5 @@
-//! A file whose content is replaced as a whole: readers see the old one or the new one, also after the machine
-//! has failed. For pool threads.
+//! A file whose content is replaced as a whole: readers see the old one or the new one, also after the
+//! machine has failed. For pool threads.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

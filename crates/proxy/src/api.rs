@@ -1,6 +1,7 @@
-//! Groups of servers as JSON, and their servers added, changed and removed while serving: what `status write=on`
-//! answers below its location. Anybody that `allow` and `deny` let in may look; only clients of unix sockets
-//! change something. Paths and members are those of the commercial nginx, with or without `/N/http` in front.
+//! Groups of servers as JSON, and their servers added, changed and removed while serving: what `status
+//! write=on` answers below its location. Clients that `allow` and `deny` let in may look; only those of unix
+//! sockets change something. Paths and members are those of the commercial nginx, with or without `/N/http` in
+//! front.
 
 mod json;
 mod said;
@@ -256,10 +257,7 @@ async fn keep(
 }
 
 /// The page of an error.
-fn refusal(
-    exchange: &Exchange<'_, '_>,
-    (status, code, text): (u16, &'static str, String),
-) -> (u16, Vec<u8>) {
+fn refusal(exchange: &Exchange<'_, '_>, (status, code, text): (u16, &'static str, String)) -> (u16, Vec<u8>) {
     let mut out = Vec::new();
     put(&mut out, format_args!("{{\"error\":{{\"status\":{status},\"text\":"));
     put_text(&mut out, &text);

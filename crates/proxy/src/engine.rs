@@ -48,9 +48,9 @@ pub(crate) use crate::engine::connect::connector;
 pub use crate::engine::connect::start;
 use crate::engine::connect_only::TunnelPass;
 use crate::engine::memcached::MemcachedPass;
+use crate::engine::object::Cached;
 #[cfg(feature = "tls")]
 pub(crate) use crate::engine::secure::{begin_check, check_certificate, without_port};
-use crate::engine::object::Cached;
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;
 

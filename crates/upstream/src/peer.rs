@@ -372,7 +372,8 @@ impl Peer {
         let risen_ms = now_ms.saturating_sub(since_ms);
         if risen_ms >= self.config.slow_start_ms {
             // Where it rises anew meanwhile, this says nothing about that.
-            let _ = self.live.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.live.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
             return full;
         }
         let part = u128::from(full.unsigned_abs()) * u128::from(risen_ms);
@@ -435,7 +436,9 @@ impl Peer {
     /// are seen, or it changes the count behind this look.
     fn succeed(&self, now_ms: u64) {
         let fails = self.live.fails.load(Ordering::Acquire);
-        if fails > 0 && self.live.failed_s.load(Ordering::Relaxed) < self.live.checked_s.load(Ordering::Relaxed) {
+        if fails > 0
+            && self.live.failed_s.load(Ordering::Relaxed) < self.live.checked_s.load(Ordering::Relaxed)
+        {
             let max = self.config.fails.max;
             if max > 0 && fails >= max {
                 self.rise(now_ms);

@@ -158,7 +158,11 @@ fn what_cannot_be_checked_is_refused() {
         (zoned, "proxy_pass http://u; health_check type=grpc;", "invalid parameter \"type=grpc\" in"),
         (zoned, "proxy_pass http://u; health_check persistent;", "invalid parameter \"persistent\" in"),
         (zoned, "proxy_pass http://u; health_check; health_check;", "directive is duplicate in"),
-        (zoned, "proxy_pass https://u; health_check;", "is not supported for servers with https in"),
+        (
+            zoned,
+            "proxy_pass https://u; proxy_ssl_name $host; health_check;",
+            "requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables in",
+        ),
         (zoned, "proxy_pass http://$host; health_check;", "requires \"proxy_pass\" without variables in"),
         (zoned, "health_check;", "requires \"proxy_pass\" without variables in"),
         (

@@ -1,4 +1,5 @@
-//! Servers that are added, changed and removed while serving (`status write=on`), and the file that keeps them.
+//! Servers that are added, changed and removed while serving (`status write=on`), and the file that keeps
+//! them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -34,14 +35,16 @@ fn text(number: u32, group: &str) -> String {
 
 /// Asks at the unix socket.
 fn ask(server: &Server, method: &str, path: &str, body: &str) -> Response {
-    let mut connection = Connection::open(&server.address_of("unix:%%PREFIX%%/admin.sock")).expect("it listens");
+    let mut connection =
+        Connection::open(&server.address_of("unix:%%PREFIX%%/admin.sock")).expect("it listens");
     connection.ask(&request(method, path, body))
 }
 
 fn request(method: &str, path: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "{method} /status/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "{method} /status/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
     )
 }
 
@@ -92,7 +95,9 @@ fn servers_come_change_and_go() {
     assert_eq!(ask(&server, "PATCH", "upstreams/u/servers/0", "{\"down\":true}").status, 200);
     assert_eq!(answers(&server, 4), "bbbb");
     let left = ask(&server, "DELETE", "upstreams/u/servers/0", "");
-    assert!(left.status == 200 && left.text().starts_with("[{\"id\":1,") && !left.text().contains("\"id\":0"));
+    assert!(
+        left.status == 200 && left.text().starts_with("[{\"id\":1,") && !left.text().contains("\"id\":0")
+    );
     assert_eq!(ask(&server, "DELETE", "upstreams/u/servers/1", "").text(), "[]\n");
     assert_eq!(server.get("/").status, 502);
     server.wait_log("logs/error.log", "no live upstreams");
@@ -130,7 +135,10 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         let answer = ask(&server, method, path, body);
         let page = answer.text();
         assert_eq!(answer.status, status, "{method} {path} {body}: {page}");
-        assert!(page.contains(&format!("\"status\":{status}")) && page.contains(code), "{method} {path}: {page}");
+        assert!(
+            page.contains(&format!("\"status\":{status}")) && page.contains(code),
+            "{method} {path}: {page}"
+        );
     }
     // From elsewhere one may look.
     let mut connection = server.connect();

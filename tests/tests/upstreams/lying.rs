@@ -1,5 +1,5 @@
-//! Applications and memcached on connections that are kept: one on which something was wrong is not used again,
-//! whatever the client was told.
+//! Applications and memcached on connections that are kept: one on which something was wrong is not used
+//! again, whatever the client was told.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -83,7 +83,8 @@ fn applications_that_have_lied_are_left() {
     for (name, first, _) in &plays {
         let again = honest(&format!("{head}{AGAIN}"));
         let origin = lying(first.clone(), again, &[1, 5, 0, 1, 0, 0, 0, 0]);
-        groups += &format!("upstream {name} {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}\n", origin.port);
+        groups +=
+            &format!("upstream {name} {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}\n", origin.port);
         locations += &format!("location /{name} {{ fastcgi_pass {name}; fastcgi_keep_conn on; }}\n");
         origins.push(origin);
     }
@@ -115,7 +116,8 @@ fn memcached_that_has_lied_is_left() {
         let with_key = |text: &str| text.replace("KEY", &format!("/{name}")).into_bytes();
         let again = with_key(&format!("VALUE KEY 0 {}\r\n{AGAIN}\r\nEND\r\n", AGAIN.len()));
         let origin = lying(with_key(first), again, b"\r\n");
-        groups += &format!("upstream {name} {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}\n", origin.port);
+        groups +=
+            &format!("upstream {name} {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}\n", origin.port);
         locations += &format!("location /{name} {{ set $memcached_key $uri; memcached_pass {name}; }}\n");
         origins.push(origin);
     }

@@ -312,3 +312,33 @@ fn close_behind_a_byte(mut stream: TcpStream) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
     while stream.read(&mut [0; 4096]).is_ok_and(|size| size > 0) {}
 }
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no health checks")]
+fn servers_are_checked_over_tls_as_requests_go() {
+    let (good, plain) = (secure(Clients::Unasked, 0), Origin::named("plain"));
+    let (port, plain) = (good.port, plain.port);
+    let check = "health_check interval=100ms mandatory;";
+    let server = start(
+        &format!(
+            "upstream www.example.com {{ zone a 64k; server 127.0.0.1:{port}; server 127.0.0.1:{plain}; }}
+             upstream wrong.example.com {{ zone b 64k; server 127.0.0.1:{port}; }}"
+        ),
+        &format!(
+            "proxy_connect_timeout 300ms; proxy_ssl_verify on; proxy_ssl_server_name on;
+             proxy_ssl_trusted_certificate {DATA}/ca.pem;
+             location / {{ proxy_pass https://www.example.com; {check} }}
+             location /wrong {{ proxy_pass https://wrong.example.com; {check} }}"
+        ),
+    );
+    assert!(wait_until(PATIENCE, || server.get("/").status == 200));
+    server.wait_log(
+        "logs/error.log",
+        &format!("peer is unhealthy, health check \"\" of peer 127.0.0.1:{plain} in upstream \"www"),
+    );
+    assert!(told(&server, "/").ends_with(" full www.example.com 0"), "its session is not that of a check");
+    assert!((0..4).all(|_| server.get("/").status == 200));
+    let said = "upstream SSL certificate does not match \"wrong.example.com\", health check \"\" of peer";
+    server.wait_log("logs/error.log", said);
+    assert_eq!(server.get("/wrong").status, 502);
+}

@@ -15,8 +15,8 @@ use clearway_site::{
 };
 
 use crate::config::request_directives::PAGES;
-use crate::metrics;
 use crate::group_editing::GROUP_EDITING;
+use crate::metrics;
 use crate::name_servers::NAME_SERVERS;
 use crate::tables::{Load, Module};
 use crate::variables::core_variables::VARIABLES;

@@ -6,8 +6,7 @@ use clearway_net::url::RemoteText;
 use clearway_upstream::State;
 
 use crate::api::json::{Json, read_object};
-use crate::upstreams::said::{Rank, Ranks, ServerDraft};
-use crate::upstreams::server::{address_of, said_of};
+use crate::upstreams::line::{Rank, Ranks, ServerDraft, address_of, said_of};
 
 /// Members of which a change of a server consists.
 #[derive(Debug, Default)]
@@ -98,7 +97,8 @@ impl Said {
     }
 
     fn check(&self, ranks: Ranks) -> Result<(), Wrong> {
-        let is_limited = self.backup == Some(true) || self.words.iter().any(|(name, _)| *name == "slow_start");
+        let is_limited =
+            self.backup == Some(true) || self.words.iter().any(|(name, _)| *name == "slow_start");
         if is_limited && ranks == Ranks::Refused {
             let why = "balancing method does not support \"backup\" and \"slow_start\"";
             return Err((400, FORMAT, why.to_owned()));
@@ -188,7 +188,10 @@ mod tests {
     #[test]
     fn a_change_leaves_the_rest_alone() {
         let mut server = Said::read(br#"{"server":"10.0.0.1:1","weight":5,"route":"a"}"#).unwrap();
-        let mut server = { server.down = Some(false); server.added(Ranks::Allowed).unwrap() };
+        let mut server = {
+            server.down = Some(false);
+            server.added(Ranks::Allowed).unwrap()
+        };
         for (body, line) in [
             (r#"{"max_conns":3}"#, "weight=5 max_conns=3 route=a"),
             (r#"{"drain":true}"#, "weight=5 max_conns=3 route=a drain"),

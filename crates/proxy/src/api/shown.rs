@@ -1,12 +1,13 @@
-//! Groups and their servers as JSON: members that the commercial nginx has are called the same. Pure functions.
+//! Groups and their servers as JSON: members that the commercial nginx has are called the same. Pure
+//! functions.
 
 use clearway_upstream::{Checked, Peer, State};
 
 use crate::api::json::{put, put_text};
 use crate::upstreams::UpstreamGroup;
+use crate::upstreams::line::{Rank, ServerDraft};
 use crate::upstreams::metrics::state_of;
 use crate::upstreams::roster::Roster;
-use crate::upstreams::said::{Rank, ServerDraft};
 
 /// What a `server` says.
 pub(crate) fn put_server(out: &mut Vec<u8>, id: u32, server: &ServerDraft) {
@@ -72,10 +73,7 @@ pub(crate) fn put_group(out: &mut Vec<u8>, group: &UpstreamGroup, now_s: u64) {
         let counts = conf.queue.counts();
         let (size, overflows) = (counts.waiting, counts.refused);
         let max = conf.limit;
-        put(
-            out,
-            format_args!(",\"queue\":{{\"size\":{size},\"max_size\":{max},\"overflows\":{overflows}}}"),
-        );
+        put(out, format_args!(",\"queue\":{{\"size\":{size},\"max_size\":{max},\"overflows\":{overflows}}}"));
     }
     out.push(b'}');
 }

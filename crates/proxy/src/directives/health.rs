@@ -11,11 +11,11 @@ use clearway_http::regex::{Case, Regex};
 use clearway_http::{Load, Module, context};
 use clearway_message::Version;
 
+#[cfg(feature = "tls")]
+use crate::settings::health::CheckTls;
 use crate::settings::health::{
     Aim, BodyTest, Check, First, HEALTH, HeaderRule, HeaderTest, Rhythm, Sense, StatusTest, Tests, Times,
 };
-#[cfg(feature = "tls")]
-use crate::settings::health::CheckTls;
 use crate::settings::proxy::{Fixed, HttpVersion, PROXY, PROXY_PASS, ProxyConf, Target};
 #[cfg(feature = "tls")]
 use crate::settings::tls::TlsConf;
@@ -275,7 +275,8 @@ fn set_tls(check: &Check, tls: &TlsConf) -> Result<(), Error> {
     let Some(server) = &*tls.context else { return Ok(()) };
     let name = tls.name.as_ref().map(|name| name.as_literal());
     if name == Some(None) || tls.has_evaluated_pair() {
-        let why = "\"health_check\" requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables";
+        let why =
+            "\"health_check\" requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables";
         return Err(Error::new(why, &check.pos));
     }
     let name = name.flatten().map(Bytes::copy_from_slice);

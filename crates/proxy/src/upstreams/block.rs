@@ -2,18 +2,21 @@
 //! server may have the parameters that the balancer before it allows.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use clearway_base::units;
-use clearway_conf::{Args, Directive, Error, Scope, Spec};
+use clearway_base::{Errno, units};
+use clearway_conf::error::{message, printed};
+use clearway_conf::{Args, Directive, Error, Loader, Memory, Scope, Spec};
 use clearway_http::{Load, Module, context};
 use clearway_upstream::EjectRule;
 
 use crate::upstreams::draft::{self, UPSTREAMS_CONF, block};
 use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::{EjectionDraft, RetryShare};
-use crate::upstreams::{server, state_file};
+use crate::upstreams::server;
+use crate::upstreams::state_file::StateFile;
 
 /// The module.
 pub static UPSTREAM: Module = Module {
@@ -23,6 +26,9 @@ pub static UPSTREAM: Module = Module {
     finish: Some(draft::finish),
     ..Module::EMPTY
 };
+
+/// Largest state file, bytes.
+const STATE_MAX_BYTES: usize = 1 << 20;
 
 static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -82,8 +88,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "state FILE",
         default: "",
-        doc: "The servers of the group stand in this file, as `server` lines, instead of in the block, and are \
-              added, changed and removed while serving (`status write=on`), which replaces the file: its \
+        doc: "The servers of the group stand in this file, as `server` lines, instead of in the block, and \
+              are added, changed and removed while serving (`status write=on`), which replaces the file: its \
               directory is to be one that worker processes may write to. A file that is not there has no \
               servers. The group needs a `zone`. A file that was changed by hand counts from the next reload \
               on. Changes while a configuration is being loaded may not be seen by it until the next one.",
@@ -231,7 +237,7 @@ fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
         if !block(scope.conf).servers.is_empty() {
             return Err(directive.error("\"server\" and \"state\" cannot be used together in upstream"));
         }
-        state_file::read(scope, directive, state)?;
+        read_servers(scope, directive, state)?;
     } else if block(scope.conf).servers.is_empty() {
         return Err(match directive.block() {
             Some(inside) => Error::new("no servers are inside upstream", &inside.close),
@@ -239,4 +245,27 @@ fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
         });
     }
     Ok(())
+}
+
+/// Reads the servers of the block that is being read. A file that is not there has none.
+fn read_servers(scope: &mut Scope<'_, Load>, directive: &Directive, file: &StateFile) -> Result<(), Error> {
+    let path = file.path();
+    let shown = path.as_os_str().as_encoded_bytes();
+    let text = match scope.conf.kept_files().read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            let why = Errno(&error).to_string();
+            return Err(directive.error(message(&[&"open() \"", &printed(shown), &"\" failed ", &why])));
+        }
+    };
+    if text.len() > STATE_MAX_BYTES {
+        return Err(directive.error(message(&[&"too large state file \"", &printed(shown), &"\""])));
+    }
+    let source = Memory::new().with(path, text.to_vec());
+    let block = Loader::new(&source, path).file(path);
+    block.entries(&mut |line| match (&line.name[..], line.args.is_empty()) {
+        (b"server", false) => server::read_server(scope, line),
+        _ => Err(line.error(message(&[&"unexpected \"", &printed(&line.name), &"\" in a state file"]))),
+    })
 }

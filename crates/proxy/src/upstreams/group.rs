@@ -20,11 +20,10 @@ use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved
 use crate::upstreams::editing::Editing;
 use crate::upstreams::idle::IdleCell;
 use crate::upstreams::lasting::{Lasting, peer};
+use crate::upstreams::line::{Lookup, Rank, ServerDraft};
 use crate::upstreams::refresh::Refreshing;
 use crate::upstreams::roster::Roster;
-use crate::upstreams::said::{
-    BlockDraft, Keepalive, Lookup, QueueDraft, Rank, ResolverSpec, RetryShare, ServerDraft,
-};
+use crate::upstreams::said::{BlockDraft, Keepalive, QueueDraft, ResolverSpec, RetryShare};
 use crate::upstreams::session::Sticky;
 
 /// See the file's head.

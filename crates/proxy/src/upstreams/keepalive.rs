@@ -94,9 +94,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "zone NAME [SIZE]",
         default: "",
         doc: "All loops share the state of the servers in any case. With a zone `max_conns` is the limit of \
-              all loops together, servers can have `resolve`, and be added and changed while serving (`status \
-              write=on`): those of all groups of the zone are written down in it, about a hundred in 64k. \
-              The size must be one that nginx takes.",
+              all loops together, servers can have `resolve`, and be added and changed while serving \
+              (`status write=on`): those of all groups of the zone are written down in it, about a \
+              hundred in 64k. The size must be one that nginx takes.",
         example: "
             upstream backend {
                 zone backend 64k;

@@ -169,21 +169,16 @@ pub static WEIGHT: Family = Family::new(
 .by(&[UPSTREAM, SERVER]);
 
 /// What servers are.
-pub static STATES: Family = Family::new(
-    Kind::Gauge,
-    "upstream_state",
-    "servers",
-    "1 with what a server is at present.",
-)
-.by(&[
-    UPSTREAM,
-    SERVER,
-    Label {
-        name: "state",
-        help: "`up`; `down`, `draining`: as it is said; `unhealthy`: a health_check finds fault with it; \
+pub static STATES: Family =
+    Family::new(Kind::Gauge, "upstream_state", "servers", "1 with what a server is at present.").by(&[
+        UPSTREAM,
+        SERVER,
+        Label {
+            name: "state",
+            help: "`up`; `down`, `draining`: as it is said; `unhealthy`: a health_check finds fault with it; \
                `ejected`: it is worse than others; `unavail`: it has failed max_fails times.",
-    },
-]);
+        },
+    ]);
 
 /// What is one number.
 pub static COUNTERS: &[&Counter] = &[&FORGOTTEN, &EDITS];

@@ -14,7 +14,7 @@ use clearway_upstream::{Group, Peer};
 
 use crate::upstreams::group::{GroupCell, Members, UpstreamGroup, config_of};
 use crate::upstreams::lasting::{Lasting, SharedResolver};
-use crate::upstreams::said::{Lookup, Rank, ServerDraft};
+use crate::upstreams::line::{Lookup, Rank, ServerDraft};
 
 /// The shortest time between two questions for a name.
 const PAUSE_MIN_MS: u64 = 1000;
@@ -88,8 +88,8 @@ async fn refresh(cell: Weak<GroupCell>, id: u32, home: LoopRef, log: Arc<dyn Sin
     }
 }
 
-/// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more, or the
-/// server was removed.
+/// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more, or
+/// the server was removed.
 async fn ask(cell: &Weak<GroupCell>, id: u32, home: LoopRef, log: &Arc<dyn Sink>) -> Option<u64> {
     let (resolver, timeout, lookup) = {
         let cell = cell.upgrade()?;

@@ -1,5 +1,5 @@
-//! The servers of a group as `server` lines say them at present: those of the configuration, or what has become
-//! of them while serving. In a zone and in a state file they stand as text.
+//! The servers of a group as `server` lines say them at present: those of the configuration, or what has
+//! become of them while serving. In a zone and in a state file they stand as text.
 //!
 //! The record in a zone begins with a line of three numbers: its version, the fingerprint of the configured
 //! servers that were changed first, and the next number of a server. A line follows for each server, with its
@@ -12,8 +12,7 @@ use std::io::Write;
 use bytes::Bytes;
 use clearway_upstream::State;
 
-use crate::upstreams::said::{Rank, ServerDraft};
-use crate::upstreams::server::{address_of, said_of};
+use crate::upstreams::line::{Rank, ServerDraft, address_of, said_of};
 
 /// Servers of a group that is changed while serving at most.
 pub(crate) const SERVERS_MAX: usize = 1024;
@@ -197,7 +196,7 @@ mod tests {
     fn lines_say_what_was_said() {
         for said in [
             "127.0.0.1:80",
-            "[::1]:80 weight=3 max_conns=7 max_fails=0 fail_timeout=5s slow_start=1500ms route=a backup drain",
+            "[::1]:80 weight=3 max_conns=7 max_fails=0 fail_timeout=5s slow_start=1500ms route=a backup",
             "unix:/run/x.sock down",
         ] {
             assert_eq!(line_of(&server(said)), format!("server {said};"));

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clearway_http::{ConfKey, Level, NameServers, Resolving, Setting, Unresolved, Value, settings};
-use clearway_os::outgoing::Remote;
 use clearway_runtime::LoopRef;
-use clearway_upstream::{EjectRule, Method, State};
+use clearway_upstream::{EjectRule, Method};
 use clearway_zone::Zone;
 
 use crate::upstreams::lasting::SharedResolver;
+use crate::upstreams::line::{Ranks, ServerDraft};
 use crate::upstreams::session::Sticky;
 use crate::upstreams::state_file::StateFile;
 
@@ -68,68 +67,6 @@ pub(crate) enum RetryShare {
     Unlimited,
     /// So many further attempts for a hundred requests.
     Percent(u32),
-}
-
-/// What a `server` in it says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerDraft {
-    /// As it is written.
-    pub(crate) name: Bytes,
-    pub(crate) addresses: Vec<Remote>,
-    /// Whether it is resolved while serving, and how.
-    pub(crate) lookup: Option<Lookup>,
-    pub(crate) weight: u32,
-    pub(crate) max_conns: u32,
-    pub(crate) max_fails: u32,
-    pub(crate) fail_timeout_s: u64,
-    pub(crate) slow_start_ms: u64,
-    pub(crate) rank: Rank,
-    pub(crate) state: State,
-    pub(crate) route: Option<Bytes>,
-}
-
-impl ServerDraft {
-    /// One about which nothing else is said.
-    pub(crate) fn plain(name: Bytes) -> Self {
-        Self {
-            name,
-            addresses: Vec::new(),
-            lookup: None,
-            weight: 1,
-            max_conns: 0,
-            max_fails: 1,
-            fail_timeout_s: 10,
-            slow_start_ms: 0,
-            rank: Rank::Primary,
-            state: State::Up,
-            route: None,
-        }
-    }
-}
-
-/// A name that is resolved while serving.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lookup {
-    pub(crate) host: Bytes,
-    pub(crate) port: u16,
-    /// Whose service of that name it is.
-    pub(crate) service: Option<Bytes>,
-    /// Whether it was only unknown when the configuration was loaded (`upstream_start_unresolved`).
-    pub(crate) is_late: bool,
-}
-
-/// Which servers are tried first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rank {
-    Primary,
-    Backup,
-}
-
-/// Whether servers may be `backup`, or have `slow_start`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ranks {
-    Allowed,
-    Refused,
 }
 
 /// What a block says about its balancer so far.

@@ -219,9 +219,9 @@ fn open(zones: &Arc<Zones>, lasting: &Arc<Lasting>, http: &str) -> Snapshot {
     snapshot
 }
 
-fn added(address: &str) -> crate::upstreams::said::ServerDraft {
+fn added(address: &str) -> crate::upstreams::line::ServerDraft {
     let name = bytes::Bytes::copy_from_slice(address.as_bytes());
-    let mut server = crate::upstreams::server::said_of(&name, &[]).unwrap();
+    let mut server = crate::upstreams::line::said_of(&name, &[]).unwrap();
     server.addresses = vec![Remote::Inet(address.parse().unwrap())];
     server
 }

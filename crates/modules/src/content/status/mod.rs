@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Answers, Chunk, ConfKey, Cost, Exchange, GROUP_EDITING, Level, Load, Mark, Module, Phase, PhaseHandler, Request, Step,
-    context,
+    Answers, Chunk, ConfKey, Cost, Exchange, GROUP_EDITING, Level, Load, Mark, Module, Phase, PhaseHandler,
+    Request, Step, context,
 };
 use clearway_message::{Known, Method};
 use clearway_metrics::{Next, Source};
