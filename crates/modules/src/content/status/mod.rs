@@ -58,11 +58,10 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
             allow 127.0.0.1;
             deny all;
         }
-        server {
-            listen unix:/run/clearway/admin.sock;
-            location /status/ {
-                status write=on;
-            }
+        location /status/ {
+            status write=on;
+            allow unix:;
+            deny all;
         }",
     see: &["stub_status", "state", "zone", "upstream"],
     handler: read,
