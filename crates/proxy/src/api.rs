@@ -1,7 +1,7 @@
 //! Groups of servers as JSON, and their servers added, changed and removed while serving: what `status
 //! write=on` answers below its location. Clients that `allow` and `deny` let in may look; only those of unix
-//! sockets change something. Paths and members are those of the commercial nginx, with or without `/N/http` in
-//! front.
+//! sockets change something. Paths and members are those of the commercial nginx, with or without `/N/http`
+//! in front.
 
 mod json;
 mod said;
