@@ -171,7 +171,8 @@ impl Setup {
         let address = self.address();
         let tls = |id| self.snapshot().server(id).conf(&SERVER_TLS).server.as_deref();
         let default = tls(address.default_server);
-        let host = name.map(normalized).transpose()?;
+        // A name that no host can have is none.
+        let host = name.and_then(normalized);
         let found = match &host {
             Some(host) => find_server(address, host)?,
             None => None,
@@ -200,9 +201,9 @@ impl Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidName;
 
-fn normalized(name: &[u8]) -> Result<Box<[u8]>, InvalidName> {
-    let host = validate_host(name, 0).ok_or(InvalidName)?;
-    Ok(host.name.of(name).to_ascii_lowercase().into())
+fn normalized(name: &[u8]) -> Option<Box<[u8]>> {
+    let host = validate_host(name, 0)?;
+    Some(host.name.of(name).to_ascii_lowercase().into())
 }
 
 fn find_server(address: &Address, host: &[u8]) -> Result<Option<ServerId>, InvalidName> {

@@ -139,9 +139,7 @@ async fn read_hello(connection: &mut Connection, input: &mut Vec<u8>) -> Result<
 }
 
 fn refuse_hello(conn: &Conn, error: HelloError) {
-    if let Some(alert) = error.alert() {
-        send_alert(conn, alert);
-    }
+    send_alert(conn, error.alert());
     fail(conn, &Failure { reasons: vec![error.into()] });
 }
 

@@ -20,6 +20,7 @@ use crate::engine::{
 };
 use crate::level::{Level, Version};
 use crate::pair::Pair;
+use crate::refusal::Circumstances;
 use crate::sys::{self, Certificate, Owned, TICKET_OVERHEAD, TicketCipher};
 use crate::tickets::KeyRing;
 
@@ -40,6 +41,8 @@ pub(crate) struct Lookups {
     pub(crate) signature: u16,
     /// A protocol that the client is not to have.
     pub(crate) withheld: Option<&'static [u8]>,
+    /// What tells why a handshake is refused.
+    pub(crate) circumstances: Circumstances,
 }
 
 /// What sessions have in common.
@@ -448,8 +451,8 @@ unsafe extern "C" fn choose_protocol(
     ffi::SSL_TLSEXT_ERR_ALERT_FATAL
 }
 
-/// Takes the algorithm of this side's signature from the message that has it, which is shown as it is before
-/// it is encrypted (RFC 8446 §4.4.3, RFC 5246 §7.4.3).
+/// Notes kinds of received records, that there is an answer, and the algorithm of this side's signature, from
+/// the message that has it, which is shown as it is before it is encrypted (RFC 8446 §4.4.3, RFC 5246 §7.4.3).
 pub(crate) unsafe extern "C" fn note_message(
     is_sent: c_int,
     version: c_int,
@@ -459,14 +462,19 @@ pub(crate) unsafe extern "C" fn note_message(
     ssl: *mut ffi::SSL,
     _: *mut c_void,
 ) {
-    if is_sent == 0 || kind != ffi::SSL3_RT_HANDSHAKE {
-        return;
-    }
     // SAFETY: called by the library with a message of that length, for a session that has its lookups.
     unsafe {
-        let number = signature_of(shown(message.cast(), length), version);
-        if let Some((lookups, number)) = lookups(ssl).zip(number) {
-            lookups.signature = number;
+        let Some(lookups) = lookups(ssl) else { return };
+        let message = shown(message.cast(), length);
+        match (is_sent, kind) {
+            (0, ffi::SSL3_RT_HEADER) => {
+                lookups.circumstances.record = message.first().copied().unwrap_or_default();
+            }
+            (1, ffi::SSL3_RT_HANDSHAKE) => {
+                lookups.circumstances.is_answered = true;
+                lookups.signature = signature_of(message, version).unwrap_or(lookups.signature);
+            }
+            _ => {}
         }
     }
 }

@@ -56,32 +56,57 @@ pub enum HelloError {
     UnexpectedMessage,
     /// Longer than [`HELLO_MAX`], or cut into records so small that [`RECEIVED_MAX`] do not hold it.
     TooLong,
+    /// It ends before its version.
+    TooShort,
     /// The fixed part does not have the form of a ClientHello.
     Malformed,
+    /// No cipher suites.
+    NoSuites,
+    /// Half a cipher suite.
+    OddSuites,
+    /// Uncompressed records are not among what the client takes.
+    NoCompression,
+    /// It asks for SSL 3.0 or less.
+    Version,
+    /// An empty list of versions.
+    NoVersion,
+    /// Extensions are not where their lengths say.
+    Extensions,
     /// An extension that does not have its form, or stands there twice.
     Extension(u16),
+    /// SNI that is not one name of a host.
+    ServerNames,
     /// A name in SNI that can be none: empty, too long, or with a NUL.
     ServerName,
 }
 
 impl HelloError {
-    /// The number of the alert that the client is told, if it is told anything.
+    /// The number of the alert that the client is told.
     #[must_use]
-    pub fn alert(self) -> Option<u8> {
+    pub fn alert(self) -> u8 {
         const UNEXPECTED_MESSAGE: u8 = 10;
         const RECORD_OVERFLOW: u8 = 22;
+        const HANDSHAKE_FAILURE: u8 = 40;
         const ILLEGAL_PARAMETER: u8 = 47;
         const DECODE_ERROR: u8 = 50;
         const PROTOCOL_VERSION: u8 = 70;
         const UNRECOGNIZED_NAME: u8 = 112;
         match self {
-            Self::Alert => None,
-            Self::UnexpectedRecord | Self::EmptyRecords | Self::UnexpectedMessage => Some(UNEXPECTED_MESSAGE),
-            Self::RecordVersion => Some(PROTOCOL_VERSION),
-            Self::RecordTooLong => Some(RECORD_OVERFLOW),
-            Self::TooLong => Some(ILLEGAL_PARAMETER),
-            Self::Malformed | Self::Extension(_) => Some(DECODE_ERROR),
-            Self::ServerName => Some(UNRECOGNIZED_NAME),
+            Self::UnexpectedRecord | Self::Alert | Self::EmptyRecords | Self::UnexpectedMessage => {
+                UNEXPECTED_MESSAGE
+            }
+            Self::RecordVersion | Self::NoVersion => PROTOCOL_VERSION,
+            Self::RecordTooLong => RECORD_OVERFLOW,
+            Self::TooLong | Self::NoSuites => ILLEGAL_PARAMETER,
+            Self::Version => HANDSHAKE_FAILURE,
+            Self::TooShort
+            | Self::Malformed
+            | Self::OddSuites
+            | Self::NoCompression
+            | Self::Extensions
+            | Self::Extension(_)
+            | Self::ServerNames => DECODE_ERROR,
+            Self::ServerName => UNRECOGNIZED_NAME,
         }
     }
 }
@@ -96,9 +121,15 @@ impl fmt::Display for HelloError {
             Self::EmptyRecords => "too many empty fragments",
             Self::UnexpectedMessage => "unexpected message",
             Self::TooLong => "excessive message size",
+            Self::TooShort => "length too short",
             Self::Malformed => "length mismatch",
-            Self::Extension(_) => "bad extension",
-            Self::ServerName => "unrecognized name",
+            Self::NoSuites => "no ciphers specified",
+            Self::OddSuites => "error in received cipher list",
+            Self::NoCompression => "no compression specified",
+            Self::Version => "version too low",
+            Self::NoVersion => "unsupported protocol",
+            Self::Extensions | Self::Extension(_) => "bad extension",
+            Self::ServerNames | Self::ServerName => "unrecognized name",
         })
     }
 }
@@ -177,7 +208,7 @@ impl Hello {
             return Err(HelloError::TooLong);
         }
         let mut rest = Bytes::new(body);
-        let (session_id, suites) = fixed_part(&mut rest).ok_or(HelloError::Malformed)?;
+        let (session_id, suites) = fixed_part(&mut rest)?;
         let mut hello = Self {
             body: body.into(),
             session_id: session_id.into(),
@@ -197,14 +228,16 @@ impl Hello {
             let extensions = rest.prefixed_u16().filter(|_| rest.is_empty());
             hello.read_extensions(extensions.ok_or(HelloError::Malformed)?)?;
         }
-        Ok(hello)
+        // A list of versions makes the field mean nothing.
+        let is_ancient = hello.versions.is_none() && hello.versions().next().is_none();
+        if is_ancient { Err(HelloError::Version) } else { Ok(hello) }
     }
 
     fn read_extensions(&mut self, mut rest: Bytes<'_>) -> Result<(), HelloError> {
         let mut seen = Vec::new();
         while !rest.is_empty() {
-            let kind = rest.u16().ok_or(HelloError::Malformed)?;
-            let content = rest.prefixed_u16().ok_or(HelloError::Malformed)?;
+            let kind = rest.u16().ok_or(HelloError::Extensions)?;
+            let content = rest.prefixed_u16().ok_or(HelloError::Extensions)?;
             seen.push(kind);
             self.read_extension(kind, content)?;
         }
@@ -225,13 +258,18 @@ impl Hello {
         // refuses it where it reads it.
         match kind {
             extension::SERVER_NAME => {
-                self.server_name = required(host_name(content))?;
+                self.server_name = Some(host_name(content).ok_or(HelloError::ServerNames)?.into());
                 if !self.server_name().is_some_and(is_host_name) {
                     return Err(HelloError::ServerName);
                 }
             }
             extension::ALPN => self.protocols = required(protocol_names(content))?,
-            extension::SUPPORTED_VERSIONS => self.versions = required(versions(content))?,
+            extension::SUPPORTED_VERSIONS => {
+                self.versions = required(whole(content, Bytes::prefixed_u8))?;
+                if self.versions.is_some_and(|span| span.range().is_empty()) {
+                    return Err(HelloError::NoVersion);
+                }
+            }
             extension::SUPPORTED_GROUPS => self.groups = required(numbers(content))?,
             extension::SIGNATURE_ALGORITHMS => self.signatures = required(numbers(content))?,
             extension::KEY_SHARE => self.key_shares = key_shares(content).map(Span::from),
@@ -265,6 +303,18 @@ impl Hello {
     pub fn protocols(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = Bytes::new(self.at(self.protocols).unwrap_or_default());
         std::iter::from_fn(move || rest.prefixed_u8().map(|name| name.as_slice()))
+    }
+
+    /// Whether the client says which signatures it can check.
+    #[must_use]
+    pub fn has_signatures(&self) -> bool {
+        self.signatures.is_some()
+    }
+
+    /// Whether the client says which groups it knows.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        self.groups.is_some()
     }
 
     /// Whether the client says which protocols it speaks.
@@ -367,13 +417,24 @@ fn u16s(bytes: &[u8]) -> impl Iterator<Item = u16> {
 }
 
 /// Session id and cipher suites; `rest` stands behind the part that every hello has.
-fn fixed_part<'a>(rest: &mut Bytes<'a>) -> Option<(Bytes<'a>, Bytes<'a>)> {
-    rest.u16()?;
-    rest.take(RANDOM_LENGTH)?;
-    let session_id = rest.prefixed_u8().filter(|id| id.len() <= SESSION_ID_MAX)?;
-    let suites = rest.prefixed_u16().filter(|suites| !suites.is_empty() && suites.len().is_multiple_of(2))?;
-    rest.prefixed_u8().filter(|compressions| !compressions.is_empty())?;
-    Some((session_id, suites))
+fn fixed_part<'a>(rest: &mut Bytes<'a>) -> Result<(Bytes<'a>, Bytes<'a>), HelloError> {
+    const NO_COMPRESSION: u8 = 0;
+    rest.u16().ok_or(HelloError::TooShort)?;
+    rest.take(RANDOM_LENGTH).ok_or(HelloError::Malformed)?;
+    let session_id = rest.prefixed_u8().filter(|id| id.len() <= SESSION_ID_MAX);
+    let session_id = session_id.ok_or(HelloError::Malformed)?;
+    let suites = rest.prefixed_u16().ok_or(HelloError::Malformed)?;
+    let compressions = rest.prefixed_u8().ok_or(HelloError::Malformed)?;
+    if suites.is_empty() {
+        return Err(HelloError::NoSuites);
+    }
+    if !suites.len().is_multiple_of(2) {
+        return Err(HelloError::OddSuites);
+    }
+    if !compressions.as_slice().contains(&NO_COMPRESSION) {
+        return Err(HelloError::NoCompression);
+    }
+    Ok((session_id, suites))
 }
 
 /// The one name of SNI. The library and OpenSSL refuse several names, and names of another kind.
@@ -395,10 +456,6 @@ fn protocol_names(content: Bytes<'_>) -> Option<Bytes<'_>> {
         rest.prefixed_u8().filter(|name| !name.is_empty())?;
     }
     Some(list)
-}
-
-fn versions(content: Bytes<'_>) -> Option<Bytes<'_>> {
-    whole(content, Bytes::prefixed_u8).filter(|list| !list.is_empty())
 }
 
 fn numbers(content: Bytes<'_>) -> Option<Bytes<'_>> {

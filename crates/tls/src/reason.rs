@@ -99,6 +99,22 @@ impl Reason {
         Self { library, number: 0, text: spelled(name), detail: None }
     }
 
+    /// What TLS says, by OpenSSL's number.
+    pub(crate) fn of_tls(number: u32, text: &str) -> Self {
+        Self { library: Library::Ssl, number, text: text.to_owned(), detail: None }
+    }
+
+    /// An alert of the peer.
+    #[must_use]
+    pub fn of_alert(alert: u8) -> Self {
+        let number = ALERTS_FROM + u32::from(alert);
+        let same = SAME.iter().find(|row| row.1 == number).map(|row| spelled(row.0));
+        let renamed = || RENAMED.iter().find(|row| row.1 == number).map(|row| row.2.to_owned());
+        let text = same.or_else(renamed).unwrap_or_else(|| format!("reason({number})"));
+        let detail = Some(format!("SSL alert number {alert}"));
+        Self { library: Library::Ssl, number, text, detail }
+    }
+
     /// An error of the system, by its number.
     #[cfg(feature = "aws-lc")]
     #[must_use]
@@ -140,6 +156,12 @@ impl Reason {
         self.library
     }
 
+    /// OpenSSL's number of it in its library, or 0.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// What is wrong.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -151,10 +173,13 @@ impl Reason {
     /// Whether peers bring it about: such lines are logged at `info`, as nginx does.
     #[must_use]
     pub fn is_of_peer(&self) -> bool {
-        const ALERTS: std::ops::RangeInclusive<u32> = 1_000..=1_255;
+        const ALERTS: std::ops::RangeInclusive<u32> = ALERTS_FROM..=ALERTS_FROM + u8::MAX as u32;
         OF_PEERS.binary_search(&self.number).is_ok() || ALERTS.contains(&self.number)
     }
 }
+
+/// The number of the reason that stands for the alert 0.
+pub(crate) const ALERTS_FROM: u32 = 1_000;
 
 /// OpenSSL's numbers of what peers bring about, besides their alerts.
 #[rustfmt::skip]
@@ -166,19 +191,24 @@ const OF_PEERS: [u32; 60] = [
 
 impl From<HelloError> for Reason {
     fn from(error: HelloError) -> Self {
-        Self::named(
-            Library::Ssl,
-            match error {
-                HelloError::UnexpectedRecord | HelloError::Alert => "UNEXPECTED_RECORD",
-                HelloError::RecordVersion => "WRONG_VERSION_NUMBER",
-                HelloError::RecordTooLong => "DATA_LENGTH_TOO_LONG",
-                HelloError::EmptyRecords => "TOO_MANY_EMPTY_FRAGMENTS",
-                HelloError::UnexpectedMessage => "UNEXPECTED_MESSAGE",
-                HelloError::TooLong => "EXCESSIVE_MESSAGE_SIZE",
-                HelloError::Malformed => "DECODE_ERROR",
-                HelloError::Extension(_) | HelloError::ServerName => "ERROR_PARSING_EXTENSION",
-            },
-        )
+        let (number, text) = match error {
+            HelloError::UnexpectedRecord => (245, "unexpected record"),
+            HelloError::Alert | HelloError::UnexpectedMessage => (244, "unexpected message"),
+            HelloError::RecordVersion => (267, "wrong version number"),
+            HelloError::RecordTooLong => (198, "packet length too long"),
+            HelloError::EmptyRecords => (298, "record too small"),
+            HelloError::TooLong => (152, "excessive message size"),
+            HelloError::TooShort => (160, "length too short"),
+            HelloError::Malformed => (159, "length mismatch"),
+            HelloError::NoSuites => (183, "no ciphers specified"),
+            HelloError::OddSuites => (151, "error in received cipher list"),
+            HelloError::NoCompression => (187, "no compression specified"),
+            HelloError::Version => (396, "version too low"),
+            HelloError::NoVersion => (258, "unsupported protocol"),
+            HelloError::Extensions | HelloError::Extension(_) => (110, "bad extension"),
+            HelloError::ServerNames | HelloError::ServerName => (234, "callback failed"),
+        };
+        Self::of_tls(number, text)
     }
 }
 
@@ -279,7 +309,7 @@ const SAME: [(&str, u32); 144] = [
 
 /// Reasons that OpenSSL calls otherwise. By name.
 #[rustfmt::skip]
-const RENAMED: [(&str, u32, &str); 35] = [
+const RENAMED: [(&str, u32, &str); 37] = [
     ("APPLICATION_DATA_INSTEAD_OF_HANDSHAKE", 245, "unexpected record"),
     ("APPLICATION_DATA_ON_SHUTDOWN", 291, "application data after close notify"),
     ("BAD_ALERT", 205, "invalid alert"),
@@ -296,10 +326,12 @@ const RENAMED: [(&str, u32, &str); 35] = [
     ("INVALID_COMPRESSION_LIST", 341, "invalid compression algorithm"),
     ("INVALID_OUTER_RECORD_TYPE", 443, "bad record type"),
     ("INVALID_SIGNATURE_ALGORITHM", 370, "wrong signature type"),
-    ("MISSING_EXTENSION", 110, "bad extension"),
+    ("MISSING_EXTENSION", 310, "missing psk kex modes extension"),
     ("MISSING_KEY_SHARE", 101, "no suitable key share"),
     ("NO_COMMON_SIGNATURE_ALGORITHMS", 118, "no suitable signature algorithm"),
     ("NO_SHARED_GROUP", 101, "no suitable key share"),
+    ("PRE_SHARED_KEY_MUST_BE_LAST", 110, "bad extension"),
+    ("PSK_IDENTITY_BINDER_COUNT_MISMATCH", 110, "bad extension"),
     ("RESUMED_EMS_SESSION_WITHOUT_EMS_EXTENSION", 104, "inconsistent extms"),
     ("RESUMED_NON_EMS_SESSION_WITH_EMS_EXTENSION", 104, "inconsistent extms"),
     ("TLSV1_ALERT_BAD_CERTIFICATE_HASH_VALUE", 1114, "tlsv1 bad certificate hash value"),

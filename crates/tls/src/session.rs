@@ -18,6 +18,7 @@ use crate::hello::Hello;
 use crate::level::Version;
 use crate::pair::Pair;
 use crate::reason::Library;
+use crate::refusal::Circumstances;
 use crate::sys::{self, Certificate, Owned};
 
 /// Largest content of a record, bytes.
@@ -95,6 +96,7 @@ impl TlsSession {
                 kept: given.kept,
                 withheld: given.withheld,
                 staples: given.staples,
+                circumstances: Circumstances::of(hello),
                 ..Lookups::default()
             },
         )?;
@@ -213,6 +215,40 @@ impl TlsSession {
         }
     }
 
+    /// What the library has agreed on.
+    fn version(&self) -> Option<Version> {
+        // SAFETY: the session is alive.
+        let number = unsafe { ffi::SSL_version(self.ssl.as_ptr()) };
+        Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number)
+    }
+
+    /// What was noted of a server's handshake; a client's notes nothing.
+    fn circumstances(&self) -> Circumstances {
+        // SAFETY: callbacks look at it only while the library runs, which is none of this call.
+        unsafe { (*self.lookups.as_ptr()).circumstances }
+    }
+
+    fn take_plain_alert(&self, input: &mut &[u8]) -> Option<Step> {
+        // SAFETY: the session is alive. What the library holds back is the beginning of a record.
+        let is_within_record = unsafe { ffi::SSL_has_pending(self.ssl.as_ptr()) } == 1;
+        if is_within_record || !self.circumstances().is_answered {
+            return None;
+        }
+        self.circumstances().take_plain_alert(self.version(), input)
+    }
+
+    fn refined(&self, failure: Failure) -> Failure {
+        if !self.is_server() {
+            return failure;
+        }
+        Failure { reasons: self.circumstances().refine(self.version(), failure.reasons) }
+    }
+
+    fn is_server(&self) -> bool {
+        // SAFETY: the session is alive.
+        unsafe { ffi::SSL_is_server(self.ssl.as_ptr()) == 1 }
+    }
+
     fn write(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> Result<(), Failure> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -251,6 +287,9 @@ enum Outcome {
 
 impl Session for TlsSession {
     fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Step {
+        if let Some(step) = self.take_plain_alert(input) {
+            return step;
+        }
         // SAFETY: the session is alive, and what it reads and writes is lent.
         match self.lend(input, output, |ssl| unsafe { ffi::SSL_do_handshake(ssl) }) {
             Outcome::Done(_) => {
@@ -260,7 +299,7 @@ impl Session for TlsSession {
             }
             Outcome::Need => Step::Need,
             Outcome::Closed => Step::Closed,
-            Outcome::Failed(failure) => Step::Failed(failure),
+            Outcome::Failed(failure) => Step::Failed(self.refined(failure)),
         }
     }
 
@@ -331,8 +370,7 @@ impl Session for TlsSession {
             } else {
                 ffi::SSL_SESSION_get_id(session, &raw mut id_length)
             };
-            let number = ffi::SSL_version(ssl);
-            let version = Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number);
+            let version = self.version();
             let own_id = || if version == Some(Version::Tls13) { connection_id(ssl) } else { Vec::new() };
             Info {
                 version,

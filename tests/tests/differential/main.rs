@@ -20,6 +20,7 @@ mod files;
 mod gateways;
 mod gzip;
 mod gzip_static;
+mod handshakes;
 mod headers;
 mod keepalive;
 mod limits;

@@ -100,7 +100,7 @@ fn without_extensions_the_version_says_all() {
     body[1] = 1;
     assert_eq!(Hello::parse(&body).unwrap().versions().collect::<Vec<_>>(), [0x0301]);
     body[1] = 0;
-    assert_eq!(Hello::parse(&body).unwrap().versions().count(), 0, "SSL 3.0");
+    assert_eq!(refused(&body), HelloError::Version, "SSL 3.0");
 }
 
 #[test]
@@ -137,7 +137,8 @@ fn every_prefix_is_refused_or_waited_for() {
     // Without its extensions it would be whole.
     let fixed = 2 + RANDOM_LENGTH + 1 + 32 + 2 + 4 + 2;
     for end in (0..body.len()).filter(|&end| end != fixed) {
-        assert_eq!(refused(&body[..end]), HelloError::Malformed, "{end}");
+        let expected = if end < 2 { HelloError::TooShort } else { HelloError::Malformed };
+        assert_eq!(refused(&body[..end]), expected, "{end}");
     }
     let longer = [&body[..], b"x"].concat();
     assert_eq!(refused(&longer), HelloError::Malformed);
@@ -171,14 +172,18 @@ fn what_a_client_may_have_held_is_limited() {
 fn extensions_have_their_form() {
     let with = |kind, content: &[u8]| refused(&body(&[0, 1], &[extension(kind, content)]));
     for kind in [0, 10, 13, 16, 43] {
-        assert_eq!(with(kind, b""), HelloError::Extension(kind), "nothing");
-        assert_eq!(with(kind, &[0]), HelloError::Extension(kind), "an empty list, or a cut one");
-        assert_eq!(with(kind, &[0, 3, 1, 1]), HelloError::Extension(kind), "a cut list");
-        assert_eq!(with(kind, &[0, 2, 1, 1, 1]), HelloError::Extension(kind), "more than the list");
+        let error = if kind == 0 { HelloError::ServerNames } else { HelloError::Extension(kind) };
+        let cut = if kind == 43 { HelloError::NoVersion } else { error };
+        assert_eq!(with(kind, b""), error, "nothing");
+        assert_eq!(with(kind, &[0]), cut, "an empty list, or a cut one");
+        assert_eq!(with(kind, &[0, 3, 1, 1]), error, "a cut list");
+        assert_eq!(with(kind, &[0, 2, 1, 1, 1]), error, "more than the list");
     }
+    let cut = refused(&body(&[0, 1], &[extension(60_000, b"")[..3].to_vec()]));
+    assert_eq!(cut, HelloError::Extensions);
     assert_eq!(with(16, &prefixed_u16(&[0])), HelloError::Extension(16), "a protocol without a name");
     assert_eq!(with(10, &prefixed_u16(&[0, 29, 0])), HelloError::Extension(10));
-    assert_eq!(with(0, &prefixed_u16(&[1, 0, 1, b'a'])), HelloError::Extension(0), "another kind of name");
+    assert_eq!(with(0, &prefixed_u16(&[1, 0, 1, b'a'])), HelloError::ServerNames, "another kind of name");
     let twice = [extension(5, b"a"), extension(23, b""), extension(5, b"b")];
     assert_eq!(refused(&body(&[0, 1], &twice)), HelloError::Extension(5));
 }
@@ -193,9 +198,9 @@ fn names_that_can_be_none_are_refused() {
 }
 
 #[test]
-fn every_error_but_an_alert_tells_the_client() {
-    assert_eq!(HelloError::Alert.alert(), None);
-    assert_eq!(HelloError::RecordVersion.alert(), Some(70));
-    assert_eq!(HelloError::Extension(16).alert(), Some(50));
+fn every_error_tells_the_client() {
+    assert_eq!(HelloError::Alert.alert(), 10);
+    assert_eq!(HelloError::RecordVersion.alert(), 70);
+    assert_eq!(HelloError::Extension(16).alert(), 50);
     assert_eq!(HelloError::Extension(16).to_string(), "bad extension");
 }
