@@ -53,7 +53,16 @@ pub(crate) enum Task {
 pub(crate) struct Serve {
     pub(crate) directory: PathBuf,
     pub(crate) listen: Option<SocketAddr>,
+    pub(crate) scheme: Scheme,
     pub(crate) print: Print,
+}
+
+/// How a directory is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    /// `--tls`
+    Https,
 }
 
 /// What becomes of a built-in configuration.
@@ -150,11 +159,12 @@ fn task(letters: &Letters, signal: Option<Order>) -> Task {
 }
 
 fn parse_serve(arguments: &[OsString]) -> Result<Serve, String> {
-    let (mut directory, mut listen, mut print) = (None, None, Print::No);
+    let (mut directory, mut listen, mut scheme, mut print) = (None, None, Scheme::Http, Print::No);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.to_str() {
             Some("--print-config") => print = Print::Yes,
+            Some("--tls") => scheme = Scheme::Https,
             Some("--listen") => {
                 let value = rest.next().and_then(|value| value.to_str()).unwrap_or_default();
                 let address = value.parse().map_err(|_| format!("\"{value}\" is not ADDRESS:PORT"))?;
@@ -166,7 +176,7 @@ fn parse_serve(arguments: &[OsString]) -> Result<Serve, String> {
         }
     }
     let directory = directory.ok_or("\"serve\" requires a directory name")?;
-    Ok(Serve { directory, listen, print })
+    Ok(Serve { directory, listen, scheme, print })
 }
 
 #[cfg(test)]
@@ -261,8 +271,12 @@ mod tests {
 
     #[test]
     fn serve() {
-        let serve =
-            Serve { directory: "d".into(), listen: Some("127.0.0.1:1".parse().unwrap()), print: Print::Yes };
-        assert_eq!(parse(&words("serve --listen 127.0.0.1:1 d --print-config")), Ok(Command::Serve(serve)));
+        let serve = |scheme| {
+            let listen = Some("127.0.0.1:1".parse().unwrap());
+            Ok(Command::Serve(Serve { directory: "d".into(), listen, scheme, print: Print::Yes }))
+        };
+        let line = "serve --listen 127.0.0.1:1 d --print-config";
+        assert_eq!(parse(&words(line)), serve(Scheme::Http));
+        assert_eq!(parse(&words(&format!("{line} --tls"))), serve(Scheme::Https));
     }
 }

@@ -10,13 +10,14 @@ use std::process::ExitCode;
 
 use clearway_conf::{Disk, Memory};
 use clearway_os::title::Title;
+use clearway_server::built_in::{self, Site, Tls};
 use clearway_server::early_log::{Verbatim, say};
 use clearway_server::invocation::Invocation;
 use clearway_server::master::{self, Failed};
 use clearway_server::options::{DefaultErrorLog, Options};
-use clearway_server::{built_in, check, metrics, reference, signal_command, version, worker};
+use clearway_server::{check, metrics, reference, signal_command, version, worker};
 
-use command_line::{Command, Nginx, Print, Serve, Show, Task};
+use command_line::{Command, Nginx, Print, Scheme, Serve, Show, Task};
 
 fn main() -> ExitCode {
     allocator::set_up();
@@ -78,8 +79,21 @@ fn serve(wanted: &Serve, args: Vec<OsString>, title: Title) -> Result<(), Failed
         Ok(_) => return refuse(&wanted.directory, "is not a directory"),
         Err(error) => return refuse(&wanted.directory, &error.to_string()),
     };
-    let address = built_in::free_address(wanted.listen);
-    let text = built_in::configuration(&directory, address);
+    let (address, tls) = match wanted.scheme {
+        Scheme::Http => (built_in::free_address(wanted.listen, built_in::LISTEN_DEFAULT), None),
+        Scheme::Https => {
+            let address = built_in::free_address(wanted.listen, built_in::LISTEN_TLS_DEFAULT);
+            match Tls::for_development(address) {
+                Ok(tls) => (address, Some(tls)),
+                Err(why) => {
+                    say(format_args!("\"--tls\": {why}"));
+                    return Err(Failed);
+                }
+            }
+        }
+    };
+    let site = Site { directory: &directory, address, tls };
+    let text = built_in::configuration(&site);
     if wanted.print == Print::Yes {
         return print(&text);
     }
@@ -87,13 +101,26 @@ fn serve(wanted: &Serve, args: Vec<OsString>, title: Title) -> Result<(), Failed
     let source = Memory::new().with(&conf, text);
     let options =
         Options { prefix: directory.join(""), conf, error_log: DefaultErrorLog::Stderr, params: Vec::new() };
-    let ready = || {
-        // Whoever closed standard error does not want to know.
-        let (directory, address) = (directory.as_os_str().as_bytes(), format!("{address}"));
-        let line = [b"serving ", directory, b" at http://", address.as_bytes(), b"/\n"].concat();
-        let _ = std::io::stderr().write_all(&line);
-    };
+    // A closed standard error is no reason not to serve.
+    let ready = || drop(std::io::stderr().write_all(&announcement(&site)));
     master::run(&source, &Invocation { args, options, title: Some(title) }, ready)
+}
+
+/// What a server says when it can be reached.
+fn announcement(site: &Site<'_>) -> Vec<u8> {
+    let scheme = if site.tls.is_some() { "https" } else { "http" };
+    let mut text = b"serving ".to_vec();
+    text.extend_from_slice(site.directory.as_os_str().as_bytes());
+    text.extend_from_slice(format!(" at {scheme}://{}/\n", site.address).as_bytes());
+    if let Some(tls) = &site.tls {
+        let lines = format!(
+            "http://{}/ redirects there\nthe certificate was made for this run and is for development: \
+             no client trusts it unless it is told to\n",
+            tls.plain
+        );
+        text.extend_from_slice(lines.as_bytes());
+    }
+    text
 }
 
 fn refuse(directory: &Path, why: &str) -> Result<(), Failed> {

@@ -1,10 +1,13 @@
 //! The configuration that `clearway serve DIR` stands for.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Where `serve` listens unless told otherwise; the port is the first one tried.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+/// Where `serve --tls` listens for HTTPS unless told otherwise; the port is the first one tried.
+pub const LISTEN_TLS_DEFAULT: &str = "127.0.0.1:8443";
 
 /// Ports tried from the default one on.
 const PORTS_TRIED: u16 = 100;
@@ -39,10 +42,81 @@ const TYPES: &[(&str, &str)] = &[
     ("video/webm", "webm"),
 ];
 
-/// The text of the configuration that serves `directory` at `address`.
+/// What is served, and where.
+pub struct Site<'a> {
+    /// The directory, absolute.
+    pub directory: &'a Path,
+    /// Its address; with [`tls`](Self::tls) that for HTTPS.
+    pub address: SocketAddr,
+    /// With TLS.
+    pub tls: Option<Tls>,
+}
+
+/// How a directory is served with TLS.
+pub struct Tls {
+    /// Where plain requests are sent on to the address for HTTPS.
+    pub plain: SocketAddr,
+    /// A certificate in PEM.
+    pub certificate: String,
+    /// Its key in PEM.
+    pub key: String,
+}
+
+impl Tls {
+    /// With a certificate made for this run: for `localhost`, the addresses of this machine's loopback and
+    /// `address`. Plain requests are taken at the first free port from that of [`LISTEN_DEFAULT`] on.
+    ///
+    /// # Errors
+    /// If this is a build without TLS, or the library fails.
+    #[cfg(feature = "tls")]
+    pub fn for_development(address: SocketAddr) -> Result<Self, String> {
+        use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+        let mut addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        if !address.ip().is_unspecified() && !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+        let made = clearway_tls::self_signed::self_signed(&addresses).map_err(|error| error.to_string())?;
+        let first: SocketAddr = LISTEN_DEFAULT.parse().expect("a constant of this file");
+        let plain = free_from(SocketAddr::new(address.ip(), first.port()), Some(address));
+        Ok(Self { plain, certificate: made.certificate, key: made.key })
+    }
+
+    /// With a certificate made for this run.
+    ///
+    /// # Errors
+    /// Always: this is a build without TLS.
+    #[cfg(not(feature = "tls"))]
+    pub fn for_development(_: SocketAddr) -> Result<Self, String> {
+        Err("this is a build without TLS".to_owned())
+    }
+
+    /// What makes a server one for HTTPS: also for plain requests that come to its address.
+    fn directives(&self, address: SocketAddr) -> Vec<u8> {
+        let mut text = b"        http2 on;\n        ssl_certificate ".to_vec();
+        text.extend_from_slice(&quoted(format!("data:{}", self.certificate).as_bytes()));
+        text.extend_from_slice(b";\n        ssl_certificate_key ");
+        text.extend_from_slice(&quoted(format!("data:{}", self.key).as_bytes()));
+        let port = address.port();
+        text.extend_from_slice(
+            format!(";\n        error_page 497 =301 https://$host:{port}$request_uri;\n").as_bytes(),
+        );
+        text
+    }
+
+    /// The server that plain requests come to.
+    fn plain_server(&self, address: SocketAddr) -> String {
+        let (plain, port) = (self.plain, address.port());
+        format!(
+            "\n    server {{\n        listen {plain};\n        \
+             return 301 https://$host:{port}$request_uri;\n    }}\n"
+        )
+    }
+}
+
+/// The text of the configuration that serves a directory.
 #[must_use]
-pub fn configuration(directory: &Path, address: SocketAddr) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
+pub fn configuration(site: &Site<'_>) -> Vec<u8> {
+    let Site { directory, address, tls } = site;
     let pid = std::env::temp_dir().join(format!("clearway-{}.pid", address.port()));
     let mut text = b"daemon off;\nmaster_process off;\nworker_processes auto;\npid ".to_vec();
     text.extend_from_slice(&quoted(pid.as_os_str().as_bytes()));
@@ -57,9 +131,17 @@ pub fn configuration(directory: &Path, address: SocketAddr) -> Vec<u8> {
           server {\n        listen ",
     );
     text.extend_from_slice(address.to_string().as_bytes());
-    text.extend_from_slice(b";\n        root ");
+    text.extend_from_slice(if tls.is_some() { b" ssl;\n" } else { b";\n" });
+    if let Some(tls) = tls {
+        text.extend_from_slice(&tls.directives(*address));
+    }
+    text.extend_from_slice(b"        root ");
     text.extend_from_slice(&quoted(directory.as_os_str().as_bytes()));
-    text.extend_from_slice(b";\n        index index.html;\n        autoindex on;\n    }\n}\n");
+    text.extend_from_slice(b";\n        index index.html;\n        autoindex on;\n    }\n");
+    if let Some(tls) = tls {
+        text.extend_from_slice(tls.plain_server(*address).as_bytes());
+    }
+    text.extend_from_slice(b"}\n");
     text
 }
 
@@ -78,16 +160,32 @@ fn quoted(value: &[u8]) -> Vec<u8> {
 }
 
 /// An address at which one can listen now: `wanted` (port 0: any free one), or without one the first
-/// free port from [`LISTEN_DEFAULT`]'s on.
+/// free port from that of `default` on, which is [`LISTEN_DEFAULT`] or [`LISTEN_TLS_DEFAULT`].
+///
+/// # Panics
+/// If `default` is not an address.
 #[must_use]
-pub fn free_address(wanted: Option<SocketAddr>) -> SocketAddr {
-    let bound = |address: SocketAddr| TcpListener::bind(address).and_then(|l| l.local_addr()).ok();
-    if let Some(wanted) = wanted {
-        return if wanted.port() == 0 { bound(wanted).unwrap_or(wanted) } else { wanted };
+pub fn free_address(wanted: Option<SocketAddr>, default: &str) -> SocketAddr {
+    match wanted {
+        Some(wanted) if wanted.port() == 0 => bound(wanted).unwrap_or(wanted),
+        Some(wanted) => wanted,
+        None => free_from(default.parse().expect("one of this file's constants"), None),
     }
-    let default: SocketAddr = LISTEN_DEFAULT.parse().expect("a constant of this file");
-    let ports = default.port()..default.port() + PORTS_TRIED;
-    ports.map(|port| SocketAddr::new(default.ip(), port)).find_map(bound).unwrap_or(default)
+}
+
+/// The first address from `first` on, by port, that is free and is not `taken`; without any `first`.
+fn free_from(first: SocketAddr, taken: Option<SocketAddr>) -> SocketAddr {
+    let mut ports = first.port()..first.port() + PORTS_TRIED;
+    let free = |port| {
+        let address = SocketAddr::new(first.ip(), port);
+        (Some(address) != taken).then(|| bound(address)).flatten()
+    };
+    ports.find_map(free).unwrap_or(first)
+}
+
+/// The address that a socket gets which is bound to this one, if that can be done now.
+fn bound(address: SocketAddr) -> Option<SocketAddr> {
+    TcpListener::bind(address).and_then(|listener| listener.local_addr()).ok()
 }
 
 #[cfg(test)]
@@ -98,20 +196,35 @@ mod tests {
     #[test]
     fn the_text_is_a_configuration_whatever_the_directory_is_called() {
         let address = "[::1]:8081".parse().unwrap();
-        let text = configuration(Path::new("/a \"b\\c;{"), address);
-        let tree = parse_bytes(&text).unwrap();
-        let http = tree.directives.iter().find(|d| d.name == "http").unwrap();
-        let server = http.block().unwrap().directives.iter().find(|d| d.name == "server").unwrap();
-        let root = server.block().unwrap().directives.iter().find(|d| d.name == "root").unwrap();
-        assert_eq!(&root.args[0][..], b"/a \"b\\c;{");
+        let plain = "[::1]:8082".parse().unwrap();
+        let pem = || "-----BEGIN\nA+/=\n-----END\n".to_owned();
+        for tls in [None, Some(Tls { plain, certificate: pem(), key: pem() })] {
+            let servers = 1 + usize::from(tls.is_some());
+            let site = Site { directory: Path::new("/a \"b\\c;{"), address, tls };
+            let text = configuration(&site);
+            let tree = parse_bytes(&text).unwrap();
+            let http = tree.directives.iter().find(|d| d.name == "http").unwrap().block().unwrap();
+            let mut found = http.directives.iter().filter(|d| d.name == "server");
+            let server = found.next().unwrap();
+            assert_eq!(found.count() + 1, servers);
+            let root = server.block().unwrap().directives.iter().find(|d| d.name == "root").unwrap();
+            assert_eq!(&root.args[0][..], b"/a \"b\\c;{");
+        }
     }
 
     #[test]
     fn takes_a_free_port() {
-        let any = free_address(Some("127.0.0.1:0".parse().unwrap()));
+        let any = free_address(Some("127.0.0.1:0".parse().unwrap()), LISTEN_DEFAULT);
         assert_ne!(any.port(), 0);
-        // Somebody else on this machine may be faster with the first.
-        let taken = (0..100).find_map(|_| TcpListener::bind(free_address(None)).ok()).unwrap();
-        assert_ne!(free_address(None), taken.local_addr().unwrap());
+        // Another process of this machine may be faster with the first.
+        let next = || free_address(None, LISTEN_DEFAULT);
+        let taken = (0..100).find_map(|_| TcpListener::bind(next()).ok()).unwrap();
+        assert_ne!(next(), taken.local_addr().unwrap());
+    }
+
+    #[test]
+    fn another_port_for_plain_requests() {
+        let first: SocketAddr = LISTEN_DEFAULT.parse().unwrap();
+        assert_ne!(free_from(first, Some(first)), first);
     }
 }

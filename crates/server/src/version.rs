@@ -43,7 +43,7 @@ pub fn usage() -> String {
     format!(
         "Usage: clearway [-?hvVtTq] [-s signal] [-p prefix]
                 [-e filename] [-c filename] [-g directives]
-       clearway serve DIR [--listen ADDRESS:PORT] [--print-config]
+       clearway serve DIR [--tls] [--listen ADDRESS:PORT] [--print-config]
 
 Options:
   -?,-h         : this help
@@ -61,7 +61,9 @@ Options:
 Commands:
   serve DIR     : serve the files of a directory, at 127.0.0.1:8080 or the next
                   free port; --listen takes another address, --print-config
-                  prints the configuration that this stands for
+                  prints the configuration that this stands for, --tls speaks
+                  HTTPS, from port 8443 on, with a certificate for development,
+                  and sends plain requests there
 
 "
     )

@@ -27,6 +27,10 @@ pub mod ocsp;
 mod pair;
 pub mod reason;
 #[cfg(feature = "aws-lc")]
+mod refusal;
+#[cfg(feature = "aws-lc")]
+pub mod self_signed;
+#[cfg(feature = "aws-lc")]
 mod session;
 #[cfg(feature = "aws-lc")]
 mod sys;

@@ -13,7 +13,7 @@ use aws_lc_sys as ffi;
 
 use crate::engine::LoadError;
 use crate::level::{Digest, Key};
-use crate::reason::{Library, Reason};
+use crate::reason::{ALERTS_FROM, Library, Reason};
 use crate::tickets::{NAME_LENGTH, TicketKey};
 
 /// Reasons that one failure can have; the library's own queue is not longer.
@@ -78,6 +78,8 @@ foreign! {
     SSL_SESSION by SSL_SESSION_free;
     X509 by X509_free;
     X509_CRL by X509_CRL_free;
+    X509_EXTENSION by X509_EXTENSION_free;
+    EC_KEY by EC_KEY_free;
     EVP_PKEY by EVP_PKEY_free;
     EVP_AEAD_CTX by EVP_AEAD_CTX_free;
     BIO by BIO_free;
@@ -119,7 +121,12 @@ fn unpacked(error: u32) -> (i32, i32) {
 }
 
 fn reason(error: u32) -> Reason {
-    let library = match unpacked(error).0 {
+    let (library, number) = unpacked(error);
+    let alert = number.checked_sub(ALERTS_FROM.cast_signed()).and_then(|alert| u8::try_from(alert).ok());
+    if let (ffi::ERR_LIB_SSL, Some(alert)) = (library, alert) {
+        return Reason::of_alert(alert);
+    }
+    let library = match library {
         ffi::ERR_LIB_SYS => Library::System,
         ffi::ERR_LIB_RSA => Library::Rsa,
         ffi::ERR_LIB_EVP | ffi::ERR_LIB_CIPHER => Library::Evp,
@@ -166,7 +173,7 @@ fn reader(pem: &[u8]) -> Result<Owned<ffi::BIO>, LoadError> {
 }
 
 /// What `write` writes into a buffer of the library's.
-fn written(write: impl FnOnce(*mut ffi::BIO) -> c_int) -> Option<Vec<u8>> {
+pub(crate) fn written(write: impl FnOnce(*mut ffi::BIO) -> c_int) -> Option<Vec<u8>> {
     // SAFETY: no memory of ours is involved.
     let bio = unsafe { Owned::take(ffi::BIO_new(ffi::BIO_s_mem())) }?;
     if write(bio.as_ptr()) < 0 {

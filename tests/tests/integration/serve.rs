@@ -12,6 +12,8 @@ use clearway_testkit::ports::free_port;
 use clearway_testkit::{Address, Binary, Connection, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::tls;
+
 /// `clearway serve` on a directory of its own.
 struct Serve {
     child: Child,
@@ -49,8 +51,12 @@ impl Serve {
 
     /// The address in the URL that it prints.
     fn address(&self) -> Address {
-        let line = self.line("http://");
-        let url = line.split("http://").nth(1).expect("the line has a URL");
+        self.address_of("http://")
+    }
+
+    fn address_of(&self, scheme: &str) -> Address {
+        let line = self.line(scheme);
+        let url = line.split(scheme).nth(1).expect("the line has a URL");
         let end = url.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(url.len());
         Address::Tcp(url[..end].parse().unwrap_or_else(|e| panic!("{line}: {e}")))
     }
@@ -101,6 +107,26 @@ fn serves_a_directory_and_ends_on_ctrl_c() {
     let ended = wait_until(PATIENCE, || matches!(serve.child.try_wait(), Ok(Some(_))));
     assert!(ended, "Ctrl-C ends it");
     assert_eq!(serve.child.wait().expect("it has ended").code(), Some(0));
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such command")]
+fn serves_with_tls_and_redirects_plain_requests() {
+    let listen = format!("127.0.0.1:{}", free_port());
+    let serve = Serve::start("tls", &["--tls", "--listen", &listen]);
+    let secure = serve.address_of("https://");
+    let plain = serve.address();
+    serve.line("for development");
+    for address in [&plain, &secure] {
+        let moved = get(address, "/hello.txt?a");
+        assert_eq!(moved.status, 301);
+        let port = listen.rsplit(':').next().expect("it has a port");
+        let target = format!("https://localhost:{port}/hello.txt?a");
+        assert_eq!(moved.header("location"), Some(target.as_str()));
+    }
+    let (answer, certificate) = tls::ask_unknown(&secure, "/hello.txt");
+    assert!(answer.ends_with(b"\r\n\r\nhello\n"), "{}", String::from_utf8_lossy(&answer));
+    assert!(certificate.windows(9).any(|part| part == b"localhost"));
 }
 
 #[test]

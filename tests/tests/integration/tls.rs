@@ -9,9 +9,14 @@ use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Address, Server, Setup};
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
+};
 
 use crate::deployed;
 
@@ -98,6 +103,64 @@ fn ask(stream: &mut (impl Read + Write), target: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("it ends in order");
     answer
+}
+
+/// Asks a server whose certificate nobody has signed: its answer, and the certificate.
+pub(crate) fn ask_unknown(server: &Address, target: &str) -> (Vec<u8>, Vec<u8>) {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_safe_default_protocol_versions().expect("there are some").dangerous();
+    let config = builder.with_custom_certificate_verifier(Arc::new(Trusting(provider)));
+    let name = "localhost".try_into().expect("a name");
+    let config = Arc::new(config.with_no_client_auth());
+    let connection = ClientConnection::new(config, name).expect("it is configured");
+    let Address::Tcp(address) = server else { panic!("not a port") };
+    let socket = TcpStream::connect(address).expect("it listens");
+    let mut stream = StreamOwned::new(connection, socket);
+    let answer = ask(&mut stream, target);
+    let certificates = stream.conn.peer_certificates().expect("there is one");
+    (answer, certificates[0].to_vec())
+}
+
+/// Takes any certificate, but no signature that is wrong.
+#[derive(Debug)]
+struct Trusting(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn body(answer: &[u8]) -> &[u8] {
