@@ -78,6 +78,7 @@ fn all_cases() -> Vec<Case> {
         include_str!("broken.cases"),
         include_str!("broken_filters.cases"),
         include_str!("broken_tls.cases"),
+        include_str!("broken_tls_files.cases"),
         include_str!("broken_bodies.cases"),
         include_str!("broken_listen.cases"),
         include_str!("broken_files.cases"),

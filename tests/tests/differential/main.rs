@@ -50,5 +50,6 @@ mod stock;
 mod stub_status;
 mod sub_filter;
 mod subrequests;
+mod tls_variables;
 mod tunnel_pass;
 mod visitors;

@@ -30,7 +30,10 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     variable!("ssl_ciphers", "Cipher suites that the client knows, with colons.", |tls, _| {
         Some(listed(&tls.offer.suites, |number| match Suite::numbered(number) {
             Some(suite) => suite.name.to_owned(),
-            None => suite_of_13(number).map_or_else(|| format!("0x{number:04x}"), str::to_owned),
+            None => {
+                let name = suite_of_13(number).or_else(|| signal(number));
+                name.map_or_else(|| format!("0x{number:04x}"), str::to_owned)
+            }
         }))
     }),
     variable!("ssl_curve", "Group of the key exchange.", |tls, _| {
@@ -61,6 +64,8 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     variable!("ssl_server_name", "Host that the client asked for in the handshake (SNI).", |tls, _| {
         Some(tls.offer.server_name.as_ref()?.to_vec())
     }),
+    variable!("ssl_ech_status", "Nothing: encrypted hellos are not read.", |_, _| None),
+    variable!("ssl_ech_outer_server_name", "Nothing: encrypted hellos are not read.", |_, _| None),
     variable!("ssl_alpn_protocol", "Protocol that was agreed on in the handshake (ALPN).", |tls, _| {
         tls.info().protocol
     }),
@@ -130,13 +135,17 @@ fn certificate(tls: &Tls) -> Option<Certificate> {
 }
 
 fn listed(numbers: &[u16], name: impl Fn(u16) -> String) -> Vec<u8> {
-    let names: Vec<String> = numbers.iter().filter(|&&number| !is_signal(number)).map(|&n| name(n)).collect();
+    let names: Vec<String> = numbers.iter().map(|&number| name(number)).collect();
     names.join(":").into_bytes()
 }
 
-/// Numbers that stand for no algorithm but say something else (RFC 5746, RFC 7507).
-fn is_signal(number: u16) -> bool {
-    matches!(number, 0x00ff | 0x5600)
+/// Numbers among suites that stand for none but say something else (RFC 5746, RFC 7507).
+fn signal(number: u16) -> Option<&'static str> {
+    match number {
+        0x00ff => Some("TLS_EMPTY_RENEGOTIATION_INFO_SCSV"),
+        0x5600 => Some("TLS_FALLBACK_SCSV"),
+        _ => None,
+    }
 }
 
 fn suite_of_13(number: u16) -> Option<&'static str> {
