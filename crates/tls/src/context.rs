@@ -452,7 +452,8 @@ unsafe extern "C" fn choose_protocol(
 }
 
 /// Notes kinds of received records, that there is an answer, and the algorithm of this side's signature, from
-/// the message that has it, which is shown as it is before it is encrypted (RFC 8446 §4.4.3, RFC 5246 §7.4.3).
+/// the message that has it, which is shown as it is before it is encrypted (RFC 8446 §4.4.3,
+/// RFC 5246 §7.4.3).
 pub(crate) unsafe extern "C" fn note_message(
     is_sent: c_int,
     version: c_int,

@@ -13,8 +13,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
-/// All of them but those whose value is another one each time, whose form a `map` tells, and those of signature
-/// algorithms, for which OpenSSL has had names since 3.5 and nginx's here says numbers.
+/// All of them but those whose value is another one each time, whose form a `map` tells, and those of
+/// signature algorithms, for which OpenSSL has had names since 3.5 and nginx's here says numbers.
 const NAMES: [&str; 24] = [
     "ssl_protocol",
     "ssl_cipher",
