@@ -25,7 +25,8 @@ use crate::frame::{
 };
 use crate::hpack::Decoder;
 use crate::request::{HeadFault, HeadLimits, HeadReader, Unreadable};
-use crate::settings::{Settings, push_settings_ack};
+use crate::schedule::{Schedule, Urgency};
+use crate::settings::{Priorities, Settings, push_settings_ack};
 use clearway_message::RequestHead;
 use meter::Meter;
 use streams::{Ended, Streams};
@@ -141,6 +142,7 @@ pub struct Connection {
     /// The payload under way.
     passing: Option<Passing>,
     streams: Streams,
+    schedule: Schedule,
     meter: Meter,
     /// What this side may send.
     send_window: Window,
@@ -177,6 +179,7 @@ impl Connection {
             block: Vec::new(),
             passing: None,
             streams: Streams::default(),
+            schedule: Schedule::default(),
             meter: Meter::new(limits.streams),
             send_window: Window::new(WINDOW_FIRST_BYTES),
             receive_window: Window::new(STREAM_MAX),
@@ -195,6 +198,11 @@ impl Connection {
         self.streams.len()
     }
 
+    /// Which of them sends next.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
     /// Whether the client was told that no more streams are taken.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
@@ -205,6 +213,13 @@ impl Connection {
     #[must_use]
     pub fn is_in_block(&self) -> bool {
         matches!(self.expected, Expected::Continuation(_))
+    }
+
+    /// Gives memory back while there are no streams.
+    pub fn rest(&mut self) {
+        self.schedule.rest();
+        self.streams.rest();
+        (self.block, self.scratch) = (Vec::new(), Vec::new());
     }
 
     /// Whether nothing more should be read before the client has taken control frames.
@@ -338,7 +353,13 @@ impl Connection {
         let stream = head.stream;
         match frame? {
             Frame::Data(..) => unreachable!("bodies are handed on as they come"),
-            Frame::Headers(part, _, block, rest) => self.begin_block(stream, (part, block), rest),
+            Frame::Headers(part, priority, block, rest) => {
+                let begun = self.begin_block(stream, (part, block), rest);
+                if let (Ok(_), Some(priority)) = (&begun, priority) {
+                    self.schedule.place(stream, priority);
+                }
+                begun
+            }
             Frame::Continuation(..) => Err(Reason::UnexpectedContinuation.into()),
             Frame::Reset(code) => self.take_reset(stream, code),
             Frame::Settings(settings) => self.take_settings(settings).map(Some),
@@ -351,8 +372,17 @@ impl Connection {
                 self.meter.useless().map(|()| None).map_err(Failure::from)
             }
             Frame::WindowUpdate(increment) => self.widen_send_window(stream, increment),
-            Frame::Priority(_) => self.meter.priority().map(|()| None).map_err(Failure::from),
-            Frame::PingAck(_) | Frame::GoAway(..) | Frame::PriorityUpdate(..) | Frame::Unknown => {
+            Frame::Priority(priority) => {
+                self.meter.priority()?;
+                self.schedule.place(stream, priority);
+                Ok(None)
+            }
+            Frame::PriorityUpdate(of, value) => {
+                self.meter.priority()?;
+                self.schedule.set_urgency(of, Urgency::parse(value));
+                Ok(None)
+            }
+            Frame::PingAck(_) | Frame::GoAway(..) | Frame::Unknown => {
                 self.meter.useless().map(|()| None).map_err(Failure::from)
             }
         }
@@ -440,6 +470,7 @@ impl Connection {
         } else {
             self.meter.useful(self.block.len());
             self.streams.open(stream, self.first_window_bytes, self.limits.window_bytes, rest);
+            self.schedule.open(stream);
             return Ok(Event::Head(stream, rest));
         };
         self.drop_block()?;
@@ -464,6 +495,9 @@ impl Connection {
         let read = reader.read((&mut self.decoder, &block), rest, &self.limits.head, (text, head));
         let length = block.len();
         self.block = block;
+        if let Some(urgency) = reader.urgency() {
+            self.schedule.set_urgency(self.streams.last(), urgency);
+        }
         read.map(|fault| (fault, length)).map_err(|reason| Reason::Unreadable(reason).into())
     }
 
@@ -594,6 +628,9 @@ impl Connection {
         }
         if let Some(bytes) = settings.payload_max_bytes {
             self.payload_max_bytes = bytes;
+        }
+        if settings.priorities == Some(Priorities::NoTree) {
+            self.schedule.leave_tree();
         }
         self.says_no_table |= settings.header_table_bytes.is_some();
         push_settings_ack(&mut self.control);

@@ -1,7 +1,7 @@
 //! HTTP/2 as it stands on the wire (RFC 9113), as state machines without sockets: [`frame`] is what frames
 //! say, [`settings`] what each side tells of itself, [`flow`] how much may be sent, [`hpack`] how header
-//! lines are written (RFC 7541), [`request`] how they become the head of a request, and [`connection`] the
-//! server's side of a connection, with its streams and its limits.
+//! lines are written (RFC 7541), [`request`] how they become the head of a request, [`schedule`] which stream
+//! sends next, and [`connection`] the server's side of a connection, with its streams and its limits.
 #![forbid(unsafe_code)]
 
 pub mod connection;
@@ -9,4 +9,5 @@ pub mod flow;
 pub mod frame;
 pub mod hpack;
 pub mod request;
+pub mod schedule;
 pub mod settings;

@@ -17,12 +17,16 @@ use clearway_message::{
 
 use crate::frame::Rest;
 use crate::hpack::{CompressionFault, Decoder, Field};
+use crate::schedule::Urgency;
 
 /// HTTP/2, as requests have it.
 pub const HTTP_2: Version = Version(2000);
 
 /// What stands for the version in the request line (`$server_protocol`).
 const PROTOCOL: &[u8] = b"HTTP/2.0";
+
+/// Of `host`.
+const HOST_HASH: u32 = name_hash(b"host");
 
 /// How large heads may be, and how strict names are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +94,7 @@ pub struct HeadReader {
     fields: usize,
     left_bytes: usize,
     fault: Option<HeadFault>,
+    urgency: Option<Urgency>,
 }
 
 impl HeadReader {
@@ -127,7 +132,14 @@ impl HeadReader {
         Ok(self.fault.take())
     }
 
+    /// What the head that was read last says of its response, if it does.
+    #[must_use]
+    pub fn urgency(&self) -> Option<Urgency> {
+        self.urgency
+    }
+
     fn clear(&mut self, limits: &HeadLimits) {
+        self.urgency = None;
         self.pseudo.clear();
         self.cookies.clear();
         self.spans = [None; 4];
@@ -233,6 +245,9 @@ impl Reading<'_> {
         if !is_usual && self.limits.unusual == Unusual::Skipped {
             return Ok(());
         }
+        if name == b"priority" {
+            self.reader.urgency = Some(Urgency::parse(value));
+        }
         if name == b"cookie" {
             if !self.reader.cookies.is_empty() {
                 self.reader.cookies.extend_from_slice(b"; ");
@@ -329,10 +344,13 @@ impl Reading<'_> {
     }
 
     fn put_authority(&mut self) {
-        let authority = self.reader.pseudo(Pseudo::Authority).unwrap_or_default().to_vec();
+        let pseudo = std::mem::take(&mut self.reader.pseudo);
+        let authority = self.reader.spans[Pseudo::Authority as usize].map(|span| span.of(&pseudo));
+        let authority = authority.unwrap_or_default();
         let at = self.text.len() + b"host: ".len();
-        self.put_line(b"host", &authority, (name_hash(b"host"), Known::Host));
-        self.head.host = validate_host(&authority, at);
+        self.put_line(b"host", authority, (HOST_HASH, Known::Host));
+        self.head.host = validate_host(authority, at);
+        self.reader.pseudo = pseudo;
     }
 
     /// What can be said only of the whole head, in nginx's order.

@@ -47,6 +47,7 @@ pub use link::http1::Http1Link;
 #[cfg(feature = "testing")]
 pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
+pub use link::ready::{READY_BITS, Ready};
 pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{
     Fault as StreamFault, Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded,

@@ -317,7 +317,7 @@ impl<'c> OutputState<'c> {
                 }
             }
             Link::Stream(stream) if is_due => {
-                stream.push_head(StreamHead { status: 100, lines: Headers::default(), is_last: false });
+                stream.push_head(StreamHead { status: 100, block: Vec::new(), is_last: false });
             }
             _ => {}
         }

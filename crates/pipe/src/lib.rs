@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 /// What a pipe holds before its filler has to wait, bytes.
 pub const WINDOW_BYTES: usize = 64 * 1024;
 /// Pieces on their way; a filler that makes smaller ones than that takes waits for the pieces.
-const PIECES_MAX: usize = 64;
+const PIECES_MAX: usize = 16;
 /// How far the filler of a pipe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -33,9 +33,34 @@ pub enum State {
     Broken,
 }
 
-/// What is on its way.
+/// What is on its way. Its memory is made with the first piece, by the filler: most bodies of requests have
+/// none.
 #[cfg(not(loom))]
-type Pieces = crossbeam_queue::ArrayQueue<Bytes>;
+struct Pieces(std::sync::OnceLock<crossbeam_queue::ArrayQueue<Bytes>>, usize);
+
+#[cfg(not(loom))]
+impl Pieces {
+    fn new(most: usize) -> Self {
+        Self(std::sync::OnceLock::new(), most)
+    }
+
+    fn push(&self, piece: Bytes) -> Result<(), Bytes> {
+        // One task fills (rule 1), so nothing waits for another one that makes it.
+        self.0.get_or_init(|| crossbeam_queue::ArrayQueue::new(self.1)).push(piece)
+    }
+
+    fn pop(&self) -> Option<Bytes> {
+        self.0.get()?.pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.get().is_none_or(|pieces| pieces.is_empty())
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.get().is_some_and(|pieces| pieces.is_full())
+    }
+}
 
 /// One word that is exchanged.
 #[cfg(not(loom))]
@@ -201,6 +226,11 @@ impl Waiting {
     /// Has this task woken, in place of the one before it; what it waits for it looks for once more now.
     pub fn register(&self, waker: &Waker) {
         self.0.swap(Some(Box::new(waker.clone())));
+    }
+
+    /// Has none woken.
+    pub fn forget(&self) {
+        drop(self.0.swap(None));
     }
 
     /// Wakes it, once.

@@ -15,6 +15,7 @@ use crate::handover::word::{CARRIERS_MAX, Lease, PollId};
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
 use crate::shared::{Config, Shared};
+use crate::task::coop;
 use crate::task::timer::Handle;
 use crate::task::{self, Binding};
 use crate::threads::{carriers, stuck, watchdog};
@@ -133,6 +134,13 @@ impl LoopRef {
     /// else to do. `tag` is what its first poll does.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
         task::spawn(&self.0.remote, tag.0, Binding::Free, future);
+    }
+
+    /// Starts a task, and polls it inside this poll, which `cx` is of: one that has all it needs never was in a
+    /// queue. One that waits, or is to do what may block, goes on in polls of its own. `tag` is what its first
+    /// poll does.
+    pub fn begin<F: Future<Output = ()> + Send + 'static>(self, cx: &Context<'_>, tag: Tag, future: F) {
+        coop::begin(&self.0.remote, cx, tag, future);
     }
 
     /// Starts a task that no other loop takes when this one is crowded.

@@ -13,6 +13,9 @@
 //!    (rule 8 of word.rs), and none inside another one.
 //! 5. `binding` is written by the task in its own poll, and read by another loop that has taken the task out
 //!    of a queue. A task that binds itself while another loop polls it goes home before it does anything.
+//! 6. A task may be begun inside the poll of another one: it is RUNNING from the start, on that poll's thread and
+//!    lease, and nobody else knows it until a waker of it is there. What it leaves behind is settled as behind
+//!    any poll. It counts as `nested` until then, and does nothing in that time that is suspect.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
 pub(crate) mod appetite;
@@ -37,6 +40,7 @@ use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use crate::handover::word::Lease;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::appetite::Appetite;
 #[cfg(not(loom))]
@@ -70,6 +74,8 @@ pub(crate) struct Header {
     binding: AtomicU8,
     /// What it was granted while it waited to be polled (place.rs).
     pass: AtomicU8,
+    /// Whether it is polled inside the poll of another task (rule 6); read and written by the polling thread.
+    nested: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,
     /// What is left of the budget; written by the polling thread only.
@@ -85,6 +91,11 @@ impl Header {
         } else {
             Binding::Bound
         }
+    }
+
+    /// Rule 6. By the task, in its own poll.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested.load(Ordering::Relaxed) != 0
     }
 
     /// Rule 5. By the task, in its own poll.
@@ -161,22 +172,53 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     binding: Binding,
     future: F,
 ) {
+    home.inject(make(home, (tag, binding), NOTIFIED, future));
+}
+
+/// Makes a task and polls it at once, in the poll of another one that has `lease` (rule 6).
+pub(crate) fn begin<F: Future<Output = ()> + Send + 'static>(
+    home: &'static Remote,
+    tag: u32,
+    lease: Lease,
+    future: F,
+) {
+    let task = make(home, (tag, Binding::Free), RUNNING, future);
+    // SAFETY: alive as it is RUNNING.
+    let header = unsafe { task.as_ref() };
+    header.lease.store(lease.bits(), Ordering::Relaxed);
+    header.nested.store(1, Ordering::Relaxed);
+    // SAFETY: it was made RUNNING above, for this thread.
+    let result = unsafe { poll_running(task) };
+    header.nested.store(0, Ordering::Relaxed);
+    // SAFETY: as above; its future is dropped if it is ready.
+    if unsafe { finish(task, result) } == Outcome::Notified {
+        home.inject(task);
+    }
+}
+
+fn make<F: Future<Output = ()> + Send + 'static>(
+    home: &'static Remote,
+    (tag, binding): (u32, Binding),
+    state: u64,
+    future: F,
+) -> NonNull<Header> {
     let task = Box::new(Task {
         header: Header {
-            state: AtomicU64::new(NOTIFIED),
+            state: AtomicU64::new(state),
             link: AtomicPtr::new(ptr::null_mut()),
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
             binding: AtomicU8::new(binding as u8),
             pass: AtomicU8::new(0),
+            nested: AtomicU8::new(0),
             appetite: Appetite::new(),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),
         },
         future: ManuallyDrop::new(future),
     });
-    home.inject(NonNull::from(Box::leak(task)).cast());
+    NonNull::from(Box::leak(task)).cast()
 }
 
 /// Polls a task that was taken from a queue. `measure` is called while it is still RUNNING.
@@ -191,22 +233,37 @@ pub(crate) unsafe fn poll(task: NonNull<Header>, measure: impl FnOnce(&Header)) 
     let mut result = Poll::Ready(());
     if before & DOOMED == 0 {
         header.budget.store(BUDGET, Ordering::Relaxed);
-        // SAFETY: a waker that is not dropped, and shorter than RUNNING.
-        let waker = ManuallyDrop::new(unsafe { waker_of(task) });
-        // A future that panicked is over.
-        result = guarded(|| {
-            // SAFETY: RUNNING is ours, the future has not completed.
-            unsafe { (header.table.poll)(task, &mut Context::from_waker(&waker)) }
-        })
-        .unwrap_or(Poll::Ready(()));
-    }
-    if result.is_ready() {
+        // SAFETY: RUNNING is ours.
+        result = unsafe { poll_running(task) };
+    } else {
         // SAFETY: RUNNING is ours, and COMPLETE follows, so this happens once.
         unsafe { drop_guarded(task) };
     }
     measure(header);
     // SAFETY: as for this function.
     unsafe { finish(task, result) }
+}
+
+/// Polls the future of a task, and drops it if it is over.
+///
+/// # Safety
+/// The caller has `task` RUNNING, its future has not completed, and COMPLETE follows if this is ready.
+unsafe fn poll_running(task: NonNull<Header>) -> Poll<()> {
+    // SAFETY: alive as it is RUNNING.
+    let header = unsafe { task.as_ref() };
+    // SAFETY: a waker that is not dropped, and shorter than RUNNING.
+    let waker = ManuallyDrop::new(unsafe { waker_of(task) });
+    // A future that panicked is over.
+    let result = guarded(|| {
+        // SAFETY: RUNNING is ours, the future has not completed.
+        unsafe { (header.table.poll)(task, &mut Context::from_waker(&waker)) }
+    })
+    .unwrap_or(Poll::Ready(()));
+    if result.is_ready() {
+        // SAFETY: RUNNING is ours, and COMPLETE follows, so this happens once.
+        unsafe { drop_guarded(task) };
+    }
+    result
 }
 
 /// Ends RUNNING.

@@ -1,6 +1,6 @@
 //! A connection that carries HTTP/2: one task, which alone reads and writes the socket and moves frames
-//! between it and the streams of its requests. Those are tasks of their own, so that a request which waits
-//! or blocks holds neither the connection nor the loop.
+//! between it and the streams of its requests. A request is begun inside that task's poll; one that waits, or
+//! is known to block, goes on as a task of its own, so that it holds neither the connection nor the loop.
 //!
 //! 1. One read is taken apart to its end before anything is sent; what all streams have then leaves together.
 //! 2. Nothing is read while more than [`OUTPUT_MAX_BYTES`] wait for the client, or too many control frames.
@@ -42,6 +42,9 @@ const OUTPUT_MAX_BYTES: usize = 128 * 1024;
 const HEADS_PER_POLL: usize = 32;
 /// Reads of one poll.
 const READS_PER_POLL: usize = 4;
+/// From here on in a turn of the loop, milliseconds, requests are left to turns of their own: those before
+/// have taken so long.
+const BEGINNING_MS: u64 = 2;
 
 /// Looks whether a connection without TLS begins as HTTP/2 does. If not, what has come of its first request
 /// is left to be answered.
@@ -188,6 +191,7 @@ impl Frames {
         (self.input, self.output) = (Vec::new(), Vec::new());
         self.reader = HeadReader::default();
         self.streams.rest();
+        self.protocol.rest();
     }
 
     /// Reads, hands on, gathers and sends, as long as one of them gets somewhere.
@@ -198,13 +202,14 @@ impl Frames {
         if conn.client.listener().is_stopping() {
             self.protocol.go_away(ErrorCode::NoError);
         }
+        self.streams.begin_poll();
         let mut budget = HEADS_PER_POLL;
         for _ in 0..READS_PER_POLL {
             let read = match self.read(conn, cx, &mut budget) {
                 Ok(read) => read,
                 Err(end) => return Poll::Ready(Turn::End(end)),
             };
-            self.streams.feed(&mut self.protocol, cx);
+            self.streams.feed(&mut self.protocol);
             let has_sent = match self.send(conn, cx) {
                 Ok(has_sent) => has_sent,
                 Err(end) => return Poll::Ready(Turn::End(end)),
@@ -212,7 +217,7 @@ impl Frames {
             if budget == 0 {
                 break;
             }
-            if read == Read::Nothing && !has_sent {
+            if read == Read::Nothing && !has_sent && self.streams.poll_ready(cx).is_pending() {
                 return self.poll_waiting(conn, cx);
             }
         }
@@ -323,17 +328,17 @@ impl Frames {
                 Event::Need => return Ok(()),
                 Event::Head(stream, end) => {
                     *budget -= 1;
-                    self.begin(conn, stream, end)?;
+                    self.begin(conn, cx, stream, end)?;
                 }
                 Event::Data(stream, bytes, end) => self.streams.take_data(stream, bytes, end),
                 Event::End(stream) => self.streams.take_data(stream, b"", Rest::Ended),
                 Event::Reset(stream, code) => {
                     log_reset(conn, stream, code);
-                    self.streams.reset(stream, cx);
+                    self.streams.reset(stream);
                 }
                 Event::Cut(stream, note) => {
                     conn.log(Level::Info, PROCESSING, format_args!("{note}"));
-                    self.streams.reset(stream, cx);
+                    self.streams.reset(stream);
                 }
                 Event::Opened => self.streams.note_opened(),
             }
@@ -342,7 +347,7 @@ impl Frames {
     }
 
     /// Begins a request, in the generation that is published.
-    fn begin(&mut self, conn: &Conn, id: u32, rest: Rest) -> Result<(), Failure> {
+    fn begin(&mut self, conn: &Conn, cx: &Context<'_>, id: u32, rest: Rest) -> Result<(), Failure> {
         let setup = conn.client.listener().published(|| self.local);
         let mut parts = conn.client.take_parts(&setup);
         let arrived = match parts.take_head(&mut self.protocol, &mut self.reader, rest)? {
@@ -352,7 +357,12 @@ impl Frames {
         let number = conn.link.count_request();
         let stream = self.streams.open(id, rest, (conn.client.home, self.local), self.tls.clone());
         let answer = serve_arrived(Arc::clone(&self.client), setup, stream, parts, (number, arrived));
-        conn.client.home.spawn(Tag::NONE, answer);
+        let home = conn.client.home;
+        if home.turn_ms() < BEGINNING_MS {
+            home.begin(cx, Tag::NONE, answer);
+        } else {
+            home.spawn(Tag::NONE, answer);
+        }
         if self.deadlines.is_last_request(number, conn.client.home.now_ms()) {
             self.protocol.go_away(ErrorCode::NoError);
         }
@@ -366,7 +376,7 @@ impl Frames {
             self.protocol.take_control(&mut self.output);
             let room = OUTPUT_MAX_BYTES.saturating_sub(self.output.len() - self.sent);
             let now_ms = conn.client.home.now_ms();
-            self.streams.gather(&mut self.protocol, &mut self.output, room, now_ms, cx);
+            self.streams.gather(&mut self.protocol, &mut self.output, room, now_ms);
             // What was said while streams ended.
             self.protocol.take_control(&mut self.output);
             if self.sent == self.output.len() {

@@ -21,6 +21,17 @@ pub(crate) enum Arrived {
     Fault(HeadFault),
 }
 
+/// The request's side of a stream: whatever becomes of the task, its connection learns that it is over.
+struct Leaving(Arc<Stream>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.0.has_left() {
+            self.0.abort(StreamFault::Other);
+        }
+    }
+}
+
 /// Answers the request whose complete head is in `parts` as HTTP/1 writes it; it is the connection's
 /// `number`th. To be spawned on the loop that the client is at home on.
 pub async fn serve_stream(
@@ -41,13 +52,14 @@ pub(crate) async fn serve_arrived(
     mut parts: Box<Parts>,
     (number, arrived): (u64, Arrived),
 ) {
-    let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream) };
+    let stream = Leaving(stream);
+    let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream.0) };
     // What the request refers to, as what it has there does.
     let strands = Strands::default();
     let mut active = Active::new(way, &strands, &mut parts, 0, number);
     Stage::begin_stream(client.home.index());
     let is_complete = {
-        let mut answering = pin!(answer(&mut active, &stream, arrived));
+        let mut answering = pin!(answer(&mut active, &stream.0, arrived));
         poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
     };
     let status = active.status();
@@ -58,9 +70,9 @@ pub(crate) async fn serve_arrived(
     active.log();
     active.end();
     if is_complete {
-        stream.finish();
+        stream.0.finish();
     } else {
-        stream.abort(if status == TIMED_OUT { StreamFault::TimedOut } else { StreamFault::Other });
+        stream.0.abort(if status == TIMED_OUT { StreamFault::TimedOut } else { StreamFault::Other });
     }
     if !strands.is_empty() {
         // The response has ended; what is apart from it refers to the request.

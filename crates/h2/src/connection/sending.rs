@@ -41,38 +41,46 @@ impl Connection {
         !self.control.is_empty()
     }
 
-    /// Writes the head of a response, or an interim one, or with status 0 the trailers.
-    pub fn push_head<'h>(
+    /// Writes trailers.
+    pub fn push_trailers<'h>(
         &mut self,
         out: &mut Vec<u8>,
         stream: u32,
-        status: u16,
         lines: impl Iterator<Item = HeaderLine<'h>>,
-        rest: Rest,
     ) {
-        let mut block = std::mem::take(&mut self.scratch);
-        block.clear();
-        if std::mem::replace(&mut self.says_no_table, false) {
-            block.push(NO_TABLE);
-        }
-        if status > 0 {
-            push_status(&mut block, status);
-        }
+        let mut block = Vec::new();
         lines.for_each(|line| push_field(&mut block, line.name, line.value));
+        self.push_block(out, stream, &block, Rest::Ended);
+    }
+
+    /// Writes the head of a response, or an interim one: its fields are in `block`, as they are encoded.
+    pub fn push_head(&mut self, out: &mut Vec<u8>, stream: u32, status: u16, block: &[u8], rest: Rest) {
+        let mut whole = std::mem::take(&mut self.scratch);
+        whole.clear();
+        push_status(&mut whole, status);
+        whole.extend_from_slice(block);
+        self.push_block(out, stream, &whole, rest);
+        self.scratch = whole;
+    }
+
+    fn push_block(&mut self, out: &mut Vec<u8>, stream: u32, block: &[u8], rest: Rest) {
+        // A first byte of a block may stand in front of it.
+        let prefix: &[u8] = if std::mem::take(&mut self.says_no_table) { &[NO_TABLE] } else { &[] };
         let payload_max = self.payload_max_bytes as usize;
-        let parts = block.len().div_ceil(payload_max).max(1);
+        let (first, mut behind) = block.split_at(block.len().min(payload_max - prefix.len()));
         let mut flags = if rest == Rest::Ended { flag::END_STREAM } else { 0 };
-        let mut kind = kind::HEADERS;
-        for nth in 1..=parts {
-            let part = &block[(nth - 1) * payload_max..(nth * payload_max).min(block.len())];
-            if nth == parts {
-                flags |= flag::END_HEADERS;
-            }
-            FrameHead { length: length(part), kind, flags, stream }.push(out);
+        flags |= if behind.is_empty() { flag::END_HEADERS } else { 0 };
+        let length = length(first) + length(prefix);
+        FrameHead { length, kind: kind::HEADERS, flags, stream }.push(out);
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(first);
+        while !behind.is_empty() {
+            let (part, rest) = behind.split_at(behind.len().min(payload_max));
+            let flags = if rest.is_empty() { flag::END_HEADERS } else { 0 };
+            FrameHead { length: self::length(part), kind: kind::CONTINUATION, flags, stream }.push(out);
             out.extend_from_slice(part);
-            (kind, flags) = (kind::CONTINUATION, 0);
+            behind = rest;
         }
-        self.scratch = block;
         self.meter.sent();
         self.note_output(stream, rest);
     }
@@ -118,6 +126,7 @@ impl Connection {
     /// is not waited for.
     pub fn close(&mut self, stream: u32) {
         let Some(open) = self.streams.find(stream) else { return };
+        self.schedule.close(stream);
         if open.output == Rest::Ended && open.input == Rest::Open {
             push_reset(&mut self.control, stream, ErrorCode::NoError);
         }

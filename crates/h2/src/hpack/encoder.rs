@@ -10,6 +10,9 @@ pub const NO_TABLE: u8 = 0x20;
 /// Statuses that the static table has, with their numbers.
 const STATUSES: [(u16, u8); 7] = [(200, 8), (204, 9), (206, 10), (304, 11), (400, 12), (404, 13), (500, 14)];
 
+/// Names up to this length are made lower case without an allocation, bytes.
+const SHORT_NAME_BYTES: usize = 64;
+
 /// The number of `:status`.
 const STATUS: usize = 8;
 
@@ -27,13 +30,21 @@ pub fn push_status(out: &mut Vec<u8>, status: u16) {
 
 /// Writes a field. Its name is written in lower case.
 pub fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let lower;
-    let name = if name.iter().any(u8::is_ascii_uppercase) {
-        lower = name.to_ascii_lowercase();
-        &lower
-    } else {
-        name
-    };
+    if !name.iter().any(u8::is_ascii_uppercase) {
+        return push_lower_field(out, name, value);
+    }
+    let mut lower = [0; SHORT_NAME_BYTES];
+    match lower.get_mut(..name.len()) {
+        Some(lower) => {
+            lower.copy_from_slice(name);
+            lower.make_ascii_lowercase();
+            push_lower_field(out, lower, value);
+        }
+        None => push_lower_field(out, &name.to_ascii_lowercase(), value),
+    }
+}
+
+fn push_lower_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     match number_of(name) {
         Some(number) => integer::push(out, 0, 4, number),
         None => {
@@ -42,6 +53,27 @@ pub fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         }
     }
     push_string(out, value);
+}
+
+/// Names of the static table that most responses have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+#[repr(u8)]
+pub enum CommonName {
+    ContentLength = 28,
+    ContentType = 31,
+    Date = 33,
+    ETag = 34,
+    LastModified = 44,
+    Server = 54,
+}
+
+/// Writes a field with one of these names and a short value, as it stands: what the code would save is little,
+/// and of dates it would have to be made again each second.
+pub fn push_common(out: &mut Vec<u8>, name: CommonName, value: &[u8]) {
+    integer::push(out, 0, 4, name as usize);
+    integer::push(out, 0, 7, value.len());
+    out.extend_from_slice(value);
 }
 
 /// A string, by the way that is shorter.
@@ -72,5 +104,30 @@ mod tests {
             &[0x03, b'x', b'-', b'a', 0x01, 0xff],
         ];
         assert_eq!(out, expected.concat());
+    }
+
+    #[test]
+    fn common_names_have_their_numbers() {
+        for (name, text) in [
+            (CommonName::ContentLength, "content-length"),
+            (CommonName::ContentType, "content-type"),
+            (CommonName::Date, "date"),
+            (CommonName::ETag, "etag"),
+            (CommonName::LastModified, "last-modified"),
+            (CommonName::Server, "server"),
+        ] {
+            assert_eq!(number_of(text.as_bytes()), Some(name as usize));
+        }
+        let mut out = Vec::new();
+        push_common(&mut out, CommonName::ContentLength, b"10");
+        assert_eq!(out, [0x0f, 0x0d, 2, b'1', b'0']);
+    }
+
+    #[test]
+    fn long_names_are_written_in_lower_case() {
+        let (mut out, mut expected) = (Vec::new(), Vec::new());
+        push_field(&mut out, &[b'A'; SHORT_NAME_BYTES + 1], b"x");
+        push_field(&mut expected, &[b'a'; SHORT_NAME_BYTES + 1], b"x");
+        assert_eq!(out, expected);
     }
 }

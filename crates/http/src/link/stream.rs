@@ -5,8 +5,8 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,15 +18,18 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 
 use super::departure::Deeds;
+use super::ready::Ready;
 use super::tls::Tls;
 
 /// The largest piece that a response is cut into, bytes.
 const PIECE_MAX_BYTES: usize = 16 * 1024;
-/// Heads that the client has not been given: of the response, `100 Continue` before it, and other interim
-/// ones, which are left out where there is no room for them.
-const HEADS_MAX: usize = 8;
-/// Of these, `100 Continue` and the head of the response.
-const RESERVED_HEADS: usize = 2;
+/// Interim heads that the client has not been given: `100 Continue`, and others, which are left out where
+/// there is no room for them.
+const INTERIM_HEADS_MAX: usize = 8;
+/// Of these, `100 Continue`.
+const RESERVED_HEADS: usize = 1;
+/// Statuses below are of interim responses.
+const FINAL_STATUS: u16 = 200;
 
 /// Linux's number, as logs show it.
 const ECONNRESET: i32 = 104;
@@ -36,8 +39,8 @@ const ECONNRESET: i32 = 104;
 pub struct StreamHead {
     /// The status.
     pub status: u16,
-    /// The header lines, in the order in which they are sent.
-    pub lines: Headers,
+    /// The header lines, in the order in which they are sent, as HPACK writes them without a table.
+    pub block: Vec<u8>,
     /// Whether no body follows, nor anything else.
     pub is_last: bool,
 }
@@ -85,6 +88,8 @@ const WANTED: u8 = 1;
 const LEFT: u8 = 2;
 /// The client was waited for in vain.
 const TIMED_OUT: u8 = 4;
+/// The head of the response was made.
+const HEAD: u8 = 8;
 
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +106,9 @@ pub struct Stream {
     local: Option<SocketAddr>,
     pub(super) timer: Timer,
     pub(super) deeds: Deeds,
-    heads: ArrayQueue<StreamHead>,
+    /// Interim ones, made with the first; and the response's own, stored before [`HEAD`] is set.
+    interim_heads: OnceLock<ArrayQueue<StreamHead>>,
+    head: AtomicCell<Option<Box<StreamHead>>>,
     input: Pipe,
     output: Pipe,
     /// Written before the end of the output.
@@ -112,8 +119,10 @@ pub struct Stream {
     /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not
     /// known.
     chunk_bytes: AtomicU32,
-    /// [`WANTED`], [`LEFT`].
+    /// [`WANTED`], [`LEFT`] and the others.
     marks: AtomicU8,
+    /// Where the connection looks for what has changed, and the bit of this stream.
+    ready: Option<(Arc<Ready>, u32)>,
 }
 
 impl Stream {
@@ -126,6 +135,13 @@ impl Stream {
     #[must_use]
     pub fn secured(mut self, tls: Option<Arc<Tls>>) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// The same, of a connection that looks for what has changed in `ready`, at a bit of it.
+    #[must_use]
+    pub fn announced(mut self, ready: Arc<Ready>, bit: u32) -> Self {
+        self.ready = Some((ready, bit));
         self
     }
 
@@ -143,7 +159,8 @@ impl Stream {
             local,
             timer: Timer::new(home),
             deeds: Deeds::default(),
-            heads: ArrayQueue::new(HEADS_MAX),
+            interim_heads: OnceLock::new(),
+            head: AtomicCell::new(None),
             input: Pipe::default(),
             output: Pipe::default(),
             trailers: AtomicCell::new(None),
@@ -151,6 +168,14 @@ impl Stream {
             tls: None,
             chunk_bytes: AtomicU32::new(0),
             marks: AtomicU8::new(0),
+            ready: None,
+        }
+    }
+
+    /// Something has changed for the connection.
+    fn announce(&self) {
+        if let Some((ready, bit)) = &self.ready {
+            ready.mark(*bit);
         }
     }
 }
@@ -193,21 +218,22 @@ impl Stream {
         })
     }
 
-    /// What the request does with its body, now that it is not what it was.
-    pub fn poll_intake(&self, cx: &mut Context<'_>, before: Intake) -> Poll<Intake> {
-        self.input.poll_room(cx, || {
-            let intake = Intake {
-                room: self.input.room(),
-                is_wanted: self.marks.load(Ordering::Acquire) & WANTED != 0,
-                is_over: self.output.state() != State::Open,
-            };
-            (intake != before).then_some(intake)
-        })
+    /// What the request does with its body.
+    pub fn intake(&self) -> Intake {
+        Intake {
+            room: self.input.room(),
+            is_wanted: self.has_mark(WANTED),
+            is_over: self.output.state() != State::Open,
+        }
     }
 
-    /// Ready when the request's task does nothing more, whatever has become of the response.
-    pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.output.poll(cx, |_| (self.marks.load(Ordering::Acquire) & LEFT != 0).then_some(()))
+    fn has_mark(&self, mark: u8) -> bool {
+        self.marks.load(Ordering::Acquire) & mark != 0
+    }
+
+    /// Whether the request's task does nothing more, whatever has become of the response.
+    pub fn has_left(&self) -> bool {
+        self.has_mark(LEFT)
     }
 
     /// The longest piece that the body is to be cut into, bytes, or `usual` where the response does not say.
@@ -220,24 +246,43 @@ impl Stream {
 
     /// What is to be sent next.
     pub fn poll_output(&self, cx: &mut Context<'_>) -> Poll<StreamOutput> {
-        self.output.poll(cx, |state| {
-            if let Some(head) = self.heads.pop() {
-                return Some(StreamOutput::Head(head));
+        self.output.poll(cx, |state| self.take_output(state))
+    }
+
+    /// The same, if it is there. A stream that [announces](Self::announced) what changes says when to look
+    /// again.
+    pub fn next_output(&self) -> Option<StreamOutput> {
+        self.take_output(self.output.state())
+    }
+
+    /// The state was read before: with an end nothing follows what is found.
+    fn take_output(&self, state: State) -> Option<StreamOutput> {
+        // A piece that is there now follows its head; one that comes later may come with its head.
+        let has_pieces = !self.output.is_empty();
+        if let Some(head) = self.take_head() {
+            return Some(StreamOutput::Head(head));
+        }
+        if has_pieces && let Some(piece) = self.output.pop() {
+            return Some(StreamOutput::Data(piece));
+        }
+        match state {
+            State::Open => None,
+            State::Ended => {
+                Some(StreamOutput::End(self.trailers.take().map(|lines| *lines).unwrap_or_default()))
             }
-            if let Some(piece) = self.output.pop() {
-                return Some(StreamOutput::Data(piece));
-            }
-            match state {
-                State::Open => None,
-                State::Ended => {
-                    Some(StreamOutput::End(self.trailers.take().map(|lines| *lines).unwrap_or_default()))
-                }
-                _ => Some(StreamOutput::Reset(match self.marks.load(Ordering::Acquire) & TIMED_OUT {
-                    0 => Fault::Other,
-                    _ => Fault::TimedOut,
-                })),
-            }
-        })
+            State::Broken => Some(StreamOutput::Reset(match self.has_mark(TIMED_OUT) {
+                false => Fault::Other,
+                true => Fault::TimedOut,
+            })),
+        }
+    }
+
+    fn take_head(&self) -> Option<StreamHead> {
+        // Interim heads come before the response's, so all of them are there if that is.
+        let has_head = self.has_mark(HEAD);
+        let interim = self.interim_heads.get().and_then(ArrayQueue::pop);
+        let own = || if has_head { self.head.take().map(|head| *head) } else { None };
+        interim.or_else(own)
     }
 }
 
@@ -285,9 +330,13 @@ impl Stream {
         if self.marks.load(Ordering::Relaxed) & WANTED == 0 {
             self.marks.fetch_or(WANTED, Ordering::AcqRel);
             self.input.wake_filler();
+            self.announce();
         }
         self.input.poll(cx, |state| match (self.input.pop(), state) {
-            (Some(piece), _) => Some(Ok(Some(piece))),
+            (Some(piece), _) => {
+                self.announce();
+                Some(Ok(Some(piece)))
+            }
             (None, State::Open) => None,
             (None, State::Ended) => Some(Ok(None)),
             (None, _) => Some(Err(was_reset())),
@@ -307,15 +356,24 @@ impl Stream {
     /// Sends a head, before everything that is written behind it.
     pub(crate) fn push_head(&self, head: StreamHead) {
         debug_assert!(self.output.is_empty(), "a head would overtake what is on its way");
-        // `100 Continue` is said once, a response has one, and others have left room for them.
-        let pushed = self.heads.push(head);
-        debug_assert!(pushed.is_ok(), "a response has one head");
+        if head.status < FINAL_STATUS {
+            // `100 Continue` is said once, and others have left room for it.
+            let heads = self.interim_heads.get_or_init(|| ArrayQueue::new(INTERIM_HEADS_MAX));
+            let pushed = heads.push(head);
+            debug_assert!(pushed.is_ok(), "there is room for one");
+        } else {
+            let before = self.head.swap(Some(Box::new(head)));
+            debug_assert!(before.is_none(), "a response has one head");
+            self.marks.fetch_or(HEAD, Ordering::AcqRel);
+        }
         self.output.wake_taker();
+        self.announce();
     }
 
     /// Sends an interim head, unless many of them wait already.
     pub(crate) fn push_interim(&self, head: StreamHead) {
-        if self.heads.len() + RESERVED_HEADS < HEADS_MAX {
+        let waiting = self.interim_heads.get().map_or(0, ArrayQueue::len);
+        if waiting + RESERVED_HEADS < INTERIM_HEADS_MAX {
             self.push_head(head);
         }
     }
@@ -324,7 +382,10 @@ impl Stream {
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.output.poll_room(cx, || match self.write(pieces) {
             Ok(0) => None,
-            sent => Some(sent),
+            sent => {
+                self.announce();
+                Some(sent)
+            }
         })
     }
 
@@ -352,11 +413,13 @@ impl Stream {
         self.marks.fetch_or(LEFT, Ordering::AcqRel);
         self.output.end(State::Ended);
         self.input.wake_filler();
+        self.announce();
     }
 
     /// The response is complete, and the body may go on.
     pub(crate) fn end_output(&self) {
         self.output.end(State::Ended);
+        self.announce();
     }
 
     /// The response cannot be completed. The last that the request's task does.
@@ -365,6 +428,7 @@ impl Stream {
         self.marks.fetch_or(LEFT | mark, Ordering::AcqRel);
         self.output.end(State::Broken);
         self.input.wake_filler();
+        self.announce();
     }
 }
 

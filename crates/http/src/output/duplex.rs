@@ -10,7 +10,7 @@ use clearway_message::{Headers, Piece, Version};
 use super::{Connection, Output, OutputState, Progress, Source, Unsent};
 use crate::link::Link;
 use crate::link::send_queue::SendFailure;
-use crate::link::stream::StreamHead;
+use crate::output::head_text::encode_interim;
 use crate::request::Request;
 use crate::response::chunk::{Chunk, Mark};
 
@@ -126,9 +126,7 @@ impl<'c> OutputState<'c> {
                 }
                 writer.finish();
             }
-            Link::Stream(stream) => {
-                stream.push_interim(StreamHead { status, lines: lines.clone(), is_last: false })
-            }
+            Link::Stream(stream) => stream.push_interim(encode_interim(status, lines)),
         }
     }
 }

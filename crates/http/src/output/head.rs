@@ -4,7 +4,7 @@
 use clearway_h1::{ChunkedEncoding, ConnectionHeader, Framing};
 use clearway_message::{Method, Version};
 
-use super::head_text::{list_head, write_head};
+use super::head_text::{encode_head, write_head};
 use super::held::Unasked;
 use super::passed::Places;
 use super::{Connection, Filtering, HeaderFilter, OutputState, Progress};
@@ -92,7 +92,6 @@ impl<'c> OutputState<'c> {
     }
 
     /// On a stream the body ends with it, however long it is, and another request does not wait for that.
-    #[cold]
     fn write_stream_head(&mut self, request: &Request<'c>, stream: &Stream) {
         if self.trailers.is_some() {
             self.head.content_length = None;
@@ -104,7 +103,7 @@ impl<'c> OutputState<'c> {
         let places = Places::of(self.passed.as_deref(), &self.head, self.replaced());
         let chunk_bytes = *request.conf(&HTTP2_LOCATION).chunk_bytes;
         stream.cut_into(u32::try_from(chunk_bytes).unwrap_or(u32::MAX));
-        stream.push_head(list_head((&self.head, places), request, self.framing));
+        stream.push_head(encode_head((&self.head, places), request, self.framing));
     }
 
     /// Of [`Known::bit`].

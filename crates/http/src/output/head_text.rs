@@ -1,15 +1,23 @@
-//! How the head of a response is written in HTTP/1: nginx's headers in nginx's order. Runs once for each
-//! response, in the task of the request.
+//! How the head of a response is written, in HTTP/1 and for a stream: nginx's headers in nginx's order. Runs
+//! once for each response, in the task of the request.
 
-use clearway_base::date;
+use std::io::Write;
+
+use clearway_base::date::{self, HTTP_DATE_LEN};
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use clearway_message::{HeaderName, Headers, Known, Piece, Ranges, ResponseHead, Varies, status};
+use clearway_h2::hpack::{CommonName, push_common, push_field};
+use clearway_message::{
+    HeaderName, Headers, Known, Piece, Ranges, ResponseHead, Varies, push_line_text, status,
+};
 
 use super::passed::Places;
 use crate::link::stream::StreamHead;
 use crate::request::Request;
 use crate::response::with_charset;
 use clearway_site::Signature;
+
+/// Room made at once for what the heads of most streams have, bytes.
+const BLOCK_BYTES: usize = 192;
 
 const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
 
@@ -23,13 +31,25 @@ pub(super) fn write_head(
     connection: ConnectionHeader,
 ) {
     let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
-    let mut writer = if head.status == 200 && places.are_usual() {
+    let writer = if head.status == 200 && places.are_usual() {
         HeadWriter::with_lines(out, signature.ok_lines())
     } else {
         begin_head(out, (head.status, places), signature)
     };
+    write_lines(writer, (head, places), request, framing, connection).finish();
+}
+
+/// Writes what stands behind the line that says whose answer it is.
+#[inline]
+fn write_lines<L: HeadLines>(
+    mut writer: L,
+    (head, places): (&ResponseHead<'_>, Places<'_>),
+    request: &Request<'_>,
+    framing: Framing,
+    connection: ConnectionHeader,
+) -> L {
     if !places.has(Known::Date) {
-        writer = writer.lines(&request.parts.date.at(request.now_unix_s()));
+        writer = writer.date(&request.parts.date.at(request.now_unix_s()));
     }
     if let Some(content_type) = places.content_type {
         writer = writer.content_type(content_type);
@@ -74,7 +94,7 @@ pub(super) fn write_head(
     if head.ranges == Ranges::Announced {
         writer = writer.lines(b"Accept-Ranges: bytes\r\n");
     }
-    writer.finish();
+    writer
 }
 
 /// Writes the status line, as it was received where it is passed, and says whose answer it is.
@@ -94,23 +114,161 @@ fn begin_head<'o>(
 }
 
 /// The same head for a stream: its lines, without what only concerns a connection of HTTP/1.
-#[cold]
-pub(super) fn list_head(
+pub(super) fn encode_head(
     (head, places): (&ResponseHead<'_>, Places<'_>),
     request: &Request<'_>,
     framing: Framing,
 ) -> StreamHead {
-    let mut text = Vec::new();
-    write_head(&mut text, (head, places), request, framing, ConnectionHeader::Close);
-    let mut lines = Headers::default();
-    // The first one is the status line, the last one is empty.
-    for line in text.split(|&byte| byte == b'\n').skip(1) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
-        if ![&b"Connection"[..], b"Keep-Alive", b"Transfer-Encoding"].contains(&name) {
-            lines.add(name, value);
-        }
+    let mut writer = BlockWriter(Vec::with_capacity(BLOCK_BYTES));
+    if !places.has(Known::Server) {
+        let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
+        writer = writer.lines(signature.server_line());
     }
-    StreamHead { status: head.status, lines, is_last: matches!(framing, Framing::NoBody { .. }) }
+    let BlockWriter(block) = write_lines(writer, (head, places), request, framing, ConnectionHeader::Close);
+    StreamHead { status: head.status, block, is_last: matches!(framing, Framing::NoBody { .. }) }
+}
+
+/// The head of an interim response for a stream.
+pub(super) fn encode_interim(status: u16, lines: &Headers) -> StreamHead {
+    let writer = BlockWriter(Vec::new());
+    let BlockWriter(block) = lines.iter().fold(writer, |writer, line| writer.header(line.name, line.value));
+    StreamHead { status, block, is_last: false }
+}
+
+/// What writes lines, in one of the ways in which heads are written.
+trait HeadLines: Sized {
+    /// CR, LF and NUL become spaces.
+    fn header(self, name: &[u8], value: &[u8]) -> Self;
+    /// Lines that are well formed, each with its CRLF.
+    fn lines(self, lines: &[u8]) -> Self;
+    /// The line with the date, with its CRLF.
+    fn date(self, line: &[u8]) -> Self;
+    fn content_type(self, value: &[u8]) -> Self;
+    fn content_length(self, bytes: u64) -> Self;
+    fn last_modified(self, date: &[u8; HTTP_DATE_LEN]) -> Self;
+    fn etag(self, value: &[u8]) -> Self;
+    fn chunked(self) -> Self;
+    fn connection(self, connection: ConnectionHeader) -> Self;
+}
+
+impl HeadLines for HeadWriter<'_> {
+    fn header(self, name: &[u8], value: &[u8]) -> Self {
+        self.header(name, value)
+    }
+
+    #[inline]
+    fn lines(self, lines: &[u8]) -> Self {
+        self.lines(lines)
+    }
+
+    #[inline]
+    fn date(self, line: &[u8]) -> Self {
+        self.lines(line)
+    }
+
+    #[inline]
+    fn content_type(self, value: &[u8]) -> Self {
+        self.content_type(value)
+    }
+
+    #[inline]
+    fn content_length(self, bytes: u64) -> Self {
+        self.content_length(bytes)
+    }
+
+    #[inline]
+    fn last_modified(self, date: &[u8; HTTP_DATE_LEN]) -> Self {
+        self.last_modified(date)
+    }
+
+    #[inline]
+    fn etag(self, value: &[u8]) -> Self {
+        self.etag(value)
+    }
+
+    #[inline]
+    fn chunked(self) -> Self {
+        self.chunked()
+    }
+
+    #[inline]
+    fn connection(self, connection: ConnectionHeader) -> Self {
+        self.connection(connection)
+    }
+}
+
+/// Writes fields as HPACK has them, which refer to no table.
+struct BlockWriter(Vec<u8>);
+
+/// Headers of HTTP/1 that streams have no use for.
+const OF_CONNECTION: [&[u8]; 3] = [b"Connection", b"Keep-Alive", b"Transfer-Encoding"];
+
+impl BlockWriter {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        if OF_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            return;
+        }
+        let value = value.trim_ascii();
+        if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0')) {
+            let mut clean = Vec::new();
+            push_line_text(&mut clean, value);
+            return push_field(&mut self.0, name, clean.trim_ascii());
+        }
+        push_field(&mut self.0, name, value);
+    }
+}
+
+impl HeadLines for BlockWriter {
+    fn header(mut self, name: &[u8], value: &[u8]) -> Self {
+        self.field(name, value);
+        self
+    }
+
+    fn lines(mut self, lines: &[u8]) -> Self {
+        for line in lines.split(|&byte| byte == b'\n') {
+            if let Some(colon) = line.iter().position(|&byte| byte == b':') {
+                self.field(&line[..colon], &line[colon + 1..]);
+            }
+        }
+        self
+    }
+
+    #[inline]
+    fn date(mut self, line: &[u8]) -> Self {
+        push_common(&mut self.0, CommonName::Date, line[b"Date:".len()..].trim_ascii());
+        self
+    }
+
+    fn content_type(self, value: &[u8]) -> Self {
+        self.header(b"content-type", value)
+    }
+
+    #[inline]
+    fn content_length(mut self, bytes: u64) -> Self {
+        let mut text = [0; 20];
+        let mut rest = &mut text[..];
+        // The longest number has 20 digits.
+        let _ = write!(rest, "{bytes}");
+        let left = rest.len();
+        push_common(&mut self.0, CommonName::ContentLength, &text[..text.len() - left]);
+        self
+    }
+
+    #[inline]
+    fn last_modified(mut self, date: &[u8; HTTP_DATE_LEN]) -> Self {
+        push_common(&mut self.0, CommonName::LastModified, date);
+        self
+    }
+
+    fn etag(self, value: &[u8]) -> Self {
+        self.header(b"etag", value)
+    }
+
+    fn chunked(self) -> Self {
+        self
+    }
+
+    fn connection(self, _: ConnectionHeader) -> Self {
+        self
+    }
 }

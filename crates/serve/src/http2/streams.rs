@@ -1,5 +1,5 @@
 //! The streams of a connection: what moves between their requests and its frames. Owned by the connection's
-//! task; the other side of each is its request's.
+//! task; the other side of each is its request's, which says in [`Ready`] when there is something to look at.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use bytes::{Buf, Bytes};
 use clearway_h2::connection::Connection as Protocol;
 use clearway_h2::flow::WINDOW_FIRST_BYTES;
 use clearway_h2::frame::{ErrorCode, Rest, STREAM_MAX};
-use clearway_http::{Headers, Intake, STREAM_WINDOW_BYTES, Stream, StreamFault, StreamOutput, Tls};
+use clearway_http::{
+    Headers, Intake, READY_BITS, Ready, STREAM_WINDOW_BYTES, Stream, StreamFault, StreamOutput, Tls,
+};
 use clearway_runtime::LoopRef;
 
 /// How a body is cut where its response does not say, bytes.
@@ -27,8 +29,8 @@ pub(super) struct Streams {
     open: Vec<Open>,
     /// What a client may send of a body before something reads it, bytes.
     window_bytes: u32,
-    /// Which of them is the first to send.
-    turn: usize,
+    /// Which of them have something to look at.
+    ready: Arc<Ready>,
     /// Whether windows have grown, so that what was stalled is looked at again.
     is_opened: bool,
 }
@@ -72,17 +74,9 @@ enum State {
     Closed,
 }
 
-/// What came of an attempt to send something of a stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    Something,
-    /// There is nothing now, or no window for it.
-    Nothing,
-}
-
 impl Streams {
     pub(super) fn new(window_bytes: u32) -> Self {
-        Self { open: Vec::new(), window_bytes, turn: 0, is_opened: false }
+        Self { open: Vec::new(), window_bytes, ready: Arc::default(), is_opened: false }
     }
 
     /// Gives memory back while there are none.
@@ -103,7 +97,8 @@ impl Streams {
         (home, local): (LoopRef, Option<SocketAddr>),
         tls: Option<Arc<Tls>>,
     ) -> Arc<Stream> {
-        let stream = Arc::new(Stream::new(home, local).secured(tls));
+        let stream = Stream::new(home, local).secured(tls).announced(Arc::clone(&self.ready), bit(id));
+        let stream = Arc::new(stream);
         let input = match rest {
             Rest::Open => Input::Open,
             Rest::Ended => {
@@ -139,11 +134,11 @@ impl Streams {
     }
 
     /// Nothing of a stream is wanted any more.
-    pub(super) fn reset(&mut self, id: u32, cx: &mut Context<'_>) {
+    pub(super) fn reset(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
         self.open[at].leave();
-        // From here on its end is waited for.
-        let _ = self.open[at].stream.poll_left(cx);
+        // It may be over already.
+        self.ready.mark(bit(id));
     }
 
     /// The connection is gone.
@@ -168,6 +163,7 @@ impl Streams {
             if open.stalled_since_ms.is_some_and(|stalled_ms| stalled_ms <= since_ms) {
                 protocol.reset(open.id, ErrorCode::Cancel);
                 open.leave();
+                self.ready.mark(bit(open.id));
                 is_cut = true;
             }
         }
@@ -175,14 +171,14 @@ impl Streams {
     }
 
     /// Hands bodies on, and lets clients send more where they are read.
-    pub(super) fn feed(&mut self, protocol: &mut Protocol, cx: &mut Context<'_>) {
+    pub(super) fn feed(&mut self, protocol: &mut Protocol) {
         let mut shared_bytes: u32 = self.open.iter().map(|open| open.shared_bytes).sum();
         for open in &mut self.open {
             if open.input == Input::Over || open.state != State::Answering {
                 continue;
             }
             shared_bytes -= open.shared_bytes;
-            open.feed(cx);
+            open.feed();
             if open.input == Input::Over {
                 open.shared_bytes = 0;
             } else {
@@ -193,35 +189,60 @@ impl Streams {
         }
     }
 
-    /// Writes frames of what streams have, one of each in turn, until `room` bytes are filled.
-    pub(super) fn gather(
-        &mut self,
-        protocol: &mut Protocol,
-        out: &mut Vec<u8>,
-        room: usize,
-        now_ms: u64,
-        cx: &mut Context<'_>,
-    ) {
-        let full_at = out.len() + room;
-        if std::mem::take(&mut self.is_opened) {
-            self.open.iter_mut().for_each(|open| open.look_again(protocol));
+    /// Has the task polled when a stream has something, unless one does now.
+    pub(super) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.ready.poll(cx)
+    }
+
+    /// The task is polled: nothing has to wake it.
+    pub(super) fn begin_poll(&self) {
+        self.ready.forget_waker();
+    }
+
+    /// Looks at those that have something, and at all where windows have grown.
+    fn look(&mut self, protocol: &mut Protocol, now_ms: u64) {
+        let bits = self.ready.take();
+        let is_opened = std::mem::take(&mut self.is_opened);
+        if bits == 0 && !is_opened {
+            return;
         }
-        let mut idle = 0;
-        while out.len() < full_at && idle < self.open.len() {
-            self.turn %= self.open.len();
-            let open = &mut self.open[self.turn];
-            match open.send(protocol, out, now_ms, cx) {
-                Sent::Something => idle = 0,
-                Sent::Nothing => idle += 1,
+        let mut at = 0;
+        while let Some(open) = self.open.get_mut(at) {
+            if is_opened || bits & 1 << bit(open.id) != 0 {
+                open.look(protocol, now_ms);
+                if open.state == State::Closed {
+                    protocol.close(open.id);
+                    self.open.remove(at);
+                    continue;
+                }
             }
+            at += 1;
+        }
+    }
+
+    /// Writes frames of what streams have, one of the stream whose turn it is, until `room` bytes are filled.
+    pub(super) fn gather(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>, room: usize, now_ms: u64) {
+        let full_at = out.len() + room;
+        self.look(protocol, now_ms);
+        while out.len() < full_at
+            && let Some(id) = protocol.schedule().next_ready()
+        {
+            let Some(at) = self.position(id) else { continue };
+            let (open, before) = (&mut self.open[at], out.len());
+            open.send(protocol, out);
+            protocol.schedule().charge(id, out.len() - before);
+            open.look(protocol, now_ms);
             if open.state == State::Closed {
-                protocol.close(open.id);
-                self.open.remove(self.turn);
-            } else {
-                self.turn += 1;
+                protocol.close(id);
+                self.open.remove(at);
             }
         }
     }
+}
+
+/// The bit of a stream: numbers of clients' streams are odd.
+fn bit(id: u32) -> u32 {
+    id / 2 % READY_BITS
 }
 
 impl Open {
@@ -234,15 +255,13 @@ impl Open {
         }
     }
 
-    fn feed(&mut self, cx: &mut Context<'_>) {
-        while let Poll::Ready(intake) = self.stream.poll_intake(cx, self.intake) {
-            self.intake = intake;
-            if intake.is_over {
-                // The request is answered, and wants no more of it.
-                self.backlog = Vec::new();
-                self.input = Input::Over;
-                return;
-            }
+    fn feed(&mut self) {
+        self.intake = self.stream.intake();
+        if self.intake.is_over {
+            // The request is answered, and wants no more of it.
+            self.backlog = Vec::new();
+            self.input = Input::Over;
+            return;
         }
         let count = self.backlog.len().min(self.intake.room);
         if count > 0 {
@@ -279,53 +298,62 @@ impl Open {
         }
     }
 
-    /// Windows have grown: it may not be stalled any more.
-    fn look_again(&mut self, protocol: &Protocol) {
-        if protocol.sendable(self.id) > 0 {
+    /// Looks what there is, and says whether it may be sent.
+    fn look(&mut self, protocol: &mut Protocol, now_ms: u64) {
+        match self.state {
+            State::Closed => return,
+            State::Leaving => {
+                if self.stream.has_left() {
+                    self.state = State::Closed;
+                }
+                return;
+            }
+            State::Answering => {}
+        }
+        self.fetch();
+        let may_be_sent = match &self.next {
+            None => return,
+            Some(StreamOutput::Data(_)) => protocol.sendable(self.id) > 0,
+            Some(_) => true,
+        };
+        if may_be_sent {
             self.stalled_since_ms = None;
+            protocol.schedule().make_ready(self.id);
+        } else {
+            self.stalled_since_ms.get_or_insert(now_ms);
         }
     }
 
-    /// Sends one frame of what there is.
-    fn send(
-        &mut self,
-        protocol: &mut Protocol,
-        out: &mut Vec<u8>,
-        now_ms: u64,
-        cx: &mut Context<'_>,
-    ) -> Sent {
-        if self.state == State::Leaving {
-            let has_left = self.stream.poll_left(cx).is_ready();
-            self.state = if has_left { State::Closed } else { State::Leaving };
-            return Sent::Nothing;
+    /// Takes what comes next, unless that is known.
+    fn fetch(&mut self) {
+        if self.next.is_none() {
+            self.next = self.stream.next_output();
         }
-        self.look(cx);
+    }
+
+    /// Sends one frame of what there is, which may be sent.
+    fn send(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>) {
         match self.next.take() {
-            None => Sent::Nothing,
+            None => {}
             Some(StreamOutput::Head(head)) => {
-                self.look(cx);
+                self.fetch();
                 let is_over = head.status >= FINAL_STATUS && self.take_end();
                 let rest = if is_over || head.is_last { Rest::Ended } else { Rest::Open };
-                protocol.push_head(out, self.id, head.status, head.lines.iter(), rest);
+                protocol.push_head(out, self.id, head.status, &head.block, rest);
                 self.output = rest;
                 if is_over {
                     self.conclude(protocol, rest);
                 }
-                Sent::Something
             }
-            Some(StreamOutput::Data(bytes)) => self.send_data(protocol, out, bytes, now_ms, cx),
-            Some(StreamOutput::End(_)) if self.output == Rest::Ended => {
-                self.conclude(protocol, Rest::Ended);
-                Sent::Something
-            }
+            Some(StreamOutput::Data(bytes)) => self.send_data(protocol, out, bytes),
+            Some(StreamOutput::End(_)) if self.output == Rest::Ended => self.conclude(protocol, Rest::Ended),
             Some(StreamOutput::End(trailers)) => {
                 if trailers.is_empty() {
                     protocol.push_data(out, self.id, b"", Rest::Ended);
                 } else {
-                    protocol.push_head(out, self.id, 0, trailers.iter(), Rest::Ended);
+                    protocol.push_trailers(out, self.id, trailers.iter());
                 }
                 self.conclude(protocol, Rest::Ended);
-                Sent::Something
             }
             Some(StreamOutput::Reset(fault)) => {
                 let code = match fault {
@@ -336,50 +364,26 @@ impl Open {
                     protocol.reset(self.id, code);
                 }
                 self.state = State::Closed;
-                Sent::Something
             }
         }
     }
 
-    fn send_data(
-        &mut self,
-        protocol: &mut Protocol,
-        out: &mut Vec<u8>,
-        mut bytes: Bytes,
-        now_ms: u64,
-        cx: &mut Context<'_>,
-    ) -> Sent {
+    fn send_data(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>, mut bytes: Bytes) {
         let chunk_bytes = self.stream.chunk_bytes(CHUNK_BYTES);
+        // Other streams may have taken the connection's window since this was looked at.
         let count = bytes.len().min(protocol.sendable(self.id)).min(chunk_bytes);
-        if count == 0 {
-            self.next = Some(StreamOutput::Data(bytes));
-            self.stalled_since_ms.get_or_insert(now_ms);
-            return Sent::Nothing;
-        }
-        self.stalled_since_ms = None;
-        let mut rest = Rest::Open;
-        if count == bytes.len() {
-            self.look(cx);
-            if self.take_end() {
-                rest = Rest::Ended;
+        if count < bytes.len() {
+            if count > 0 {
+                protocol.push_data(out, self.id, &bytes[..count], Rest::Open);
+                bytes.advance(count);
             }
-            protocol.push_data(out, self.id, &bytes, rest);
-        } else {
-            protocol.push_data(out, self.id, &bytes[..count], rest);
-            bytes.advance(count);
             self.next = Some(StreamOutput::Data(bytes));
+            return;
         }
+        self.fetch();
+        let rest = if self.take_end() { Rest::Ended } else { Rest::Open };
+        protocol.push_data(out, self.id, &bytes, rest);
         self.conclude(protocol, rest);
-        Sent::Something
-    }
-
-    /// Asks for what comes next, unless that is known.
-    fn look(&mut self, cx: &mut Context<'_>) {
-        if self.next.is_none()
-            && let Poll::Ready(next) = self.stream.poll_output(cx)
-        {
-            self.next = Some(next);
-        }
     }
 
     /// Takes the end where it comes next, and nothing is to be said with it.

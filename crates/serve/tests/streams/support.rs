@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use clearway_h2::hpack::{Decoder, Field};
 use clearway_http::{
     Client, Listener, MemoryEnd, Stream, StreamHead, StreamOutput, Transport, WindowExceeded, memory_pair,
 };
@@ -171,8 +173,13 @@ impl Frames {
 }
 
 fn text(head: &StreamHead) -> Vec<u8> {
-    let lines = head.lines.iter().flat_map(|line| [b"\n", line.name, b": ", line.value].concat());
-    head.status.to_string().into_bytes().into_iter().chain(lines).collect()
+    let mut text = head.status.to_string().into_bytes();
+    let mut take = |field: Field<'_>| {
+        text.extend([b"\n", field.name, b": ", field.value].concat());
+        ControlFlow::Continue(())
+    };
+    Decoder::new(0).decode(&head.block, &mut take).expect("fields");
+    text
 }
 
 /// What a client has been given of a response.
