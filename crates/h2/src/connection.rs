@@ -21,9 +21,9 @@ pub use meter::{RESETS_MAX, USELESS_FRAMES_MAX};
 use crate::flow::{WINDOW_FIRST_BYTES, Window};
 use crate::frame::{
     Block, ErrorCode, Frame, FrameHead, HEAD_BYTES, PAYLOAD_MIN_MAX_BYTES, PREFACE, Rest, STREAM_MAX,
-    Violation, kind, rest,
+    Violation, flag, kind, rest,
 };
-use crate::hpack::Decoder;
+use crate::hpack::{Decoder, look_ahead};
 use crate::request::{HeadFault, HeadLimits, HeadReader, Unreadable};
 use crate::schedule::{Schedule, Urgency};
 use crate::settings::{Priorities, Settings, push_settings_ack};
@@ -38,6 +38,8 @@ const TABLE_BYTES: usize = 4096;
 const PAYLOAD_MAX_BYTES: u32 = (1 << 24) - 1;
 /// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
 const BLOCK_OVERHEAD_BYTES: usize = 261;
+/// What is looked at of a header block of which more is to come, bytes.
+const LOOKED_AT_BYTES: usize = 64;
 /// Frames that a header block may consist of besides the first one.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// Control frames that wait for the client to read, bytes: with more, nothing is read from it.
@@ -152,6 +154,8 @@ pub struct Connection {
     first_window_bytes: u32,
     payload_max_bytes: u32,
     has_acknowledged: bool,
+    /// A stream whose head has not come in time, and is dropped when it comes.
+    late: Option<u32>,
     /// Whether the next header block says that this side has no table.
     says_no_table: bool,
     control: Vec<u8>,
@@ -186,6 +190,7 @@ impl Connection {
             first_window_bytes: WINDOW_FIRST_BYTES,
             payload_max_bytes: PAYLOAD_MIN_MAX_BYTES,
             has_acknowledged: false,
+            late: None,
             says_no_table: true,
             control,
             scratch: Vec::new(),
@@ -267,7 +272,10 @@ impl Connection {
             }
             self.check(head)?;
             let end = HEAD_BYTES + head.length as usize;
-            let Some(payload) = input.get(HEAD_BYTES..end) else { return Ok(Event::Need) };
+            let Some(payload) = input.get(HEAD_BYTES..end) else {
+                look_at_part(head, &input[HEAD_BYTES..])?;
+                return Ok(Event::Need);
+            };
             *input = &input[end..];
             if let Some(event) = self.take(head, payload)? {
                 return Ok(event);
@@ -402,12 +410,13 @@ impl Connection {
             Kind::Trailers
         } else if stream.is_multiple_of(2) || stream <= last {
             return Err(match self.streams.ended(stream) {
-                Some(Ended::ByClient) => Reason::ClosedStream(stream).into(),
+                Some(Ended::ByReset) => Reason::ClosedStream(stream).into(),
                 _ => Reason::StreamIdentifier(stream, last).into(),
             });
         } else {
             self.streams.note_last(stream);
-            if self.leave == Leave::Told { Kind::Dropped } else { Kind::Head }
+            let is_late = self.late.take_if(|late| *late == stream).is_some();
+            if is_late || self.leave == Leave::Told { Kind::Dropped } else { Kind::Head }
         };
         self.block.clear();
         let pending = Pending { stream, rest, kind, continuations: 0 };
@@ -507,6 +516,33 @@ impl Connection {
         self.read_head(&mut HeadReader::default(), Rest::Open, (&mut text, &mut head)).map(drop)
     }
 
+    /// The head has not come in time of which there is a part: its stream is reset, and what comes of it is
+    /// dropped. `input` is what was received and not taken. Whether there is one.
+    ///
+    /// # Errors
+    /// There were too many of them.
+    pub fn give_up_head(&mut self, input: &[u8]) -> Result<bool, Failure> {
+        let stream = match &mut self.expected {
+            Expected::Continuation(pending) if pending.kind == Kind::Head => {
+                pending.kind = Kind::Dropped;
+                pending.stream
+            }
+            Expected::Frame if self.passing.is_none() => {
+                let head = input.first_chunk().map(FrameHead::read);
+                let is_new =
+                    |head: &FrameHead| head.kind == kind::HEADERS && head.stream > self.streams.last();
+                let head = head.filter(|head| is_new(head) && !head.stream.is_multiple_of(2));
+                let Some(head) = head.filter(|head| self.late != Some(head.stream)) else { return Ok(false) };
+                self.late = Some(head.stream);
+                head.stream
+            }
+            _ => return Ok(false),
+        };
+        self.meter.reset()?;
+        sending::push_reset(&mut self.control, stream, ErrorCode::ProtocolError);
+        Ok(true)
+    }
+
     fn take_trailers<'i>(&mut self, stream: u32, rest: Rest) -> Result<Option<Event<'i>>, Failure> {
         self.drop_block()?;
         let open = self.streams.find_mut(stream).expect("it was found when the block began");
@@ -600,7 +636,7 @@ impl Connection {
         if stream > self.streams.last() || stream.is_multiple_of(2) {
             return Err(Reason::Idle(frame, stream).into());
         }
-        if frame == "DATA" && self.streams.ended(stream) == Some(Ended::ByClient) {
+        if frame == "DATA" && matches!(self.streams.ended(stream), Some(Ended::ByClient | Ended::ByReset)) {
             return Err(Reason::ClosedStream(stream).into());
         }
         Ok(None)
@@ -666,6 +702,15 @@ impl Connection {
         }
         Ok(Event::Cut(stream, note))
     }
+}
+
+/// Refuses a header block that cannot become right before all of it has come.
+fn look_at_part(head: FrameHead, part: &[u8]) -> Result<(), Failure> {
+    if head.kind != kind::HEADERS || head.flags & (flag::PADDED | flag::PRIORITY) != 0 {
+        return Ok(());
+    }
+    let part = &part[..part.len().min(LOOKED_AT_BYTES)];
+    look_ahead(part).map_err(|fault| Reason::Unreadable(Unreadable::Compression(fault)).into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod integer;
 mod static_table;
 mod table;
 
-pub use decoder::{Decoder, Field, Sensitivity, Take};
+pub use decoder::{Decoder, Field, Sensitivity, Take, look_ahead};
 pub use encoder::{CommonName, NO_TABLE, push_common, push_field, push_status};
 pub use table::ENTRY_OVERHEAD_BYTES;
 
@@ -21,7 +21,9 @@ use std::fmt;
 pub enum CompressionFault {
     /// It ends in the middle of a field.
     Truncated,
-    /// A number of more than 28 bits.
+    /// It ends in the middle of a number.
+    TruncatedNumber,
+    /// A number of more than 21 bits behind its prefix.
     TooLargeNumber,
     /// There is no entry with that number.
     NoSuchEntry,
@@ -34,7 +36,7 @@ pub enum CompressionFault {
 impl fmt::Display for CompressionFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Truncated => "truncated header block",
+            Self::Truncated | Self::TruncatedNumber => "truncated header block",
             Self::TooLargeNumber => "too large number in header block",
             Self::NoSuchEntry => "invalid index in header block",
             Self::InvalidHuffman => "invalid Huffman code in header block",

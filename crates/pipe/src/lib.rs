@@ -189,6 +189,11 @@ impl Pipe {
         Some(piece)
     }
 
+    /// What is on its way, bytes; perhaps more than was pushed so far.
+    pub fn len(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     /// Whether nothing is on its way.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

@@ -104,7 +104,14 @@ pub(crate) async fn serve(connection: &mut Connection) {
         let now_ms = connection.conn.client.home.now_ms();
         connection.waiting = Waiting::since(&connection.conn, frames.location(&connection.conn));
         connection.conn.link.timer.arm(frames.deadlines.idle_until_ms(now_ms));
-        match poll_fn(|cx| connection.poll_idle(cx)).await {
+        let idle = poll_fn(|cx| match connection.poll_idle(cx) {
+            // It was looked for another generation.
+            Poll::Pending if connection.conn.setup.generation() != frames.generation => {
+                Poll::Ready(Idle::Leaving)
+            }
+            idle => idle,
+        });
+        match idle.await {
             Idle::New | Idle::Readable => {}
             Idle::Leaving => break End::Said(ErrorCode::NoError),
             Idle::Closed => break End::Said(ErrorCode::NoError),
@@ -150,6 +157,8 @@ struct Frames {
     /// How much of the output is sent.
     sent: usize,
     deadlines: Deadlines,
+    /// The generation in which the connection has begun: one does not go on in another.
+    generation: u64,
 }
 
 impl Frames {
@@ -176,6 +185,7 @@ impl Frames {
             output: Vec::new(),
             sent: 0,
             deadlines,
+            generation: conn.setup.generation(),
         }
     }
 
@@ -199,7 +209,7 @@ impl Frames {
         if conn.client.listener().closes(conn.setup.generation()) {
             return Poll::Ready(Turn::End(End::Gone));
         }
-        if conn.client.listener().is_stopping() {
+        if self.is_to_leave(conn) {
             self.protocol.go_away(ErrorCode::NoError);
         }
         self.streams.begin_poll();
@@ -223,6 +233,11 @@ impl Frames {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Whether the server stops, or has another configuration.
+    fn is_to_leave(&self, conn: &Conn) -> bool {
+        !conn.client.listener().is_as_of(self.generation)
     }
 
     /// Nothing more can be done now.
@@ -259,6 +274,18 @@ impl Frames {
             return Poll::Pending;
         }
         conn.log(Level::Info, PROCESSING, format_args!("{TIMED_OUT}"));
+        if is_partial {
+            match self.protocol.give_up_head(&self.input) {
+                Ok(true) => {
+                    // The connection goes on, and the rest of the head has as long as an idle one.
+                    self.deadlines.give_up_head(now_ms);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Ok(false) => {}
+                Err(failure) => return Poll::Ready(Turn::End(fail(conn, failure))),
+            }
+        }
         let end = if is_partial { End::Said(ErrorCode::ProtocolError) } else { End::Gone };
         Poll::Ready(Turn::End(end))
     }
@@ -355,7 +382,9 @@ impl Frames {
             Some(fault) => Arrived::Fault(fault),
         };
         let number = conn.link.count_request();
-        let stream = self.streams.open(id, rest, (conn.client.home, self.local), self.tls.clone());
+        let window_bytes = self.protocol.window(id);
+        let stream =
+            self.streams.open(id, rest, (conn.client.home, self.local), self.tls.clone(), window_bytes);
         let answer = serve_arrived(Arc::clone(&self.client), setup, stream, parts, (number, arrived));
         let home = conn.client.home;
         if home.turn_ms() < BEGINNING_MS {

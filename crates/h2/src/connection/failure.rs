@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::frame::{ErrorCode, Violation};
+use crate::hpack::CompressionFault;
 use crate::request::Unreadable;
 
 /// The connection has to end.
@@ -57,6 +58,10 @@ impl From<Reason> for Failure {
     fn from(reason: Reason) -> Self {
         let code = match reason {
             Reason::Frame(violation) => violation.code(),
+            // A block that is shorter than it says is to nginx a frame that is.
+            Reason::Unreadable(Unreadable::Compression(CompressionFault::TruncatedNumber)) => {
+                ErrorCode::FrameSizeError
+            }
             Reason::Unreadable(Unreadable::Compression(_)) => ErrorCode::CompressionError,
             Reason::Unreadable(Unreadable::LargeField | Unreadable::LargeHead)
             | Reason::Resets

@@ -3,9 +3,13 @@
 use clearway_message::HeaderLine;
 
 use super::{Connection, Leave};
-use crate::frame::{ErrorCode, FrameHead, PAYLOAD_MIN_MAX_BYTES, Rest, STREAM_MAX, flag, kind};
+use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, Rest, STREAM_MAX, flag, kind};
 use crate::hpack::{NO_TABLE, push_field, push_status};
 
+/// The longest payload that is sent, however much the client takes, bytes.
+const SENT_PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
+/// Where a frame's head has its flags.
+const FLAGS_AT: usize = 4;
 /// Length of WINDOW_UPDATE and RST_STREAM, bytes.
 const NUMBER_BYTES: u32 = 4;
 /// Length of PING, bytes.
@@ -85,23 +89,44 @@ impl Connection {
         self.note_output(stream, rest);
     }
 
-    /// How much of a body may be sent now in one frame, bytes.
+    /// How much of a body may be sent now, bytes.
+    #[must_use]
+    pub fn window(&self, stream: u32) -> u32 {
+        let window = self.streams.find(stream).map_or(0, |open| open.send_window.available());
+        window.min(self.send_window.available())
+    }
+
+    /// How much of it may be sent in one frame, bytes.
     #[must_use]
     pub fn sendable(&self, stream: u32) -> usize {
-        let window = self.streams.find(stream).map_or(0, |open| open.send_window.available());
-        let payload_max = self.payload_max_bytes.min(PAYLOAD_MIN_MAX_BYTES);
-        window.min(self.send_window.available()).min(payload_max) as usize
+        self.window(stream).min(self.payload_max_bytes).min(SENT_PAYLOAD_MAX_BYTES) as usize
     }
 
     /// Writes a part of a body, which may be [sent](Self::sendable).
     pub fn push_data(&mut self, out: &mut Vec<u8>, stream: u32, bytes: &[u8], rest: Rest) {
+        let at = self.begin_data(out, stream);
+        out.extend_from_slice(bytes);
+        self.end_data(out, at, rest);
+    }
+
+    /// Begins a part of a body, which is to be written behind what `out` holds, and [ended](Self::end_data)
+    /// with what this says.
+    #[must_use]
+    pub fn begin_data(&self, out: &mut Vec<u8>, stream: u32) -> (u32, usize) {
+        let at = out.len();
+        FrameHead { length: 0, kind: kind::DATA, flags: 0, stream }.push(out);
+        (stream, at)
+    }
+
+    /// Ends what was begun: no more was written than may be [sent](Self::sendable).
+    pub fn end_data(&mut self, out: &mut [u8], (stream, at): (u32, usize), rest: Rest) {
         let flags = if rest == Rest::Ended { flag::END_STREAM } else { 0 };
-        let length = length(bytes);
+        let length = length(&out[at + HEAD_BYTES..]);
         let open = self.streams.find_mut(stream).expect("a stream that sends is open");
         let taken = open.send_window.take(length).and_then(|()| self.send_window.take(length));
         debug_assert!(taken.is_ok(), "so much may be sent");
-        FrameHead { length, kind: kind::DATA, flags, stream }.push(out);
-        out.extend_from_slice(bytes);
+        out[at..][..3].copy_from_slice(&length.to_be_bytes()[1..]);
+        out[at + FLAGS_AT] = flags;
         self.meter.sent();
         self.note_output(stream, rest);
     }

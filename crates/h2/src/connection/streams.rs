@@ -22,8 +22,10 @@ pub(super) struct Stream {
 /// How a stream has ended, or would end now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The client has ended or reset its side, and may not send more.
+    /// The client has ended its side, and may not send more.
     ByClient,
+    /// It has reset the stream, or made this side do so.
+    ByReset,
     /// Some of what it sends may be on its way still.
     Here,
 }
@@ -31,7 +33,7 @@ pub(super) enum Ended {
 impl Stream {
     /// The client has reset it, or has violated its rules; whether that is the first time.
     pub(super) fn end_by_client(&mut self) -> bool {
-        let was = std::mem::replace(&mut self.ended, Ended::ByClient);
+        let was = std::mem::replace(&mut self.ended, Ended::ByReset);
         (self.input, self.output) = (Rest::Ended, Rest::Ended);
         was == Ended::Here
     }
@@ -101,7 +103,10 @@ impl Streams {
     pub(super) fn close(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
         let stream = self.open.remove(at);
-        let ended = if stream.input == Rest::Ended { Ended::ByClient } else { Ended::Here };
+        let ended = match stream.ended {
+            Ended::Here if stream.input == Rest::Ended => Ended::ByClient,
+            ended => ended,
+        };
         if self.closed.len() < REMEMBERED {
             self.closed.push((id, ended));
         } else {

@@ -148,6 +148,37 @@ impl Decoder {
     }
 }
 
+/// Looks at the front of a block of which more is to come.
+///
+/// # Errors
+/// A number in it is too large, whatever follows.
+pub fn look_ahead(mut part: &[u8]) -> Result<(), CompressionFault> {
+    let is_truncated = |fault: &CompressionFault| {
+        matches!(fault, CompressionFault::Truncated | CompressionFault::TruncatedNumber)
+    };
+    while let Some(&first) = part.first() {
+        let (prefix_bits, strings) = match first {
+            0x80.. => (7, 0),
+            0x40.. => (6, if first == 0x40 { 2 } else { 1 }),
+            0x20.. => (5, 0),
+            _ => (4, if first & 0x0f == 0 { 2 } else { 1 }),
+        };
+        let read = integer::read(&mut part, prefix_bits).and_then(|_| {
+            (0..strings).try_for_each(|_| {
+                let len = integer::read(&mut part, 7)?;
+                part = part.get(len..).ok_or(CompressionFault::Truncated)?;
+                Ok(())
+            })
+        });
+        match read {
+            Ok(()) => {}
+            Err(fault) if is_truncated(&fault) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
+}
+
 /// What becomes of a literal field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Literal {
@@ -293,10 +324,25 @@ mod tests {
         assert_eq!(fault("00"), CompressionFault::Truncated);
         assert_eq!(fault("40 01 61"), CompressionFault::Truncated);
         assert_eq!(fault("40 05 61"), CompressionFault::Truncated);
+        assert_eq!(fault("ff"), CompressionFault::TruncatedNumber);
         assert_eq!(fault("3f e2 1f"), CompressionFault::TableSize, "4097 bytes");
         assert_eq!(fault("82 20"), CompressionFault::TableSize, "behind a field");
         assert_eq!(fault("00 81 06 00"), CompressionFault::InvalidHuffman);
         assert_eq!(fault("ff ff ff ff ff ff"), CompressionFault::TooLargeNumber);
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_seen_before_the_rest_has_come() {
+        for (hex, expected) in [
+            ("82 84", Ok(())),
+            ("40 03 61", Ok(())),
+            ("ff", Ok(())),
+            ("ff ff ff ff ff", Err(CompressionFault::TooLargeNumber)),
+            ("82 42 ff ff ff ff ff", Err(CompressionFault::TooLargeNumber)),
+            ("40 01 61 ff ff ff ff ff", Err(CompressionFault::TooLargeNumber)),
+        ] {
+            assert_eq!(look_ahead(&bytes(hex)), expected, "{hex}");
+        }
     }
 
     #[test]

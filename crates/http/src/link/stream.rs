@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -119,6 +119,11 @@ pub struct Stream {
     /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not
     /// known.
     chunk_bytes: AtomicU32,
+    /// How much of the body the client may be sent, from its beginning, bytes: a request waits for more, so
+    /// that it is not over before its client has said that it takes all of the response.
+    allowed: AtomicU64,
+    /// How much of it was written, bytes. By the request's task.
+    written: AtomicU64,
     /// [`WANTED`], [`LEFT`] and the others.
     marks: AtomicU8,
     /// Where the connection looks for what has changed, and the bit of this stream.
@@ -167,6 +172,8 @@ impl Stream {
             departure: Waiting::default(),
             tls: None,
             chunk_bytes: AtomicU32::new(0),
+            allowed: AtomicU64::new(u64::MAX),
+            written: AtomicU64::new(0),
             marks: AtomicU8::new(0),
             ready: None,
         }
@@ -229,6 +236,18 @@ impl Stream {
 
     fn has_mark(&self, mark: u8) -> bool {
         self.marks.load(Ordering::Acquire) & mark != 0
+    }
+
+    /// The client may be sent so many bytes of the body, from its beginning.
+    pub fn allow(&self, bytes: u64) {
+        if self.allowed.swap(bytes, Ordering::AcqRel) < bytes {
+            self.output.wake_filler();
+        }
+    }
+
+    /// What of the response waits to be sent, bytes.
+    pub fn waiting_bytes(&self) -> usize {
+        self.output.len()
     }
 
     /// Whether the request's task does nothing more, whatever has become of the response.
@@ -308,6 +327,11 @@ impl Stream {
     /// Whether the body had ended when its request began: there is none.
     pub fn is_bodiless(&self) -> bool {
         self.input.state() != State::Open && self.input.is_empty()
+    }
+
+    /// Whether all of the body was taken, and no more comes.
+    pub(crate) fn is_body_over(&self) -> bool {
+        self.input.state() == State::Ended && self.input.is_empty()
     }
 
     pub(super) fn is_reset(&self) -> bool {
@@ -396,15 +420,22 @@ impl Stream {
                 if self.is_reset() {
                     return Err(was_reset());
                 }
-                let count = rest.len().min(self.output.room()).min(PIECE_MAX_BYTES);
+                let count = rest.len().min(self.output_room()).min(PIECE_MAX_BYTES);
                 if count == 0 || self.output.push(Bytes::copy_from_slice(&rest[..count])).is_err() {
                     return Ok(sent);
                 }
+                self.written.fetch_add(count as u64, Ordering::Relaxed);
                 sent += count;
                 rest = &rest[count..];
             }
         }
         Ok(sent)
+    }
+
+    fn output_room(&self) -> usize {
+        let allowed = self.allowed.load(Ordering::Acquire);
+        let left = allowed.saturating_sub(self.written.load(Ordering::Relaxed));
+        self.output.room().min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     /// The response is complete, and all of it was written. What is left of the body is dropped. The last

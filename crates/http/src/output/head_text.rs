@@ -201,7 +201,7 @@ impl HeadLines for HeadWriter<'_> {
 struct BlockWriter(Vec<u8>);
 
 /// Headers of HTTP/1 that streams have no use for.
-const OF_CONNECTION: [&[u8]; 3] = [b"Connection", b"Keep-Alive", b"Transfer-Encoding"];
+const OF_CONNECTION: [&[u8]; 4] = [b"Connection", b"Keep-Alive", b"Transfer-Encoding", b"Upgrade"];
 
 impl BlockWriter {
     fn field(&mut self, name: &[u8], value: &[u8]) {

@@ -33,7 +33,7 @@ use clearway_base::log::Verbatim;
 /// back.
 const WRITE_BYTES: u64 = 64 * 1024;
 /// The smallest buffer, whatever is configured, bytes.
-const BUFFER_MIN_BYTES: u64 = 1024;
+const BUFFER_MIN_BYTES: u64 = 64;
 /// Access rights of files, less the umask: the owner.
 const MODE: u32 = 0o600;
 /// The same of those that are to be moved to where others look for them: the group, too.
@@ -269,7 +269,9 @@ impl<'a, 'c> Gathering<'a, 'c> {
         self.receiving.take_received(&mut self.data)?;
         self.make_room()?;
         while !self.receiving.is_done() {
-            if self.read_bytes >= self.room_bytes || self.data.len() == self.data.capacity() {
+            // Behind all that was announced only the end is waited for.
+            let is_full = self.read_bytes >= self.room_bytes && self.receiving.rest() != Some(0);
+            if is_full || self.data.len() == self.data.capacity() {
                 if !self.data.is_empty() {
                     self.write().await?;
                 }
@@ -289,7 +291,11 @@ impl<'a, 'c> Gathering<'a, 'c> {
         let buffer_bytes = (*self.conf.buffer_bytes).max(BUFFER_MIN_BYTES);
         let goes_to_file = self.plan.to_file || self.writer.is_some();
         let usual = if goes_to_file { buffer_bytes.max(WRITE_BYTES) } else { buffer_bytes };
-        self.room_bytes = buffer_room(self.receiving.rest(), usual);
+        let rest = self.receiving.rest();
+        // On a stream a buffer is never made larger, as in nginx.
+        let is_larger = rest.is_some_and(|rest| rest > usual);
+        let rest = rest.filter(|_| !(is_larger && self.receiving.is_on_stream()));
+        self.room_bytes = buffer_room(rest, usual);
         self.read_bytes = 0;
         // A read that fills all of the room does not say that the socket has no more: the next one would ask.
         let room = usize::try_from(self.room_bytes).unwrap_or(usize::MAX).saturating_add(1);

@@ -57,6 +57,13 @@ impl Body<'_> {
         !matches!(length, None | Some(BodyLength::Empty | BodyLength::Length(0)))
     }
 
+    /// Whether it [is announced](Self::is_announced), or is on a stream whose end has not come: that of an
+    /// empty one may come late.
+    pub fn may_come(&self) -> bool {
+        let is_open = |body: &Receiving| body.is_on_stream() && !body.is_done();
+        self.is_announced() || self.state.0.as_deref().is_some_and(is_open)
+    }
+
     /// Its length in bytes, as announced; `None` where it is not known before the end.
     pub fn announced(&self) -> Option<u64> {
         match self.state.0.as_ref()?.length {
@@ -191,6 +198,11 @@ impl BodyState {
 
 /// Used by `body_store`, which keeps the whole body.
 impl Receiving {
+    /// Whether it comes on a stream, which has nothing else.
+    pub(crate) fn is_on_stream(&self) -> bool {
+        matches!(self.source, BodySource::Stream(_))
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.source.is_done()
     }

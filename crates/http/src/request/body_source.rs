@@ -181,10 +181,9 @@ impl StreamReader {
         Self { announced, received: 0, max_bytes: u64::MAX, taken_bytes: 0, front, state }
     }
 
-    /// With all that was announced nothing more is waited for, though the end has not come.
+    /// The end is waited for also behind all that was announced: more than that may come.
     fn is_done(&self) -> bool {
-        let is_all_here = self.state == State::Ended || self.announced == Some(self.received);
-        is_all_here && self.front.is_empty()
+        self.state == State::Ended && self.front.is_empty()
     }
 
     fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
@@ -214,12 +213,16 @@ impl StreamReader {
 
     /// Takes the next piece in place of the one before it.
     fn poll_more(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        let Some(piece) = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)? else {
-            self.state = State::Ended;
-            let is_short = self.announced.is_some_and(|announced| self.received < announced);
-            return Poll::Ready(if is_short { Err(BodyError::BelowLength) } else { Ok(()) });
-        };
+        let piece = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)?;
+        let is_last = piece.is_none() || stream.is_body_over();
+        let piece = piece.unwrap_or_default();
         self.received += piece.len() as u64;
+        if is_last {
+            self.state = State::Ended;
+            if self.announced.is_some_and(|announced| self.received < announced) {
+                return Poll::Ready(Err(BodyError::BelowLength));
+            }
+        }
         self.front = piece;
         if self.announced.is_some_and(|announced| self.received > announced) {
             return Poll::Ready(Err(BodyError::BeyondLength));

@@ -168,7 +168,7 @@ pub(super) async fn take_body(exchange: &mut Exchange<'_, '_>, wanted: BodyUse) 
         return Ok(AskedBody::None);
     }
     let is_unread = !is_kept && !exchange.body.is_dropped();
-    if wanted == BodyUse::Streamed && is_unread && exchange.body.is_announced() {
+    if wanted == BodyUse::Streamed && is_unread && exchange.body.may_come() {
         // As in nginx one that has come already is like one that was waited for.
         let kept = poll_fn(|cx| Poll::Ready(exchange.keep_body_that_is_here(cx))).await?;
         return Ok(kept.map_or(AskedBody::Stream, AskedBody::Stored));

@@ -48,6 +48,8 @@ struct Open {
     shared_bytes: u32,
     /// Whether the client was sent the last frame, though the request goes on.
     output: Rest,
+    /// What was sent of the body, bytes.
+    sent_bytes: u64,
     /// What comes next of the response.
     next: Option<StreamOutput>,
     /// Since when it has something to send and no window, on the clock of the loop.
@@ -96,8 +98,10 @@ impl Streams {
         rest: Rest,
         (home, local): (LoopRef, Option<SocketAddr>),
         tls: Option<Arc<Tls>>,
+        window_bytes: u32,
     ) -> Arc<Stream> {
         let stream = Stream::new(home, local).secured(tls).announced(Arc::clone(&self.ready), bit(id));
+        stream.allow(window_bytes.into());
         let stream = Arc::new(stream);
         let input = match rest {
             Rest::Open => Input::Open,
@@ -114,6 +118,7 @@ impl Streams {
             intake: Intake::default(),
             shared_bytes: 0,
             output: Rest::Open,
+            sent_bytes: 0,
             next: None,
             stalled_since_ms: None,
             state: State::Answering,
@@ -208,6 +213,9 @@ impl Streams {
         }
         let mut at = 0;
         while let Some(open) = self.open.get_mut(at) {
+            if is_opened {
+                open.stream.allow(open.sent_bytes + u64::from(protocol.window(open.id)));
+            }
             if is_opened || bits & 1 << bit(open.id) != 0 {
                 open.look(protocol, now_ms);
                 if open.state == State::Closed {
@@ -368,22 +376,40 @@ impl Open {
         }
     }
 
-    fn send_data(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>, mut bytes: Bytes) {
+    /// Sends a frame of what there is, in as many pieces as it comes.
+    fn send_data(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>, first: Bytes) {
         let chunk_bytes = self.stream.chunk_bytes(CHUNK_BYTES);
         // Other streams may have taken the connection's window since this was looked at.
-        let count = bytes.len().min(protocol.sendable(self.id)).min(chunk_bytes);
-        if count < bytes.len() {
-            if count > 0 {
-                protocol.push_data(out, self.id, &bytes[..count], Rest::Open);
-                bytes.advance(count);
-            }
-            self.next = Some(StreamOutput::Data(bytes));
+        let mut room = protocol.sendable(self.id).min(chunk_bytes);
+        self.next = Some(StreamOutput::Data(first));
+        if room == 0 {
             return;
         }
-        self.fetch();
+        let frame = protocol.begin_data(out, self.id);
+        while room > 0
+            && let Some(mut bytes) = self.take_data()
+        {
+            let count = bytes.len().min(room);
+            out.extend_from_slice(&bytes[..count]);
+            self.sent_bytes += count as u64;
+            room -= count;
+            if count < bytes.len() {
+                bytes.advance(count);
+                self.next = Some(StreamOutput::Data(bytes));
+            } else {
+                self.fetch();
+            }
+        }
         let rest = if self.take_end() { Rest::Ended } else { Rest::Open };
-        protocol.push_data(out, self.id, &bytes, rest);
+        protocol.end_data(out, frame, rest);
         self.conclude(protocol, rest);
+    }
+
+    /// Takes a part of the body where it comes next.
+    fn take_data(&mut self) -> Option<Bytes> {
+        let next = self.next.take_if(|next| matches!(next, StreamOutput::Data(_)))?;
+        let StreamOutput::Data(bytes) = next else { return None };
+        Some(bytes)
     }
 
     /// Takes the end where it comes next, and nothing is to be said with it.

@@ -62,6 +62,12 @@ impl Deadlines {
         self.complete_by_ms.get_or_insert(now_ms + self.header_timeout_ms);
     }
 
+    /// A head was given up of which there is a part.
+    pub(super) fn give_up_head(&mut self, now_ms: u64) {
+        self.first_request_by_ms = None;
+        self.complete_by_ms = Some(now_ms + self.keepalive_timeout_ms.max(self.header_timeout_ms));
+    }
+
     /// Nothing is incomplete, or more has come.
     pub(super) fn note_input(&mut self) {
         self.complete_by_ms = None;
