@@ -64,6 +64,11 @@ impl Body<'_> {
         self.is_announced() || self.state.0.as_deref().is_some_and(is_open)
     }
 
+    /// Whether all of it was taken: its end is known.
+    pub fn is_taken(&self) -> bool {
+        self.state.is_done()
+    }
+
     /// Its length in bytes, as announced; `None` where it is not known before the end.
     pub fn announced(&self) -> Option<u64> {
         match self.state.0.as_ref()?.length {

@@ -185,11 +185,15 @@ impl<'c, P: Protocol> Session<'c, P> {
     ) -> Poll<Result<(), Unsent>> {
         let mut data = Vec::with_capacity(CLIENT_PIECE_BYTES);
         ready!(exchange.poll_body(&mut data, cx)).map_err(Unsent::Body)?;
-        let is_last = data.is_empty();
+        // The end goes with the last piece where it is known.
+        let is_last = data.is_empty() || exchange.body.is_taken();
         let sending = &mut self.sending;
         sending.body_at += data.len() as u64;
         sending.piece.bytes = match self.asked.framing {
             Framing::Plain => data.into(),
+            Framing::Chunked if is_last && !data.is_empty() => {
+                [&chunk_of(&data)[..], &chunk_of(b"")].concat().into()
+            }
             Framing::Chunked => chunk_of(&data),
             Framing::Records => records_of(&data, is_last.then_some(fastcgi::END_OF_STDIN)),
         };
