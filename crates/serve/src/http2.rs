@@ -9,6 +9,7 @@
 //! 4. A client that takes nothing of what there is for it is given up after `send_timeout`, whatever its
 //!    other streams do.
 
+mod counting;
 mod streams;
 mod timing;
 
@@ -28,7 +29,9 @@ use clearway_runtime::Tag;
 
 use crate::conn::Conn;
 use crate::connection::{Connection, Ending, Idle, Waiting, lingering_close, read_idle};
+use crate::metrics;
 use crate::stream::{Arrived, serve_arrived};
+use counting::{count_failure, count_note};
 use streams::Streams;
 use timing::Deadlines;
 
@@ -277,6 +280,7 @@ impl Frames {
         if is_partial {
             match self.protocol.give_up_head(&self.input) {
                 Ok(true) => {
+                    metrics::HEADS_LATE.increment();
                     // The connection goes on, and the rest of the head has as long as an idle one.
                     self.deadlines.give_up_head(now_ms);
                     cx.waker().wake_by_ref();
@@ -350,7 +354,11 @@ impl Frames {
         rest: &mut &[u8],
         budget: &mut usize,
     ) -> Result<(), Failure> {
-        while *budget > 0 && !self.protocol.is_congested() {
+        while *budget > 0 {
+            if self.protocol.is_congested() {
+                metrics::CONTROL_FULL.increment();
+                return Ok(());
+            }
             match self.protocol.receive(rest)? {
                 Event::Need => return Ok(()),
                 Event::Head(stream, end) => {
@@ -364,6 +372,7 @@ impl Frames {
                     self.streams.reset(stream);
                 }
                 Event::Cut(stream, note) => {
+                    count_note(&note);
                     conn.log(Level::Info, PROCESSING, format_args!("{note}"));
                     self.streams.reset(stream);
                 }
@@ -471,6 +480,7 @@ enum Read {
 
 /// Says why a connection has to end.
 fn fail(conn: &Conn, failure: Failure) -> End {
+    count_failure(&failure);
     conn.log(Level::Info, PROCESSING, format_args!("{failure}"));
     End::Said(failure.code)
 }

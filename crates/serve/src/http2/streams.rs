@@ -14,6 +14,8 @@ use clearway_http::{
 };
 use clearway_runtime::LoopRef;
 
+use crate::metrics;
+
 /// How a body is cut where its response does not say, bytes.
 const CHUNK_BYTES: usize = 8 * 1024;
 /// Statuses below are of interim responses.
@@ -166,6 +168,7 @@ impl Streams {
         let mut is_cut = false;
         for open in &mut self.open {
             if open.stalled_since_ms.is_some_and(|stalled_ms| stalled_ms <= since_ms) {
+                metrics::STREAMS_STALLED.increment();
                 protocol.reset(open.id, ErrorCode::Cancel);
                 open.leave();
                 self.ready.mark(bit(open.id));

@@ -46,6 +46,7 @@ fn two_requests_are_answered_at_once_each_with_its_own_body() {
     peer.post(2, "/two/second", "Content-Length: 6\r\n");
     peer.body(1, b"one ");
     peer.body(2, b"other ");
+    peer.end(2);
     let second = peer.wait(2);
     assert_eq!((second.status(), second.text()), ("200", "one[other ]"));
     assert_eq!(peer.answered(1).end, None, "the first one waits for the rest of its body");
@@ -146,6 +147,7 @@ fn who_waits_to_be_told_so_is_told_to_go_on() {
     assert!(wait_until(PATIENCE, || !peer.answered(1).heads.is_empty()));
     assert_eq!(peer.answered(1).heads, ["100"]);
     peer.body(1, b"go");
+    peer.end(1);
     let answered = peer.wait(1);
     assert_eq!((answered.heads.len(), answered.text()), (2, "one[go]"));
 }
