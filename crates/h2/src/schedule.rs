@@ -3,11 +3,10 @@
 //!
 //! 1. Until the client says anything of priorities its streams have equal turns.
 //! 2. With `priority` or PRIORITY_UPDATE (RFC 9218) those of the lowest urgency number go first. Among them
-//!    incremental ones have equal turns; the others follow each other by number, and all of them together
-//!    have one turn more.
+//!    incremental ones have equal turns; the others follow each other by number, and have one turn together.
 //! 3. With PRIORITY, or a priority in HEADERS, and until the client speaks of RFC 9218 or says that it does
 //!    not use the tree, that tree (RFC 7540) decides.
-//! 4. A stream that is ready is found once in its queue; one that is closed may be left there, and is skipped.
+//! 4. A stream that is ready is found once in its queue; one that is closed may be left there.
 
 mod tree;
 mod urgency;
@@ -380,7 +379,8 @@ mod tests {
                     }
                     Act::Close(id) => {
                         schedule.close(id);
-                        (open.remove(&id), ready.remove(&id));
+                        open.remove(&id);
+                        ready.remove(&id);
                     }
                     Act::Ready(id) => {
                         schedule.make_ready(id);
@@ -411,7 +411,9 @@ mod tests {
 
         /// Nobody of the same priority gets more than one turn more than another.
         #[test]
-        fn equals_are_treated_alike(count in 2..40_u32, is_incremental in any::<bool>(), rounds in 1..10_usize) {
+        fn equals_are_treated_alike(
+            count in 2..40_u32, is_incremental in any::<bool>(), rounds in 1..10_usize,
+        ) {
             let mut schedule = all_ready(count);
             if is_incremental {
                 for id in (1..2 * count).step_by(2) {

@@ -136,9 +136,9 @@ impl LoopRef {
         task::spawn(&self.0.remote, tag.0, Binding::Free, future);
     }
 
-    /// Starts a task, and polls it inside this poll, which `cx` is of: one that has all it needs never was in a
-    /// queue. One that waits, or is to do what may block, goes on in polls of its own. `tag` is what its first
-    /// poll does.
+    /// Starts a task, and polls it inside this poll, which `cx` is of: one that has all it needs never was
+    /// in a queue. One that waits, or is to do what may block, goes on in polls of its own. `tag` is what its
+    /// first poll does.
     pub fn begin<F: Future<Output = ()> + Send + 'static>(self, cx: &Context<'_>, tag: Tag, future: F) {
         coop::begin(&self.0.remote, cx, tag, future);
     }

@@ -13,9 +13,6 @@
 //!    (rule 8 of word.rs), and none inside another one.
 //! 5. `binding` is written by the task in its own poll, and read by another loop that has taken the task out
 //!    of a queue. A task that binds itself while another loop polls it goes home before it does anything.
-//! 6. A task may be begun inside the poll of another one: it is RUNNING from the start, on that poll's thread and
-//!    lease, and nobody else knows it until a waker of it is there. What it leaves behind is settled as behind
-//!    any poll. It counts as `nested` until then, and does nothing in that time that is suspect.
 #![expect(unsafe_code, reason = "a reference-counted allocation behind RawWaker")]
 
 pub(crate) mod appetite;
@@ -74,7 +71,7 @@ pub(crate) struct Header {
     binding: AtomicU8,
     /// What it was granted while it waited to be polled (place.rs).
     pass: AtomicU8,
-    /// Whether it is polled inside the poll of another task (rule 6); read and written by the polling thread.
+    /// Whether it is polled inside the poll of another task ([`begin`]); the polling thread's.
     nested: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,
@@ -93,7 +90,7 @@ impl Header {
         }
     }
 
-    /// Rule 6. By the task, in its own poll.
+    /// Whether this is the poll in which it was [begun](begin). By the task, in its own poll.
     pub(crate) fn is_nested(&self) -> bool {
         self.nested.load(Ordering::Relaxed) != 0
     }
@@ -175,7 +172,9 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     home.inject(make(home, (tag, binding), NOTIFIED, future));
 }
 
-/// Makes a task and polls it at once, in the poll of another one that has `lease` (rule 6).
+/// Makes a task and polls it at once, inside the poll of another one that has `lease`. It is RUNNING from the
+/// start, on that poll's thread, and nobody else knows it until a waker of it is there; what the poll leaves
+/// behind is settled as behind any other. It is nested until then, and does nothing that is suspect.
 pub(crate) fn begin<F: Future<Output = ()> + Send + 'static>(
     home: &'static Remote,
     tag: u32,

@@ -92,8 +92,8 @@ pub static FLOODS: Counter = ended_at!(
 #[expect(missing_docs, reason = "the metric's text says it")]
 pub static LARGE_HEADS: Counter = ended_at!(
     "large_heads",
-    "a head has more bytes, in the form in which it comes or expanded, than `large_client_header_buffers`, or \
-     more than 64 parts."
+    "a head has more bytes, as it comes or expanded, than `large_client_header_buffers`, or more than 64 \
+     parts."
 );
 #[expect(missing_docs, reason = "the metric's text says it")]
 pub static FAULTS: Counter = ended_at!(

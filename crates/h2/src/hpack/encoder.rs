@@ -68,8 +68,8 @@ pub enum CommonName {
     Server = 54,
 }
 
-/// Writes a field with one of these names and a short value, as it stands: what the code would save is little,
-/// and of dates it would have to be made again each second.
+/// Writes a field with one of these names and a short value, as it stands: what the code would save is
+/// little, and of dates it would have to be made again each second.
 pub fn push_common(out: &mut Vec<u8>, name: CommonName, value: &[u8]) {
     integer::push(out, 0, 4, name as usize);
     integer::push(out, 0, 7, value.len());

@@ -140,8 +140,8 @@ const fn walk(from: usize, bits: usize) -> Move {
     at
 }
 
-/// Whether a string may end at this node: behind nothing, or behind up to seven ones; and behind a byte of them,
-/// which some encoders add to what ends with a byte, and other servers take.
+/// Whether a string may end at this node: behind nothing, or behind up to seven ones; and behind a byte of
+/// them, which some encoders add to what ends with a byte, and other servers take.
 static MAY_END: [bool; NODES] = may_end();
 
 const fn may_end() -> [bool; NODES] {

@@ -83,8 +83,8 @@ pub async fn within<F: Future>(tag: Tag, future: F) -> F::Output {
     .await
 }
 
-/// Starts a task of `home` inside this poll, which goes on when the task is over or waits. What is suspect, or
-/// would be, goes its own way instead, as do tasks that other executors start.
+/// Starts a task of `home` inside this poll, which goes on when the task is over or waits. What is suspect
+/// goes its own way instead, as do tasks that other executors start.
 pub(crate) fn begin<F>(home: &'static Remote, cx: &Context<'_>, tag: Tag, future: F)
 where
     F: Future<Output = ()> + Send + 'static,
