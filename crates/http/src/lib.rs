@@ -78,6 +78,7 @@ pub use request::body_file::TempFile;
 pub use request::contexts::{ContextKey, Lasts};
 pub use request::errand::Errand;
 pub use request::log::UpstreamUrl;
+pub use request::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};
 pub use request::scripting::{SharedHead, Written};
 
 pub use request::stored_body::StoredBody;

@@ -113,6 +113,8 @@ struct Unusual<'c> {
     /// Lines of the server's own that are not written: they were removed, or stand among the others. Of
     /// [`Known::bit`].
     replaced: u64,
+    /// Lines that a script has added stay beside a head that is passed on.
+    keeps_lines: bool,
     held: Option<Box<HeldHead<'c>>>,
     gap: Option<Box<Gap<'c>>>,
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use clearway_base::log::{Level, Sink};
-use clearway_http::{Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
+use clearway_http::{Afterwards, Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
 use clearway_luajit::{Address, Call, Context, Raise, Returns};
 
 use crate::vm::state::VmState;
@@ -184,6 +184,19 @@ pub(crate) enum Pause {
     Answer(Answer),
     /// It ends: the request goes on with the path that was set.
     Jump,
+    /// Until this is done with the request's body.
+    Body(BodyWork),
+}
+
+/// What code does with the body of its request that takes a file.
+#[derive(Debug)]
+pub(crate) enum BodyWork {
+    /// The body that is made is more than its buffer has room for.
+    PutAside,
+    /// It is complete.
+    Finish,
+    /// A file takes its place.
+    UseFile { path: Vec<u8>, afterwards: Afterwards },
 }
 
 /// Where the code of a request runs, as its functions see it.

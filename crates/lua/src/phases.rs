@@ -5,6 +5,7 @@ mod at_once;
 mod directives;
 mod filters;
 mod handlers;
+pub(crate) mod made_body;
 pub(crate) mod run;
 mod set;
 mod set_misc;

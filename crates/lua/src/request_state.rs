@@ -3,11 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use clearway_base::log::{Level, Sink};
-use clearway_http::{ContextKey, Lasts, Request};
+use clearway_http::{ContextKey, Lasts, MadeBody, Request};
 use clearway_luajit::Reference;
+use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
 
 use crate::vm::of_loop::Slot;
+use crate::vm::settings::LUA_CONF;
 
 static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
 
@@ -18,6 +20,8 @@ pub(crate) struct RequestState {
     pub(crate) kept: TaskCell<Kept>,
     /// Takes debug lines, where somebody wants them.
     debug: Option<Arc<dyn Sink>>,
+    /// Closes the VM with the request, where it is that one's alone: finalizers take their time.
+    closer: Option<Arc<Pool>>,
 }
 
 impl Drop for RequestState {
@@ -26,6 +30,9 @@ impl Drop for RequestState {
             && self.kept.enter().ctx.is_some()
         {
             sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+        }
+        if let (Some(pool), Some(slot)) = (self.closer.take(), self.slot.take()) {
+            pool.submit(move |_: &_| drop(slot)).detach();
         }
     }
 }
@@ -41,7 +48,7 @@ pub(crate) struct Kept {
     /// Code has chosen the status of an error page.
     pub(crate) has_status: bool,
     /// A body that code makes for the request, piece by piece.
-    pub(crate) made_body: Option<Vec<u8>>,
+    pub(crate) made_body: Option<MadeBody>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
 }
@@ -73,7 +80,9 @@ impl RequestState {
     pub(crate) fn begin(request: &mut Request<'_>) {
         let sinks = &request.location().core.error_log;
         let debug = sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
-        request.set_context(&STATE, Self { slot: OnceLock::new(), kept: TaskCell::default(), debug });
+        let closer = if *request.conf(&LUA_CONF).code_cache { None } else { request.file_pool() };
+        let state = Self { slot: OnceLock::new(), kept: TaskCell::default(), debug, closer };
+        request.set_context(&STATE, state);
     }
 
     /// The VM is chosen.

@@ -1,9 +1,17 @@
 //! A loop's VMs: its own one, and reserves for what would have to wait for it.
 
+#[cfg(not(loom))]
 pub mod choice;
+#[cfg(not(loom))]
 pub mod interpreter;
+#[cfg(not(loom))]
 pub mod of_loop;
+#[cfg(not(loom))]
 pub mod regexes;
+#[cfg(not(loom))]
 pub(crate) mod settings;
+#[cfg(not(loom))]
 pub mod state;
+#[cfg(not(loom))]
 pub(crate) mod vms;
+pub(crate) mod waiting;

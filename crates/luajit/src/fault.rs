@@ -34,9 +34,9 @@ impl Fault {
         let kind = match (halt, status) {
             (Some(Halt::TimeLimit), _) => FaultKind::TimeLimit,
             (Some(Halt::Poisoned), _) => FaultKind::Poisoned,
-            (None, ffi::ERROR_SYNTAX) => FaultKind::Syntax,
-            (None, ffi::ERROR_MEMORY) => FaultKind::Memory,
-            (None, _) => FaultKind::Runtime,
+            (None | Some(Halt::Slice), ffi::ERROR_SYNTAX) => FaultKind::Syntax,
+            (None | Some(Halt::Slice), ffi::ERROR_MEMORY) => FaultKind::Memory,
+            (None | Some(Halt::Slice), _) => FaultKind::Runtime,
         };
         Self { kind, text, traceback: Vec::new() }
     }

@@ -118,6 +118,7 @@ unsafe extern "C" {
     pub(crate) fn lua_rawgeti(state: *mut State, at: c_int, index: c_int);
     pub(crate) fn lua_getmetatable(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_setmetatable(state: *mut State, at: c_int) -> c_int;
+    pub(crate) fn lua_isyieldable(state: *mut State) -> c_int;
     pub(crate) fn lua_sethook(state: *mut State, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
 
     /// LuaJIT's own: what `luaL_newstate` made, and frees only under its own allocator.

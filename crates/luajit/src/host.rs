@@ -28,6 +28,8 @@ const NEVER: u64 = 1 << 47;
 /// Why Lua has to end, whatever it catches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
+    /// Others have their turn: it goes on afterwards.
+    Slice,
     /// It has run for too long.
     TimeLimit,
     /// One of our functions has panicked, and nobody knows what it left behind.
@@ -35,8 +37,9 @@ pub(crate) enum Halt {
 }
 
 const GO_ON: u8 = 0;
-const TIME_LIMIT: u8 = 1;
-const POISONED: u8 = 2;
+const SLICE: u8 = 1;
+const TIME_LIMIT: u8 = 2;
+const POISONED: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -59,6 +62,10 @@ pub(crate) struct Host {
     /// What host functions work for: its family, and where the pointer to it is.
     context: Cell<Option<(TypeId, *mut ())>>,
     halt: AtomicU8,
+    /// The thread that the outermost run has resumed: the one that a slice may end for.
+    resumed: Cell<*mut State>,
+    /// The run that has just yielded was ended by its slice.
+    sliced: Cell<bool>,
     tools: Cell<[c_int; TOOLS]>,
     released: Arc<Released>,
     presence: Presence,
@@ -85,6 +92,8 @@ impl Host {
             threshold: Cell::new(0),
             context: Cell::new(None),
             halt: AtomicU8::new(GO_ON),
+            resumed: Cell::new(ptr::null_mut()),
+            sliced: Cell::new(false),
             tools: Cell::new([0; TOOLS]),
             released: Arc::default(),
             presence: Presence::new(global.expose_provenance()),
@@ -128,9 +137,34 @@ impl Host {
         }
     }
 
-    /// How long runs may take from now on.
-    pub(crate) fn set_limit_ns(&self, limit_ns: u64) {
-        self.presence.set_limit_ns(limit_ns);
+    /// How long runs may take from now on, and after how long others have their turn.
+    pub(crate) fn set_limits_ns(&self, limit_ns: u64, slice_ns: u64) {
+        self.presence.set_limits_ns(limit_ns, slice_ns);
+    }
+
+    /// How much of the limit is left for the next run.
+    pub(crate) fn set_limit_left_ns(&self, left_ns: u64) {
+        self.presence.set_limit_left_ns(left_ns);
+    }
+
+    /// Which thread is about to be resumed; the one before.
+    pub(crate) fn replace_resumed(&self, state: *mut State) -> *mut State {
+        self.resumed.replace(state)
+    }
+
+    /// Whether the slice of the last run was over; told once.
+    pub(crate) fn take_sliced(&self) -> bool {
+        self.sliced.take()
+    }
+
+    /// Whether nothing is on its way to end the run; a slice's hook goes, as it has had its effect.
+    fn end_slice(&self, state: *mut State) -> bool {
+        let ended = self.halt.compare_exchange(SLICE, GO_ON, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if ended {
+            // SAFETY: in the hook itself, by the thread that runs the VM: LuaJIT lets hooks change hooks.
+            unsafe { ffi::lua_sethook(state, None, 0, 0) };
+        }
+        ended
     }
 
     /// Has Lua run: a protected call, which returns whatever happens.
@@ -204,6 +238,7 @@ impl Host {
     pub(crate) fn halt(&self) -> Option<Halt> {
         match self.halt.load(Ordering::Relaxed) {
             GO_ON => None,
+            SLICE => Some(Halt::Slice),
             TIME_LIMIT => Some(Halt::TimeLimit),
             _ => Some(Halt::Poisoned),
         }
@@ -216,7 +251,11 @@ impl Host {
     /// By the thread that holds the VM, in mode Host; or in a handler of a signal that has interrupted the
     /// interpreter's own code or compiled code on that thread (rules of `interrupt.rs`).
     pub(crate) unsafe fn halt_for(&self, state: *mut State, why: Halt) {
-        let value = if why == Halt::Poisoned { POISONED } else { TIME_LIMIT };
+        let value = match why {
+            Halt::Slice => SLICE,
+            Halt::TimeLimit => TIME_LIMIT,
+            Halt::Poisoned => POISONED,
+        };
         self.halt.fetch_max(value, Ordering::Relaxed);
         // SAFETY: by the contract nothing that changes hooks is under way on this thread, and no other thread
         // uses the VM.
@@ -225,7 +264,7 @@ impl Host {
 
     /// A limit of time was that of the last run.
     fn end_halt(&self) {
-        if self.halt() == Some(Halt::TimeLimit) {
+        if matches!(self.halt(), Some(Halt::TimeLimit | Halt::Slice)) {
             // SAFETY: in mode Host, by the thread that holds the VM, while nothing runs.
             unsafe { ffi::lua_sethook(self.main, None, 0, 0) };
             self.halt.store(GO_ON, Ordering::Relaxed);
@@ -290,11 +329,24 @@ unsafe extern "C-unwind" fn on_panic(_: *mut State) -> c_int {
     std::process::abort()
 }
 
-/// Raises what a halt says, with its place. This frame owns nothing, as errors unwind through it.
+/// Raises what a halt says, with its place, or yields. This frame owns nothing, as errors unwind through it.
 unsafe extern "C-unwind" fn on_instruction(state: *mut State, _: *mut Activation) {
     // SAFETY: LuaJIT calls this for a VM of ours, in mode Lua.
-    let Some(why) = (unsafe { Host::of(state) }).halt() else { return };
+    let host = unsafe { Host::of(state) };
+    let Some(why) = host.halt() else { return };
     let text: &[u8] = match why {
+        Halt::Slice => {
+            // SAFETY: as above; the thread runs.
+            let may_yield = host.resumed.get() == state && unsafe { ffi::lua_isyieldable(state) } == 1;
+            if host.end_slice(state) && may_yield {
+                host.sliced.set(true);
+                // SAFETY: from a hook, without values, where the thread can: this unwinds a frame that owns
+                // nothing.
+                unsafe { ffi::lua_yield(state, 0) };
+            }
+            // Elsewhere (in a sort, in a thread of the user's own) it goes on until the next sample.
+            return;
+        }
         Halt::TimeLimit => b"has run for too long (lua_max_run_time)",
         Halt::Poisoned => b"the server's function has panicked",
     };

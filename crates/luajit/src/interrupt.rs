@@ -1,5 +1,6 @@
 //! Ends what runs for too long, compiled or not, whatever it catches: from a signal's handler a hook is set
-//! that raises an error at each instruction; compiled code looks for it at each turn of a loop.
+//! that raises an error at each instruction; compiled code looks for it at each turn of a loop. Where a slice
+//! of time is over the same hook yields, once.
 //!
 //! 1. Hooks are set by the thread that runs the VM alone: by itself, or in a handler that has interrupted
 //!    it. Another thread sends that thread a signal, since LuaJIT changes the same tables when it begins or
@@ -9,7 +10,9 @@
 //!    has called. Elsewhere (the recorder, the collector, our functions) the handler leaves things alone,
 //!    and the next signal tries again: LuaJIT's own C code is in this program, and so is ours.
 //! 3. The hook stays until the outermost run is over; the next one begins without it.
-//! 4. A function of C or of ours that does not return is not ended. When it does, the error comes next.
+//! 4. A slice ends for the thread that the server has resumed, where it can yield. One of the user's own
+//!    below it would yield to the code that has resumed it, which expects something else.
+//! 5. A function of C or of ours that does not return is not ended. When it does, the error comes next.
 #![expect(unsafe_code, reason = "a hook is set in a signal's handler")]
 
 use std::ptr;
@@ -24,19 +27,28 @@ use crate::registry::Run;
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// The next instruction of Lua raises an error.
+    /// The next instruction of Lua raises an error, or yields.
     Armed,
     /// Not where the thread is now; to be tried again.
     NotHere,
 }
 
-/// Has the run that this signal has interrupted end with an error. Async-signal-safe.
+/// What is done to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It ends with an error.
+    TooLong,
+    /// It yields to others.
+    SliceOver,
+}
+
+/// Has the run that this signal has interrupted end, or yield. Async-signal-safe.
 ///
 /// # Safety
 /// In a handler of a signal that has interrupted the thread of this run, at `pc`; `Run::on` has
 /// found the run in the same handler.
 #[must_use]
-pub unsafe fn run_too_long(run: &Run, pc: usize) -> Interrupted {
+pub unsafe fn end_run(run: &Run, pc: usize, why: Why) -> Interrupted {
     let field = |offset: u32| run.global.wrapping_add(offset as usize);
     // SAFETY: the run is under way on this thread, so its VM is there; the offsets are those of its fields.
     let (vm_state, state) = unsafe {
@@ -48,7 +60,8 @@ pub unsafe fn run_too_long(run: &Run, pc: usize) -> Interrupted {
     if state.is_null() || !(is_compiled || interpreter().contains(&pc)) {
         return Interrupted::NotHere;
     }
+    let why = if why == Why::TooLong { Halt::TimeLimit } else { Halt::Slice };
     // SAFETY: a thread of a VM of ours that is open; rule 2 has been looked at.
-    unsafe { Host::of(state).halt_for(state, Halt::TimeLimit) };
+    unsafe { Host::of(state).halt_for(state, why) };
     Interrupted::Armed
 }

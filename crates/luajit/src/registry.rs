@@ -8,7 +8,8 @@
 //! 4. Another thread may find a run that is over by the time it looks: it reads `entered` again afterwards,
 //!    and what it has read in between counts if that is the same and so is `runs`. What it reads by address
 //!    it asks the kernel for, so a VM that is closed meanwhile gives garbage and no crash.
-//! 5. `limit_ns` is how long a run may take; written before the run begins, by the thread that holds the VM.
+//! 5. `limit_ns` is how long a run may take, `slice_ns` after how long others have their turn; written before
+//!    the run begins, by the thread that holds the VM.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -24,6 +25,7 @@ struct Slot {
     entered: AtomicUsize,
     runs: AtomicU64,
     limit_ns: AtomicU64,
+    slice_ns: AtomicU64,
 }
 
 impl Slot {
@@ -33,6 +35,7 @@ impl Slot {
             entered: AtomicUsize::new(0),
             runs: AtomicU64::new(0),
             limit_ns: AtomicU64::new(u64::MAX),
+            slice_ns: AtomicU64::new(u64::MAX),
         }
     }
 }
@@ -41,7 +44,7 @@ static SLOTS: [Slot; VMS_MAX] = [const { Slot::free() }; VMS_MAX];
 
 static LEAST_LIMIT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The shortest limit that a run has had so far, nanoseconds; `u64::MAX`: there was none. Any thread.
+/// The shortest limit or slice that a run has had so far, nanoseconds; `u64::MAX`: there was none. Any thread.
 #[must_use]
 pub fn least_limit_ns() -> u64 {
     LEAST_LIMIT_NS.load(Ordering::Relaxed)
@@ -62,11 +65,20 @@ impl Presence {
     }
 
     /// Rule 5; `u64::MAX` is no limit.
-    pub(crate) fn set_limit_ns(&self, limit_ns: u64) {
+    pub(crate) fn set_limits_ns(&self, limit_ns: u64, slice_ns: u64) {
         let Some(slot) = self.slot.map(|index| &SLOTS[index]) else { return };
         slot.limit_ns.store(limit_ns, Ordering::Relaxed);
-        if limit_ns < least_limit_ns() {
-            LEAST_LIMIT_NS.fetch_min(limit_ns, Ordering::Relaxed);
+        slot.slice_ns.store(slice_ns, Ordering::Relaxed);
+        let least_ns = limit_ns.min(slice_ns);
+        if least_ns < least_limit_ns() {
+            LEAST_LIMIT_NS.fetch_min(least_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// How much of the limit is left for the next run, where slices have taken some.
+    pub(crate) fn set_limit_left_ns(&self, left_ns: u64) {
+        if let Some(index) = self.slot {
+            SLOTS[index].limit_ns.store(left_ns, Ordering::Relaxed);
         }
     }
 
@@ -90,6 +102,7 @@ impl Drop for Presence {
         if let Some(index) = self.slot {
             SLOTS[index].entered.store(0, Ordering::Relaxed);
             SLOTS[index].limit_ns.store(u64::MAX, Ordering::Relaxed);
+            SLOTS[index].slice_ns.store(u64::MAX, Ordering::Relaxed);
             SLOTS[index].global.store(0, Ordering::Release);
         }
     }
@@ -123,6 +136,12 @@ impl Run {
     #[must_use]
     pub fn limit_ns(&self) -> u64 {
         SLOTS[self.slot].limit_ns.load(Ordering::Relaxed)
+    }
+
+    /// After how long others have their turn, nanoseconds; `u64::MAX`: never. Async-signal-safe.
+    #[must_use]
+    pub fn slice_ns(&self) -> u64 {
+        SLOTS[self.slot].slice_ns.load(Ordering::Relaxed)
     }
 
     /// Whether it is under way still, so that what was read meanwhile is of it (rule 4).

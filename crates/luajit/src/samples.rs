@@ -1,5 +1,5 @@
 //! Samples of threads that may be in Lua: `os::sampling`'s, and with each one the stack of Lua that was
-//! there. The same signal ends what runs for too long.
+//! there. The same signal ends what runs for too long, and slices of time.
 #![expect(unsafe_code, reason = "cells that a signal's handler writes")]
 
 use std::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clearway_os::sampling::{self, CELLS, Interrupted, ThreadSampler};
 
-use crate::interrupt;
+use crate::interrupt::{self, Why};
 use crate::registry::Run;
 use crate::walk::{LuaStack, Registers};
 
@@ -85,9 +85,15 @@ fn look(interrupted: &Interrupted) {
     let pc = interrupted.registers.pc;
     let [base, bytecode] = interrupted.interpreter;
     stack.read(&run, Some(&Registers { pc, base, bytecode }));
-    if cell.held_ns.load(Ordering::Relaxed) >= run.limit_ns() {
-        // Where it cannot be done now the next sample tries again.
-        // SAFETY: this is the handler, and the run was found by it.
-        let _ = unsafe { interrupt::run_too_long(&run, pc) };
-    }
+    let held_ns = cell.held_ns.load(Ordering::Relaxed);
+    let why = if held_ns >= run.limit_ns() {
+        Why::TooLong
+    } else if held_ns >= run.slice_ns() {
+        Why::SliceOver
+    } else {
+        return;
+    };
+    // Where it cannot be done now the next sample tries again.
+    // SAFETY: this is the handler, and the run was found by it.
+    let _ = unsafe { interrupt::end_run(&run, pc, why) };
 }

@@ -4,7 +4,10 @@
 
 use std::any::TypeId;
 use std::ffi::{CStr, c_int};
+use std::ptr;
 use std::time::Duration;
+
+use clearway_os::clock;
 
 use crate::call::{Context, NoContext};
 use crate::fault::{Fault, FaultKind};
@@ -28,6 +31,12 @@ pub struct Vm {
     host: *mut Host,
     main: *mut State,
     idle: Vec<Coroutine>,
+    /// Of a run, and of a slice of it.
+    limits_ns: (u64, u64),
+}
+
+fn in_ns(limit: Option<Duration>) -> u64 {
+    limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
 }
 
 // SAFETY: LuaJIT has no thread that it belongs to; the sole owner of this uses it.
@@ -39,6 +48,8 @@ pub struct Coroutine {
     state: *mut State,
     anchor: Reference,
     phase: Phase,
+    /// How long it has run since it began or yielded by itself, as far as slices of it have ended.
+    ran_ns: u64,
 }
 
 // SAFETY: what the pointer leads to is touched by the one who has the VM.
@@ -86,7 +97,7 @@ impl Vm {
             ffi::luaL_openlibs(main);
             host
         };
-        let mut vm = Self { host, main, idle: Vec::new() };
+        let mut vm = Self { host, main, idle: Vec::new(), limits_ns: (u64::MAX, u64::MAX) };
         vm.enter().install_tools();
         let compiler = vm.load(COMPILER, c"=compiler");
         let set = compiler.and_then(|compiler| {
@@ -119,12 +130,13 @@ impl Vm {
         self.host().memory()
     }
 
-    /// How long a run may take, from its beginning until it yields or is over, from the next one on; `None`:
-    /// as long as it does. Whether it has taken longer is found out by what samples its thread
-    /// ([`crate::samples`]).
-    pub fn limit_runs(&mut self, limit: Option<Duration>) {
-        let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
-        self.host().set_limit_ns(limit);
+    /// How long runs may take from the next one on; whether one has taken longer is found out by what samples
+    /// its thread ([`crate::samples`]). `limit`: from its beginning until it is over or yields by itself;
+    /// code that takes longer gets an error. `slice`: code that has run for so long yields no values
+    /// ([`Resumed::Yielded`]) and goes on when it is resumed. `None`: as long as it does.
+    pub fn limit_runs(&mut self, limit: Option<Duration>, slice: Option<Duration>) {
+        self.limits_ns = (in_ns(limit), in_ns(slice));
+        self.host().set_limits_ns(self.limits_ns.0, self.limits_ns.1);
     }
 
     /// Whether one of our functions has panicked in it: nothing is run any more.
@@ -179,7 +191,7 @@ impl Vm {
     pub fn start(&mut self, function: &Reference) -> Coroutine {
         let mut coroutine = self.idle.pop().unwrap_or_else(|| self.new_coroutine());
         self.stack(&coroutine).push(function);
-        coroutine.phase = Phase::Ready;
+        (coroutine.phase, coroutine.ran_ns) = (Phase::Ready, 0);
         coroutine
     }
 
@@ -195,7 +207,7 @@ impl Vm {
         // SAFETY: room for one; in mode Host no error is raised. The reference keeps it.
         let state = unsafe { ffi::lua_newthread(stack.state()) };
         let anchor = stack.take_reference();
-        Coroutine { state, anchor, phase: Phase::Finished }
+        Coroutine { state, anchor, phase: Phase::Finished, ran_ns: 0 }
     }
 
     /// The stack of a coroutine that does not run: arguments before it is resumed, results afterwards.
@@ -236,9 +248,21 @@ impl Vm {
         let mut place: *mut C::Of<'_> = context;
         let host = self.host();
         let before = host.replace_context(Some((TypeId::of::<C>(), (&raw mut place).cast())));
+        let (limit_ns, slice_ns) = self.limits_ns;
+        let is_sliced = slice_ns != u64::MAX;
+        let began_ns = if is_sliced { clock::monotonic_ns() } else { 0 };
+        if is_sliced && limit_ns != u64::MAX {
+            host.set_limit_left_ns(limit_ns.saturating_sub(coroutine.ran_ns));
+        }
+        let above = host.replace_resumed(if is_sliced { state } else { ptr::null_mut() });
         // SAFETY: a coroutine that is not over, with as many values on its stack.
         let status = host.in_lua(|| unsafe { ffi::lua_resume(state, values) });
+        host.replace_resumed(above);
         host.replace_context(before);
+        if is_sliced {
+            let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
+            coroutine.ran_ns = if host.take_sliced() { coroutine.ran_ns.saturating_add(took_ns) } else { 0 };
+        }
         self.what_came(coroutine, status)
     }
 

@@ -33,7 +33,7 @@ impl Busy {
         let told = Arc::clone(&ends);
         let thread = std::thread::spawn(move || {
             let mut vm = Vm::new(None).unwrap();
-            vm.limit_runs(limit);
+            vm.limit_runs(limit, None);
             let mut stack = vm.enter();
             stack.push_globals();
             stack.push_function(|call: &mut Call<'_>| {

@@ -369,6 +369,16 @@ impl Headers {
         }
     }
 
+    /// The same, behind the lines that were added.
+    pub fn pass_behind(&mut self, received: impl Into<Bytes>, lines: impl IntoIterator<Item = Header>) {
+        let kept = self.0.get_or_insert_default();
+        kept.lines.drop_received();
+        kept.received = received.into();
+        for line in lines {
+            kept.lines.receive_to_pass(&kept.received, line);
+        }
+    }
+
     /// Removes the lines of a head that was to be passed on, and keeps those that were added.
     pub fn drop_passed(&mut self) {
         if let Some(kept) = &mut self.0 {

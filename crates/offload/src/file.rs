@@ -79,6 +79,22 @@ pub fn write(_: &Blocking, file: &File, offset: u64, pieces: &[&[u8]]) -> io::Re
     Ok(())
 }
 
+/// Opens a regular file for reading; its length, bytes.
+///
+/// # Errors
+/// As open(2) and fstat(2); `InvalidInput` for what is no regular file.
+pub fn open_regular(_: &Blocking, path: &Path) -> io::Result<(File, u64)> {
+    use rustix::fs::{Mode, OFlags};
+    // What has no reader or writer, such as a FIFO, is not waited for.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok((file, metadata.len()))
+}
+
 /// The absolute path without symbolic links.
 ///
 /// # Errors

@@ -18,8 +18,14 @@ const ACCEPT_RANGES: HeaderName<'_> = HeaderName::new(b"Accept-Ranges");
 const LAST_MODIFIED: HeaderName<'_> = HeaderName::new(b"Last-Modified");
 
 impl Output<'_, '_> {
-    /// Takes the head that another server has sent in place of all lines so far: `lines` are spans of
-    /// `received`, without those that concern that connection alone, or are hidden. `status_line` begins
+    /// Has lines that were added so far, or will be, stay when a head is passed on: a script's, which are
+    /// there first.
+    pub fn keep_lines(&mut self) {
+        self.state.unusual().keeps_lines = true;
+    }
+
+    /// Takes the head that another server has sent in place of all lines so far, but for those that
+    /// [`keep_lines`](Self::keep_lines) has spoken for: `lines` are spans of `received`, without those that concern that connection alone, or are hidden. `status_line` begins
     /// with the status. The length of the body is to be said by [`ResponseHead::content_length`].
     pub fn pass_head(
         &mut self,
@@ -28,6 +34,7 @@ impl Output<'_, '_> {
         lines: impl IntoIterator<Item = Header>,
     ) {
         let state = &mut *self.state;
+        let keeps_lines = state.unusual.as_ref().is_some_and(|unusual| unusual.keeps_lines);
         let (received, mut passed): (Bytes, _) = (received.into(), Passed::default());
         let head = &mut state.head;
         let ResponseHead { headers, content_type, charset, .. } = head;
@@ -40,7 +47,11 @@ impl Output<'_, '_> {
             }
             _ => true,
         });
-        headers.pass(received, lines);
+        if keeps_lines {
+            headers.pass_behind(received, lines);
+        } else {
+            headers.pass(received, lines);
+        }
         lift(head);
         head.status = status_line.get(..3).map_or(0, |code| code.iter().fold(0, digits));
         if status::status_line(head.status).is_none_or(|own| own.as_bytes() != status_line) {

@@ -44,6 +44,8 @@ const SHARED_MODE: u32 = 0o660;
 pub enum Store {
     /// As the configuration says.
     AsConfigured,
+    /// The same, but a file keeps its name until the request is over: others are told it.
+    Named,
     /// In a file, also if it is empty, of which nothing is said in the log. The file has a name and is
     /// removed with the request, unless it is given away.
     InFile,
@@ -227,6 +229,7 @@ impl Plan {
         let (to_file, fate, level) = match (store, *conf.in_file_only) {
             (Store::InFile, _) => (true, Fate::Clean, None),
             (Store::Early, _) => (false, Fate::Brief, None),
+            (Store::Named, InFileOnly::Off) => (false, Fate::Clean, Some(Level::Warn)),
             (_, InFileOnly::Off) => (false, Fate::Brief, Some(Level::Warn)),
             (_, InFileOnly::On) => (true, Fate::Stays, Some(Level::Notice)),
             (_, InFileOnly::Clean) => (true, Fate::Clean, Some(Level::Notice)),

@@ -62,7 +62,7 @@ impl Spool {
         Self::begin(request, place, Fate::Clean)
     }
 
-    fn begin(request: &Request<'_>, place: Arc<TempPath>, fate: Fate) -> Result<Self, NotPutAside> {
+    pub(crate) fn begin(request: &Request<'_>, place: Arc<TempPath>, fate: Fate) -> Result<Self, NotPutAside> {
         let pool = request.file_pool().ok_or(NotPutAside::NotTaken)?;
         let keeper = Keeper {
             pool,
@@ -118,6 +118,12 @@ impl Spool {
     #[must_use]
     pub fn file(&self) -> Option<&Arc<TempFile>> {
         self.writer.as_ref().map(Writer::file)
+    }
+
+    /// How much was put aside, bytes.
+    #[must_use]
+    pub(crate) fn len(&self) -> u64 {
+        self.writer.as_ref().map_or(0, |writer| writer.offset)
     }
 
     /// The file's content is not needed any more: it is written anew from its beginning.

@@ -54,6 +54,10 @@ pub struct TempFile {
 }
 
 impl TempFile {
+    pub(crate) fn new(file: Mutex<Option<Arc<File>>>, path: PathBuf, fate: Fate, keeper: Arc<Keeper>) -> Self {
+        Self { file, path, fate, keeper }
+    }
+
     /// The file, open for reading and writing; `None` once it was given away.
     #[must_use]
     pub fn file(&self) -> Option<Arc<File>> {

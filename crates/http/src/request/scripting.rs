@@ -109,12 +109,14 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn set_stored_body(&mut self, bytes: Bytes) -> Result<(), SharedHead> {
-        let length = bytes.len().to_string();
+        self.replace_body(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
+    }
+
+    /// The same with bytes that are in a file, or in memory.
+    pub(crate) fn replace_body(&mut self, body: StoredBody) -> Result<(), SharedHead> {
+        let length = body.len.to_string();
         self.set_header(b"Content-Length", length.as_bytes())?;
-        self.set_context(
-            &KEPT,
-            Some(Arc::new(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })),
-        );
+        self.set_context(&KEPT, Some(Arc::new(body)));
         Ok(())
     }
 

@@ -106,6 +106,12 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             {
                 state.kept.enter().content_type = ContentType::Chosen;
             }
+            // What answers now makes all of the head; what is passed on comes with a head of its own.
+            if let Scene::Handler(exchange) = &mut scene
+                && phase != LuaPhase::Content
+            {
+                exchange.output.keep_lines();
+            }
             if let Some(head) = scene.head_mut() {
                 return set(head, &name, &values);
             }

@@ -1,11 +1,12 @@
 //! `ngx.req`: the body of the request.
 
+use clearway_http::{Afterwards, Fill, MadeBody};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::output::ANSWERING;
 use super::request::{CHANGING, finish_args, limit};
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+use crate::current::{BodyWork, LuaPhase, Pause, Phases, Scene, allow, pause, scene};
 use crate::request_state::RequestState;
 
 /// Where a body may be looked at.
@@ -31,8 +32,9 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "init_body", init_body);
         put(stack, "append_body", append_body);
         put(stack, "finish_body", finish_body);
+        put(stack, "_set_body_file", set_body_file);
     });
-    Ok(())
+    install.run(include_str!("request_body.lua"), c"=request_body")
 }
 
 fn read_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -127,8 +129,9 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if count > 1 {
         return Err(call.raise(&*format!("expecting 0 or 1 argument but seen {count}")));
     }
+    let mut size = 0;
     if count == 1 {
-        let size = call.number(1)? as i64;
+        size = call.number(1)? as i64;
         if size < 0 {
             return Err(call.raise(&*format!("bad size argument: {size}")));
         }
@@ -139,7 +142,8 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
         if let Some(state) = RequestState::of(scene.request())
             && is_read
         {
-            state.kept.enter().made_body = Some(Vec::new());
+            let room = usize::try_from(size).unwrap_or(usize::MAX);
+            state.kept.enter().made_body = Some(MadeBody::new(scene.request(), room));
         }
         is_read
     })?;
@@ -152,15 +156,17 @@ fn append_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return Err(call.raise(&*format!("expecting 1 arguments but seen {count}")));
     }
     let data = call.text(1)?.to_vec();
-    allow(call, CHANGING)?;
-    let is_begun = scene(call, |scene| {
-        let Some(state) = RequestState::of(scene.request()) else { return false };
-        let mut kept = state.kept.enter();
-        let Some(body) = &mut kept.made_body else { return false };
-        body.extend_from_slice(&data);
-        true
+    let phase = allow(call, CHANGING)?;
+    let fill = scene(call, |scene| {
+        let state = RequestState::of(scene.request())?;
+        Some(state.kept.enter().made_body.as_mut()?.append(&data))
     })?;
-    if is_begun { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
+    match fill {
+        None => Err(call.raise("request_body not initialized")),
+        // What cannot wait keeps it in memory.
+        Some(Fill::Full) if phase != LuaPhase::Set => pause(call, Pause::Body(BodyWork::PutAside)),
+        Some(_) => Ok(Returns::Values(0)),
+    }
 }
 
 fn finish_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -168,12 +174,45 @@ fn finish_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if count != 0 {
         return Err(call.raise(&*format!("expecting 0 argument but seen {count}")));
     }
-    allow(call, CHANGING)?;
-    let is_set = scene(call, |scene| {
-        let Scene::Handler(exchange) = scene else { return false };
-        let Some(state) = RequestState::of(exchange.request) else { return false };
-        let Some(body) = state.kept.enter().made_body.take() else { return false };
-        exchange.request.set_stored_body(body.into()).is_ok()
+    let phase = allow(call, CHANGING)?;
+    let begun = scene(call, |scene| {
+        let state = RequestState::of(scene.request())?;
+        Some(state.kept.enter().made_body.as_ref()?.needs_file(scene.request()))
     })?;
-    if is_set { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
+    match begun {
+        None => Err(call.raise("request_body not initialized")),
+        Some(true) if phase != LuaPhase::Set => pause(call, Pause::Body(BodyWork::Finish)),
+        Some(_) => {
+            let is_set = scene(call, |scene| {
+                let Scene::Handler(exchange) = scene else { return false };
+                let body = RequestState::of(exchange.request)
+                    .and_then(|state| state.kept.enter().made_body.take());
+                body.is_some_and(|body| body.finish_in_memory(exchange.request).is_ok())
+            })?;
+            if is_set { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
+        }
+    }
+}
+
+/// (path [, whether it is removed afterwards]) → `nil`, or what is wrong: the chunk of `ngx.req` raises it.
+fn set_body_file(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(1..=2).contains(&count) {
+        return Err(call.raise(&*format!("expecting 1 or 2 arguments but seen {count}")));
+    }
+    let path = call.text(1)?.to_vec();
+    let afterwards = match count == 2 && call.stack.is_true(2) {
+        true => Afterwards::Removed,
+        false => Afterwards::Kept,
+    };
+    allow(call, ANSWERING)?;
+    let state = scene(call, |scene| match scene {
+        Scene::Handler(exchange) if exchange.body.is_dropped() => Err("request body already discarded asynchronously"),
+        Scene::Handler(exchange) if !exchange.request.has_read_body() => Err("request body not read yet"),
+        _ => Ok(()),
+    })?;
+    match state {
+        Err(text) => Err(call.raise(text)),
+        Ok(()) => pause(call, Pause::Body(BodyWork::UseFile { path, afterwards })),
+    }
 }

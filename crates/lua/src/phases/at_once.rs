@@ -64,7 +64,7 @@ pub(super) fn finish<'a>(
     let mut current = Current::of(phase, &mut interpreter.state, stage);
     current.args = args;
     let limit = current.scene(|scene| *scene.request().conf(&LUA_CONF).max_run_time).flatten();
-    interpreter.vm.limit_runs(limit);
+    interpreter.vm.limit_runs(limit, None);
     let resumed = interpreter.vm.resume_for::<Run>(&mut coroutine, &mut current);
     let (pause, args) = (current.pause.take(), std::mem::take(&mut current.args));
     match resumed {

@@ -321,8 +321,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "lua_code_cache on | off",
         default: "lua_code_cache on;",
-        doc: "Whether files with code are read once. With `off` each request reads them anew; code of the \
-              configuration and modules are kept in any case.",
+        doc: "Whether code that was compiled is kept, and modules that were loaded. With `off` each request has \
+              a VM of its own, in which `init_by_lua` runs first, and files are read anew: what is edited is \
+              seen at once. That costs as much as it does, so it is for those who write code.",
         example: "
             lua_code_cache on;",
         see: &["content_by_lua_block"],
@@ -330,7 +331,7 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
             set(directive, &mut conf(scope.conf).code_cache, |directive| directive.flag(0))?;
             if !*conf(scope.conf).code_cache {
                 let text = "lua_code_cache is off; this will hurt performance";
-                scope.warn(directive.error(text).with_level(Level::Alert));
+                scope.say(directive.error(text).with_level(Level::Alert));
             }
             Ok(())
         },
@@ -499,17 +500,32 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
               return is not ended, but what it returns to is.",
         example: "
             lua_max_run_time 2s;",
-        see: &["lua_max_memory", "stall_report_after"],
+        see: &["lua_time_slice", "lua_max_memory", "stall_report_after"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope.conf).max_run_time, |directive| {
-                if directive.args[0] == "off" {
-                    return Ok(None);
-                }
-                let time = directive.msec(0)?;
-                if time < RUN_TIME_MIN {
-                    return Err(directive.reject("value must be at least 10ms"));
-                }
-                Ok(Some(time))
+                time_or_off(directive, RUN_TIME_MIN, "value must be at least 10ms")
+            })
+        },
+    },
+    Spec {
+        name: "lua_time_slice",
+        contexts: PLACES,
+        args: Args::TAKE1,
+        syntax: "lua_time_slice TIME | off",
+        default: "lua_time_slice off;",
+        doc: "After how long code that computes makes way for other code of its VM, wherever it is; then it goes \
+              on. It is counted from the time when the loop was given to another thread, and holds for handlers: \
+              not for filters, `set_by_lua*`, `init_by_lua*`, nor inside a coroutine of the user's own, a \
+              `table.sort` or a function of C. Code that expects not to be interrupted between two calls that \
+              wait for nothing, as it may elsewhere, is not to be given slices.",
+        example: "
+            location /report {
+                lua_time_slice 5ms;
+            }",
+        see: &["lua_max_run_time", "lua_reserve_vms"],
+        handler: |scope, directive| {
+            set(directive, &mut conf(scope.conf).time_slice, |directive| {
+                time_or_off(directive, TIME_SLICE_MIN, "value must be at least 1ms")
             })
         },
     },
@@ -540,6 +556,17 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
 
 /// Polls that take less long are not looked at one by one.
 const RUN_TIME_MIN: Duration = Duration::from_millis(10);
+
+/// Stacks are taken once in so long.
+const TIME_SLICE_MIN: Duration = Duration::from_millis(1);
+
+fn time_or_off(directive: &Directive, least: Duration, refusal: &str) -> Result<Option<Duration>, Error> {
+    if directive.args[0] == "off" {
+        return Ok(None);
+    }
+    let time = directive.msec(0)?;
+    if time < least { Err(directive.reject(refusal)) } else { Ok(Some(time)) }
+}
 
 /// Of one loop.
 const RESERVES_MAX: u64 = 64;

@@ -12,14 +12,16 @@ use clearway_http::{BodyFilter, Chunk, Filtering, Hold, Mark, Next, Request};
 use crate::code::Code;
 use crate::current::{Args, End, LuaPhase, Pause};
 use crate::phases::at_once::run_at_once;
-use crate::phases::run::log_crowded;
+use crate::phases::run::log_no_vm;
 use crate::request_state::RequestState;
-use crate::vm::of_loop::{Chosen, Crowded, LoopVms};
+use crate::vm::of_loop::{Chosen, Fresh, LoopVms, NoVm};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 
 /// Waits for a VM.
 enum Entrance {
     Choosing(Arc<LoopVms>),
+    /// Until one is made for this request alone.
+    Making(Arc<LoopVms>, Fresh),
     Chosen(Chosen),
 }
 
@@ -31,24 +33,37 @@ impl Entrance {
             return Some(Self::Chosen(Chosen::again(slot)));
         }
         let vms = request.main_conf(&LUA_MAIN).vms.get()?;
-        Some(Self::Choosing(Arc::clone(&vms[request.home()])))
+        let of_loop = Arc::clone(&vms[request.home()]);
+        if *request.conf(&LUA_CONF).code_cache {
+            return Some(Self::Choosing(of_loop));
+        }
+        let fresh = of_loop.begin_fresh();
+        Some(Self::Making(of_loop, fresh))
     }
 
-    fn poll(&mut self, request: &Request<'_>, cx: &Context<'_>) -> Poll<Result<&mut Chosen, Crowded>> {
-        if let Self::Choosing(of_loop) = self {
-            match ready!(of_loop.poll_choose(request.home(), cx)) {
-                Ok(chosen) => {
-                    if let Some(state) = RequestState::of(request) {
-                        state.choose(chosen.slot());
-                    }
-                    *self = Self::Chosen(chosen);
-                }
-                Err(Crowded) => return Poll::Ready(Err(Crowded)),
+    fn poll(&mut self, request: &Request<'_>, cx: &Context<'_>) -> Poll<Result<&mut Chosen, NoVm>> {
+        let found = match self {
+            Self::Chosen(_) => None,
+            // Another filter may have had one made meanwhile.
+            _ if let Some(slot) = RequestState::of(request).and_then(RequestState::usable_slot) => {
+                Some(Ok(Chosen::again(slot)))
             }
+            Self::Choosing(of_loop) => Some(ready!(of_loop.poll_choose(request.home(), cx))),
+            Self::Making(of_loop, fresh) => Some(ready!(of_loop.poll_fresh(fresh, cx))),
+        };
+        match found {
+            None => {}
+            Some(Ok(chosen)) => {
+                if let Some(state) = RequestState::of(request) {
+                    state.choose(chosen.slot());
+                }
+                *self = Self::Chosen(chosen);
+            }
+            Some(Err(why)) => return Poll::Ready(Err(why)),
         }
         match self {
             Self::Chosen(chosen) => Poll::Ready(Ok(chosen)),
-            Self::Choosing(_) => Poll::Pending,
+            Self::Choosing(_) | Self::Making(..) => Poll::Pending,
         }
     }
 }
@@ -84,10 +99,13 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         cx: &mut Context<'_>,
         filtering: &mut Filtering<'_, 'c>,
     ) -> Poll<Option<Box<dyn BodyFilter + 'c>>> {
-        let Ok(chosen) = ready!(self.entrance.poll(filtering.request, cx)) else {
-            log_crowded(filtering.request);
-            filtering.refuse(503);
-            return Poll::Ready(None);
+        let chosen = match ready!(self.entrance.poll(filtering.request, cx)) {
+            Ok(chosen) => chosen,
+            Err(why) => {
+                let status = log_no_vm(filtering.request, why);
+                filtering.refuse(status);
+                return Poll::Ready(None);
+            }
         };
         let slot = Arc::clone(chosen.slot());
         let mut held = ready!(chosen.poll(cx));
@@ -178,11 +196,14 @@ impl BodyFilter for BodyCode<'_> {
                 self.pieces.push_front((piece, mark));
                 return Poll::Pending;
             };
-            let Ok(chosen) = chosen else {
-                log_crowded(next.request());
-                self.ended = End::Yes;
-                next.terminate();
-                return Poll::Ready(());
+            let chosen = match chosen {
+                Ok(chosen) => chosen,
+                Err(why) => {
+                    log_no_vm(next.request(), why);
+                    self.ended = End::Yes;
+                    next.terminate();
+                    return Poll::Ready(());
+                }
             };
             let slot = Arc::clone(chosen.slot());
             let Poll::Ready(mut held) = chosen.poll(cx) else {

@@ -1,6 +1,7 @@
 //! Runs the code of a phase for a request: enters its VM, resumes the entry thread until that is over or
 //! waits for something, leaves the VM, waits, and so on. In the request's task.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,9 +16,10 @@ use crate::api::output::finish;
 use crate::code::{Code, Source};
 use crate::current::{Current, LuaPhase, Pause, Run};
 use crate::metrics;
+use crate::phases::made_body;
 use crate::request_state::{RequestState, Response};
 use crate::vm::interpreter::Interpreter;
-use crate::vm::of_loop::{Chosen, WAITING_MAX};
+use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 use crate::vm::vms::{Described, cannot_open, read_file};
 
@@ -29,7 +31,7 @@ pub(crate) enum Answers {
     /// 1.
     One,
     /// `nil` and a text.
-    Failed(&'static str),
+    Failed(Cow<'static, str>),
 }
 
 /// How code has ended.
@@ -55,7 +57,7 @@ enum Event {
 pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaPhase) -> Step<'static> {
     if phase != LuaPhase::Log
         && *exchange.request.conf(&LUA_CONF).need_request_body
-        && let Err(answer) = exchange.read_body(Store::AsConfigured).await
+        && let Err(answer) = exchange.read_body(Store::Named).await
     {
         return Step::Respond(answer);
     }
@@ -92,10 +94,13 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
         return Err(Step::status(500));
     };
     let of_loop = &vms[home];
-    let Ok(chosen) = poll_fn(|cx| of_loop.poll_choose(home, cx)).await else {
-        log_crowded(exchange.request);
-        return Err(Step::status(503));
+    let chosen = if *exchange.request.conf(&LUA_CONF).code_cache {
+        poll_fn(|cx| of_loop.poll_choose(home, cx)).await
+    } else {
+        let fresh = of_loop.begin_fresh();
+        poll_fn(|cx| of_loop.poll_fresh(&fresh, cx)).await
     };
+    let chosen = chosen.map_err(|why| Step::status(log_no_vm(exchange.request, why)))?;
     let is_begun = RequestState::of(exchange.request).is_some_and(|state| state.slot_is_free());
     if !is_begun {
         RequestState::begin(exchange.request);
@@ -106,9 +111,19 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
     Ok(chosen)
 }
 
-pub(crate) fn log_crowded(request: &Request<'_>) {
-    let line = format_args!("more than {WAITING_MAX} requests of the loop wait for a Lua VM to be made");
-    request.log(Level::Error, line);
+/// Says why there is no VM; the status of the answer.
+pub(crate) fn log_no_vm(request: &Request<'_>, why: NoVm) -> u16 {
+    match why {
+        NoVm::Crowded => {
+            let line = format_args!("more than {WAITING_MAX} requests of the loop wait for a Lua VM to be made");
+            request.log(Level::Error, line);
+            503
+        }
+        NoVm::NotMade => {
+            request.log(Level::Error, format_args!("no Lua VM could be made"));
+            500
+        }
+    }
 }
 
 /// Code that could not be read: what the request is answered with, and what the log says.
@@ -220,7 +235,8 @@ impl Thread<'_> {
                 return Event::Ended(Ended::Failed(failure));
             }
         }
-        interpreter.vm.limit_runs(*exchange.request.conf(&LUA_CONF).max_run_time);
+        let conf = exchange.request.conf(&LUA_CONF);
+        interpreter.vm.limit_runs(*conf.max_run_time, *conf.time_slice);
         let coroutine = self.coroutine.as_mut().expect("started above");
         let mut stack = interpreter.vm.stack(coroutine);
         match std::mem::replace(&mut self.answers, Answers::None) {
@@ -228,7 +244,7 @@ impl Thread<'_> {
             Answers::One => stack.push(1.0),
             Answers::Failed(text) => {
                 stack.push(());
-                stack.push(text);
+                stack.push(&*text);
             }
         }
         let mut current = Current::of(self.phase, &mut interpreter.state, exchange);
@@ -295,7 +311,7 @@ async fn wait(exchange: &mut Exchange<'_, '_>, pause: Pause) -> Result<Answers, 
         }
         Pause::Flush => match exchange.output.ready(exchange.request).await {
             Ok(()) => Ok(Answers::One),
-            Err(_) => Ok(Answers::Failed("client aborted")),
+            Err(_) => Ok(Answers::Failed("client aborted".into())),
         },
         Pause::Push => {
             poll_fn(|cx| {
@@ -306,7 +322,8 @@ async fn wait(exchange: &mut Exchange<'_, '_>, pause: Pause) -> Result<Answers, 
             .await;
             Ok(Answers::One)
         }
-        Pause::ReadBody => match exchange.read_body(Store::AsConfigured).await {
+        Pause::Body(work) => made_body::run(exchange, work).await,
+        Pause::ReadBody => match exchange.read_body(Store::Named).await {
             Ok(_) => Ok(Answers::None),
             Err(answer) => Err(Pause::Answer(answer)),
         },

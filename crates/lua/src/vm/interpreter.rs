@@ -150,7 +150,7 @@ impl Interpreter {
     pub fn run_alone(&mut self, function: &Chunk<'_>, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Fault> {
         let reference = self.vm.load(function.text, function.chunk)?;
         let mut coroutine = self.vm.start(&reference);
-        self.vm.limit_runs(None);
+        self.vm.limit_runs(None, None);
         let mut current = Current::alone(phase, &mut self.state, sink);
         match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
             Resumed::Finished(_) => {

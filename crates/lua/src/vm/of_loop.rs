@@ -7,39 +7,84 @@
 //! 3. A slot whose VM is poisoned takes nobody in any more. The first request that finds it so has another
 //!    one made and published in its place; what is under way in the old one ends with 500.
 //! 4. What is published is swapped as a whole: a request sees a slot or its successor. After publishing the
-//!    builder wakes everything in `waiting`; a request registers there first and looks again then, so it
-//!    misses no slot (both in SeqCst).
-//! 5. What waits in `waiting` has a limit ([`WAITING_MAX`]); what comes beyond it is refused.
-//! 6. One reserve is made at a time: `building` is taken by compare-and-swap and given back behind rule 4.
+//!    builder wakes everything in `line`; a request registers there first and looks again then, so it misses
+//!    no slot (rules of `waiting`, with its models).
+//! 5. What waits in `line` has a limit ([`WAITING_MAX`]); what comes beyond it is refused.
+//! 6. One reserve is made at a time (`building`), and one own VM (`rebuilding`). Where none could be made
+//!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
+//! 7. With `lua_code_cache off` a VM is made for one request, and goes with it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef};
-use crossbeam_queue::ArrayQueue;
 
 use crate::metrics;
 use crate::vm::choice::{self, Build, Choice, Own, Reserve, Reserves, Standing};
 use crate::vm::interpreter::Interpreter;
+use crate::vm::waiting::{Line, Making};
 
 /// Requests of one loop that wait for a VM to be made.
 pub const WAITING_MAX: usize = 4096;
 
-/// Too many requests wait for a VM already.
+/// For how long nothing is tried where a VM could not be made, milliseconds.
+pub const RETRY_MS: u64 = 1000;
+
+/// Why a request gets no VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crowded;
+pub enum NoVm {
+    /// Too many requests wait for one already.
+    Crowded,
+    /// None can be made, for a reason that was logged.
+    NotMade,
+}
 
 /// Makes VMs, on a thread that may take its time.
 pub trait Builder: Send + Sync {
-    /// Has a VM made: the loop's own, or one of its reserves by its index. `publish` is called with it on
-    /// that thread, or dropped where none can be made, which is logged.
-    fn build(&self, of_loop: usize, reserve: Option<usize>, publish: Publish);
+    /// Has a VM made. `publish` is called with it on that thread, or dropped where none can be made, which is
+    /// logged.
+    fn build(&self, of_loop: usize, wanted: Wanted, publish: Publish);
 }
 
-/// What is to be done with a VM that was made.
-pub type Publish = Box<dyn FnOnce(Result<Interpreter, String>) + Send>;
+/// Which VM is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The loop's own.
+    Own,
+    /// One of its reserves, by its index.
+    Reserve(usize),
+    /// One for a single request (rule 7).
+    Fresh,
+}
+
+/// What is to be done with a VM that was made. Dropped, it says that none was.
+pub struct Publish(Option<Box<dyn FnOnce(Option<Interpreter>) + Send>>);
+
+impl Publish {
+    fn new(publish: impl FnOnce(Option<Interpreter>) + Send + 'static) -> Self {
+        Self(Some(Box::new(publish)))
+    }
+
+    /// There it is.
+    pub fn made(mut self, interpreter: Interpreter) {
+        if let Some(publish) = self.0.take() {
+            publish(Some(interpreter));
+        }
+    }
+}
+
+impl Drop for Publish {
+    fn drop(&mut self) {
+        if let Some(publish) = self.0.take() {
+            publish(None);
+        }
+    }
+}
+
+/// A VM that is being made for one request.
+pub struct Fresh(Arc<OnceLock<Option<Arc<Slot>>>>);
 
 /// A VM and its token.
 pub struct Slot {
@@ -123,9 +168,12 @@ pub struct LoopVms {
     policy: Reserves,
     own: ArcSwap<Slot>,
     reserves: ArcSwap<Vec<Arc<Slot>>>,
-    building: AtomicBool,
-    rebuilding: AtomicBool,
-    waiting: ArrayQueue<Waker>,
+    building: Making,
+    rebuilding: Making,
+    line: Line,
+    /// When a VM could not be made, milliseconds of the loop's clock; 0: never.
+    failed_ms: AtomicU64,
+    home: LoopRef,
     builder: Arc<dyn Builder>,
 }
 
@@ -133,7 +181,7 @@ impl LoopVms {
     /// With the loop's own VM, and its first reserves.
     #[must_use]
     pub fn new(
-        index: usize,
+        home: LoopRef,
         policy: Reserves,
         own: Interpreter,
         reserves: Vec<Interpreter>,
@@ -141,13 +189,15 @@ impl LoopVms {
     ) -> Arc<Self> {
         let reserves = reserves.into_iter().map(Slot::new).collect();
         Arc::new(Self {
-            index,
+            index: home.index(),
             policy,
             own: ArcSwap::new(Slot::new(own)),
             reserves: ArcSwap::from_pointee(reserves),
-            building: AtomicBool::new(false),
-            rebuilding: AtomicBool::new(false),
-            waiting: ArrayQueue::new(WAITING_MAX),
+            building: Making::new(),
+            rebuilding: Making::new(),
+            line: Line::new(WAITING_MAX),
+            failed_ms: AtomicU64::new(0),
+            home,
             builder,
         })
     }
@@ -161,33 +211,67 @@ impl LoopVms {
     /// Chooses for a request that has not entered one yet, and has a reserve made where one is wanted.
     ///
     /// # Errors
-    /// [`Crowded`].
-    pub fn poll_choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Poll<Result<Chosen, Crowded>> {
-        if let Some(chosen) = self.choose(home, cx) {
-            return Poll::Ready(Ok(chosen));
-        }
-        let pushed = self.waiting.push(cx.waker().clone());
-        std::sync::atomic::fence(Ordering::SeqCst);
-        match self.choose(home, cx) {
-            Some(chosen) => Poll::Ready(Ok(chosen)),
-            None if pushed.is_err() => {
+    /// [`NoVm`].
+    pub fn poll_choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Poll<Result<Chosen, NoVm>> {
+        let found = self.line.poll(cx.waker(), || match self.choose(home, cx) {
+            None if self.has_failed() => Some(Err(NoVm::NotMade)),
+            chosen => chosen.map(Ok),
+        });
+        found.map(|found| match found {
+            Ok(chosen) => chosen,
+            Err(_) => {
                 metrics::CROWDED.increment();
-                Poll::Ready(Err(Crowded))
+                Err(NoVm::Crowded)
             }
-            None => Poll::Pending,
-        }
+        })
+    }
+
+    /// Rule 7: has one made.
+    #[must_use]
+    pub fn begin_fresh(self: &Arc<Self>) -> Fresh {
+        let (vms, made) = (Arc::clone(self), Arc::new(OnceLock::new()));
+        let place = Arc::clone(&made);
+        let publish = Publish::new(move |interpreter| {
+            let is_first = place.set(interpreter.map(Slot::new)).is_ok();
+            debug_assert!(is_first, "it is made once");
+            vms.line.wake_all();
+        });
+        self.builder.build(self.index, Wanted::Fresh, publish);
+        Fresh(made)
+    }
+
+    /// Waits for one that was begun.
+    ///
+    /// # Errors
+    /// [`NoVm`].
+    pub fn poll_fresh(&self, fresh: &Fresh, cx: &Context<'_>) -> Poll<Result<Chosen, NoVm>> {
+        self.line.poll(cx.waker(), || fresh.0.get()).map(|found| match found {
+            Ok(Some(slot)) => Ok(Chosen::again(Arc::clone(slot))),
+            Ok(None) => Err(NoVm::NotMade),
+            Err(_) => {
+                metrics::CROWDED.increment();
+                Err(NoVm::Crowded)
+            }
+        })
+    }
+
+    fn has_failed(&self) -> bool {
+        let failed_ms = self.failed_ms.load(Ordering::Relaxed);
+        failed_ms > 0 && self.home.now_ms().saturating_sub(failed_ms) < RETRY_MS
     }
 
     fn choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Option<Chosen> {
         let own = self.own.load_full();
         let (state, standing) = look(&own, home, cx);
-        let reserves = self.reserves.load();
-        if state == Own::Poisoned {
-            self.rebuild_own();
-        }
         if standing == Standing::Good && matches!(state, Own::Free | Own::Held) {
             return Some(Chosen::again(own));
         }
+        if state == Own::Poisoned {
+            self.rebuild_own();
+        }
+        // Before the reserves: one that is ready by now is among them then.
+        let is_building = self.building.is_under_way();
+        let reserves = self.reserves.load();
         let mut states: Vec<Reserve> = reserves
             .iter()
             .map(|slot| match slot.is_poisoned() {
@@ -195,7 +279,7 @@ impl LoopVms {
                 false => Reserve::Ready { waiting: slot.users.load(Ordering::Relaxed) },
             })
             .collect();
-        if self.building.load(Ordering::SeqCst) {
+        if is_building {
             states.push(Reserve::Building);
         }
         let decision = choice::choose(self.policy, state, standing, &states);
@@ -206,55 +290,55 @@ impl LoopVms {
             Choice::Reserve(index) => Some(Chosen::again(Arc::clone(&reserves[index]))),
             Choice::Own if state != Own::Poisoned => Some(Chosen::again(own)),
             // One that is free again is as good as a reserve that is still being made.
-            Choice::First if matches!(state, Own::Free) => Some(Chosen::again(own)),
+            Choice::First if state == Own::Free => Some(Chosen::again(own)),
+            Choice::First if state != Own::Poisoned && self.has_failed() => Some(Chosen::again(own)),
             Choice::Own | Choice::First => None,
         }
     }
 
     /// Rule 6.
     fn build_reserve(self: &Arc<Self>, index: usize) {
-        if self.building.swap(true, Ordering::SeqCst) {
+        let is_wanted = || self.reserves.load().get(index).is_none_or(|slot| slot.is_poisoned());
+        if self.has_failed() || !self.building.begin(is_wanted) {
             return;
         }
         let vms = Arc::clone(self);
-        let publish = move |made: Result<Interpreter, String>| {
-            if let Ok(interpreter) = made {
-                let mut reserves = Vec::clone(&vms.reserves.load());
-                let slot = Slot::new(interpreter);
-                match reserves.get_mut(index) {
-                    Some(place) => *place = slot,
-                    None => reserves.push(slot),
+        let publish = Publish::new(move |made| {
+            match made {
+                Some(interpreter) => {
+                    let mut reserves = Vec::clone(&vms.reserves.load());
+                    let slot = Slot::new(interpreter);
+                    match reserves.get_mut(index) {
+                        Some(place) => *place = slot,
+                        None => reserves.push(slot),
+                    }
+                    vms.reserves.store(Arc::new(reserves));
                 }
-                vms.reserves.store(Arc::new(reserves));
+                None => vms.note_failure(),
             }
-            vms.building.store(false, Ordering::SeqCst);
-            vms.wake_all();
-        };
-        self.builder.build(self.index, Some(index), Box::new(publish));
+            vms.building.end(&vms.line);
+        });
+        self.builder.build(self.index, Wanted::Reserve(index), publish);
     }
 
     /// Rule 3.
     fn rebuild_own(self: &Arc<Self>) {
-        if self.rebuilding.swap(true, Ordering::SeqCst) {
+        if self.has_failed() || !self.rebuilding.begin(|| self.own.load().is_poisoned()) {
             return;
         }
         let vms = Arc::clone(self);
-        let publish = move |made: Result<Interpreter, String>| {
-            if let Ok(interpreter) = made {
-                vms.own.store(Slot::new(interpreter));
+        let publish = Publish::new(move |made| {
+            match made {
+                Some(interpreter) => vms.own.store(Slot::new(interpreter)),
+                None => vms.note_failure(),
             }
-            vms.rebuilding.store(false, Ordering::SeqCst);
-            vms.wake_all();
-        };
-        self.builder.build(self.index, None, Box::new(publish));
+            vms.rebuilding.end(&vms.line);
+        });
+        self.builder.build(self.index, Wanted::Own, publish);
     }
 
-    /// Rule 4.
-    fn wake_all(&self) {
-        std::sync::atomic::fence(Ordering::SeqCst);
-        while let Some(waker) = self.waiting.pop() {
-            waker.wake();
-        }
+    fn note_failure(&self) {
+        self.failed_ms.store(self.home.now_ms().max(1), Ordering::Relaxed);
     }
 }
 

@@ -36,6 +36,7 @@ settings! {
         pub(crate) check_client_abort: Setting<bool> = false,
         pub(crate) transform_underscores: Setting<bool> = true,
         pub(crate) max_run_time: Setting<Option<Duration>>,
+        pub(crate) time_slice: Setting<Option<Duration>>,
         pub(crate) use_default_type: Setting<bool> = true,
         pub(crate) precontent_no_postpone: Setting<bool> = false,
         pub(crate) malloc_trim: Setting<u64> = 0_u64,

@@ -15,7 +15,7 @@ use crate::code::{Code, Source};
 use crate::current::LuaPhase;
 use crate::vm::choice::worker_id;
 use crate::vm::interpreter::{Chunk, Installer, Interpreter, VmSettings};
-use crate::vm::of_loop::{Builder, LoopVms, Publish};
+use crate::vm::of_loop::{Builder, LoopVms, Publish, Wanted};
 use crate::vm::regexes::RegexConf;
 use crate::vm::settings::{LUA_MAIN, LuaMain};
 use crate::vm::state::VmPlace;
@@ -62,7 +62,7 @@ pub(crate) fn prepare(
             .map(|index| maker.make(main, home.index(), Some(index)))
             .collect::<Result<Vec<_>, _>>()?;
         let builder = Arc::clone(&maker) as Arc<dyn Builder>;
-        made.push(LoopVms::new(home.index(), *main.reserve_vms, own, reserves, builder));
+        made.push(LoopVms::new(home, *main.reserve_vms, own, reserves, builder));
     }
     let mut made = made.into_iter();
     let of_loops = PerLoop::new(runtime, |_| made.next().expect("one for each loop"));
@@ -185,11 +185,18 @@ impl Maker {
         }
     }
 
-    fn make_late(&self, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
+    fn make_late(&self, of_loop: usize, wanted: Wanted) -> Result<Interpreter, String> {
         let snapshot = self.snapshot.upgrade().ok_or("the configuration has ended")?;
         let main = snapshot.conf(&LUA_MAIN);
+        let reserve = match wanted {
+            Wanted::Reserve(index) => Some(index),
+            Wanted::Own | Wanted::Fresh => None,
+        };
         let mut interpreter = self.make(main, of_loop, reserve)?;
-        if let Some(code) = &*main.init_worker {
+        // One for a single request is no worker's.
+        if let Some(code) = &*main.init_worker
+            && wanted != Wanted::Fresh
+        {
             let ran = run(&mut interpreter, code, LuaPhase::InitWorker, &*self.sink);
             ran.unwrap_or_else(|text| self.sink.log(Level::Error, format_args!("{}", Verbatim(&text))));
         }
@@ -198,7 +205,7 @@ impl Maker {
 }
 
 impl Builder for Maker {
-    fn build(&self, of_loop: usize, reserve: Option<usize>, publish: Publish) {
+    fn build(&self, of_loop: usize, wanted: Wanted, publish: Publish) {
         let late = Self {
             snapshot: Weak::clone(&self.snapshot),
             settings: self.settings.clone(),
@@ -206,13 +213,10 @@ impl Builder for Maker {
             pool: None,
             sink: Arc::clone(&self.sink),
         };
-        let Some(pool) = &self.pool else { return publish(Err("no thread pool".to_owned())) };
-        let job = move |_: &_| {
-            let made = late.make_late(of_loop, reserve);
-            if let Err(text) = &made {
-                late.sink.log(Level::Alert, format_args!("a Lua VM cannot be made: {text}"));
-            }
-            publish(made);
+        let Some(pool) = &self.pool else { return };
+        let job = move |_: &_| match late.make_late(of_loop, wanted) {
+            Ok(interpreter) => publish.made(interpreter),
+            Err(text) => late.sink.log(Level::Alert, format_args!("a Lua VM cannot be made: {text}")),
         };
         pool.submit(job).detach();
     }
