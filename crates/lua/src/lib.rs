@@ -21,4 +21,4 @@ pub(crate) mod request_state;
 pub mod vm;
 
 #[cfg(not(loom))]
-pub use phases::{LUA, LUA_EARLY, LUA_FILTER, SET_MISC, begin, end, prepare};
+pub use phases::{LUA, LUA_EARLY, LUA_FILTER, SET_MISC, begin, end, make_ahead, prepare, try_out};

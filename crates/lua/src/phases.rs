@@ -28,3 +28,20 @@ use clearway_runtime::Runtime;
 pub fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn Sink>) -> Result<(), String> {
     crate::vm::vms::prepare(snapshot, runtime, sink, crate::api::install)
 }
+
+/// Makes them before there are loops: `init_by_lua` runs with the rights that the process has now
+/// (`lua_init_privileged`). [`prepare`] finds them. A main thread.
+///
+/// # Errors
+/// As of [`prepare`].
+pub fn make_ahead(snapshot: &Arc<Snapshot>, loops: usize, sink: &Arc<dyn Sink>) -> Result<(), String> {
+    crate::vm::vms::make_ahead(snapshot, loops, sink, crate::api::install)
+}
+
+/// Runs `init_by_lua` in a VM that nobody uses afterwards. A main thread of a process that serves nothing.
+///
+/// # Errors
+/// As of [`prepare`].
+pub fn try_out(snapshot: &Arc<Snapshot>, loops: usize, sink: &Arc<dyn Sink>) -> Result<(), String> {
+    crate::vm::vms::try_out(snapshot, loops, sink, crate::api::install)
+}

@@ -5,8 +5,10 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
+use clearway_os::thread;
 use clearway_os::sampling::{self, CELLS, Interrupted, ThreadSampler};
 
 use crate::interrupt::{self, Why};
@@ -71,6 +73,35 @@ impl Drop for Sampler {
         // Before another one may have the cell.
         TABLE[self.0.cell()].held_ns.store(0, Ordering::Relaxed);
     }
+}
+
+/// How often a thread is looked at that runs [`watched`].
+const WATCH_PERIOD: Duration = Duration::from_millis(10);
+
+/// Runs something on this thread while another one takes its samples, so that limits of runs hold
+/// ([`crate::Vm::limit_runs`]) where nobody looks at it otherwise. **Starts a thread**, which is over when this
+/// returns; without one it runs unwatched.
+pub fn watched<R>(run: impl FnOnce() -> R) -> R {
+    let here = 0_u8;
+    let (tid, base) = (thread::current(), (&raw const here).addr());
+    sampling::allow();
+    let (over, is_over) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let look = move || {
+            let Ok(sampler) = Sampler::start(tid, base, WATCH_PERIOD) else { return };
+            let (began, mut frames, mut lua) = (Instant::now(), Vec::new(), LuaStack::default());
+            while is_over.recv_timeout(WATCH_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                sampler.set_held(began.elapsed());
+                // One that is not taken keeps the next one from being.
+                frames.clear();
+                sampler.take(&mut frames, &mut lua);
+            }
+        };
+        let looking = std::thread::Builder::new().name("lua-watch".to_owned()).spawn_scoped(scope, look);
+        let result = run();
+        drop((over, looking));
+        result
+    })
 }
 
 /// In the signal's handler.

@@ -293,6 +293,13 @@ impl Vm {
         }
     }
 
+    /// Nothing is run in it any more.
+    pub fn give_up(&mut self) {
+        let main = self.main;
+        // SAFETY: in mode Host, by the one who has the VM.
+        unsafe { self.host().halt_for(main, Halt::Poisoned) };
+    }
+
     /// Collects all garbage now: takes as long as that takes.
     pub fn collect(&mut self) {
         let stack = self.enter();

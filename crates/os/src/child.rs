@@ -128,13 +128,27 @@ pub fn reap() -> io::Result<Option<(u32, Exit)>> {
         Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let exit = match status.terminating_signal() {
+    Ok(Some((number(pid), exit_of(status))))
+}
+
+/// Waits for the end of one child, which is about to come. **Blocks** until then.
+///
+/// # Errors
+/// As waitpid(2), except EINTR: it is no child, or was taken by [`reap`].
+pub fn wait_for(pid: u32) -> io::Result<Exit> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let ended = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()))?;
+    let (_, status) = ended.ok_or(io::ErrorKind::NotFound)?;
+    Ok(exit_of(status))
+}
+
+fn exit_of(status: rustix::process::WaitStatus) -> Exit {
+    match status.terminating_signal() {
         Some(number) => Exit::Signal { number, dumped: status.as_raw() & DUMPED != 0 },
         None => {
             Exit::Code(status.exit_status().expect("without WUNTRACED a child ended in one way or the other"))
         }
-    };
-    Ok(Some((number(pid), exit)))
+    }
 }
 
 /// The process that made this one, or that adopted it; 0 if it is not visible from here.

@@ -79,6 +79,8 @@ pub(crate) struct Handover {
 pub(crate) enum Order {
     /// Build this configuration and say `Ready` or `Failed`.
     Load(Box<Handover>),
+    /// Run the code of this configuration that runs when it comes into use, say `Ready` or `Failed`, and end.
+    Try(Box<Handover>),
     /// Use the configuration that was built last.
     Commit,
     /// Forget it.
@@ -112,6 +114,7 @@ impl Order {
     const REOPEN: u8 = 4;
     const QUIT: u8 = 5;
     const TERMINATE: u8 = 6;
+    const TRY: u8 = 7;
 
     /// Sends it. **Blocks** while the worker reads nothing.
     ///
@@ -122,6 +125,10 @@ impl Order {
         match self {
             Self::Load(handover) => {
                 frame.tag(Self::LOAD);
+                handover.put(&mut frame);
+            }
+            Self::Try(handover) => {
+                frame.tag(Self::TRY);
                 handover.put(&mut frame);
             }
             Self::Commit => frame.tag(Self::COMMIT),
@@ -143,6 +150,7 @@ impl Order {
         let mut content = content;
         Some(match content.tag()? {
             Self::LOAD => Self::Load(Box::new(Handover::read(&mut content)?)),
+            Self::TRY => Self::Try(Box::new(Handover::read(&mut content)?)),
             Self::COMMIT => Self::Commit,
             Self::ABORT => Self::Abort,
             Self::REOPEN => Self::Reopen(content.list(read_log)?),

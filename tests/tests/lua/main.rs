@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+mod bad_input;
+mod lifecycle;
+mod own;
+
 use std::time::{Duration, Instant};
 
 use clearway_testkit::{Binary, Server, Setup};

@@ -54,16 +54,12 @@ pub enum NotReplaced {
 }
 
 impl MadeBody {
-    /// Nothing yet. `room_bytes` is how much stays in memory; 0: as much as of a body that a client sends
-    /// (`client_body_buffer_size`).
+    /// Nothing yet. `room_bytes` is how much stays in memory; `None`: as much as of a body that a client
+    /// sends (`client_body_buffer_size`).
     #[must_use]
-    pub fn new(request: &Request<'_>, room_bytes: usize) -> Self {
-        let usual = *request.conf(&BODY_CONF).buffer_bytes;
-        let room_bytes = match room_bytes {
-            0 => usize::try_from(usual).unwrap_or(usize::MAX).max(1),
-            given => given,
-        };
-        Self { data: Vec::new(), room_bytes, spool: None }
+    pub fn new(request: &Request<'_>, room_bytes: Option<usize>) -> Self {
+        let usual = || usize::try_from(*request.conf(&BODY_CONF).buffer_bytes).unwrap_or(usize::MAX);
+        Self { data: Vec::new(), room_bytes: room_bytes.unwrap_or_else(usual), spool: None }
     }
 
     /// Appends a piece.

@@ -129,12 +129,13 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if count > 1 {
         return Err(call.raise(&*format!("expecting 0 or 1 argument but seen {count}")));
     }
-    let mut size = 0;
+    let mut room = None;
     if count == 1 {
-        size = call.number(1)? as i64;
-        if size < 0 {
+        let size = call.number(1)? as i64;
+        let Ok(size) = usize::try_from(size) else {
             return Err(call.raise(&*format!("bad size argument: {size}")));
-        }
+        };
+        room = Some(size);
     }
     allow(call, CHANGING)?;
     let is_read = scene(call, |scene| {
@@ -142,7 +143,6 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
         if let Some(state) = RequestState::of(scene.request())
             && is_read
         {
-            let room = usize::try_from(size).unwrap_or(usize::MAX);
             state.kept.enter().made_body = Some(MadeBody::new(scene.request(), room));
         }
         is_read

@@ -7,7 +7,7 @@ use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
 use crate::code::{Code, Source};
 use crate::current::{Args, Current, LuaPhase, Pause, Run, Stage};
 use crate::metrics;
-use crate::vm::interpreter::Interpreter;
+use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::settings::LUA_CONF;
 use crate::vm::vms::Described;
 
@@ -76,13 +76,15 @@ pub(super) fn finish<'a>(
         }
         Resumed::Yielded(_) if pause.is_some() => Ok(Over { pause, args, text: None }),
         Resumed::Yielded(_) => {
-            Err(Broken::Run(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary")))
+            let fault = Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary");
+            Err(Broken::Run(fault, Recovery::GoesOn))
         }
         Resumed::Failed(fault) => {
             if fault.kind() == FaultKind::TimeLimit {
                 metrics::ENDED.increment();
             }
-            Err(Broken::Run(fault))
+            let recovery = interpreter.recover(&fault);
+            Err(Broken::Run(fault, recovery))
         }
     }
 }
@@ -93,8 +95,8 @@ pub(super) enum Broken {
     Load(Fault),
     /// Its file could not be read when the VM was made, or is no Lua; the log had that then.
     File,
-    /// It has raised an error.
-    Run(Fault),
+    /// It has raised an error; what has become of the VM.
+    Run(Fault, Recovery),
 }
 
 impl Broken {
@@ -106,8 +108,11 @@ impl Broken {
                 request.log(Level::Error, format_args!("failed to load inlined Lua code: {text}"));
             }
             Self::File => request.log(Level::Error, format_args!("the file of {name}_file was not loaded")),
-            Self::Run(fault) => {
+            Self::Run(fault, recovery) => {
                 request.log(Level::Error, format_args!("failed to run {name}*: {}", Described(fault)));
+                if *recovery == Recovery::GivenUp {
+                    request.log(Level::Alert, format_args!("{}", Recovery::FULL));
+                }
             }
         }
     }

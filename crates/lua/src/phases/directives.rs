@@ -104,16 +104,31 @@ fn put(scope: &mut Scope<'_, Load>, directive: &Directive, code: Arc<Code>, find
     Ok(())
 }
 
-fn block_code(load: &Load, directive: &Directive) -> Result<Arc<Code>, Error> {
+/// Variables that are found out ahead where the configuration uses them, as that takes a while.
+const FOUND_AHEAD: [&str; 1] = ["realpath_root"];
+
+/// Has variables be found out that the code seems to use.
+pub(super) fn use_variables(load: &mut Load, directive: &Directive, code: &[u8]) -> Result<(), Error> {
+    for name in FOUND_AHEAD {
+        if code.windows(name.len()).any(|part| part == name.as_bytes()) {
+            load.variables.compile(&Bytes::from(format!("${name}")), &directive.pos)?;
+        }
+    }
+    Ok(())
+}
+
+fn block_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Error> {
     let code = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
+    use_variables(load, directive, &code)?;
     Ok(Code::inline(&load.conf_prefix(), directive, code))
 }
 
-fn quoted_code(load: &Load, directive: &Directive) -> Result<Arc<Code>, Error> {
+fn quoted_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Error> {
     if directive.args[0].is_empty() {
         // As upstream.
         return Err(directive.error("invalid location config: no runnable Lua code"));
     }
+    use_variables(load, directive, &directive.args[0])?;
     Ok(Code::inline(&load.conf_prefix(), directive, directive.args[0].clone()))
 }
 
@@ -122,13 +137,14 @@ pub(super) static CODE: &[Spec<Load>] = code![
     (
         context::HTTP,
         "init_by_lua",
-        "Runs in each VM before anything else, when a configuration is about to be used; an error refuses \
-         the configuration. Not run where the configuration is only checked.",
+        "Runs in each VM before anything else, when a configuration is about to be used, as the user of the \
+         worker; an error refuses the configuration. At a reload it is run first in a process of its own, so \
+         that what crashes there disturbs nobody. Not run where the configuration is only checked.",
         "
             init_by_lua_block {
                 greeting = \"hello\"
             }",
-        &["init_worker_by_lua_block"],
+        &["init_worker_by_lua_block", "lua_init_privileged"],
         |load| Set::Inherited(&mut load.main(&LUA_MAIN).init)
     ),
     (
@@ -468,6 +484,27 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "lua_init_privileged",
+        contexts: context::HTTP,
+        args: Args::FLAG,
+        syntax: "lua_init_privileged on | off",
+        default: "lua_init_privileged off;",
+        doc: "Whether `init_by_lua*` runs before the worker process becomes its `user`: with the rights of the \
+              master, which may read what that user may not. Each reload takes a new worker process then. VMs \
+              that are made later (reserves, those of `lua_code_cache off`) run it as the user. Without a \
+              master process it changes nothing.",
+        example: "
+            lua_init_privileged on;
+            init_by_lua_block {
+                local file = assert(io.open(\"/etc/shop/key\"))
+                key = file:read(\"*a\")
+            }",
+        see: &["init_by_lua_block", "user"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).init_privileged, |directive| directive.flag(0))
+        },
+    },
+    Spec {
         name: "lua_reserve_vms",
         contexts: context::HTTP,
         args: Args::TAKE1,
@@ -497,7 +534,8 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         default: "lua_max_run_time off;",
         doc: "How long code may run without waiting for anything. Code that takes longer gets an error that \
               it cannot catch, and its request 500; the log has where it was. A function of C that does not \
-              return is not ended, but what it returns to is.",
+              return is not ended, but what it returns to is. What stands in `http` holds for `init_by_lua*` and \
+              the like as well.",
         example: "
             lua_max_run_time 2s;",
         see: &["lua_time_slice", "lua_max_memory", "stall_report_after"],

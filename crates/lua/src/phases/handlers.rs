@@ -7,7 +7,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_base::memory;
 use clearway_conf::Error;
 use clearway_http::{
-    Cost, Enabling, Exchange, FilterSpec, Load, Module, Phase, PhaseHandler, Step, ThreadPools,
+    Cost, Enabling, Exchange, FilterSpec, Load, Module, Phase, PhaseHandler, Step, ThreadPools, WantedRights,
 };
 
 use crate::current::LuaPhase;
@@ -146,11 +146,25 @@ fn conf<'a>(enabling: &'a Enabling<'_>) -> &'a LuaConf {
     enabling.confs.of(&LUA_CONF)
 }
 
-/// VMs are made later in a pool.
+/// VMs are made later in a pool; what runs in them first may have wishes.
 fn finish(load: &mut Load) -> Result<(), Error> {
     let pools = load.environment().services.find::<ThreadPools>();
     let pool = pools.and_then(|pools| pools.find(b"default")).cloned();
     *load.main(&LUA_MAIN).pool = pool;
+    let run_time = *load.location(&LUA_CONF).max_run_time;
+    *load.main(&LUA_MAIN).init_run_time = run_time;
+    let (has_init, is_privileged) = {
+        let main = load.main(&LUA_MAIN);
+        (main.init.is_some(), *main.init_privileged)
+    };
+    if let Some(rights) = load.environment().services.find::<WantedRights>()
+        && has_init
+    {
+        if is_privileged {
+            rights.want_privileged_start();
+        }
+        rights.want_trial();
+    }
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use crate::current::{Current, LuaPhase, Pause, Run};
 use crate::metrics;
 use crate::phases::made_body;
 use crate::request_state::{RequestState, Response};
-use crate::vm::interpreter::Interpreter;
+use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 use crate::vm::vms::{Described, cannot_open, read_file};
@@ -164,7 +164,7 @@ pub(super) async fn read(
     match exchange.request.wait_for(task, Errand::Question).await {
         Ok(Ok(text)) => Ok(Some(File { path, text: Some(text) })),
         Ok(Err(error)) => {
-            let reason = cannot_open(&path, &error);
+            let reason = cannot_open(&path, &error, LuaPhase::Content);
             let parts: [&[u8]; 4] = [b"failed to load external Lua file \"", &path, b"\": ", &reason];
             let status = if error.kind() == std::io::ErrorKind::NotFound { 404 } else { 503 };
             Err(unread(status, &parts.concat()))
@@ -266,9 +266,8 @@ impl Thread<'_> {
                 if fault.kind() == FaultKind::TimeLimit {
                     metrics::ENDED.increment();
                 }
-                if fault.kind() == FaultKind::Memory || fault.text().ends_with(b"not enough memory") {
-                    // What the code has left behind is not to be in the way of the next one.
-                    interpreter.vm.collect();
+                if interpreter.recover(&fault) == Recovery::GivenUp {
+                    exchange.request.log(Level::Alert, format_args!("{}", Recovery::FULL));
                 }
                 Event::Ended(Ended::Failed(Failure::Run(fault)))
             }

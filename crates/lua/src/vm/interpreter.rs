@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
 use clearway_log::UtcOffset;
+use clearway_luajit::samples;
 use clearway_luajit::{Coroutine, Fault, FaultKind, Reference, Resumed, Vm};
 use clearway_zone::Zone;
 
@@ -34,6 +36,8 @@ pub struct VmSettings {
     pub dictionaries: Vec<Arc<Zone>>,
     /// What it says of `ngx.re`.
     pub regexes: RegexConf,
+    /// How long code may run for which there is no request.
+    pub alone_max: Option<Duration>,
     /// For local times.
     pub utc_offset: UtcOffset,
     /// What is done first.
@@ -48,6 +52,9 @@ pub struct Interpreter {
     pub state: VmState,
     compiled: HashMap<u32, Reference>,
     files: HashMap<Box<[u8]>, Reference>,
+    /// How long code may run for which there is no request.
+    alone_max: Option<Duration>,
+    memory_max_bytes: Option<usize>,
 }
 
 impl Interpreter {
@@ -68,7 +75,14 @@ impl Interpreter {
         set_path(&mut vm, "path", settings.package_path.as_deref());
         set_path(&mut vm, "cpath", settings.package_cpath.as_deref());
         (settings.install)(&mut vm, &mut state).map_err(|fault| fault.to_string())?;
-        Ok(Self { vm, state, compiled: HashMap::new(), files: HashMap::new() })
+        Ok(Self {
+            vm,
+            state,
+            compiled: HashMap::new(),
+            files: HashMap::new(),
+            alone_max: settings.alone_max,
+            memory_max_bytes: settings.memory_max_bytes,
+        })
     }
 
     /// Compiles code of the configuration, unless that was done before.
@@ -143,6 +157,21 @@ impl Interpreter {
         Ok(self.vm.start(&self.files[path]))
     }
 
+    /// Code has ended that may have wanted more memory than the VM may have. What it has left behind is not to
+    /// be in the way of the next one; where that stays, the VM is given up.
+    pub fn recover(&mut self, fault: &Fault) -> Recovery {
+        if fault.kind() != FaultKind::Memory && !fault.text().ends_with(b"not enough memory") {
+            return Recovery::GoesOn;
+        }
+        self.vm.collect();
+        let is_full = self.memory_max_bytes.is_some_and(|max| self.vm.memory() > max / 4 * 3);
+        if is_full && !self.vm.is_poisoned() {
+            self.vm.give_up();
+            return Recovery::GivenUp;
+        }
+        Recovery::GoesOn
+    }
+
     /// Runs code for which there is no request: `init_by_lua` and the like.
     ///
     /// # Errors
@@ -150,9 +179,13 @@ impl Interpreter {
     pub fn run_alone(&mut self, function: &Chunk<'_>, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Fault> {
         let reference = self.vm.load(function.text, function.chunk)?;
         let mut coroutine = self.vm.start(&reference);
-        self.vm.limit_runs(None, None);
+        let limit = self.alone_max;
+        self.vm.limit_runs(limit, None);
         let mut current = Current::alone(phase, &mut self.state, sink);
-        match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
+        let vm = &mut self.vm;
+        let mut resume = || vm.resume_for::<Run>(&mut coroutine, &mut current);
+        let resumed = if limit.is_some() { samples::watched(resume) } else { resume() };
+        match resumed {
             Resumed::Finished(_) => {
                 self.vm.give_back(coroutine);
                 Ok(())
@@ -163,6 +196,20 @@ impl Interpreter {
             Resumed::Failed(fault) => Err(fault),
         }
     }
+}
+
+/// What has become of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// It can be used.
+    GoesOn,
+    /// It is full, and nothing is run in it any more.
+    GivenUp,
+}
+
+impl Recovery {
+    /// What the log says of it.
+    pub const FULL: &'static str = "a Lua VM is full, and is replaced (lua_max_memory)";
 }
 
 /// A text of Lua and what errors call it.

@@ -1,7 +1,7 @@
 //! What the configuration says of Lua, at each level. Written while it is read, read by requests.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use clearway_zone::Zone;
 
 use crate::code::Code;
 use crate::vm::choice::Reserves;
-use crate::vm::vms::Vms;
+use crate::vm::vms::{OfLoop, Vms};
 
 /// Of a location.
 pub(crate) static LUA_CONF: ConfKey<LuaConf> = ConfKey::new(Level::Location);
@@ -61,6 +61,11 @@ settings! {
         pub(crate) pool: Own<Option<Arc<Pool>>>,
         pub(crate) is_used: Own<bool>,
         pub(crate) vms: Own<OnceLock<Arc<Vms>>>,
+        /// VMs that were made before there were loops.
+        pub(crate) made_ahead: Own<Mutex<Option<Vec<OfLoop>>>>,
+        /// `lua_max_run_time` of `http` itself.
+        pub(crate) init_run_time: Own<Option<Duration>>,
+        pub(crate) init_privileged: Setting<bool> = false,
         /// Requests since memory was given back (`lua_malloc_trim`).
         pub(crate) untrimmed: Own<AtomicU64>,
     }

@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::ops::Index;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use clearway_base::log::{Level, Lines, Sink, Verbatim};
+use clearway_base::log::{Level, Lines, Record, Sink, Verbatim};
 use clearway_http::Snapshot;
 use clearway_luajit::Fault;
 use clearway_offload::Pool;
@@ -33,6 +33,9 @@ impl Index<LoopRef> for Vms {
     }
 }
 
+/// The VMs of one loop, before it has them: its own one, and its reserves.
+pub(crate) type OfLoop = (Interpreter, Vec<Interpreter>);
+
 /// Makes the VMs of a configuration that is about to be used, and runs `init_by_lua` in each. Takes its time:
 /// not to be called on a loop.
 ///
@@ -48,27 +51,91 @@ pub(crate) fn prepare(
     if !*main.is_used {
         return Ok(());
     }
-    let maker = Arc::new(Maker {
-        snapshot: Arc::downgrade(snapshot),
-        settings: settings(snapshot, main, install),
-        workers: runtime.len() as u32,
-        pool: Option::clone(&main.pool),
-        sink: Arc::clone(sink),
-    });
-    let mut made = Vec::new();
-    for home in runtime.loops() {
-        let own = maker.make(main, home.index(), None)?;
-        let reserves = (0..main.reserve_vms.at_start() as usize)
-            .map(|index| maker.make(main, home.index(), Some(index)))
-            .collect::<Result<Vec<_>, _>>()?;
+    let maker = Arc::new(Maker::new(snapshot, runtime.len(), sink, install));
+    let ahead = main.made_ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let made = match ahead {
+        Some(made) => made,
+        None => maker.make_all(main)?,
+    };
+    let mut made = runtime.loops().zip(made).map(|(home, (own, reserves))| {
         let builder = Arc::clone(&maker) as Arc<dyn Builder>;
-        made.push(LoopVms::new(home, *main.reserve_vms, own, reserves, builder));
-    }
-    let mut made = made.into_iter();
+        LoopVms::new(home, *main.reserve_vms, own, reserves, builder)
+    });
     let of_loops = PerLoop::new(runtime, |_| made.next().expect("one for each loop"));
     let is_new = main.vms.set(Arc::new(Vms { of_loops })).is_ok();
     debug_assert!(is_new, "a configuration is prepared once");
     Ok(())
+}
+
+/// Makes the VMs of a configuration before there are loops, for [`prepare`] to find: `init_by_lua` runs with
+/// the rights that the process has now (`lua_init_privileged`). A main thread.
+///
+/// # Errors
+/// As of [`prepare`].
+pub(crate) fn make_ahead(
+    snapshot: &Arc<Snapshot>,
+    loops: usize,
+    sink: &Arc<dyn Sink>,
+    install: Installer,
+) -> Result<(), String> {
+    let main = snapshot.conf(&LUA_MAIN);
+    if *main.is_used {
+        let made = Maker::new(snapshot, loops, sink, install).make_all(main)?;
+        *main.made_ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
+    Ok(())
+}
+
+/// Makes one VM of a configuration, and lets it go. A main thread of a process that serves nothing.
+///
+/// # Errors
+/// As of [`prepare`]; what the code had logged is in `sink` then.
+pub(crate) fn try_out(
+    snapshot: &Arc<Snapshot>,
+    loops: usize,
+    sink: &Arc<dyn Sink>,
+    install: Installer,
+) -> Result<(), String> {
+    let main = snapshot.conf(&LUA_MAIN);
+    if !*main.is_used {
+        return Ok(());
+    }
+    let held = Arc::new(HeldLines { of: Arc::clone(sink), lines: Mutex::default() });
+    let for_code = Arc::clone(&held) as Arc<dyn Sink>;
+    let tried = Maker::new(snapshot, loops, &for_code, install).make(main, 0, None);
+    if tried.is_err() {
+        held.release();
+    }
+    tried.map(drop)
+}
+
+/// Lines that are logged when it is known that nobody else will say the same.
+struct HeldLines {
+    of: Arc<dyn Sink>,
+    lines: Mutex<Vec<(Level, String)>>,
+}
+
+/// Lines that are held; further ones are lost.
+const HELD_LINES_MAX: usize = 1000;
+
+impl HeldLines {
+    fn release(&self) {
+        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        lines.iter().for_each(|(level, line)| self.of.log(*level, format_args!("{line}")));
+    }
+}
+
+impl Sink for HeldLines {
+    fn enabled(&self, level: Level) -> bool {
+        self.of.enabled(level)
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() < HELD_LINES_MAX {
+            lines.push((record.level, record.message.to_string()));
+        }
+    }
 }
 
 /// The configuration is about to be used: runs `init_worker_by_lua` in its VMs. Not to be called on a loop.
@@ -101,22 +168,39 @@ fn run(interpreter: &mut Interpreter, code: &Code, phase: LuaPhase, sink: &dyn S
         Source::Inline(text) => (&text[..], code.chunk().clone()),
         Source::File(path) => {
             let path = path.as_literal().unwrap_or_default();
-            read = read_file(path).map_err(|error| cannot_open(path, &error))?;
+            read = read_file(path).map_err(|error| cannot_open(path, &error, phase))?;
             (&read[..], std::ffi::CString::new([b"@", path].concat()).unwrap_or_default())
         }
     };
     interpreter.run_alone(&Chunk { text, chunk: &chunk }, phase, sink).map_err(|fault| {
         let mut line = format!("{} error: ", code.directive()).into_bytes();
         line.extend_from_slice(fault.text());
+        if fault.text().windows(DENIED.len()).any(|part| part == DENIED) {
+            line.extend_from_slice(hint(phase).as_bytes());
+        }
         line
     })
 }
 
+/// As the system says it.
+const DENIED: &[u8] = b"Permission denied";
+
+/// What somebody may not know whose code is refused a file.
+fn hint(phase: LuaPhase) -> &'static str {
+    match phase {
+        LuaPhase::Init => {
+            " (code runs as the user of the worker; \"lua_init_privileged on\" has init_by_lua* run before that)"
+        }
+        _ => " (code is read and run as the user of the worker)",
+    }
+}
+
 /// As Lua says it.
-pub(crate) fn cannot_open(path: &[u8], error: &std::io::Error) -> Vec<u8> {
+pub(crate) fn cannot_open(path: &[u8], error: &std::io::Error, phase: LuaPhase) -> Vec<u8> {
+    let hint = if error.kind() == std::io::ErrorKind::PermissionDenied { hint(phase) } else { "" };
     let error = error.to_string();
     let reason = error.split(" (os error").next().unwrap_or_default();
-    [b"cannot open ", path, b": ", reason.as_bytes()].concat()
+    [b"cannot open ", path, b": ", reason.as_bytes(), hint.as_bytes()].concat()
 }
 
 #[expect(clippy::disallowed_methods, reason = "boot or a pool, no loop")]
@@ -130,6 +214,7 @@ fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettin
         package_path: Option::clone(&main.package_path),
         package_cpath: Option::clone(&main.package_cpath),
         memory_max_bytes: *main.max_memory_bytes,
+        alone_max: *main.init_run_time,
         prefix: snapshot.prefix.clone(),
         dictionaries: main.dictionaries.to_vec(),
         regexes: RegexConf {
@@ -151,6 +236,29 @@ struct Maker {
 }
 
 impl Maker {
+    fn new(snapshot: &Arc<Snapshot>, loops: usize, sink: &Arc<dyn Sink>, install: Installer) -> Self {
+        let main = snapshot.conf(&LUA_MAIN);
+        Self {
+            snapshot: Arc::downgrade(snapshot),
+            settings: settings(snapshot, main, install),
+            workers: loops as u32,
+            pool: Option::clone(&main.pool),
+            sink: Arc::clone(sink),
+        }
+    }
+
+    /// Those of all loops.
+    fn make_all(&self, main: &LuaMain) -> Result<Vec<OfLoop>, String> {
+        let reserves = main.reserve_vms.at_start() as usize;
+        (0..self.workers as usize)
+            .map(|of_loop| {
+                let own = self.make(main, of_loop, None)?;
+                let reserves = (0..reserves).map(|index| self.make(main, of_loop, Some(index)));
+                Ok((own, reserves.collect::<Result<_, _>>()?))
+            })
+            .collect()
+    }
+
     /// A VM in which `init_by_lua` has run.
     fn make(&self, main: &LuaMain, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
         let worker_id = worker_id(self.workers, of_loop as u32, reserve.map(|index| index as u32));
@@ -176,7 +284,7 @@ impl Maker {
         };
         let compiled = match read_file(&path) {
             Ok(text) => interpreter.compile_ahead(code, &path, &text).map_err(|fault| fault.text().to_vec()),
-            Err(error) => Err(cannot_open(&path, &error)),
+            Err(error) => Err(cannot_open(&path, &error, LuaPhase::HeaderFilter)),
         };
         if let Err(reason) = compiled {
             let (path, reason) = (Verbatim(&path), Verbatim(&reason));

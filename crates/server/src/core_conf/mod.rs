@@ -305,6 +305,20 @@ impl CoreConf {
         user.uid != 0 && self.rights.wants_foreign_addresses()
     }
 
+    /// Whether code that runs when the configuration comes into use is to be tried in a process of its own.
+    /// Known once `http` is loaded.
+    #[must_use]
+    pub fn wants_trial(&self) -> bool {
+        self.rights.wants_trial()
+    }
+
+    /// Whether a worker runs that code before it gives up rights, so that it takes a new one. Known once
+    /// `http` is loaded.
+    #[must_use]
+    pub fn wants_privileged_start(&self) -> bool {
+        self.rights.wants_privileged_start()
+    }
+
     /// `thread_pool` directives in order.
     #[must_use]
     pub fn thread_pools(&self) -> &[ThreadPoolSpec] {

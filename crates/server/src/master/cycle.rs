@@ -47,18 +47,20 @@ pub(crate) struct Descent {
 /// A master process.
 pub(crate) struct Master<'a> {
     source: &'a dyn Source,
-    invocation: &'a Invocation,
+    pub(super) invocation: &'a Invocation,
     /// The environment that it was started with, without what it inherited sockets by.
-    environment: Vec<(OsString, OsString)>,
-    config: Configuration,
-    listening: Listening,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) config: Configuration,
+    pub(super) listening: Listening,
     signals: SignalFd,
     descent: Descent,
     pid_file: Option<PidFile>,
     workers: Vec<WorkerProcess>,
+    /// Processes that have tried something and are about to end.
+    pub(super) tried: Vec<u32>,
     /// Counts configurations.
-    number: u64,
-    wanted: Wanted,
+    pub(super) number: u64,
+    pub(super) wanted: Wanted,
     new_binary: Option<u32>,
     /// WINCH: there is to be no worker.
     no_accepting: bool,
@@ -98,6 +100,7 @@ impl<'a> Master<'a> {
             descent,
             pid_file: None,
             workers: Vec::new(),
+            tried: Vec::new(),
             number: 0,
             wanted: Wanted::default(),
             new_binary: None,
@@ -309,6 +312,11 @@ impl<'a> Master<'a> {
                 }
                 continue;
             }
+            if let Some(at) = self.tried.iter().position(|tried| *tried == pid) {
+                self.tried.swap_remove(at);
+                self.config.forget_worker(pid);
+                continue;
+            }
             let Some(at) = self.workers.iter().position(|worker| worker.pid == pid) else {
                 workers::log_exit("unknown process", pid, exit, &log);
                 continue;
@@ -365,7 +373,14 @@ impl<'a> Master<'a> {
                 Ok(worker)
             }
             Err(failed) => {
+                let was_there = worker.is_connected();
                 worker.kill(Signal::KILL, log);
+                if let Ok(exit) = child::wait_for(worker.pid)
+                    && !was_there
+                {
+                    worker.log_end(exit, log);
+                }
+                self.config.forget_worker(worker.pid);
                 Err(failed)
             }
         }
@@ -373,31 +388,7 @@ impl<'a> Master<'a> {
 
     /// Has a worker that is not in the list build a configuration; the identities of its loops.
     fn ask(&mut self, worker: &mut WorkerProcess, load: Order, log: &dyn Sink) -> Result<Vec<u32>, Failed> {
-        worker.tell(&load);
-        // What it holds would keep sockets open here.
-        drop(load);
-        self.config.clear_up();
-        let answer = loop {
-            if let Some(answer) = worker.take_answer() {
-                break Some(answer);
-            }
-            let Some(channel) = worker.channel().filter(|_| !self.wanted.has(Want::Terminate)) else {
-                break None;
-            };
-            let watched = [channel, self.signals.as_fd()];
-            match poll::wait(&watched, None) {
-                Ok(ready) => {
-                    if ready[0] {
-                        worker.listen(log);
-                    }
-                    while let Ok(Some(received)) = self.signals.take() {
-                        self.note(received);
-                    }
-                }
-                Err(_) => break None,
-            }
-        };
-        match answer {
+        match self.answer_of(worker, load, Want::Terminate) {
             Some(Answer::Ready(identities)) => Ok(identities),
             Some(Answer::Failed { level, text }) => {
                 log.log(level, format_args!("{}", Verbatim(&text)));
@@ -408,6 +399,35 @@ impl<'a> Master<'a> {
                 let pid = worker.pid;
                 log.log(Level::Alert, format_args!("worker process {pid} ended while it was starting"));
                 Err(Failed)
+            }
+        }
+    }
+
+    /// What a worker that is not in the list says to an order; `None`: it is gone, or something else is wanted.
+    pub(super) fn answer_of(
+        &mut self,
+        worker: &mut WorkerProcess,
+        load: Order,
+        unless: Want,
+    ) -> Option<Answer> {
+        let log = self.log();
+        worker.tell(&load);
+        // What it holds would keep sockets open here.
+        drop(load);
+        self.config.clear_up();
+        loop {
+            if let Some(answer) = worker.take_answer() {
+                return Some(answer);
+            }
+            let is_wanted = self.wanted.has(Want::Terminate) || self.wanted.has(unless);
+            let channel = worker.channel().filter(|_| !is_wanted)?;
+            let watched = [channel, self.signals.as_fd()];
+            let ready = poll::wait(&watched, None).ok()?;
+            if ready[0] {
+                worker.listen(&log);
+            }
+            while let Ok(Some(received)) = self.signals.take() {
+                self.note(received);
             }
         }
     }
@@ -448,7 +468,8 @@ impl<'a> Master<'a> {
         old_listening: &Listening,
         log: &DirectLog,
     ) -> Result<(), Failed> {
-        let same_process = self.config.core.process_traits() == old.core.process_traits();
+        let same_process = self.config.core.process_traits() == old.core.process_traits()
+            && !self.config.core.wants_privileged_start();
         let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
         let wants_worker = self.config.core.wants_worker();
         let Some(at) = serving.filter(|_| same_process && wants_worker) else {
@@ -463,6 +484,9 @@ impl<'a> Master<'a> {
             self.respawn_at = None;
             return Ok(());
         };
+        if self.config.core.wants_trial() {
+            self.try_out(log)?;
+        }
         self.number += 1;
         let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);
         let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
@@ -492,7 +516,7 @@ impl<'a> Master<'a> {
     }
 
     /// Where standard error of a daemon's processes goes; `None`: it stays.
-    fn stderr_file(&self) -> Option<OwnedFd> {
+    pub(super) fn stderr_file(&self) -> Option<OwnedFd> {
         let detached = self.descent.daemon && !self.descent.inherited;
         self.config.stderr_file(&self.invocation.options).filter(|_| detached)
     }
@@ -595,7 +619,7 @@ impl<'a> Master<'a> {
 const FATAL_CODE: i32 = 2;
 
 /// The environment of workers and new binaries.
-fn environment(config: &Configuration, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(config: &Configuration, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let mut result: Vec<(OsString, OsString)> = Vec::new();
     for (name, value) in config.core.environment() {
         let value = match value {

@@ -7,6 +7,7 @@ mod cycle;
 mod listening;
 mod pid_file;
 mod single;
+mod trial;
 mod upgrade;
 mod wanted;
 mod workers;

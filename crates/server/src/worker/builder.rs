@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_base::Errno;
-use clearway_base::log::Level;
+use clearway_base::log::{Level, Sink};
 use clearway_conf::{KeptFiles, Memory};
 use clearway_log::Writer;
 use clearway_modules::access_log::DefaultAccessLog;
@@ -54,9 +54,36 @@ impl Builder {
     ) -> Result<(Worker, Prepared), Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
         let loaded = self.load(handover, None)?;
+        if loaded.core.wants_privileged_start()
+            && let Some(snapshot) = &loaded.snapshot
+        {
+            let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+            clearway_lua::make_ahead(snapshot, loaded.core.loops(), &log).map_err(refused_by_code)?;
+        }
         settle(&loaded)?;
         self.writer.start().map_err(|error| cannot_run(&error))?;
         Worker::start(loaded, number, sockets, &self.writer)
+    }
+
+    /// Runs the code of a configuration that runs when it comes into use, and nothing else of it. What it logs
+    /// is written where it fails; elsewhere the worker that runs it next has the same to say. `settle` as of
+    /// [`first`](Self::first).
+    ///
+    /// # Errors
+    /// What to tell the master.
+    pub(crate) fn try_out(
+        &mut self,
+        handover: Handover,
+        settle: impl FnOnce(&Loaded) -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        let loaded = self.load(handover, None)?;
+        settle(&loaded)?;
+        let Some(snapshot) = &loaded.snapshot else { return Ok(()) };
+        let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+        let tried = clearway_lua::try_out(snapshot, loaded.core.loops(), &log).map_err(refused_by_code);
+        // No thread writes here: lines are written when they are asked for.
+        self.flush();
+        tried
     }
 
     /// Builds a further configuration.
@@ -136,6 +163,11 @@ impl Builder {
         load::load(&source, &handover.options, &means)
             .map_err(|refused| Report::Failed { level: refused.error.level(), text: refused.error.text() })
     }
+}
+
+/// Code of the configuration has failed.
+pub(super) fn refused_by_code(text: String) -> Report {
+    Report::Failed { level: Level::Error, text: text.into_bytes() }
 }
 
 pub(super) fn cannot_run(error: &io::Error) -> Report {

@@ -203,8 +203,7 @@ impl Worker {
         loaded.caches.launch().map_err(|error| cannot_run(&error))?;
         if let Some(snapshot) = &loaded.snapshot {
             let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
-            clearway_lua::prepare(snapshot, self.runtime, &log)
-                .map_err(|text| Report::Failed { level: Level::Error, text: text.into_bytes() })?;
+            clearway_lua::prepare(snapshot, self.runtime, &log).map_err(builder::refused_by_code)?;
         }
         let identities = self.runtime.identities().map_err(|error| cannot_run(&error))?;
         Ok(Prepared { number, loaded, sockets, identities })

@@ -83,9 +83,21 @@ struct Process {
 impl Process {
     /// Builds the first configuration with all that a process has once.
     fn first(&mut self) -> Result<Worker, Over> {
-        let Order::Load(mut handover) = self.next_order()? else { return Err(Over) };
+        let (mut handover, is_trial) = match self.next_order()? {
+            Order::Load(handover) => (handover, false),
+            Order::Try(handover) => (handover, true),
+            _ => return Err(Over),
+        };
         let user = handover.user.take();
         let give_up = |loaded: &Loaded| privileges::give_up(loaded, user.as_ref());
+        if is_trial {
+            let report = match self.builder.try_out(*handover, give_up) {
+                Ok(()) => Report::Ready { identities: Vec::new() },
+                Err(report) => report,
+            };
+            self.report(&report);
+            return Err(Over);
+        }
         match self.builder.first(*handover, give_up) {
             Ok((worker, prepared)) => {
                 self.propose(prepared);
@@ -151,6 +163,8 @@ impl Process {
                 Ok(prepared) => self.propose(prepared),
                 Err(report) => self.report(&report),
             },
+            // A process that serves tries nothing.
+            Order::Try(_) => {}
             Order::Commit => {
                 if let Some(prepared) = self.prepared.take() {
                     self.builder.commit(prepared, worker);

@@ -1,0 +1,150 @@
+//! `init_by_lua` at a start and at a reload: with which rights it runs, and what becomes of a configuration
+//! whose code fails or crashes.
+
+use std::time::{Duration, Instant};
+
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::server::is_root;
+use clearway_testkit::{Binary, Server, Setup, wait_until};
+use rustix::process::Signal;
+
+fn config(main: &str, http: &str, body: &str) -> String {
+    format!(
+        "daemon off;\nworker_processes 1;\npid nginx.pid;\n{main}\n\
+         error_log logs/error.log info;\n\
+         events {{ worker_connections 512; }}\n\
+         http {{ access_log off;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
+         location = / {{ content_by_lua_block {{ ngx.print('{body}', ' ', greeting) }} }} }} }}\n"
+    )
+}
+
+fn user() -> &'static str {
+    if is_root() { "user nobody nogroup;" } else { "" }
+}
+
+fn start(http: &str, body: &str) -> Server {
+    Setup::new(Binary::under_test(), &config(user(), http, body)).start()
+}
+
+fn reload(server: &mut Server, http: &str, body: &str) {
+    server.configure(&config(user(), http, body));
+    server.signal(Signal::HUP);
+}
+
+fn answers(server: &Server, body: &str) {
+    assert!(wait_until(PATIENCE, || server.get("/").text() == body), "{}", server.error_log());
+}
+
+const GOOD: &str = "init_by_lua_block { greeting = 'hi' }";
+
+/// What fails at a reload says so with its place, and the old configuration goes on, in the same worker.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_that_fails_at_a_reload_leaves_the_old_configuration() {
+    let mut server = start(GOOD, "old");
+    answers(&server, "old hi");
+    let worker = server.worker();
+    let fails: &[(&str, &str)] = &[
+        ("init_by_lua_block { error('on purpose') }", "init_by_lua error: init_by_lua(nginx.conf:"),
+        ("init_by_lua_block { local = 1 }", "init_by_lua error: init_by_lua(nginx.conf:"),
+        ("init_by_lua_file missing.lua;", "cannot open "),
+        ("init_by_lua_block { local function f() return 1 + f() end f() }", "stack overflow"),
+        ("lua_max_memory 8m; init_by_lua_block { t = {} for i = 1, 1e9 do t[i] = i .. 'x' end }", "not enough memory"),
+        ("init_by_lua_block { require('ffi').cast('int *', 8)[0] = 1 }", "the process that tried init_by_lua* died of signal 11"),
+        ("init_by_lua_block { os.exit(7) }", "the process that tried init_by_lua* exited with code 7"),
+        ("lua_max_run_time 200ms; init_by_lua_block { while true do end }", "has run for too long (lua_max_run_time)"),
+    ];
+    for (count, (http, said)) in fails.iter().enumerate() {
+        reload(&mut server, http, "new");
+        server.wait_lines("logs/error.log", "reconfiguring", count + 1);
+        server.wait_log("logs/error.log", said);
+        assert_eq!(server.get("/").text(), "old hi", "{http}");
+    }
+    // One that does not end is given up when the next one comes.
+    reload(&mut server, "init_by_lua_block { while true do end }", "new");
+    server.wait_lines("logs/error.log", "reconfiguring", fails.len() + 1);
+    assert_eq!(server.get("/").text(), "old hi");
+    assert_eq!(server.workers().first(), Some(&worker), "the same worker");
+    reload(&mut server, GOOD, "new");
+    answers(&server, "new hi");
+    assert_eq!(server.worker(), worker);
+}
+
+/// A start that fails says why, and leaves nothing behind.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_that_fails_at_a_start_ends_it() {
+    for (http, said) in [
+        ("init_by_lua_block { error('on purpose') }", "on purpose"),
+        ("init_by_lua_block { require('ffi').cast('int *', 8)[0] = 1 }", "exited on signal 11"),
+    ] {
+        let setup = Setup::new(Binary::under_test(), &config(user(), http, "x"));
+        let (code, text) = setup.refused();
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+/// As the user of the worker, or with the rights of the master where that is said.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_runs_with_the_rights_that_are_said() {
+    if !is_root() {
+        return;
+    }
+    let read = "init_by_lua_block {
+        local file, err = io.open('/etc/shadow')
+        greeting = file and 'read' or 'refused'
+    }";
+    let mut server = start(read, "old");
+    answers(&server, "old refused");
+    let worker = server.worker();
+    reload(&mut server, &format!("lua_init_privileged on; {read}"), "new");
+    answers(&server, "new read");
+    assert!(wait_until(PATIENCE, || server.workers().len() == 1 && server.worker() != worker));
+    // A file that the user may not read says so, with what helps.
+    let secret = server.prefix().join("secret.lua");
+    write_secret(&secret);
+    reload(&mut server, "init_by_lua_file secret.lua;", "third");
+    server.wait_log("logs/error.log", "Permission denied (code runs as the user of the worker; \"lua_init_privileged on\"");
+    assert_eq!(server.get("/").text(), "new read");
+    reload(&mut server, "lua_init_privileged on; init_by_lua_file secret.lua;", "third");
+    answers(&server, "third secret");
+}
+
+fn write_secret(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, "greeting = 'secret'").expect("a file");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its owner's");
+}
+
+/// Reloads while requests of Lua come: none fails, and the dictionary keeps what it has.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn reloads_lose_no_request_of_lua() {
+    let http = "lua_shared_dict counts 1m; init_by_lua_block { greeting = 'hi' ngx.shared.counts:add('n', 0) }";
+    let mut server = start(http, "x");
+    answers(&server, "x hi");
+    let address = server.address();
+    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = std::sync::Arc::clone(&ends);
+    let load = std::thread::spawn(move || {
+        let mut asked = 0;
+        let mut connection = clearway_testkit::Connection::open(&address).expect("it listens");
+        while !told.load(std::sync::atomic::Ordering::Relaxed) {
+            let response = connection.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!((response.status, response.text()), (200, "x hi".to_owned()));
+            asked += 1;
+        }
+        asked
+    });
+    let began = Instant::now();
+    for count in 1..=10 {
+        reload(&mut server, http, "x");
+        server.wait_lines("logs/error.log", "start worker processes", count + 1);
+    }
+    ends.store(true, std::sync::atomic::Ordering::Relaxed);
+    let asked = load.join().expect("no request failed");
+    assert!(asked > 10, "{asked} in {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(120));
+}

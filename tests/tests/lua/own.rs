@@ -1,0 +1,128 @@
+//! What this server adds to OpenResty's Lua, and what it does where that has files: slices of time, VMs of one
+//! request, bodies that are made.
+
+use std::time::{Duration, Instant};
+
+use crate::{ask, check, server};
+
+/// Code that spins makes way for code of the same VM.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn slices_let_others_into_the_vm() {
+    let server = server(
+        "lua_reserve_vms 0; init_by_lua_block { n = 0 }",
+        "location = /spin {
+             lua_time_slice 5ms;
+             content_by_lua_block {
+                 local began, before = os.clock(), n
+                 while os.clock() - began < 2 do end
+                 ngx.print(n - before > 2)
+             }
+         }
+         location = /count { content_by_lua_block { n = n + 1 ngx.print('counted') } }",
+    );
+    let mut spinning = server.connect();
+    spinning.send(b"GET /spin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let began = Instant::now();
+    for _ in 0..5 {
+        check(&server, &[("/count", 200, "counted")]);
+    }
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    assert_eq!(spinning.response().text(), "true");
+}
+
+/// With `lua_code_cache off` nothing is left of a request for the next one.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn without_the_code_cache_each_request_begins_anew() {
+    let server = server(
+        "lua_package_path \"$prefix/?.lua;;\"; init_by_lua_block { kept = 1 }",
+        "lua_code_cache off;
+         location = /global { content_by_lua_block { kept = kept + 1 ngx.print(kept) } }
+         location = /write { content_by_lua_block {
+             local file = assert(io.open(ngx.config.prefix() .. '/fresh.lua', 'w'))
+             file:write('return { value = \"', ngx.var.arg_v, '\" }') file:close()
+             ngx.print('written') } }
+         location = /module { content_by_lua_block { ngx.print(require('fresh').value) } }
+         location = /phases {
+             set_by_lua_block $s { seen = 'set' return seen }
+             header_filter_by_lua_block { ngx.header['X-Seen'] = seen .. ' header' }
+             body_filter_by_lua_block { if ngx.arg[2] then ngx.arg[1] = seen .. ' body' end }
+             return 200 '';
+         }
+         location = /filter { header_filter_by_lua_block { ngx.header['X-A'] = kept } return 200 f; }
+         location = /cached {
+             lua_code_cache on;
+             content_by_lua_block { counted = (counted or 0) + 1 ngx.print(counted) }
+         }",
+    );
+    check(
+        &server,
+        &[
+            ("/global", 200, "2"),
+            ("/global", 200, "2"),
+            ("/write?v=one", 200, "written"),
+            ("/module", 200, "one"),
+            ("/write?v=two", 200, "written"),
+            ("/module", 200, "two"),
+            ("/phases", 200, "set body"),
+            ("/filter", 200, "f"),
+            ("/cached", 200, "1"),
+            ("/cached", 200, "2"),
+        ],
+    );
+}
+
+/// Bodies that are made go to a file when a buffer has no room for them, and are passed on from there; so is
+/// a file that takes the place of a body.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn bodies_that_are_made_may_be_in_files() {
+    let server = server(
+        "client_body_buffer_size 1k; client_body_temp_path tmp;",
+        "location = /made {
+             rewrite_by_lua_block {
+                 ngx.req.read_body()
+                 ngx.req.init_body()
+                 for i = 1, 1000 do ngx.req.append_body('0123456789') end
+                 ngx.req.finish_body()
+                 ngx.ctx.file = ngx.req.get_body_file() and 'file' or 'memory'
+             }
+             content_by_lua_block {
+                 local file = io.open(ngx.req.get_body_file())
+                 ngx.print(ngx.ctx.file, ' ', ngx.var.http_content_length, ' ', #file:read('*a'))
+             }
+         }
+         location = /small { content_by_lua_block {
+             ngx.req.read_body()
+             ngx.req.init_body(100) ngx.req.append_body('abc') ngx.req.finish_body()
+             ngx.print(ngx.req.get_body_data(), tostring(ngx.req.get_body_file()))
+         } }
+         location = /given {
+             rewrite_by_lua_block {
+                 ngx.req.read_body()
+                 ngx.req.set_body_file(ngx.config.prefix() .. '/site/f', false)
+                 ngx.header['X-Set'] = 'kept'
+             }
+             proxy_pass http://127.0.0.1:%%PORT%%/echo;
+         }
+         location = /missing { content_by_lua_block {
+             ngx.req.read_body()
+             local ok, err = pcall(ngx.req.set_body_file, '/nonexistent/file')
+             ngx.print(ok, ' ', err)
+         } }
+         location = /echo { content_by_lua_block { ngx.req.read_body() ngx.print(ngx.req.get_body_data()) } }",
+    );
+    check(
+        &server,
+        &[
+            ("/made", 200, "file 10000 10000"),
+            ("/small", 200, "abcnil"),
+            ("/missing", 200, "false open() \"/nonexistent/file\" failed"),
+        ],
+    );
+    let response = server.connect().ask("GET /given HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nold");
+    assert_eq!((response.status, response.text()), (200, "file\n".to_owned()));
+    assert_eq!(response.header("X-Set"), Some("kept"), "set before the request was passed on");
+    assert_eq!(ask(&server, "/cheap").0, 200);
+}
