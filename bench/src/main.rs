@@ -19,6 +19,7 @@ mod hungry;
 mod idle;
 mod large;
 mod log_latency;
+mod lua;
 mod open_loop;
 mod origin;
 mod poller;
@@ -57,6 +58,15 @@ usage: clearway-bench COMMAND [OPTIONS]
   heal      three of ten origins fail, hang, are slow or gone under load: failed requests and times with and
             without what heals groups, nginx beside; one that is there again, with and without slow_start
             [NAME=PATH …]  --secs 10  --rate 500  --only fails,hangs,slow,down,back
+  lua       what is promised of Lua; PROOF is one of
+            blocked       beside Lua that spins or sleeps 100 ms, 50 times a second
+                          --servers clearway,nginx  --loops 1,2  --secs 6  --rate 5000  --lua-rate 500
+            soak MINUTES  the same for minutes: lost requests, memory  --loops 2
+            cpu           CPU per request, side by side  --servers nginx,clearway  --reps 5  --secs 3
+            garbage       what a request leaves in its VM  --requests 100000
+            loops         incr of different keys from one loop and from two  --secs 3  --least 1.7
+            report        what reports say of digests, garbage, and sockets that block  --requests 5
+            reload        reloads under load, each tenth of which fails  --rounds 100
   proxy     requests that are passed on: CPU side by side, kept connections, origins that fail, memory
             [NAME=PATH …]  --only cpu,reuse,faults,slow,tunnels  --reps 3  --secs 3  --connections 1000
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
@@ -89,6 +99,7 @@ fn main() -> ExitCode {
         "hungry" => hungry::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),
+        "lua" => lua::command(args),
         "proxy" => proxy::command(args),
         "soak" => soak::command(args),
         "reload" => processes::reload(args),

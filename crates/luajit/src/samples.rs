@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use clearway_os::thread;
 use clearway_os::sampling::{self, CELLS, Interrupted, ThreadSampler};
+use clearway_os::thread;
 
 use crate::interrupt::{self, Why};
 use crate::registry::Run;

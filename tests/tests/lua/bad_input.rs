@@ -33,7 +33,11 @@ const CASES: &[(&str, &str, &str)] = &[
     ("memory", "local t = {} for i = 1, 1e9 do t[i] = 'x' .. i end", "not enough memory"),
     ("rep", "return #string.rep('x', 1e9)", "not enough memory"),
     ("concat", "local s = 'x' while true do s = s .. s end", "not enough memory"),
-    ("buffers", "local t = {} for i = 1, 60 do t[i] = string.rep('x', 1e6) .. i end ngx.print(t)", "not enough memory"),
+    (
+        "buffers",
+        "local t = {} for i = 1, 60 do t[i] = string.rep('x', 1e6) .. i end ngx.print(t)",
+        "not enough memory",
+    ),
     ("nested", "local t = {} for i = 1, 200 do t = { t } end ngx.print(t)", "too many nested tables"),
     ("errors", "error(setmetatable({}, { __tostring = function() error('again') end }))", "runtime error"),
     ("parse", "return assert(loadstring(string.rep('(', 1e5)))", "runtime error"),

@@ -13,7 +13,7 @@ fn config(main: &str, http: &str, body: &str) -> String {
         "daemon off;\nworker_processes 1;\npid nginx.pid;\n{main}\n\
          error_log logs/error.log info;\n\
          events {{ worker_connections 512; }}\n\
-         http {{ access_log off;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
+         http {{ access_log off; keepalive_requests 1000000;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
          location = / {{ content_by_lua_block {{ ngx.print('{body}', ' ', greeting) }} }} }} }}\n"
     )
 }
@@ -49,10 +49,19 @@ fn code_that_fails_at_a_reload_leaves_the_old_configuration() {
         ("init_by_lua_block { local = 1 }", "init_by_lua error: init_by_lua(nginx.conf:"),
         ("init_by_lua_file missing.lua;", "cannot open "),
         ("init_by_lua_block { local function f() return 1 + f() end f() }", "stack overflow"),
-        ("lua_max_memory 8m; init_by_lua_block { t = {} for i = 1, 1e9 do t[i] = i .. 'x' end }", "not enough memory"),
-        ("init_by_lua_block { require('ffi').cast('int *', 8)[0] = 1 }", "the process that tried init_by_lua* died of signal 11"),
+        (
+            "lua_max_memory 8m; init_by_lua_block { t = {} for i = 1, 1e9 do t[i] = i .. 'x' end }",
+            "not enough memory",
+        ),
+        (
+            "init_by_lua_block { require('ffi').cast('int *', 8)[0] = 1 }",
+            "the process that tried init_by_lua* died of signal 11",
+        ),
         ("init_by_lua_block { os.exit(7) }", "the process that tried init_by_lua* exited with code 7"),
-        ("lua_max_run_time 200ms; init_by_lua_block { while true do end }", "has run for too long (lua_max_run_time)"),
+        (
+            "lua_max_run_time 200ms; init_by_lua_block { while true do end }",
+            "has run for too long (lua_max_run_time)",
+        ),
     ];
     for (count, (http, said)) in fails.iter().enumerate() {
         reload(&mut server, http, "new");
@@ -106,7 +115,10 @@ fn code_runs_with_the_rights_that_are_said() {
     let secret = server.prefix().join("secret.lua");
     write_secret(&secret);
     reload(&mut server, "init_by_lua_file secret.lua;", "third");
-    server.wait_log("logs/error.log", "Permission denied (code runs as the user of the worker; \"lua_init_privileged on\"");
+    server.wait_log(
+        "logs/error.log",
+        "Permission denied (code runs as the user of the worker; \"lua_init_privileged on\"",
+    );
     assert_eq!(server.get("/").text(), "new read");
     reload(&mut server, "lua_init_privileged on; init_by_lua_file secret.lua;", "third");
     answers(&server, "third secret");
@@ -122,7 +134,8 @@ fn write_secret(path: &std::path::Path) {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn reloads_lose_no_request_of_lua() {
-    let http = "lua_shared_dict counts 1m; init_by_lua_block { greeting = 'hi' ngx.shared.counts:add('n', 0) }";
+    let http =
+        "lua_shared_dict counts 1m; init_by_lua_block { greeting = 'hi' ngx.shared.counts:add('n', 0) }";
     let mut server = start(http, "x");
     answers(&server, "x hi");
     let address = server.address();

@@ -62,7 +62,11 @@ impl Spool {
         Self::begin(request, place, Fate::Clean)
     }
 
-    pub(crate) fn begin(request: &Request<'_>, place: Arc<TempPath>, fate: Fate) -> Result<Self, NotPutAside> {
+    pub(crate) fn begin(
+        request: &Request<'_>,
+        place: Arc<TempPath>,
+        fate: Fate,
+    ) -> Result<Self, NotPutAside> {
         let pool = request.file_pool().ok_or(NotPutAside::NotTaken)?;
         let keeper = Keeper {
             pool,

@@ -54,7 +54,12 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    pub(crate) fn new(file: Mutex<Option<Arc<File>>>, path: PathBuf, fate: Fate, keeper: Arc<Keeper>) -> Self {
+    pub(crate) fn new(
+        file: Mutex<Option<Arc<File>>>,
+        path: PathBuf,
+        fate: Fate,
+        keeper: Arc<Keeper>,
+    ) -> Self {
         Self { file, path, fate, keeper }
     }
 

@@ -185,8 +185,8 @@ fn finish_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Some(_) => {
             let is_set = scene(call, |scene| {
                 let Scene::Handler(exchange) = scene else { return false };
-                let body = RequestState::of(exchange.request)
-                    .and_then(|state| state.kept.enter().made_body.take());
+                let body =
+                    RequestState::of(exchange.request).and_then(|state| state.kept.enter().made_body.take());
                 body.is_some_and(|body| body.finish_in_memory(exchange.request).is_ok())
             })?;
             if is_set { Ok(Returns::Values(0)) } else { Err(call.raise("request_body not initialized")) }
@@ -207,7 +207,9 @@ fn set_body_file(call: &mut Call<'_>) -> Result<Returns, Raise> {
     };
     allow(call, ANSWERING)?;
     let state = scene(call, |scene| match scene {
-        Scene::Handler(exchange) if exchange.body.is_dropped() => Err("request body already discarded asynchronously"),
+        Scene::Handler(exchange) if exchange.body.is_dropped() => {
+            Err("request body already discarded asynchronously")
+        }
         Scene::Handler(exchange) if !exchange.request.has_read_body() => Err("request body not read yet"),
         _ => Ok(()),
     })?;

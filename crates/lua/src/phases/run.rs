@@ -115,7 +115,8 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
 pub(crate) fn log_no_vm(request: &Request<'_>, why: NoVm) -> u16 {
     match why {
         NoVm::Crowded => {
-            let line = format_args!("more than {WAITING_MAX} requests of the loop wait for a Lua VM to be made");
+            let line =
+                format_args!("more than {WAITING_MAX} requests of the loop wait for a Lua VM to be made");
             request.log(Level::Error, line);
             503
         }
