@@ -1,7 +1,7 @@
-//! `lua PROOF`: what is promised of Lua. `blocked`: connections without Lua, and healthy Lua, beside a location
-//! whose Lua spins or sleeps; `soak`: the same for minutes; `cpu`: CPU per request of what is short; `garbage`:
-//! what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report says of a workload
-//! that blocks; `reload`: reloads under a load of Lua, some of which fail.
+//! `lua PROOF`: what is promised of Lua. `blocked`: connections without Lua, and healthy Lua, beside a
+//! location whose Lua spins or sleeps; `soak`: the same for minutes; `cpu`: CPU per request of what is
+//! short; `garbage`: what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report
+//! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail.
 
 mod blocked;
 mod figures;

@@ -149,7 +149,8 @@ pub(crate) fn loom_command(args: &[String]) -> Outcome {
 
 fn loom(switches: u32) -> Outcome {
     let packages = "--package clearway-runtime --package clearway-offload --package clearway-zone \
-                    --package clearway-upstream --package clearway-pipe --package clearway-cache";
+                    --package clearway-upstream --package clearway-pipe --package clearway-cache \
+                    --package clearway-lua";
     Step::cargo(&format!("test {packages} --release --lib -- loom models"))
         .env("CARGO_TARGET_DIR", &target_dir().join("loom").to_string_lossy())
         .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")

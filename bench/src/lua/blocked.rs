@@ -1,5 +1,6 @@
-//! `lua blocked` and `lua soak`: one location's Lua spins or sleeps for a tenth of a second, 50 times a second;
-//! beside it, on a schedule, connections that have nothing to do with Lua and connections whose Lua is short.
+//! `lua blocked` and `lua soak`: one location's Lua spins or sleeps for a tenth of a second, 50 times a
+//! second; beside it, on a schedule, connections that have nothing to do with Lua and connections whose Lua
+//! is short.
 
 use std::io;
 use std::net::SocketAddr;
@@ -106,8 +107,8 @@ fn start(name: &str, loops: usize) -> Result<Server, String> {
 fn row(held: &str, seen: &Seen) -> String {
     let name = if held.is_empty() { "idle" } else { held };
     format!(
-        "{name:<7} without Lua p50 {:>7.2} p99 {:>8.2} max {:>8.1} ms | Lua p50 {:>7.2} p99 {:>8.2} max {:>8.1} ms | \
-         {} held, {} lost",
+        "{name:<7} without Lua p50 {:>7.2} p99 {:>8.2} max {:>8.1} ms | Lua p50 {:>7.2} p99 {:>8.2} \
+         max {:>8.1} ms | {} held, {} lost",
         seen.cheap.quantile_ms(0.5),
         seen.cheap.quantile_ms(0.99),
         seen.cheap.max_ms(),

@@ -28,7 +28,8 @@ const LOCATIONS: &str = "
     location /incr_own { content_by_lua_block {
         ngx.say(ngx.shared.counters:incr(\"n\" .. ngx.worker.id(), 1, 0)) } }
     location /count { content_by_lua_block { ngx.say(collectgarbage(\"count\")) } }
-    location /stop { content_by_lua_block { collectgarbage() collectgarbage(\"stop\") ngx.say(\"stopped\") } }";
+    location /stop { content_by_lua_block {
+        collectgarbage() collectgarbage(\"stop\") ngx.say(\"stopped\") } }";
 
 /// What is measured, and which share of nginx's CPU it may use.
 const ROWS: [(&str, f64); 4] =

@@ -153,10 +153,11 @@ mod tests {
     fn samples_are_counted() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let common = "1: a task of loop 0 held its thread for 7 ms\n1:   all stacks lead through\n\
-                      1:     [lua] a\n1:   9 of 67 samples were then in\n1:     b\n1:   5 of 67 samples were then in";
+                      1:     [lua] a\n1:   9 of 67 samples were then in\n1:     b\n\
+                      1:   5 of 67 samples were then in";
         assert_eq!(with_lua(&lines(common)), (14, 14));
-        let mixed = "1: a task of loop 0 held its thread for 7 ms\n1:   9 of 67 samples were in\n1:     [lua] b\n\
-                     1:   5 of 67 samples were in\n1:     c";
+        let mixed = "1: a task of loop 0 held its thread for 7 ms\n1:   9 of 67 samples were in\n\
+                     1:     [lua] b\n1:   5 of 67 samples were in\n1:     c";
         assert_eq!(with_lua(&lines(mixed)), (9, 14));
     }
 }

@@ -64,6 +64,7 @@ pub use output::{
 pub use phases::access::Satisfy;
 pub use phases::engine::Active;
 pub use phases::handshake::{Shaking, look_at_handshake};
+pub use phases::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::read_body::Store;
 pub use phases::redirect::Rewritten;
@@ -78,7 +79,6 @@ pub use request::body_file::TempFile;
 pub use request::contexts::{ContextKey, Lasts};
 pub use request::errand::Errand;
 pub use request::log::UpstreamUrl;
-pub use request::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};
 pub use request::scripting::{SharedHead, Written};
 
 pub use request::stored_body::StoredBody;

@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod early_read;
 pub(crate) mod engine;
 pub(crate) mod handshake;
+pub(crate) mod made_body;
 mod pause;
 mod post_action;
 pub(crate) mod protocol;

@@ -14,7 +14,6 @@ pub(crate) mod browser;
 pub(crate) mod contexts;
 pub(crate) mod errand;
 pub(crate) mod log;
-pub(crate) mod made_body;
 pub(crate) mod relay;
 pub(crate) mod scripting;
 pub(crate) mod sink;

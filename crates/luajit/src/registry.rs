@@ -44,7 +44,8 @@ static SLOTS: [Slot; VMS_MAX] = [const { Slot::free() }; VMS_MAX];
 
 static LEAST_LIMIT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The shortest limit or slice that a run has had so far, nanoseconds; `u64::MAX`: there was none. Any thread.
+/// The shortest limit or slice that a run has had so far, nanoseconds; `u64::MAX`: there was none. Any
+/// thread.
 #[must_use]
 pub fn least_limit_ns() -> u64 {
     LEAST_LIMIT_NS.load(Ordering::Relaxed)

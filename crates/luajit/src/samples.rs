@@ -79,8 +79,8 @@ impl Drop for Sampler {
 const WATCH_PERIOD: Duration = Duration::from_millis(10);
 
 /// Runs something on this thread while another one takes its samples, so that limits of runs hold
-/// ([`crate::Vm::limit_runs`]) where nobody looks at it otherwise. **Starts a thread**, which is over when this
-/// returns; without one it runs unwatched.
+/// ([`crate::Vm::limit_runs`]) where nobody looks at it otherwise. **Starts a thread**, which is over when
+/// this returns; without one it runs unwatched.
 pub fn watched<R>(run: impl FnOnce() -> R) -> R {
     let here = 0_u8;
     let (tid, base) = (thread::current(), (&raw const here).addr());

@@ -1,5 +1,5 @@
-//! What this server adds to OpenResty's Lua, and what it does where that has files: slices of time, VMs of one
-//! request, bodies that are made.
+//! What this server adds to OpenResty's Lua, and what it does where that has files: slices of time, VMs of
+//! one request, bodies that are made.
 
 use std::time::{Duration, Instant};
 
@@ -111,7 +111,8 @@ fn bodies_that_are_made_may_be_in_files() {
              local ok, err = pcall(ngx.req.set_body_file, '/nonexistent/file')
              ngx.print(ok, ' ', err)
          } }
-         location = /echo { content_by_lua_block { ngx.req.read_body() ngx.print(ngx.req.get_body_data()) } }",
+         location = /echo { content_by_lua_block {
+             ngx.req.read_body() ngx.print(ngx.req.get_body_data()) } }",
     );
     check(
         &server,

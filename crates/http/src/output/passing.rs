@@ -25,8 +25,9 @@ impl Output<'_, '_> {
     }
 
     /// Takes the head that another server has sent in place of all lines so far, but for those that
-    /// [`keep_lines`](Self::keep_lines) has spoken for: `lines` are spans of `received`, without those that concern that connection alone, or are hidden. `status_line` begins
-    /// with the status. The length of the body is to be said by [`ResponseHead::content_length`].
+    /// [`keep_lines`](Self::keep_lines) has spoken for: `lines` are spans of `received`, without those that
+    /// concern that connection alone, or are hidden. `status_line` begins with the status. The length of
+    /// the body is to be said by [`ResponseHead::content_length`].
     pub fn pass_head(
         &mut self,
         status_line: &[u8],

@@ -337,9 +337,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "lua_code_cache on | off",
         default: "lua_code_cache on;",
-        doc: "Whether code that was compiled is kept, and modules that were loaded. With `off` each request has \
-              a VM of its own, in which `init_by_lua` runs first, and files are read anew: what is edited is \
-              seen at once. That costs as much as it does, so it is for those who write code.",
+        doc: "Whether code that was compiled is kept, and modules that were loaded. With `off` each request \
+              has a VM of its own, in which `init_by_lua` runs first, and files are read anew: what is \
+              edited is seen at once. That costs as much as it does, so it is for those who write code.",
         example: "
             lua_code_cache on;",
         see: &["content_by_lua_block"],
@@ -489,10 +489,10 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "lua_init_privileged on | off",
         default: "lua_init_privileged off;",
-        doc: "Whether `init_by_lua*` runs before the worker process becomes its `user`: with the rights of the \
-              master, which may read what that user may not. Each reload takes a new worker process then. VMs \
-              that are made later (reserves, those of `lua_code_cache off`) run it as the user. Without a \
-              master process it changes nothing.",
+        doc: "Whether `init_by_lua*` runs before the worker process becomes its `user`: with the rights of \
+              the master, which may read what that user may not. Each reload takes a new worker process \
+              then. VMs that are made later (reserves, those of `lua_code_cache off`) run it as the user. \
+              Without a master process it changes nothing.",
         example: "
             lua_init_privileged on;
             init_by_lua_block {
@@ -534,8 +534,8 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         default: "lua_max_run_time off;",
         doc: "How long code may run without waiting for anything. Code that takes longer gets an error that \
               it cannot catch, and its request 500; the log has where it was. A function of C that does not \
-              return is not ended, but what it returns to is. What stands in `http` holds for `init_by_lua*` and \
-              the like as well.",
+              return is not ended, but what it returns to is. What stands in `http` holds for \
+              `init_by_lua*` and the like as well.",
         example: "
             lua_max_run_time 2s;",
         see: &["lua_time_slice", "lua_max_memory", "stall_report_after"],
@@ -551,11 +551,11 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "lua_time_slice TIME | off",
         default: "lua_time_slice off;",
-        doc: "After how long code that computes makes way for other code of its VM, wherever it is; then it goes \
-              on. It is counted from the time when the loop was given to another thread, and holds for handlers: \
-              not for filters, `set_by_lua*`, `init_by_lua*`, nor inside a coroutine of the user's own, a \
-              `table.sort` or a function of C. Code that expects not to be interrupted between two calls that \
-              wait for nothing, as it may elsewhere, is not to be given slices.",
+        doc: "After how long code that computes makes way for other code of its VM, wherever it is; then it \
+              goes on. It is counted from the time when the loop was given to another thread, and holds for \
+              handlers: not for filters, `set_by_lua*`, `init_by_lua*`, nor inside a coroutine of the user's \
+              own, a `table.sort` or a function of C. Code that expects not to be interrupted between two \
+              calls that wait for nothing, as it may elsewhere, is not to be given slices.",
         example: "
             location /report {
                 lua_time_slice 5ms;

@@ -157,8 +157,8 @@ impl Interpreter {
         Ok(self.vm.start(&self.files[path]))
     }
 
-    /// Code has ended that may have wanted more memory than the VM may have. What it has left behind is not to
-    /// be in the way of the next one; where that stays, the VM is given up.
+    /// Code has ended that may have wanted more memory than the VM may have. What it has left behind is not
+    /// to be in the way of the next one; where that stays, the VM is given up.
     pub fn recover(&mut self, fault: &Fault) -> Recovery {
         if fault.kind() != FaultKind::Memory && !fault.text().ends_with(b"not enough memory") {
             return Recovery::GoesOn;

@@ -189,7 +189,8 @@ const DENIED: &[u8] = b"Permission denied";
 fn hint(phase: LuaPhase) -> &'static str {
     match phase {
         LuaPhase::Init => {
-            " (code runs as the user of the worker; \"lua_init_privileged on\" has init_by_lua* run before that)"
+            " (code runs as the user of the worker; \"lua_init_privileged on\" has init_by_lua* run before \
+             that)"
         }
         _ => " (code is read and run as the user of the worker)",
     }

@@ -403,7 +403,8 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// What a worker that is not in the list says to an order; `None`: it is gone, or something else is wanted.
+    /// What a worker that is not in the list says to an order; `None`: it is gone, or something else is
+    /// wanted.
     pub(super) fn answer_of(
         &mut self,
         worker: &mut WorkerProcess,

@@ -65,9 +65,9 @@ impl Builder {
         Worker::start(loaded, number, sockets, &self.writer)
     }
 
-    /// Runs the code of a configuration that runs when it comes into use, and nothing else of it. What it logs
-    /// is written where it fails; elsewhere the worker that runs it next has the same to say. `settle` as of
-    /// [`first`](Self::first).
+    /// Runs the code of a configuration that runs when it comes into use, and nothing else of it. What it
+    /// logs is written where it fails; elsewhere the worker that runs it next has the same to say. `settle`
+    /// as of [`first`](Self::first).
     ///
     /// # Errors
     /// What to tell the master.

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use clearway_base::log::{Level, Verbatim};
 use clearway_offload::{At, Blocking, file};
 
-use super::Request;
-use super::body_file::{Fate, Keeper, TempFile};
-use super::scripting::SharedHead;
-use super::stored_body::{Place, StoredBody};
 use crate::config::body_directives::{BODY_CONF, BODY_MAIN, InFileOnly};
 use crate::phases::spool::{NotPutAside, Spool};
+use crate::request::Request;
+use crate::request::body_file::{Fate, Keeper, TempFile};
+use crate::request::scripting::SharedHead;
+use crate::request::stored_body::{Place, StoredBody};
 
 /// See the file's head.
 pub struct MadeBody {
