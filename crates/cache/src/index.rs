@@ -68,8 +68,8 @@ pub struct File {
     pub inode: u64,
     /// When it was stored, Unix seconds.
     pub stored_s: u64,
-    /// What its variants have in common, 22 bits; 0 for one that does not vary.
-    pub tag: u32,
+    /// By what it is known to be as it was written, 22 bits; 0: it is in doubt (`disks::stamp`).
+    pub stamp: u32,
 }
 
 /// Fields of a number, from its lowest bits.
@@ -107,7 +107,7 @@ const REST_BITS: u32 = 16;
 const STATUS_BITS: u32 = 10;
 const DISK_BITS: u32 = 4;
 const INODE_BITS: u32 = 56;
-const TAG_BITS: u32 = 22;
+const STAMP_BITS: u32 = 22;
 
 const KIND_NOTHING: u64 = 0;
 const KIND_ERROR: u64 = 1;
@@ -139,7 +139,7 @@ impl Object {
                 file.valid_s.min(mask(SECONDS_BITS)),
                 pack([(u64::from(file.blocks), 32), (u64::from(file.body_start), 16)]),
                 file.inode & mask(INODE_BITS),
-                pack([(file.stored_s, SECONDS_BITS), (u64::from(file.tag), TAG_BITS)]),
+                pack([(file.stored_s, SECONDS_BITS), (u64::from(file.stamp), STAMP_BITS)]),
             ],
         };
         Entry { payload: payload(self.used_s, self.updated_by), values }
@@ -161,7 +161,7 @@ impl Object {
                     body_start: size.take(16) as u16,
                     inode,
                     stored_s: times.take(SECONDS_BITS),
-                    tag: times.take(TAG_BITS) as u32,
+                    stamp: times.take(STAMP_BITS) as u32,
                 })
             }
             KIND_ERROR => Stored::Error { status, valid_s },
@@ -377,7 +377,7 @@ mod tests {
             body_start: u16::MAX,
             inode: mask(INODE_BITS),
             stored_s: NOW,
-            tag: mask(TAG_BITS) as u32,
+            stamp: mask(STAMP_BITS) as u32,
         }
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let index = index(&words);
         assert_eq!((index.room(), SLOT_BYTES), (64, 64));
         assert_eq!(index.get(digest(1)), None);
-        let zero = File { disk: 0, valid_s: 0, blocks: 0, body_start: 0, inode: 0, stored_s: 0, tag: 0 };
+        let zero = File { disk: 0, valid_s: 0, blocks: 0, body_start: 0, inode: 0, stored_s: 0, stamp: 0 };
         let error = Stored::Error { status: 504, valid_s: NOW + 60 };
         for stored in [Stored::File(file()), Stored::File(zero), error, Stored::Nothing] {
             index.publish(digest(1), stored, NOW).expect("nobody else is there");

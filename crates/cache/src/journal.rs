@@ -54,10 +54,10 @@ impl Record {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let File { disk, valid_s, blocks, body_start, stored_s, tag, .. } = self.file;
+        let File { disk, valid_s, blocks, body_start, stored_s, stamp, .. } = self.file;
         out.extend_from_slice(&self.digest.0);
         let first = valid_s & SECONDS | u64::from(self.uses) << 34 | u64::from(disk & 0xf) << 44;
-        let times = stored_s & SECONDS | u64::from(tag & TAG) << 34;
+        let times = stored_s & SECONDS | u64::from(stamp & STAMP) << 34;
         out.extend_from_slice(&(first | u64::from(self.idle_min) << 48).to_le_bytes());
         out.extend_from_slice(&(u64::from(blocks) | u64::from(body_start) << 32).to_le_bytes());
         out.extend_from_slice(&times.to_le_bytes());
@@ -79,7 +79,7 @@ impl Record {
             body_start: (size >> 32) as u16,
             inode: 0,
             stored_s: times & SECONDS,
-            tag: (times >> 34) as u32 & TAG,
+            stamp: (times >> 34) as u32 & STAMP,
         };
         let (uses, idle_min) = ((first >> 34) as u16 & USES_MAX, (first >> 48) as u16);
         Self { digest, file, uses, idle_min }
@@ -87,7 +87,7 @@ impl Record {
 }
 
 const SECONDS: u64 = (1 << 34) - 1;
-const TAG: u32 = (1 << 22) - 1;
+const STAMP: u32 = (1 << 22) - 1;
 
 /// Writes a snapshot into buffers that are handed on block by block.
 pub struct SnapshotWriter {
@@ -204,7 +204,7 @@ mod tests {
             body_start: number as u16,
             inode: number,
             stored_s: SECONDS - number,
-            tag: TAG - number as u32 % 9,
+            stamp: STAMP - number as u32 % 9,
         };
         Record::new(digest, file, number as u16, (1_000_000, 1_000_000 + 60 * number))
     }

@@ -20,6 +20,7 @@ mod memcached;
 mod mend;
 mod next;
 mod object;
+mod patience;
 mod protocol;
 mod queue;
 mod receive;

@@ -43,7 +43,16 @@ impl HungMount {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("clearway-hung-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).expect("the temporary directory is writable");
-        let mounted = Self { dir, device: None }.mounted();
+        Self::over(&dir)
+    }
+
+    /// Mounts one over a directory, which is removed in the end if it is empty.
+    ///
+    /// # Panics
+    /// As [`HungMount::new`].
+    #[must_use]
+    pub fn over(dir: &Path) -> Self {
+        let mounted = Self { dir: dir.to_owned(), device: None }.mounted();
         mounted.unwrap_or_else(|error| {
             panic!("may not mount FUSE here: {error}; leave these tests out with -- --skip hung_mount")
         })

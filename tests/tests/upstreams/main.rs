@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod aborts;
+mod broken_disks;
 mod cached;
 mod checks;
 mod descriptors;

@@ -122,9 +122,19 @@ impl Cache {
         }
     }
 
-    /// The disk that a new object is put on: the first in the order of its digest that is not left out.
+    /// The disk that a new object is put on, if one takes it.
+    pub(crate) fn disk_for_new(&self, digest: Digest) -> Option<u8> {
+        self.first_disk(digest, |disk| !disk.is_out() && !disk.is_full())
+    }
+
+    /// The disk that an object is on, if it is where it is put: the first in the order of its digest that is
+    /// not left out.
     pub(crate) fn disk_for(&self, digest: Digest) -> Option<u8> {
-        let is_in = |number: &usize| !self.kept.disks[*number].is_out();
+        self.first_disk(digest, |disk| !disk.is_out())
+    }
+
+    fn first_disk(&self, digest: Digest, is_fit: impl Fn(&Disk) -> bool) -> Option<u8> {
+        let is_in = |number: &usize| is_fit(&self.kept.disks[*number]);
         let first = match self.conf.disks.as_slice() {
             [_] => Some(0).filter(is_in),
             disks => {

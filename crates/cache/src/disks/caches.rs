@@ -127,8 +127,9 @@ impl Caches {
         let mut known = self.known();
         if known.manager.is_none() && known.declared.iter().any(|cache| cache.strong_count() > 0) {
             let (alarm, current) = (Arc::clone(&self.alarm), Arc::clone(&self.current));
+            let copies = Arc::clone(&self.copies);
             let service = Service::start(THREAD, self.alarm.bell(), move |blocking, stop| {
-                manager::run(blocking, stop, &alarm, &current);
+                manager::run(blocking, stop, (&alarm, &copies), &current);
             });
             known.manager = Some(service?);
         }

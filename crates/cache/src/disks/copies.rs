@@ -1,10 +1,11 @@
-//! Copies of small objects that are asked for again and again, shared by all loops and caches of a process.
-//! A copy keeps its file open, and counts only if that file, asked after the request has come, has a name
-//! still and is what it was: one that was removed, or replaced by another one, has none. So nothing is older
-//! than what nginx finds by opening the name.
+//! Copies of objects that are asked for again and again, shared by all loops and caches of a process: of a
+//! small one all of it, of a large one its head. A copy keeps its file open, and counts only if that file,
+//! asked after the request has come, has a name still and is what it was: one that was removed, or replaced
+//! by another one, has none. So nothing is older than what nginx finds by opening the name.
 //!
 //! Nobody waits here: a table of fixed size whose places are exchanged as wholes. Open files are few, at most
-//! a part of what the process may open. An object is copied when it is asked for a second time.
+//! a part of what the process may open, and those that were removed are let go of by the manager, so that
+//! their room is free. An object is copied when it is asked for a second time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use clearway_offload::Blocking;
 use clearway_offload::files::Opened;
 use clearway_os::process;
 
+use super::disk::{Disk, Root};
 use super::metrics::{COPIED, UNCOPIED};
-use super::object::{Found, Identity, Wanted};
+use super::object::{Found, Handle, Identity, Wanted};
 use crate::key::{Digest, Key};
 use crate::seal::Soundness;
 
@@ -41,7 +44,9 @@ struct Copied {
     key: Arc<Key>,
     identity: Identity,
     path: Arc<Path>,
-    opened: Opened,
+    /// Taken when it is closed.
+    opened: Option<Arc<Opened>>,
+    disk: Arc<Disk>,
     data: Bytes,
     body_start: usize,
     soundness: Soundness,
@@ -56,14 +61,33 @@ impl Copied {
 
     /// Whether the file has its name and is what it was.
     fn is_current(&self) -> bool {
-        let was = self.opened.stat();
-        self.opened
-            .stat_again()
-            .is_ok_and(|now| now.links > 0 && (now.size, now.modified) == (was.size, was.modified))
+        let Some(opened) = &self.opened else { return false };
+        let was = opened.stat();
+        opened.stat_again().is_ok_and(|now| {
+            now.links > 0 && (now.size, now.modified, now.changed) == (was.size, was.modified, was.changed)
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.data.len() as u64 == self.identity.length
     }
 
     fn bytes(&self) -> usize {
         self.data.len() + self.key.text().len() + OVERHEAD_BYTES
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // A response that sends it closes it.
+        let Some(opened) = self.opened.take().and_then(Arc::into_inner) else { return };
+        if opened.is_dear_to_close() {
+            let close = move |_: &Blocking, _: &Root| {
+                drop(opened);
+                Ok(())
+            };
+            self.disk.submit_anyway(None, close, |_| ()).detach();
+        }
     }
 }
 
@@ -113,7 +137,7 @@ impl Copies {
         Some(Found {
             identity: copied.identity,
             path: Arc::clone(&copied.path),
-            opened: None,
+            opened: if copied.is_whole() { None } else { copied.opened.clone().map(Handle::Kept) },
             data: copied.data.clone(),
             head_start: crate::StoredHeader::head_start(&copied.key),
             body_start: copied.body_start,
@@ -121,20 +145,29 @@ impl Copies {
         })
     }
 
-    /// Makes a copy of an object that was read as a whole, if it was asked for before.
-    pub(crate) fn keep(&self, owner: u64, key: &Arc<Key>, found: &mut Found) {
+    /// Makes a copy of an object if it was asked for before: of what was read of it, which is all up to the
+    /// body at least.
+    pub(crate) fn keep(&self, (owner, disks): (u64, &[Arc<Disk>]), key: &Arc<Key>, found: &mut Found) {
         let digest = found.identity.digest;
-        let is_whole = found.data.len() as u64 == found.identity.length;
-        if !is_whole || !self.was_seen(owner, digest) {
+        let Some(disk) = disks.get(usize::from(found.identity.disk)) else { return };
+        if !found.file().is_some_and(Opened::is_local) || !self.was_seen(owner, digest) {
             return;
         }
-        let Some(opened) = found.opened.take_if(|opened| opened.is_local()) else { return };
+        let opened = match found.opened.take() {
+            Some(Handle::Own(opened)) => Arc::new(opened),
+            Some(Handle::Kept(opened)) => opened,
+            None => return,
+        };
+        if found.data.len() as u64 != found.identity.length {
+            found.opened = Some(Handle::Kept(Arc::clone(&opened)));
+        }
         let copied = Arc::new(Copied {
             owner,
             key: Arc::clone(key),
             identity: found.identity,
             path: Arc::clone(&found.path),
-            opened,
+            opened: Some(opened),
+            disk: Arc::clone(disk),
             data: found.data.clone(),
             body_start: found.body_start,
             soundness: found.soundness,
@@ -157,6 +190,15 @@ impl Copies {
         let Some(place) = self.place_of(owner, digest) else { return };
         if let Some(copied) = self.places[place].load_full().filter(|copied| copied.is_of(owner, digest)) {
             self.let_go(place, &copied);
+        }
+    }
+
+    /// Lets go of objects whose files were removed or changed. Asks each file.
+    pub(crate) fn let_go_removed(&self, _: &Blocking) {
+        for (place, there) in self.places.iter().enumerate() {
+            if let Some(copied) = there.load_full().filter(|copied| !copied.is_current()) {
+                self.let_go(place, &copied);
+            }
         }
     }
 
@@ -251,7 +293,11 @@ mod tests {
             warm(&scratch, key);
         }
         let found = scratch.open(&small).unwrap();
-        assert!(found.opened.is_none() && !is_copied(&scratch, &large));
+        assert!(found.opened.is_none());
+        let found = scratch.open(&large).unwrap();
+        assert!(matches!(found.opened, Some(Handle::Kept(_))), "its head and its file are kept");
+        assert_eq!(body(&found), [7; 100_000]);
+        let found = scratch.open(&small).unwrap();
         assert_eq!((found.body().as_deref(), found.head()), (Some(&b"hello"[..]), HEAD.to_vec()));
         assert_eq!((found.identity, &found.path), (first.identity, &first.path));
     }
@@ -286,6 +332,30 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test changes files behind its back")]
+    fn a_file_that_was_removed_is_not_kept_open() {
+        let scratch = Scratch::new("copies-removed");
+        let (gone, stays) = (key("/gone"), key("/stays"));
+        for key in [&gone, &stays] {
+            scratch.store(key, &[7; 100_000]).unwrap();
+            warm(&scratch, key);
+        }
+        let copies = &scratch.cache.kept.copies;
+        let count = || copies.places.iter().filter(|place| place.load().is_some()).count();
+        assert_eq!(count(), 2);
+        std::fs::remove_file(scratch.file(&gone)).unwrap();
+        // The manager does that now and then.
+        until("it is let go of", || {
+            let copies = Arc::clone(copies);
+            let done = scratch.cache.kept.disks[0].pool().submit(move |blocking| {
+                copies.let_go_removed(blocking);
+            });
+            wait(done);
+            count() == 1
+        });
+    }
+
+    #[test]
     fn copies_are_bounded_and_used_ones_stay() {
         let scratch = Scratch::new("copies-bounded");
         let limit = 10 * (OVERHEAD_BYTES + 1500);
@@ -297,7 +367,7 @@ mod tests {
             // The cache's own copies have not seen it yet.
             let mut found = scratch.open(&wanted.key).unwrap();
             assert!(!copies.was_seen(1, wanted.digest));
-            copies.keep(1, &wanted.key, &mut found);
+            copies.keep((1, &scratch.cache.kept.disks), &wanted.key, &mut found);
             wanted
         };
         let hot = copy("/hot");

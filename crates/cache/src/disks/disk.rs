@@ -7,13 +7,15 @@
 //!    for [`STALL_MS`] does not answer.
 //! 2. [`ERRORS_MAX`] errors of the device in a row put the disk out, which only the manager's probe takes
 //!    back: a file that is made and removed.
+//! 3. A disk on which there was no room takes nothing new for [`FULL_MS`], or until the manager has removed
+//!    something from it. What is there is used meanwhile.
 
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use clearway_base::log::Sink;
@@ -31,6 +33,8 @@ use super::notes::Notes;
 const STALL_MS: u64 = 10_000;
 /// So many errors in a row put a disk out.
 const ERRORS_MAX: u32 = 3;
+/// For how long nothing new is put on a full disk, ms.
+const FULL_MS: u64 = 1000;
 /// Threads of a disk's pool (as in the article that thread pools began with).
 const THREADS: u32 = 16;
 /// Jobs that may wait for them.
@@ -65,6 +69,12 @@ impl DiskError {
     /// Whether it is a name that is not there.
     pub(crate) fn is_absent(&self) -> bool {
         self.error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether a file system, or a quota, has no room left.
+    pub(crate) fn is_of_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        self.error().is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
     }
 
     /// Whether it is the device that has failed, and not a name or a right.
@@ -123,6 +133,11 @@ struct Health {
     progress_ms: AtomicU64,
     /// Rule 2.
     errors: AtomicU32,
+    /// Rule 3, monotonic.
+    full_until_ms: AtomicU64,
+    wants_room: AtomicBool,
+    /// A large file is compared with its checksum.
+    is_checking: AtomicBool,
 }
 
 /// A job on its way.
@@ -169,6 +184,43 @@ impl Disk {
     fn is_stalled(&self) -> bool {
         let since_ms = self.health.progress_ms.load(Ordering::Acquire);
         self.health.in_flight.load(Ordering::Relaxed) > 0 && clock::coarse_ms() > since_ms + STALL_MS
+    }
+
+    /// There was no room; whether others are to go for what comes next.
+    pub(crate) fn note_full(&self, others_go: bool) {
+        self.health.full_until_ms.store(clock::coarse_ms() + FULL_MS, Ordering::Release);
+        if others_go {
+            self.health.wants_room.store(true, Ordering::Release);
+        }
+    }
+
+    /// Something was removed.
+    pub(crate) fn note_room(&self) {
+        self.health.full_until_ms.store(0, Ordering::Release);
+    }
+
+    /// Rule 3.
+    pub(crate) fn is_full(&self) -> bool {
+        clock::coarse_ms() < self.health.full_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Whether objects are to go for others.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.health.wants_room.load(Ordering::Acquire)
+    }
+
+    /// The same, for the one that sees to it.
+    pub(crate) fn take_wants_room(&self) -> bool {
+        self.health.wants_room.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether a large file may be compared with its checksum now: one at a time.
+    pub(crate) fn begin_check(&self) -> bool {
+        !self.health.is_checking.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn end_check(&self) {
+        self.health.is_checking.store(false, Ordering::Release);
     }
 
     /// Has the job done, in this pool or the disk's own; `finish` makes the result of what became of it.

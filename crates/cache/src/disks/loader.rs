@@ -153,7 +153,7 @@ impl Cache {
             body_start: 0,
             inode: stat.inode,
             stored_s: u64::try_from(stat.modified.seconds).unwrap_or(0),
-            tag: 0,
+            stamp: 0,
         };
         LOADED.increment();
         self.publish(digest, file);

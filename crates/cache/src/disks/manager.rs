@@ -19,7 +19,8 @@ use clearway_os::clock;
 
 use super::alarm::Alarm;
 use super::cache::{Cache, Kept, now_s};
-use super::disk::{DiskError, Root};
+use super::copies::Copies;
+use super::disk::{Disk, DiskError, Root};
 use super::loader::{Walk, Walked};
 use super::metrics::{EXPIRED, PUSHED_OUT};
 use super::notes;
@@ -41,12 +42,22 @@ const LOOK_MS: u64 = 10_000;
 const WALK_MS: u64 = 600_000;
 /// An index with more objects than so many tenths of its slots begins to forget some for others.
 const FULL_TENTHS: u64 = 7;
+/// Of what lies on a full disk one in so many bytes goes for others.
+const ROOM_PART: u64 = 16;
+/// So much at least, bytes.
+const ROOM_MIN_BYTES: u64 = 256 << 10;
 /// Objects that are picked in one pass.
 const VICTIMS_MAX: usize = 1 << 14;
 
 /// The thread's work, until it is to stop.
-pub(crate) fn run(blocking: &Blocking, stop: &Stop, alarm: &Alarm, current: &ArcSwap<Vec<Arc<Cache>>>) {
+pub(crate) fn run(
+    blocking: &Blocking,
+    stop: &Stop,
+    (alarm, copies): (&Alarm, &Copies),
+    current: &ArcSwap<Vec<Arc<Cache>>>,
+) {
     let mut works: Vec<Work> = Vec::new();
+    let mut copies_due_ms = 0;
     while !stop.is_requested() {
         let caches = current.load_full();
         works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
@@ -61,6 +72,10 @@ pub(crate) fn run(blocking: &Blocking, stop: &Stop, alarm: &Alarm, current: &Arc
             due_ms = due_ms.min(works[at].step(cache, now_ms));
         }
         drop(caches);
+        if now_ms >= copies_due_ms {
+            copies.let_go_removed(blocking);
+            copies_due_ms = now_ms + LOOK_MS;
+        }
         alarm.sleep(blocking, Duration::from_millis(due_ms.saturating_sub(now_ms)));
     }
 }
@@ -202,7 +217,7 @@ impl Work {
             if self.disks.iter().any(|disk| !disk.victims.is_empty() || disk.removes.is_on_its_way()) {
                 return now_ms + PASS_MIN_MS;
             }
-            if cache.is_far_beyond(cache.bytes()) {
+            if cache.is_far_beyond(cache.bytes()) || self.kept.disks.iter().any(|disk| disk.wants_room()) {
                 self.pass_due_ms = self.pass_due_ms.min(self.passed_ms + cache.conf.manager.sleep_ms.max(1));
             }
             if now_ms < self.pass_due_ms {
@@ -487,7 +502,13 @@ impl Found {
             Some(free) if conf.min_free_bytes > 0 => beyond(conf.min_free_bytes, *free),
             _ => 0,
         };
-        let disks = self.disks.iter().zip(free_bytes).map(|(ages, free)| Limit::new(ages, wanted_on(free)));
+        // Where something has found no room, a part of what lies there goes.
+        let room_on = |disk: &Disk, ages: &Ages| match disk.take_wants_room() {
+            true => (ages.bytes() / ROOM_PART).max(ROOM_MIN_BYTES),
+            false => 0,
+        };
+        let all = self.disks.iter().zip(free_bytes).zip(&cache.kept.disks);
+        let disks = all.map(|((ages, free), disk)| Limit::new(ages, wanted_on(free).max(room_on(disk, ages))));
         let limits = Limits {
             all: Limit::new(&self.all, beyond(bytes, conf.max_bytes)),
             count: Limit::new(&self.counts, count),
@@ -544,6 +565,7 @@ impl Cache {
         victims: &[Victim],
     ) -> Result<(), DiskError> {
         let begin_ms = clock::monotonic_ms();
+        let mut has_removed = false;
         for victim in victims {
             let known = self.index().get(victim.digest);
             let is_same = known.is_some_and(|object| {
@@ -557,12 +579,15 @@ impl Cache {
             match self.remove_broken(blocking, root, disk, victim.digest) {
                 Err(error) if error.is_of_device() => return Err(error),
                 Err(error) => self.say(Level::Crit, &error.to_string()),
-                Ok(()) => {}
+                Ok(()) => has_removed = true,
             }
             if clock::monotonic_ms() >= begin_ms + self.conf.manager.threshold_ms {
                 // The next pass finds the others.
                 break;
             }
+        }
+        if let Some(disk) = self.disk(disk).filter(|_| has_removed) {
+            disk.note_room();
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ pub static ALL: &[&Counter] = &[
     &LOADED,
     &RECOVERED,
     &BROKEN,
+    &CHECKED,
+    &NO_ROOM,
     &UNREMEMBERED,
     &UNWRITTEN,
     &COPIED,
@@ -54,6 +56,20 @@ pub static BROKEN: Counter = Counter::new(
     "Files of caches whose length or checksum is not what was written; they were removed, and the requests \
      went to the upstream.",
 );
+/// Files that were in doubt.
+pub static CHECKED: Counter = Counter::new(
+    "cache_files_checked_total",
+    "files",
+    "Files of caches that were in doubt and were compared with their checksums before they were used: after a \
+     start of the machine, or since they have changed.",
+);
+/// Files for which there was no room.
+pub static NO_ROOM: Counter = Counter::new(
+    "cache_files_without_room_total",
+    "files",
+    "Responses that were not kept since the file system had no room for them; the oldest objects of the disk \
+     were removed then.",
+);
 /// Objects without a place in the index.
 pub static UNREMEMBERED: Counter = Counter::new(
     "cache_objects_unremembered_total",
@@ -72,7 +88,8 @@ pub static UNWRITTEN: Counter = Counter::new(
 pub static COPIED: Counter = Counter::new(
     "cache_copies_made_total",
     "objects",
-    "Small objects of caches that were copied into memory since they were asked for again.",
+    "Objects of caches that were copied into memory since they were asked for again: small ones as wholes, \
+     of large ones the head, while their file is kept open.",
 );
 /// Copies that went.
 pub static UNCOPIED: Counter = Counter::new(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_offload::files::Opened;
+use clearway_os::stat::Stat;
 
 use super::disk::DiskError;
 use crate::header::{StoredHeader, Unusable};
@@ -46,7 +47,7 @@ pub struct Found {
     pub path: Arc<Path>,
     /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
     /// and the file belongs to a copy in memory.
-    pub opened: Option<Opened>,
+    pub opened: Option<Handle>,
     /// What was read of it: up to the body at least.
     pub(super) data: Bytes,
     pub(super) head_start: usize,
@@ -89,11 +90,29 @@ impl Found {
         is_whole.then(|| self.data.slice(self.body_start..))
     }
 
+    /// Its file, if it is open.
+    #[must_use]
+    pub fn file(&self) -> Option<&Opened> {
+        self.opened.as_ref().map(|handle| match handle {
+            Handle::Own(opened) => opened,
+            Handle::Kept(opened) => &**opened,
+        })
+    }
+
     /// Whether its length and checksums were compared with what was written.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         matches!(self.soundness, Soundness::Sealed(_))
     }
+}
+
+/// The open file of an object.
+#[derive(Debug)]
+pub enum Handle {
+    /// The request's own.
+    Own(Opened),
+    /// Kept open for further requests.
+    Kept(Arc<Opened>),
 }
 
 /// Why there is no file to answer with. A request goes to the upstream, whichever it is.
@@ -118,11 +137,19 @@ pub enum Miss {
     Failed(DiskError),
     /// The disk is left out at the moment: the response is not to be stored either.
     Out,
+    /// There is a large one that is being compared with its checksum: the response is not to be stored
+    /// meanwhile.
+    Doubtful,
 }
 
 /// What the index has of a file.
-pub(crate) fn file_of(identity: &Identity, header: &StoredHeader<'_>, allocated_bytes: u64) -> File {
-    let blocks = allocated_bytes.div_ceil(BLOCK_BYTES);
+pub(crate) fn file_of(
+    identity: &Identity,
+    header: &StoredHeader<'_>,
+    stat: &Stat,
+    stamp: Option<u32>,
+) -> File {
+    let blocks = (stat.blocks * 512).div_ceil(BLOCK_BYTES);
     File {
         disk: identity.disk,
         valid_s: u64::try_from(header.valid_sec).unwrap_or(0),
@@ -130,6 +157,6 @@ pub(crate) fn file_of(identity: &Identity, header: &StoredHeader<'_>, allocated_
         body_start: header.body_start,
         inode: identity.inode,
         stored_s: u64::try_from(header.date).unwrap_or(0),
-        tag: 0,
+        stamp: stamp.unwrap_or(0),
     }
 }

@@ -226,7 +226,7 @@ pub(super) fn body(found: &Found) -> Vec<u8> {
     if let Some(body) = found.body() {
         return body.to_vec();
     }
-    let opened = found.opened.as_ref().expect("it was not read as a whole");
+    let opened = found.file().expect("it was not read as a whole");
     let file = std::fs::File::from(opened.as_fd().try_clone_to_owned().expect("a descriptor"));
     let mut body = vec![0; usize::try_from(found.body_bytes()).expect("small")];
     file.read_exact_at(&mut body, found.body_start()).expect("all of it");

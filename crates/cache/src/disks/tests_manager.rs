@@ -99,7 +99,7 @@ fn a_long_journal_becomes_a_snapshot() {
     let mut scratch = Scratch::new("snapshot");
     let keys = keys(500);
     let snapshot = scratch.path.join("d1/.clearway/index");
-    let file = File { disk: 0, valid_s: 7, blocks: 1, body_start: 400, inode: 9, stored_s: 5, tag: 0 };
+    let file = File { disk: 0, valid_s: 7, blocks: 1, body_start: 400, inode: 9, stored_s: 5, stamp: 0 };
     let mut rounds = 0;
     while !snapshot.exists() {
         keys.iter().for_each(|key| scratch.cache.publish(key.digest(), file));

@@ -10,14 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_offload::temp_file::{self, Naming};
 use clearway_offload::{Blocking, Pool, Task, file};
+use clearway_os::open::Links;
 use clearway_os::stat;
 
 use super::cache::Cache;
 use super::conf::TempPlace;
 use super::disk::{Disk, DiskError, Root};
 use super::growing::Growing;
-use super::metrics::STORED;
+use super::metrics::{NO_ROOM, STORED};
 use super::object::{Identity, file_of};
+use super::stamp;
 use crate::header::{HEADER_BYTES, StoredHeader};
 use crate::key::{Digest, Key};
 use crate::seal;
@@ -105,7 +107,7 @@ impl Cache {
     #[must_use]
     pub fn begin(self: &Arc<Self>, what: &NewFile<'_>, pool: Option<&Arc<Pool>>) -> Option<Filling> {
         let beginning = beginning_of(what)?;
-        let number = self.disk_for(what.digest)?;
+        let number = self.disk_for_new(what.digest)?;
         Some(Filling {
             cache: Arc::clone(self),
             disk: Arc::clone(&self.kept.disks[usize::from(number)]),
@@ -192,8 +194,12 @@ impl Cache {
         if (is.last_modified, is.body_start) != (becomes.last_modified, becomes.body_start) {
             return Ok(Refreshed::Changed);
         }
+        let was_sure = self.is_sure(identity.disk, &now, identity.digest);
         file.write_all_at(&written[..HEADER_BYTES], 0).map_err(|error| failed("write()", error))?;
-        self.publish(identity.digest, file_of(identity, &becomes, now.blocks * 512));
+        let after = stat::of(file.as_fd()).map_err(|error| failed("fstat()", error))?;
+        // What nobody has compared with its checksum stays in doubt.
+        let stamp = if was_sure { stamp::of(&after) } else { None };
+        self.publish(identity.digest, file_of(identity, &becomes, &after, stamp));
         Ok(Refreshed::Written)
     }
 }
@@ -239,15 +245,50 @@ impl Filling {
         debug_assert!(self.published.is_none(), "nothing is added to a file that others may have");
         let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
         let add = move |blocking: &Blocking, root: &Root| {
-            self.write(blocking, root, &pieces, part)?;
-            if part == Part::Last {
-                // It may have been opened anew since.
-                let root_now = self.disk.root_if_open();
-                self.publish(blocking, root_now.as_deref().unwrap_or(root))?;
+            match self.add_now(blocking, root, &pieces, part) {
+                Ok(()) => Ok(self),
+                Err(error) => {
+                    self.note_failure(root, &error);
+                    Err(error)
+                }
             }
-            Ok(self)
         };
         disk.submit(via.as_ref(), add, |done| done)
+    }
+
+    fn add_now(
+        &mut self,
+        blocking: &Blocking,
+        root: &Root,
+        pieces: &[Bytes],
+        part: Part,
+    ) -> Result<(), DiskError> {
+        self.write(blocking, root, pieces, part)?;
+        if part == Part::Last {
+            // It may have been opened anew since.
+            let root_now = self.disk.root_if_open();
+            self.publish(blocking, root_now.as_deref().unwrap_or(root))?;
+        }
+        Ok(())
+    }
+
+    /// Where a file system has no room for it, nothing is begun there for a moment; if it is that of the
+    /// disk, and the object is not among the largest, others go for it.
+    fn note_failure(&self, root: &Root, error: &DiskError) {
+        if !error.is_of_room() {
+            return;
+        }
+        let device = root.opened.stat().device;
+        let is_of_disk = match &*self.place {
+            TempPlace::Beside => true,
+            TempPlace::Below { directory, .. } => {
+                stat::of_path(None, directory, Links::Follow).is_ok_and(|stat| stat.device == device)
+            }
+        };
+        let is_large = self.written > self.cache.bytes() / 2;
+        self.disk.note_full(if is_of_disk && !is_large { Others::Go } else { Others::Stay });
+        NO_ROOM.increment();
+        self.cache.kept.alarm.ring();
     }
 
     fn write(
@@ -312,7 +353,8 @@ impl Filling {
         let (digest, disk) = (self.digest, self.number);
         let identity = Identity { digest, disk, inode: now.inode, length: now.size };
         let header = StoredHeader::read(&self.beginning, &self.key, usize::MAX).expect("as it was made");
-        self.cache.publish(digest, file_of(&identity, &header, now.blocks * 512));
+        stamp::learn(blocking);
+        self.cache.publish(digest, file_of(&identity, &header, &now, stamp::of(&now)));
         STORED.increment();
         self.published = Some(identity);
         Ok(())

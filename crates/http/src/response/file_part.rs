@@ -13,13 +13,30 @@ use clearway_base::log::Verbatim;
 /// An open regular file with its name.
 pub struct OpenFile {
     /// Taken when it is closed.
-    opened: Option<Opened>,
+    opened: Option<Handle>,
     path: Box<[u8]>,
     access: FileAccess,
     /// Closes what takes long to close.
     closer: Option<Arc<Pool>>,
     /// Reads what the loop cannot, in place of the location's pool.
     reader: Option<Arc<Pool>>,
+}
+
+/// The descriptor.
+enum Handle {
+    Own(Opened),
+    /// Others have it, too, and close it.
+    Shared(Arc<Opened>),
+}
+
+impl Handle {
+    #[inline]
+    fn opened(&self) -> &Opened {
+        match self {
+            Self::Own(opened) => opened,
+            Self::Shared(opened) => opened,
+        }
+    }
 }
 
 /// How the contents of a file are read.
@@ -38,7 +55,14 @@ impl OpenFile {
     /// What `path` names.
     #[must_use]
     pub fn new(opened: Opened, path: &[u8], access: FileAccess, closer: Option<Arc<Pool>>) -> Self {
-        Self { opened: Some(opened), path: path.into(), access, closer, reader: None }
+        Self { opened: Some(Handle::Own(opened)), path: path.into(), access, closer, reader: None }
+    }
+
+    /// One that others keep open, too, read through the page cache.
+    #[must_use]
+    pub fn shared(opened: Arc<Opened>, path: &[u8]) -> Self {
+        let opened = Some(Handle::Shared(opened));
+        Self { opened, path: path.into(), access: FileAccess::Cached, closer: None, reader: None }
     }
 
     /// Has a pool of its disk read what the loop cannot, and close it.
@@ -61,7 +85,7 @@ impl OpenFile {
     #[inline]
     #[must_use]
     pub fn opened(&self) -> &Opened {
-        self.opened.as_ref().expect("taken when it is closed")
+        self.opened.as_ref().expect("taken when it is closed").opened()
     }
 
     /// The name that it was opened by.
@@ -79,7 +103,14 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let Some(opened) = self.opened.take() else { return };
+        let opened = match self.opened.take() {
+            Some(Handle::Own(opened)) => opened,
+            Some(Handle::Shared(shared)) => match Arc::into_inner(shared) {
+                Some(opened) => opened,
+                None => return,
+            },
+            None => return,
+        };
         if let Some(pool) = &self.closer
             && opened.is_dear_to_close()
         {

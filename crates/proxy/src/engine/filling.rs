@@ -23,6 +23,10 @@ const HELD_MAX_BYTES: usize = 128 * 1024;
 /// How long what was received waits for more, ms.
 const HELD_MS: u64 = 5;
 
+/// For how long a job is waited for where the response cannot go on without it, ms. A disk that takes longer
+/// costs the object, not the response.
+const PATIENCE_MS: u64 = 5_000;
+
 /// An object on its way in.
 pub(super) struct Object {
     stage: Stage,
@@ -39,6 +43,8 @@ pub(super) struct Object {
     growing: Option<Growing>,
     lead: Option<Led<Growing>>,
     update: Option<Updating>,
+    /// There while the response cannot go on without the job.
+    patience: Option<Timer>,
 }
 
 /// Whether it is known how much will come. Others begin to send a response only if it is: where it just ends
@@ -83,6 +89,7 @@ impl Object {
             growing: None,
             lead: cached.lead.take(),
             update: cached.update.take(),
+            patience: None,
         })
     }
 
@@ -129,7 +136,10 @@ impl Object {
                 Stage::Over => return Poll::Ready(()),
                 Stage::Open(_) => self.go_on(),
                 Stage::Writing(task) => {
-                    let written = ready!(Pin::new(task).poll(cx));
+                    let Poll::Ready(written) = Pin::new(task).poll(cx) else {
+                        return self.poll_patience(request, cx);
+                    };
+                    self.patience = None;
                     let Some(filling) = self.outcome(request, written) else { return Poll::Ready(()) };
                     self.note_written(&filling);
                     self.stage = match filling.published() {
@@ -142,6 +152,36 @@ impl Object {
                 }
             }
         }
+    }
+
+    /// A job is on its way. Where the response waits for it there is an end to that.
+    fn poll_patience(&mut self, request: &Request<'_>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_full() && self.progress == Progress::UnderWay {
+            self.patience = None;
+            return Poll::Pending;
+        }
+        let home = self.home;
+        let patience = self.patience.get_or_insert_with(|| {
+            let timer = Timer::new(home);
+            timer.arm(home.now_ms() + PATIENCE_MS);
+            timer
+        });
+        ready!(patience.poll_expired(cx));
+        let message = format_args!("response is not cached: nothing was written for {PATIENCE_MS} ms");
+        request.log(Level::Error, message);
+        self.give_up();
+        Poll::Ready(())
+    }
+
+    /// Nothing is kept: others ask for themselves.
+    fn give_up(&mut self) {
+        self.stage = Stage::Over;
+        self.received = Vec::new();
+        self.received_bytes = 0;
+        if let Some(led) = self.lead.take() {
+            led.leader().decide(Verdict::NotStored);
+        }
+        self.update = None;
     }
 
     /// Whether what was received is to be written now. Looked at again when the time has come.
@@ -204,13 +244,7 @@ impl Object {
         if let Some(failure @ DiskError::Failed(_)) = failure {
             request.log(Level::Crit, format_args!("{failure}"));
         }
-        self.stage = Stage::Over;
-        self.received = Vec::new();
-        self.received_bytes = 0;
-        if let Some(led) = self.lead.take() {
-            led.leader().decide(Verdict::NotStored);
-        }
-        self.update = None;
+        self.give_up();
         None
     }
 }

@@ -11,11 +11,12 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_cache::disks::{Found, Growing, Miss, Wanted, Whereabouts};
 use clearway_cache::index::{Stored, Update};
 use clearway_cache::{Digest, Entered, Follower, Verdict};
-use clearway_http::{ContextKey, Delivery, Errand, Exchange, Lasts, Request, Subrequest};
+use clearway_http::{ContextKey, Delivery, Exchange, Lasts, Request, Subrequest};
 use clearway_runtime::{TaskCell, Timer};
 
 use crate::attempts::CacheStatus;
 use crate::engine::object::{Cached, Keepable, Stale, Updating};
+use crate::engine::patience::patiently;
 use crate::settings::masks::Failures;
 use crate::settings::pass::PassConf;
 
@@ -138,8 +139,7 @@ impl<'a, 'c> Finding<'a, 'c> {
             head_max_bytes: usize::try_from(*self.pass.buffer_bytes).unwrap_or(usize::MAX),
         };
         let task = cached.cache.open(wanted, cached.pool.as_ref());
-        let opened = self.request.wait_for(task, Errand::Question).await;
-        let opened = opened.map_err(|_| NotOpened::Refused)?;
+        let opened = patiently(self.request, task).await.ok_or(NotOpened::Refused)?;
         opened.map_err(|miss| match miss {
             Miss::Absent => NotOpened::Absent,
             Miss::Unusable { path, why } => {
@@ -154,7 +154,7 @@ impl<'a, 'c> Finding<'a, 'c> {
                 self.request.log(Level::Crit, format_args!("{error}"));
                 NotOpened::Refused
             }
-            Miss::Out => NotOpened::Refused,
+            Miss::Out | Miss::Doubtful => NotOpened::Refused,
         })
     }
 

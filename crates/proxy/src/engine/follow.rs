@@ -8,10 +8,11 @@ use bytes::Bytes;
 use clearway_base::log::Level;
 use clearway_cache::disks::Growing;
 use clearway_cache::{Follower, Progress, StoredHeader, seal};
-use clearway_http::{Answer, Chunk, Errand, Exchange, Mark, Request, Step};
+use clearway_http::{Answer, Chunk, Exchange, Mark, Request, Step};
 
 use crate::attempts::CacheStatus;
 use crate::engine::object::Cached;
+use crate::engine::patience::patiently;
 use crate::engine::serve::{BodyIs, Sent, Serving, Unreadable, push_head};
 
 /// How much is read at once, bytes.
@@ -72,7 +73,7 @@ pub(super) async fn follow<'c>(
 async fn read(request: &Request<'_>, growing: &Growing, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
     let count = usize::try_from(range.end - range.start).ok()?;
     let task = growing.read(range.start, count);
-    let read = request.wait_for(task, Errand::Question).await.ok()?;
+    let read = patiently(request, task).await?;
     read.ok().filter(|data| !data.is_empty())
 }
 

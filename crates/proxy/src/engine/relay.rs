@@ -190,12 +190,13 @@ impl<'c, P: Protocol> Session<'c, P> {
     fn may_hold_back(&self, exchange: &Exchange<'_, 'c>) -> bool {
         self.relay.buffering == Buffering::On
             && self.relay.aside.is_none()
-            && self.relay.keeping.is_none()
+            && self.relay.keeping.as_ref().is_none_or(|keeping| !keeping.is_full())
             && exchange.output.queued_bytes() < self.relay.memory_bytes
     }
 
     /// Nothing more comes for now: what was held back leaves.
     fn flush_and_wait(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        self.poll_keeping(exchange, cx);
         match self.poll_flush(exchange, cx) {
             Poll::Ready(Err(over)) => self.give_up(exchange, over),
             Poll::Ready(Ok(())) | Poll::Pending => Flow::Wait,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
-use clearway_cache::disks::Found;
+use clearway_cache::disks::{Found, Handle};
 use clearway_http::{Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Step};
 use clearway_message::Header;
 use clearway_offload::Pool;
@@ -93,7 +93,10 @@ pub(super) async fn stored<'c>(
         }
     };
     let path = found.path.as_os_str().as_bytes();
-    let file = OpenFile::new(opened, path, FileAccess::Cached, None);
+    let file = match opened {
+        Handle::Own(opened) => OpenFile::new(opened, path, FileAccess::Cached, None),
+        Handle::Kept(opened) => OpenFile::shared(opened, path),
+    };
     let file = match pool {
         Some(pool) => file.with_pool(pool),
         None => file,

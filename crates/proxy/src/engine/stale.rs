@@ -5,10 +5,11 @@
 use clearway_base::log::Level;
 use clearway_cache::disks::Refreshed;
 use clearway_cache::{Lifetime, StoredHeader};
-use clearway_http::{Answer, Errand, Exchange, Request, Step};
+use clearway_http::{Answer, Exchange, Request, Step};
 
 use crate::attempts::CacheStatus;
 use crate::engine::object::{Cached, Keepable};
+use crate::engine::patience::patiently;
 use crate::engine::protocol::Protocol;
 use crate::engine::serve::{Serving, Stored, Unreadable, stored};
 use crate::engine::session::{Flow, Session};
@@ -107,7 +108,7 @@ impl Remembering {
         let Self { cached, status, valid_s } = self;
         let task = cached.cache.remember_error(cached.digest, status, valid_s);
         // It is asked again where that could not be done.
-        let _ = request.wait_for(task, Errand::Deed).await;
+        let _ = patiently(request, task).await;
         step
     }
 }
@@ -151,14 +152,14 @@ impl Answering {
         let header = StoredHeader { valid_sec, updating_sec, error_sec, date: now_s, ..header };
         let cached = &self.cached;
         let task = cached.cache.refresh(stale.found.identity, &cached.key, &header, cached.pool.as_ref());
-        match request.wait_for(task, Errand::Deed).await {
-            Ok(Ok(Refreshed::Written)) => {
+        match patiently(request, task).await {
+            Some(Ok(Refreshed::Written)) => {
                 if let Some(update) = self.cached.update.take() {
                     update.end_published();
                 }
             }
-            Ok(Err(error)) => request.log(Level::Crit, format_args!("{error}")),
-            Ok(Ok(Refreshed::Changed | Refreshed::Gone)) | Err(_) => {}
+            Some(Err(error)) => request.log(Level::Crit, format_args!("{error}")),
+            Some(Ok(Refreshed::Changed | Refreshed::Gone)) | None => {}
         }
     }
 }
