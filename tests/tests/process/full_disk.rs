@@ -111,12 +111,12 @@ fn what_is_cached_goes_for_what_is_new() {
         server {{ listen 127.0.0.1:%%PORT%%; location /origin {{ alias site; }}
             location = /metrics {{ status prometheus; }}
             location / {{ proxy_cache one; proxy_cache_valid 1h; proxy_cache_key $uri;
-                add_header X-Cache $upstream_cache_status; proxy_pass http://127.0.0.1:%%PORT%%/origin/; }} }}",
+                add_header X-Cache $upstream_cache_status;
+                proxy_pass http://127.0.0.1:%%PORT%%/origin/; }} }}",
         dir.display()
     );
-    let setup = (0..OBJECTS).fold(setup("", &http), |setup, number| {
-        setup.file(&format!("site/{number}"), content(number))
-    });
+    let setup = (0..OBJECTS)
+        .fold(setup("", &http), |setup, number| setup.file(&format!("site/{number}"), content(number)));
     let server = setup.start();
     let ask = |number: usize| {
         let response = server.get(&format!("/{number}"));

@@ -1,5 +1,5 @@
-//! Disks of a cache that do not answer, or answer with errors: nobody waits for them longer than for a moment,
-//! and nobody is told. Mounts file systems over the directories of a cache.
+//! Disks of a cache that do not answer, or answer with errors: nobody waits for them longer than for a
+//! moment, and nobody is told. Mounts file systems over the directories of a cache.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -84,8 +84,7 @@ fn a_disk_that_hangs_or_fails_costs_its_objects_alone() {
     let directories = directories(&server);
     assert_eq!(ask(&server, 0..OBJECTS), 0);
     assert!(wait_until(PATIENCE, || ask(&server, 0..1) == 1), "it is kept");
-    let mut mounts: Vec<HungMount> =
-        directories.iter().map(|directory| HungMount::over(directory)).collect();
+    let mut mounts: Vec<HungMount> = directories.iter().map(|directory| HungMount::over(directory)).collect();
     // What is there and what is not.
     let since = Instant::now();
     ask(&server, 1..2 * OBJECTS);

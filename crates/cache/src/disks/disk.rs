@@ -140,6 +140,14 @@ struct Health {
     is_checking: AtomicBool,
 }
 
+/// What becomes of the objects on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    Stay,
+    /// Some go for what comes next.
+    Go,
+}
+
 /// A job on its way.
 struct InFlight(Arc<Disk>);
 
@@ -186,10 +194,10 @@ impl Disk {
         self.health.in_flight.load(Ordering::Relaxed) > 0 && clock::coarse_ms() > since_ms + STALL_MS
     }
 
-    /// There was no room; whether others are to go for what comes next.
-    pub(crate) fn note_full(&self, others_go: bool) {
+    /// There was no room.
+    pub(crate) fn note_full(&self, others: Others) {
         self.health.full_until_ms.store(clock::coarse_ms() + FULL_MS, Ordering::Release);
-        if others_go {
+        if others == Others::Go {
             self.health.wants_room.store(true, Ordering::Release);
         }
     }

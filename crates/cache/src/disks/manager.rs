@@ -508,7 +508,8 @@ impl Found {
             false => 0,
         };
         let all = self.disks.iter().zip(free_bytes).zip(&cache.kept.disks);
-        let disks = all.map(|((ages, free), disk)| Limit::new(ages, wanted_on(free).max(room_on(disk, ages))));
+        let disks =
+            all.map(|((ages, free), disk)| Limit::new(ages, wanted_on(free).max(room_on(disk, ages))));
         let limits = Limits {
             all: Limit::new(&self.all, beyond(bytes, conf.max_bytes)),
             count: Limit::new(&self.counts, count),

@@ -60,8 +60,8 @@ pub static BROKEN: Counter = Counter::new(
 pub static CHECKED: Counter = Counter::new(
     "cache_files_checked_total",
     "files",
-    "Files of caches that were in doubt and were compared with their checksums before they were used: after a \
-     start of the machine, or since they have changed.",
+    "Files of caches that were in doubt and were compared with their checksums before they were used: after \
+     a start of the machine, or since they have changed.",
 );
 /// Files for which there was no room.
 pub static NO_ROOM: Counter = Counter::new(

@@ -1,7 +1,7 @@
-//! By what a file is known to be the one that was written, or compared with its checksum, last: 22 bits of its
-//! inode, length and the time of its last change, and of the machine's start. A file with another stamp is in
-//! doubt, and so all files are once the machine has stopped: what the kernel had in memory may be lost, of
-//! the file as of what was written down of it. Any thread.
+//! By what a file is known to be the one that was written, or compared with its checksum, last: 22 bits of
+//! its inode, length and the time of its last change, and of the machine's start. A file with another stamp
+//! is in doubt, and so all files are once the machine has stopped: what the kernel had in memory may be
+//! lost, of the file as of what was written down of it. Any thread.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -89,6 +89,58 @@ fn a_temporary_directory_may_lie_anywhere() {
 }
 
 #[test]
+fn a_large_body_that_was_changed_is_known_by_its_checksum() {
+    let mut scratch = Scratch::new("changed");
+    let key = key("/large");
+    for round in 0..2 {
+        scratch.store(&key, &large()).unwrap();
+        assert_eq!(body(&scratch.open(&key).unwrap()), large());
+        // Written in the same place, with the same length.
+        let path = scratch.file(&key);
+        let mut content = std::fs::read(&path).unwrap();
+        *content.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, &content).unwrap();
+        if round > 0 {
+            scratch.restart(|_, _| {});
+        }
+        assert!(matches!(scratch.open(&key), Err(Miss::Broken { .. })), "round {round}");
+        assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+    }
+}
+
+#[test]
+fn what_is_as_it_was_written_is_not_in_doubt() {
+    let mut scratch = Scratch::new("sure");
+    let key = key("/large");
+    scratch.store(&key, &large()).unwrap();
+    let is_sure = |scratch: &Scratch| {
+        let opened = scratch.open(&key).unwrap();
+        let stat = *opened.file().unwrap().stat();
+        scratch.cache.is_sure(0, &stat, key.digest())
+    };
+    assert!(is_sure(&scratch));
+    // Nor after a start, if the file is the one that was written down.
+    until("it is written down", || !scratch.cache.kept.disks[0].notes().has_waiting());
+    scratch.restart(|_, _| {});
+    assert!(is_sure(&scratch));
+}
+
+#[test]
+fn a_full_disk_takes_nothing_for_a_moment() {
+    let scratch = Scratch::new("no-room");
+    let disk = &scratch.cache.kept.disks[0];
+    scratch.store(&key("/before"), b"hello").unwrap();
+    disk.note_full(disk::Others::Stay);
+    assert!(matches!(scratch.store(&key("/page"), b"hello"), Err(DiskError::Out(_))));
+    assert_eq!(body(&scratch.open(&key("/before")).unwrap()), b"hello");
+    until("it is tried again", || scratch.store(&key("/page"), b"hello").is_ok());
+    disk.note_full(disk::Others::Go);
+    scratch.cache.kept.alarm.ring();
+    until("the manager makes room", || !disk.wants_room() && scratch.files("d1").is_empty());
+    scratch.store(&key("/page"), b"hello").unwrap();
+}
+
+#[test]
 fn another_file_system_costs_a_copy() {
     let shm = Path::new("/dev/shm");
     assert!(shm.is_dir(), "every Linux has it");
@@ -191,7 +243,7 @@ fn a_head_that_was_stored_fits_its_buffer_again() {
         // A server that knows nothing of it but that it is there.
         std::fs::create_dir_all(other.file(&key).parent().unwrap()).unwrap();
         std::fs::copy(scratch.file(&key), other.file(&key)).unwrap();
-        let file = File { disk: 0, valid_s: 0, blocks: 1, body_start: 0, inode: 0, stored_s: 0, tag: 0 };
+        let file = File { disk: 0, valid_s: 0, blocks: 1, body_start: 0, inode: 0, stored_s: 0, stamp: 0 };
         other.cache.publish(key.digest(), file);
         let without_seal = start as usize - crate::seal::LINE_BYTES;
         let found = wait(other.cache.open(wanted(without_seal - 1), None));

@@ -136,9 +136,7 @@ fn check(scratch: &Scratch, key: &Key) -> bool {
             true
         }
         Err(Miss::Failed(error)) => panic!("{error}"),
-        Err(
-            Miss::Unusable { .. } | Miss::Broken { .. } | Miss::Absent | Miss::Out | Miss::Doubtful,
-        ) => false,
+        Err(Miss::Unusable { .. } | Miss::Broken { .. } | Miss::Absent | Miss::Out | Miss::Doubtful) => false,
     }
 }
 

@@ -15,7 +15,7 @@ use clearway_os::stat;
 
 use super::cache::Cache;
 use super::conf::TempPlace;
-use super::disk::{Disk, DiskError, Root};
+use super::disk::{Disk, DiskError, Others, Root};
 use super::growing::Growing;
 use super::metrics::{NO_ROOM, STORED};
 use super::object::{Identity, file_of};
@@ -244,13 +244,11 @@ impl Filling {
     pub fn add(mut self, pieces: Vec<Bytes>, part: Part) -> Task<Result<Self, DiskError>> {
         debug_assert!(self.published.is_none(), "nothing is added to a file that others may have");
         let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
-        let add = move |blocking: &Blocking, root: &Root| {
-            match self.add_now(blocking, root, &pieces, part) {
-                Ok(()) => Ok(self),
-                Err(error) => {
-                    self.note_failure(root, &error);
-                    Err(error)
-                }
+        let add = move |blocking: &Blocking, root: &Root| match self.add_now(blocking, root, &pieces, part) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                self.note_failure(root, &error);
+                Err(error)
             }
         };
         disk.submit(via.as_ref(), add, |done| done)
