@@ -303,6 +303,7 @@ fn aim_of(check: &Check, proxy: &ProxyConf) -> Result<Aim, Error> {
         group: fixed.group.downgrade(),
         group_name: String::from_utf8_lossy(group.name()).into(),
         head: head_of(check, proxy, fixed),
+        #[cfg(feature = "tls")]
         host: fixed.origin.host_header.clone(),
     })
 }

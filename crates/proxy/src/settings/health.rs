@@ -77,6 +77,7 @@ pub(crate) struct Aim {
     /// The request.
     pub(crate) head: Vec<u8>,
     /// What the servers are called (`$proxy_host`).
+    #[cfg(feature = "tls")]
     pub(crate) host: Bytes,
 }
 
