@@ -12,6 +12,7 @@ use clearway_http::Snapshot;
 use clearway_runtime::{LoopRef, Tag, Timer};
 use clearway_upstream::{Checked, Peer, State};
 
+use crate::health::probe::Kept;
 use crate::settings::health::{Check, First, HEALTH, Rhythm};
 use crate::upstreams::Lasting;
 
@@ -87,6 +88,7 @@ impl Checking {
                 peer: Arc::clone(&peer),
                 home,
                 health: Health { condition, streak: 0 },
+                kept: None,
             };
             home.spawn(Tag::NONE, watch.run());
             self.watched.push(peer);
@@ -109,6 +111,7 @@ struct Watch {
     peer: Arc<Peer>,
     home: LoopRef,
     health: Health,
+    kept: Option<Kept>,
 }
 
 impl Watch {
@@ -122,7 +125,7 @@ impl Watch {
             let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
             self.peer = peer;
             if self.peer.config().state != State::Down {
-                let found = probe::ask(&self.check, &self.peer, self.home).await;
+                let found = probe::ask(&self.check, &self.peer, self.home, &mut self.kept).await;
                 self.take(found.err());
             }
             pause(self.home, interval_ms + later_ms()).await;

@@ -119,6 +119,28 @@ fn an_unhealthy_server_gets_no_requests_until_it_is_well() {
     }
 }
 
+/// Checks that have passed, as `status` counts them.
+fn passed(server: &Server) -> u32 {
+    let status = server.get("/status").text();
+    let mut lines = status.lines().filter(|line| line.contains("health_checks_total{"));
+    let line = lines.find(|line| line.contains("outcome=\"passed\"")).unwrap_or_default();
+    line.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no health checks")]
+fn checks_share_a_connection_where_they_may() {
+    for (check, connections) in [("keepalive_time=1h", 1..=1), ("", 6..=20), ("keepalive_time=150ms", 2..=5)]
+    {
+        let patient = Patient::start("a");
+        let server = checked(&patient.server(), check);
+        assert!(wait_until(PATIENCE, || passed(&server) >= 6));
+        let accepted = patient.origin.accepted();
+        assert!(connections.contains(&accepted), "{check}: {accepted}");
+        assert!(!server.error_log().contains("health check"), "{}", server.error_log());
+    }
+}
+
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no health checks")]
 fn a_server_that_has_to_be_checked_gets_nothing_before() {

@@ -35,7 +35,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         contexts: context::LOCATION,
         args: Args::ANY,
         syntax: "health_check [interval=TIME] [jitter=TIME] [fails=N] [passes=N] [uri=URI] [mandatory \
-                 [persistent]] [match=NAME] [port=N]",
+                 [persistent]] [match=NAME] [port=N] [keepalive_time=TIME]",
         default: "",
         doc: "Asks each server of the group of the location's `proxy_pass`, which needs a `zone`, from time \
               to time. One that does not answer as it should gets no requests until it does; where several \
@@ -47,6 +47,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               * `uri` (`/`), `port`: what it is asked for, and where if not where requests go.\n\
               * `mandatory`: no requests before the first check; with `persistent` only for servers that \
               were not healthy before a reload.\n\
+              * `keepalive_time` (0): for so long one connection serves for several questions.\n\
               * `match`: what the answer has to be like, see there. Otherwise its status is 2xx or 3xx.",
         example: "
             upstream backend {
@@ -110,6 +111,7 @@ fn read_check(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
         uri: Bytes::from_static(b"/"),
         port: None,
         first: First::Healthy,
+        keepalive_ms: None,
         tests_name: None,
         aim: OnceLock::new(),
         times: OnceLock::new(),
@@ -141,6 +143,7 @@ fn read_parameter(check: &mut Check, argument: &Bytes) -> Option<()> {
     match name {
         b"interval" => check.rhythm.interval_ms = time_ms().filter(|&ms| ms > 0)?,
         b"jitter" => check.rhythm.jitter_ms = time_ms()?,
+        b"keepalive_time" => check.keepalive_ms = Some(time_ms().filter(|&ms| ms > 0)?),
         b"fails" => check.rhythm.fails = count()?,
         b"passes" => check.rhythm.passes = count()?,
         b"uri" if value.starts_with(b"/") => check.uri = value,
@@ -327,7 +330,10 @@ fn head_of(check: &Check, proxy: &ProxyConf, fixed: &Fixed) -> Vec<u8> {
     for (name, value) in said().filter(|(name, value)| !is_own(name) && !value.is_empty()) {
         writer = writer.header(name, value);
     }
-    writer.header(b"Connection", b"close").finish();
+    if check.keepalive_ms.is_none() {
+        writer = writer.header(b"Connection", b"close");
+    }
+    writer.finish();
     head
 }
 

@@ -9,6 +9,7 @@ use clearway_base::Errno;
 use clearway_base::log::Discard;
 use clearway_h1::{Asked, BodyEvent, Eof, ResponseBody, ResponseParser, ResponseProgress, Trailers};
 use clearway_message::Header;
+use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::{ConnectOptions, Outbound};
 use clearway_os::outgoing::Remote;
 use clearway_runtime::{LoopRef, Socket, Timer};
@@ -30,11 +31,26 @@ const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
 ///
 /// # Errors
 /// What is wrong with it, for the log.
-pub(super) async fn ask(check: &Check, peer: &Peer, home: LoopRef) -> Result<(), String> {
+pub(super) async fn ask(
+    check: &Check,
+    peer: &Peer,
+    home: LoopRef,
+    kept: &mut Option<Kept>,
+) -> Result<(), String> {
     let (Some(connector), Some(times), Some(aim)) = (engine::connector(), check.times.get(), check.aim.get())
     else {
         return Err("no connections can be made".to_owned());
     };
+    let mut conversation = Conversation::new(check, times.head_max_bytes);
+    let keeps_ms = check.keepalive_ms.unwrap_or(0);
+    if let Some(mut before) = kept.take().filter(|kept| home.now_ms() - kept.born_ms < keeps_ms) {
+        let talked = before.talk(&mut conversation, aim, (home, times.read_ms)).await;
+        if talked.is_ok() || !conversation.has_heard_nothing() {
+            return conversation.conclude(check, talked, kept, before);
+        }
+        // It was closed meanwhile, which says nothing.
+        conversation = Conversation::new(check, times.head_max_bytes);
+    }
     let config = peer.config();
     let mut remote = config.remote.clone();
     if let (Remote::Inet(address), Some(port)) = (&mut remote, check.port) {
@@ -47,21 +63,35 @@ pub(super) async fn ask(check: &Check, peer: &Peer, home: LoopRef) -> Result<(),
         Some(Err(fault)) => return Err(format!("{}{CONNECTING}", fault.describe(&config.name))),
         Some(Ok(outbound)) => outbound,
     };
-    let Outbound { socket, slot: _counts } = outbound;
-    let mut transport = secure(check, aim, socket, (home, times.connect_ms)).await?;
-    let mut conversation = Conversation::new(check, times.head_max_bytes);
-    let talked = within(home, times.read_ms, |cx| conversation.poll(&mut transport, &aim.head, cx)).await;
-    transport.close();
-    match talked {
-        None => return Err(format!("{TIMED_OUT}{READING}")),
-        Some(Err(fault)) => return Err(format!("{fault}{READING}")),
-        Some(Ok(())) => {}
-    }
-    let answer = conversation.answer();
-    match check.find_fault(&answer) {
-        None => Ok(()),
-        Some("status") => Err(format!("unexpected status {}", answer.status)),
-        Some(what) => Err(format!("unexpected {what} of response")),
+    let Outbound { socket, slot } = outbound;
+    let transport = secure(check, aim, socket, (home, times.connect_ms)).await?;
+    let mut made = Kept { transport, _slot: slot, born_ms: home.now_ms() };
+    let talked = made.talk(&mut conversation, aim, (home, times.read_ms)).await;
+    conversation.conclude(check, talked, kept, made)
+}
+
+/// A connection on which a server may be asked again (`keepalive_time`).
+pub(super) struct Kept {
+    transport: Transport,
+    _slot: ConnectionSlot,
+    born_ms: u64,
+}
+
+impl Kept {
+    async fn talk(
+        &mut self,
+        conversation: &mut Conversation,
+        aim: &Aim,
+        (home, time_ms): (LoopRef, u64),
+    ) -> Result<(), String> {
+        let talked = within(home, time_ms, |cx| conversation.poll(&mut self.transport, &aim.head, cx)).await;
+        match talked {
+            None => {
+                conversation.is_timed_out = true;
+                Err(format!("{TIMED_OUT}{READING}"))
+            }
+            Some(talked) => talked.map_err(|fault| format!("{fault}{READING}")),
+        }
     }
 }
 
@@ -121,6 +151,7 @@ struct Conversation {
     body: Option<ResponseBody>,
     text: Vec<u8>,
     reads_body: bool,
+    is_timed_out: bool,
 }
 
 impl Conversation {
@@ -134,7 +165,36 @@ impl Conversation {
             lines: Vec::new(),
             body: None,
             text: Vec::new(),
-            reads_body: check.reads_body(),
+            reads_body: check.reads_body() || check.keepalive_ms.is_some(),
+            is_timed_out: false,
+        }
+    }
+
+    /// Whether the server closed the connection before it has said anything.
+    fn has_heard_nothing(&self) -> bool {
+        self.input.is_empty() && self.head.is_empty() && !self.is_timed_out
+    }
+
+    /// What has come of it; a connection that can be used again is kept.
+    fn conclude(
+        &self,
+        check: &Check,
+        talked: Result<(), String>,
+        kept: &mut Option<Kept>,
+        mut used: Kept,
+    ) -> Result<(), String> {
+        let is_whole = self.input.is_empty() && self.body.as_ref().is_some_and(ResponseBody::is_done);
+        if check.keepalive_ms.is_some() && talked.is_ok() && is_whole && self.parser.keeps_alive() {
+            *kept = Some(used);
+        } else {
+            used.transport.close();
+        }
+        talked?;
+        let answer = self.answer();
+        match check.find_fault(&answer) {
+            None => Ok(()),
+            Some("status") => Err(format!("unexpected status {}", answer.status)),
+            Some(what) => Err(format!("unexpected {what} of response")),
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Check {
     /// Where servers are asked, if that is not where requests go.
     pub(crate) port: Option<u16>,
     pub(crate) first: First,
+    /// For how long one connection serves for several questions (`keepalive_time`).
+    pub(crate) keepalive_ms: Option<u64>,
     /// The name of its `match`.
     pub(crate) tests_name: Option<Bytes>,
     pub(crate) aim: OnceLock<Aim>,

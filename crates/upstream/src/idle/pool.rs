@@ -27,6 +27,8 @@ const EXCESS_MS: u64 = 100;
 
 /// There are never more than so many times the connections that `keepalive` allows.
 const EXCESS_FACTOR: u32 = 2;
+/// Fewer connections than this are as few as `keepalive` says at any time: there are no waves of so few.
+const EXCESS_FROM: u32 = 8;
 
 /// What `keepalive` and its kin say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +259,8 @@ impl Pool {
         connection.idle_since_ms = now_ms;
         connection.transport.offer();
         // Those above the limit were in use just now; the keeper closes them, unless they soon are again.
-        let hard_max = connections_max.saturating_mul(EXCESS_FACTOR);
+        let factor = if connections_max < EXCESS_FROM { 1 } else { EXCESS_FACTOR };
+        let hard_max = connections_max.saturating_mul(factor);
         if self.count.fetch_add(1, Ordering::Relaxed) >= hard_max {
             self.displace(at);
         }
