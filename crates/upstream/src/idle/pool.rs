@@ -28,7 +28,7 @@ const EXCESS_MS: u64 = 100;
 /// There are never more than so many times the connections that `keepalive` allows.
 const EXCESS_FACTOR: u32 = 2;
 /// Fewer connections than this are as few as `keepalive` says at any time: there are no waves of so few.
-const EXCESS_FROM: u32 = 8;
+const EXCESS_FROM: u32 = 3;
 
 /// What `keepalive` and its kin say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
