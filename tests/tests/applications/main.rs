@@ -145,6 +145,43 @@ fn php_is_served() {
     server.wait_log("logs/error.log", "FastCGI sent in stderr: \"PHP message: a complaint");
 }
 
+/// As the handbook of any PHP application has it: files that are there, one script for the rest, and paths
+/// behind the script's name.
+#[test]
+#[cfg_attr(no_php_fpm, ignore = "php-fpm8.2 is not installed")]
+fn php_is_served_by_a_front_controller() {
+    let php = Application::php();
+    let root = php.script().parent().expect("it lies in a directory").display().to_string();
+    std::fs::write(format!("{root}/style.css"), "a { }").expect("it is ours");
+    let server = start(&format!(
+        "server {{ listen 127.0.0.1:%%PORT%%; root {root}; index index.php;
+            location / {{ try_files $uri $uri/ /index.php$uri?$args; }}
+            location ~ [^/]\\.php(/|$) {{
+                fastcgi_split_path_info ^(.+?\\.php)(/.*)$;
+                if (!-f $document_root$fastcgi_script_name) {{ return 404; }}
+                include fastcgi_params;
+                fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+                fastcgi_param PATH_INFO $fastcgi_path_info;
+                fastcgi_pass unix:{}; }}
+            location /inside/ {{ internal; alias html/; }} }}",
+        php.socket().display()
+    ));
+    for (path, expected) in [
+        ("/a/b?c=d", "GET|/a/b|c=d"),
+        ("/index.php/x%20y?z", "GET|/x y|z"),
+        ("/index.php?q=1", "GET||q=1"),
+        ("/?q=1", "GET||q=1"),
+        ("/style.css", "a { }"),
+        ("/accel", "a file"),
+    ] {
+        assert_eq!(server.get(path).text().trim_end(), expected, "{path}: {}", server.error_log());
+    }
+    assert_eq!(server.get("/missing").status, 404);
+    assert_eq!(server.get("/none.php/x").status, 404);
+    let said = upload(&server, "/upload", UPLOAD_BYTES, Framing::Counted);
+    assert_eq!(said, format!("{UPLOAD_BYTES} {}", sum(UPLOAD_BYTES)));
+}
+
 #[test]
 #[cfg_attr(no_uwsgi, ignore = "uwsgi with its plugin for Python is not installed")]
 fn python_is_served() {
