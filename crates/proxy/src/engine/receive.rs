@@ -55,6 +55,12 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     fn poll_head(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
         let most = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX).max(1);
+        // One that was connected to at once (a unix socket) is not watched yet, and has not answered: a read
+        // would be in vain.
+        let outbound = self.outbound.as_ref();
+        if outbound.is_some_and(|outbound| outbound.transport.poll_readable(cx).is_pending()) {
+            return self.poll_early_hints(exchange, cx);
+        }
         loop {
             match self.poll_read(most, cx) {
                 Poll::Pending => return self.poll_early_hints(exchange, cx),
