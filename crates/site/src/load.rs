@@ -131,6 +131,7 @@ impl<E: Engine> HttpLoader<E> {
             self.table.run(&block, context::HTTP, &mut load, warnings)?;
             let close = block.close.clone();
             drop(block);
+            load.end = Some(close.clone());
             load.merge();
             load.check_pool_sizes(&close)?;
             load.check_types_hash()?;
@@ -181,6 +182,8 @@ pub struct Load<E: Engine> {
     ssl: Ssl,
     /// What modules found strange when they finished.
     warnings: Vec<Error>,
+    /// Where `http` ends, once all of it was read.
+    end: Option<Pos>,
     /// What is being read.
     server: usize,
     location: usize,
@@ -249,6 +252,7 @@ impl<E: Engine> Load<E> {
             open: Vec::new(),
             ssl: Ssl::of(modules),
             warnings: Vec::new(),
+            end: None,
             server: 0,
             location: 0,
         }
@@ -267,6 +271,15 @@ impl<E: Engine> Load<E> {
     /// What the configuration is loaded with.
     pub fn environment(&self) -> &Environment {
         &self.environment
+    }
+
+    /// Says what is strange about `http` as a whole: nginx finds it at the end of the block.
+    pub fn warn_at_end(&mut self, message: impl Into<Vec<u8>>) {
+        let warning = match &self.end {
+            Some(end) => Error::new(message, end),
+            None => Error::unplaced(message),
+        };
+        self.warn(warning);
     }
 
     /// A module's settings for all of `http`.

@@ -126,6 +126,24 @@ fn a_directory_whose_name_is_no_text() {
     }
 }
 
+/// nginx says it once for each location; here are configurations with one.
+#[test]
+fn caches_without_a_key_are_warned_of() {
+    for family in ["fastcgi", "scgi", "uwsgi"] {
+        for key in ["", "_cache_key $uri;"] {
+            let key = if key.is_empty() { String::new() } else { format!("{family}{key}") };
+            same(
+                &format!(
+                    "daemon off; pid nginx.pid; events {{ }} http {{ %%TEMP%% access_log off;\n\
+                     {family}_cache_path %%PREFIX%%/c keys_zone=one:1m; {key}\n\
+                     server {{ listen unix:%%PREFIX%%/s; location / {{ {family}_cache one; }} }}\n}}\n"
+                ),
+                &["-t"],
+            );
+        }
+    }
+}
+
 #[test]
 fn the_early_log() {
     same("nonsense;", &["-t", "-e", "/nonexistent/early.log"]);

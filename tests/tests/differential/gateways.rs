@@ -353,13 +353,19 @@ fn paths_are_parted_into_scripts_and_the_rest() {
 }
 
 /// What is announced, and what comes of it, also in answer to HEAD. `NN` is how often it was asked for.
-const KEPT: [(&str, &str); 6] = [
+const KEPT: [(&str, &str); 12] = [
     ("matching", "X-A: b\r\nContent-Length: 2\r\n\r\nNN"),
     ("extra", "X-A: b\r\nContent-Length: 2\r\n\r\nNN and more"),
     ("short", "X-A: b\r\nContent-Length: 9\r\n\r\nNN"),
     ("unsized", "X-A: b\r\n\r\nNN"),
     ("none", "Status: 204\r\nX-A: b\r\n\r\n"),
     ("nowhere", "Status: 404\r\nX-A: b\r\n\r\nNN"),
+    ("never", "X-Accel-Expires: 0\r\nX-A: b\r\n\r\nNN"),
+    ("private", "Cache-Control: private\r\nX-A: b\r\n\r\nNN"),
+    ("cookie", "Set-Cookie: a=b\r\nX-A: b\r\n\r\nNN"),
+    ("lasting", "Cache-Control: max-age=60\r\nX-A: b\r\nContent-Length: 2\r\n\r\nNN"),
+    ("anything", "Vary: *\r\nX-A: b\r\n\r\nNN"),
+    ("redirect", "Location: http://a/b\r\nX-A: b\r\n\r\nNN"),
 ];
 
 fn keeping_config(port: &str) -> String {

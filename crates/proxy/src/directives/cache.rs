@@ -92,6 +92,16 @@ pub(super) fn read_valid(directive: &Directive, conf: &mut PassConf) -> Result<(
     Ok(())
 }
 
+/// Says that responses are cached for which nothing is said by what they are told apart (all have the same
+/// key): once, where nginx says so for each location.
+pub(super) fn warn_without_key(load: &mut Load, family: &Family) {
+    let name = family.name;
+    let lacks_key = |conf: &mut PassConf| conf.keeping.cache.is_some() && conf.cache.key.is_none();
+    if load.all_locations(family.pass).any(lacks_key) {
+        load.warn_at_end(format!("no \"{name}_cache_key\" for \"{name}_cache\""));
+    }
+}
+
 /// What each level comes to: its cache, and where files of it are written first.
 pub(super) fn complete(load: &mut Load, family: &Family) -> Result<(), Error> {
     let caches = load.main(family.caches).clone();

@@ -93,5 +93,6 @@ fn finish(load: &mut Load) -> Result<(), Error> {
         *conf.sent = Arc::new(Params::new(&conf.params, &host));
     }
     readers::complete_temp_paths(load, &SCGI_PASS, TEMP_DEFAULT)?;
+    cache::warn_without_key(load, &FAMILY);
     cache::complete(load, &FAMILY)
 }
