@@ -7,6 +7,7 @@
 
 mod args;
 mod blocked;
+mod cached;
 mod choke;
 mod closed;
 mod connection;
@@ -69,6 +70,12 @@ usage: clearway-bench COMMAND [OPTIONS]
             reload        reloads under load, each tenth of which fails  --rounds 100
   proxy     requests that are passed on: CPU side by side, kept connections, origins that fail, memory
             [NAME=PATH …]  --only cpu,reuse,faults,slow,tunnels  --reps 3  --secs 3  --connections 1000
+  stampede  clients that want one object of a slow origin at once, and what may not be kept
+            --clients 1000  --mib 8  --mb-per-second 4  --rounds 200
+  torn      a cache whose files are cut and whose disk is full, hangs and fails under load (as root)
+            --objects 10000  --faults 200  --requests 500  --seed 16
+  objects   a cache of very many objects: hits right after a start and after kills, memory (as root)
+            --objects 10000000  --sample 20000  --kills 20
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
             MINUTES  --loops 2  --blockers 12
   reload    reloads under load: failures, idle connections, lines, memory
@@ -108,6 +115,9 @@ fn main() -> ExitCode {
         "upgrade" => processes::upgrade_command(args),
         "logs" => processes::logs(args),
         "log-latency" => log_latency::command(args),
+        "objects" => cached::objects(args),
+        "stampede" => cached::stampede(args),
+        "torn" => cached::torn(args),
         "never-old" => files::never_old(args),
         _ => Err(USAGE.to_owned()),
     });

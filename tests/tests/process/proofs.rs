@@ -1,6 +1,8 @@
 //! The scenarios of the test kit, with what they promise.
 
-use clearway_testkit::proofs::{Burst, Crash, Reload, Reopen, Tunnels, full_device, stuck_log, upgrade};
+use clearway_testkit::proofs::{
+    Burst, Crash, Objects, Reload, Reopen, Stampede, Torn, Tunnels, full_device, stuck_log, upgrade,
+};
 use clearway_testkit::{Binary, Failure};
 
 /// In steps of about so many bytes the allocator takes memory, for threads that came late as well.
@@ -94,4 +96,32 @@ fn reopening_logs_loses_no_line() {
     let report = Reopen { rounds: 20 }.play(&Binary::under_test());
     assert_eq!(report.load.failed(), 0, "{}", report.load);
     assert_eq!((report.lines, report.empty), (report.load.answered, 0));
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "its followers wait for the end")]
+fn of_many_that_want_the_same_one_asks() {
+    let plan = Stampede { clients: 50, bytes: 1 << 20, bytes_per_second: 4_000_000 };
+    let report = plan.play(&Binary::under_test());
+    assert_eq!((report.asked, report.wrong), (1, 0), "{report:?}");
+    let uncached = plan.play_uncached(&Binary::under_test(), 5);
+    assert_eq!((uncached.locked.len(), uncached.unlocked.len()), (250, 250));
+}
+
+#[test]
+#[cfg_attr(not_root, ignore = "mounts file systems")]
+#[cfg_attr(nginx_under_test, ignore = "nginx answers 500")]
+fn no_byte_of_a_cache_is_wrong_whatever_is_done_to_it() {
+    let plan = Torn { objects: 1500, faults: 40, requests_between: 100, seed: 16 };
+    let report = plan.play(&Binary::under_test());
+    assert_eq!((report.wrong, report.failed), (0, 0), "{report:?}");
+    assert!(report.hits > 0, "{report:?}");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "it looks through its directories first")]
+fn objects_are_known_at_once_and_after_a_kill() {
+    let plan = Objects { objects: 20_000, sample: 500, kills: 3 };
+    let report = plan.play(&Binary::under_test());
+    assert!(report.after_start > 0.99 && report.after_kills.iter().all(|part| *part > 0.99), "{report:?}");
 }

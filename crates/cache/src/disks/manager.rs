@@ -46,6 +46,8 @@ const FULL_TENTHS: u64 = 7;
 const ROOM_PART: u64 = 16;
 /// So much at least, bytes.
 const ROOM_MIN_BYTES: u64 = 256 << 10;
+/// An index that knows more files is not new.
+const KNOWN_MAX: usize = 4096;
 /// Objects that are picked in one pass.
 const VICTIMS_MAX: usize = 1 << 14;
 
@@ -542,13 +544,12 @@ impl Limits {
 
 /// What jobs of the manager do.
 impl Cache {
-    /// Tells the index what was written down, if it knows nothing: it is not new where a worker process has
-    /// followed another one.
+    /// Tells the index what was written down, if it knows next to nothing (requests may have found files since
+    /// the start): it is not new where a worker process has followed another one.
     fn recover(&self, blocking: &Blocking, root: &Root, number: u8) -> Result<(), DiskError> {
         let index = self.index();
-        let knows =
-            |(_, object): (_, Object)| matches!(object.stored, Stored::File(file) if file.disk == number);
-        if index.scan(0..index.room()).any(knows) {
+        let knows = |(_, object): &(Digest, Object)| matches!(object.stored, Stored::File(file) if file.disk == number);
+        if index.scan(0..index.room()).filter(knows).nth(KNOWN_MAX).is_some() {
             return Ok(());
         }
         let path = || self.conf.disks[usize::from(number)].path.join(notes::DIRECTORY);

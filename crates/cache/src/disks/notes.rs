@@ -170,7 +170,15 @@ pub(crate) fn recover(
 ) -> io::Result<u64> {
     let now_s = now_s();
     let mut known = 0;
+    // What requests have found meanwhile is newer; it has an inode, which is not written down.
+    let is_newer = |digest| {
+        let found = index.get(digest).map(|object| object.stored);
+        matches!(found, Some(Stored::File(file)) if file.inode != 0)
+    };
     let mut add = |record: Record| {
+        if is_newer(record.digest) {
+            return;
+        }
         let file = crate::index::File { disk, ..record.file };
         let used_s = now_s.saturating_sub(u64::from(record.idle_min) * 60);
         let added = index.add(record.digest, file, (record.uses, used_s));
@@ -184,6 +192,7 @@ pub(crate) fn recover(
             for change in journal::read_changes(part) {
                 match change {
                     Change::Added(record) => add(record),
+                    Change::Dropped(digest) if is_newer(digest) => {}
                     Change::Dropped(digest) => _ = index.forget(digest),
                 }
             }

@@ -93,7 +93,7 @@ impl Cache {
         let data = opened
             .read(blocking, 0, self.count_of(&opened, wanted))
             .map_err(|error| DiskError::new("read()", self.path_of(disk, wanted.digest), error))?;
-        let compared = self.compare(opened, data.into(), (disk, trust), wanted);
+        let compared = self.compare(opened, data.into(), disk, wanted);
         let mut found = match compared {
             Ok(doubtful) if trust == Trust::Doubtful => self.settle(blocking, doubtful, CHECK_MAX_BYTES)?,
             compared => compared,
@@ -116,13 +116,7 @@ impl Cache {
     }
 
     /// Whether the file holds what it should.
-    fn compare(
-        &self,
-        opened: Opened,
-        data: Bytes,
-        (disk, trust): (u8, Trust),
-        wanted: &Wanted,
-    ) -> Result<Found, Miss> {
+    fn compare(&self, opened: Opened, data: Bytes, disk: u8, wanted: &Wanted) -> Result<Found, Miss> {
         let (digest, path) = (wanted.digest, self.path_of(disk, wanted.digest));
         let identity = Identity { digest, disk, inode: opened.stat().inode, length: opened.stat().size };
         let header = match StoredHeader::read(&data, &wanted.key, self.head_max_bytes(wanted)) {
@@ -135,7 +129,8 @@ impl Cache {
         };
         let Some(beginning) = data.get(..body_start) else { return Err(Miss::Broken { path }) };
         let soundness = seal::check(beginning, body_bytes);
-        let is_checked = trust == Trust::Doubtful && data.len() as u64 == identity.length;
+        // That costs little, and a file may be changed between two calls.
+        let is_checked = data.len() as u64 == identity.length;
         let is_broken = match soundness {
             Soundness::Broken => true,
             Soundness::Sealed(seal) => is_checked && crc32fast::hash(&data[body_start..]) != seal.body_crc,
@@ -162,7 +157,7 @@ impl Cache {
         }
         let (count, mut data) = (self.count_of(&opened, wanted), Vec::new());
         let Attempt::Done(Ok(_)) = opened.read_now(&mut data, 0, count) else { return None };
-        let mut found = self.compare(opened, data.into(), (disk, Trust::Sure), wanted).ok()?;
+        let mut found = self.compare(opened, data.into(), disk, wanted).ok()?;
         self.kept.copies.keep((self.kept.number, &self.kept.disks), &wanted.key, &mut found);
         Some(found)
     }
@@ -247,7 +242,7 @@ impl Cache {
             .map_err(failed("open()"))?;
         let stat = *opened.stat();
         let data = opened.read(blocking, 0, self.count_of(&opened, wanted)).map_err(failed("read()"))?;
-        let Ok(found) = self.compare(opened, data.into(), (disk, Trust::Doubtful), wanted) else {
+        let Ok(found) = self.compare(opened, data.into(), disk, wanted) else {
             return Ok(());
         };
         match self.settle(blocking, found, u64::MAX)? {

@@ -5,14 +5,20 @@
 mod crash;
 mod logs;
 mod never_old;
+mod objects;
 mod reload;
+mod stampede;
+mod torn;
 mod tunnels;
 mod upgrade;
 
 pub use crash::{Crash, CrashReport};
 pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
 pub use never_old::{NeverOld, NeverOldReport};
+pub use objects::{Objects, ObjectsReport};
 pub use reload::{Reload, ReloadReport};
+pub use stampede::{Stampede, StampedeReport, UncachedReport};
+pub use torn::{Torn, TornReport};
 pub use tunnels::{Tunnels, TunnelsReport};
 pub use upgrade::upgrade;
 
