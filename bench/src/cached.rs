@@ -33,7 +33,8 @@ pub(crate) fn stampede(mut args: Args) -> Result<(), String> {
     let report = plan.play(&Binary::under_test());
     let last = report.behind.last().copied().unwrap_or_default();
     println!(
-        "{} clients: {} request(s) to the origin, {} wrong; first bytes {:.1} ms (median), {:.1} ms (last) behind",
+        "{} clients: {} request(s) to the origin, {} wrong; first bytes {:.1} ms (median), {:.1} ms (last) \
+         behind",
         plan.clients,
         report.asked,
         report.wrong,

@@ -544,11 +544,14 @@ impl Limits {
 
 /// What jobs of the manager do.
 impl Cache {
-    /// Tells the index what was written down, if it knows next to nothing (requests may have found files since
-    /// the start): it is not new where a worker process has followed another one.
+    /// Tells the index what was written down, if it knows next to nothing (requests may have found files
+    /// since the start): it is not new where a worker process has followed another one.
     fn recover(&self, blocking: &Blocking, root: &Root, number: u8) -> Result<(), DiskError> {
         let index = self.index();
-        let knows = |(_, object): &(Digest, Object)| matches!(object.stored, Stored::File(file) if file.disk == number);
+        let knows = |(_, object): &(Digest, Object)| match object.stored {
+            Stored::File(file) => file.disk == number,
+            Stored::Nothing | Stored::Error { .. } => false,
+        };
         if index.scan(0..index.room()).filter(knows).nth(KNOWN_MAX).is_some() {
             return Ok(());
         }

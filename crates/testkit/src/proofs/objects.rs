@@ -1,6 +1,6 @@
-//! A cache of very many objects: known at once after a start, with little memory for each, and none the worse
-//! for a worker that is killed. Most objects are records of the index alone; a sample of them has files and is
-//! asked for.
+//! A cache of very many objects: known at once after a start, with little memory for each, and none the
+//! worse for a worker that is killed. Most objects are records of the index alone; a sample of them has
+//! files and is asked for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,8 +119,8 @@ impl Objects {
                 out.extend_from_slice(
                     &half.rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes(),
                 );
-                out.extend_from_slice(&(now_s + 86_400 | 1 << 34).to_le_bytes());
-                out.extend_from_slice(&(1_u64 | 400 << 32).to_le_bytes());
+                out.extend_from_slice(&((now_s + 86_400) | (1 << 34)).to_le_bytes());
+                out.extend_from_slice(&(1_u64 | (400 << 32)).to_le_bytes());
                 out.extend_from_slice(&now_s.to_le_bytes());
             }
             let sum = crc32(&out[block..]);

@@ -127,7 +127,8 @@ fn server(binary: &Binary, port: u16) -> (Server, SocketAddr) {
                 proxy_cache_key $uri; proxy_cache_lock on; proxy_cache_lock_timeout 60s;
                 proxy_cache_lock_age 60s; proxy_pass_header X-A;
                 location / {{ proxy_pass http://127.0.0.1:{port}; }}
-                location /unlocked/ {{ proxy_cache_lock off; proxy_pass http://127.0.0.1:{port}/private; }} }}"
+                location /unlocked/ {{ proxy_cache_lock off;
+                    proxy_pass http://127.0.0.1:{port}/private; }} }}"
         ),
     );
     let server = Setup::new(binary.clone(), &config).start();
