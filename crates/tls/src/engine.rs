@@ -225,6 +225,20 @@ pub struct LoadError {
     pub reasons: Vec<Reason>,
 }
 
+impl LoadError {
+    /// Says what was looked for in a text in PEM that has nothing of the kind.
+    #[must_use]
+    pub fn expecting(mut self, kind: &str) -> Self {
+        const NO_START_LINE: &str = "no start line";
+        let detailed = self.reasons.into_iter().map(|reason| match reason.text() {
+            NO_START_LINE => reason.with_detail(format!("Expecting: {kind}")),
+            _ => reason,
+        });
+        self.reasons = detailed.collect();
+        self
+    }
+}
+
 impl fmt::Display for LoadError {
     /// As nginx logs it: `CALL failed (SSL: error:…)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

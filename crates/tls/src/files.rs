@@ -188,7 +188,8 @@ impl PairNames<'_> {
 pub fn load_trusted(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
     let fault = |said: &str| cannot_load("certificate", name, said);
     let text = text_of(name, read).map_err(|said| fault(&said))?;
-    Certificate::read_all(&text).map_err(|error| fault(&error.to_string()))?;
+    let expected = "TRUSTED CERTIFICATE";
+    Certificate::read_all(&text).map_err(|error| fault(&error.expecting(expected).to_string()))?;
     Ok(text)
 }
 
@@ -199,7 +200,7 @@ pub fn load_trusted(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> 
 pub fn load_revoked(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
     let fault = |said: &str| cannot_load("CRL", name, said);
     let text = text_of(name, read).map_err(|said| fault(&said))?;
-    read_revoked(&text).map_err(|error| fault(&error.to_string()))?;
+    read_revoked(&text).map_err(|error| fault(&error.expecting("X509 CRL").to_string()))?;
     Ok(text)
 }
 

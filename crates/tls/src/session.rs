@@ -237,6 +237,17 @@ impl TlsSession {
         self.circumstances().take_plain_alert(self.version(), input)
     }
 
+    /// Writes the tickets of TLS 1.3, which the library keeps for its first data: a client whose request waits
+    /// until its last message is acknowledged (Nagle) would wait for the delay of that, 40 ms.
+    fn write_tickets(&mut self, output: &mut Vec<u8>) {
+        if self.is_server() && self.version() == Some(Version::Tls13) && !self.is_early() {
+            // SAFETY: nothing is read of what has no bytes; the session is alive, and what it writes is lent.
+            let write = |ssl| unsafe { ffi::SSL_write(ssl, NonNull::dangling().as_ptr(), 0) };
+            // Nothing written is no failure.
+            let _ = self.lend(&mut &[][..], output, write);
+        }
+    }
+
     fn refined(&self, failure: Failure) -> Failure {
         if !self.is_server() {
             return failure;
@@ -295,6 +306,7 @@ impl Session for TlsSession {
             Outcome::Done(_) => {
                 // SAFETY: the session is alive. Records of data have nothing to note.
                 unsafe { ffi::SSL_set_msg_callback(self.ssl.as_ptr(), None) };
+                self.write_tickets(output);
                 Step::Done
             }
             Outcome::Need => Step::Need,

@@ -1,6 +1,7 @@
 //! The directives. Checked for form when they are read, for sense when everything is (`server`).
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use clearway_base::{Errno, units};
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Value, Verify, context, set};
+use clearway_tls::cache::ZONE_MODULE;
 use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
+use clearway_zone::Zones;
 
 use super::server::BUILTIN_SESSIONS;
 use super::settings::{PROTOCOLS, SSL_CONF, SessionCache, SslConf};
@@ -591,7 +594,9 @@ fn password_file(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
     let path =
         if name.starts_with(b"/") { name.to_vec() } else { [&scope.conf.conf_prefix(), &name[..]].concat() };
     let content = scope.conf.kept_files().read(Path::new(OsStr::from_bytes(&path))).map_err(|error| {
-        directive.error(message(&[&"open() \"", &printed(&path), &"\" failed ", &Errno(&error).to_string()]))
+        // A directory can be opened, as nginx does, but not read.
+        let call = if error.kind() == ErrorKind::IsADirectory { "read() \"" } else { "open() \"" };
+        directive.error(message(&[&call, &printed(&path), &"\" failed ", &Errno(&error).to_string()]))
     })?;
     let lines = content.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let passwords: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
@@ -650,6 +655,11 @@ fn session_cache(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
         };
         if let SessionCache::Shared(_, 0..ZONE_MIN_BYTES) = cache {
             return Err(directive.error(message(&[&"session cache \"", &text, &"\" is too small"])));
+        }
+        if let SessionCache::Shared(name, bytes) = &cache {
+            let zones = scope.conf.environment().services.find::<Arc<Zones>>().cloned();
+            let declared = zones.map(|zones| zones.declare(name, *bytes, ZONE_MODULE)).transpose();
+            declared.map_err(|said| directive.error(said))?;
         }
         let setting = &mut conf(scope).session_cache;
         // What is kept for all servers is worth more than what one has beside it.

@@ -23,7 +23,7 @@ use clearway_tls::engine::{
 use clearway_tls::level::{Key, Version};
 use clearway_tls::reason::{Library, Reason};
 use clearway_tls::tickets::{FILE_LENGTHS, KeyRing, TicketKey};
-use clearway_tls::{AwsLc, Context, Pair, random};
+use clearway_tls::{AwsLc, Certificate, Context, Pair, random};
 use clearway_zone::Zones;
 use sha1::{Digest, Sha1};
 
@@ -57,7 +57,7 @@ impl Maker {
             files: load.kept_files(),
             prefix: load.conf_prefix(),
             zones: load.environment().services.find::<Arc<Zones>>().cloned(),
-            pool: pools.and_then(|pools| pools.find(CRYPTO_POOL.as_bytes()).cloned()),
+            pool: pools.and_then(|pools| pools.find(CRYPTO_POOL.as_bytes()).cloned()).filter(|_| has_pool()),
             names: load.resolver(),
             log: Arc::clone(&load.environment().error_log),
             warnings: RefCell::default(),
@@ -105,6 +105,7 @@ impl Maker {
         let shown = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
         let pairs = shown.iter().map(|shown| Arc::clone(&shown.pair)).collect();
         let verification = self.verification(conf, &mut seal)?;
+        self.check_dhparam(&conf.dhparam)?;
         seal.scope = seal.digest();
         let (keeping, sessions) = self.sessions(conf)?;
         let ring = self.ring(conf, &mut seal)?;
@@ -240,10 +241,10 @@ impl Maker {
         let content = own.as_deref().unwrap_or_default();
         match (Pair::read(&chain, content, passwords), own) {
             (Err(error), _) if error.call.starts_with("PEM_read_bio_X509") => {
-                Err(failed("certificate", certificate, expecting("TRUSTED CERTIFICATE", error)))
+                Err(failed("certificate", certificate, error.expecting("TRUSTED CERTIFICATE").to_string()))
             }
             (_, Err(why)) => Err(failed("certificate key", key, why)),
-            (Err(error), _) => Err(failed("certificate key", key, expecting("ANY PRIVATE KEY", error))),
+            (Err(error), _) => Err(failed("certificate key", key, undecoded(&error))),
             (Ok(pair), Ok(content)) => {
                 seal.add_secret(&content);
                 Ok(pair)
@@ -279,6 +280,25 @@ impl Maker {
             revoked: content(&conf.crl, "CRL")?,
             depth: u32::try_from(*conf.verify_depth).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Parameters for key exchanges that are not made have to be some all the same.
+    fn check_dhparam(&self, name: &[u8]) -> Result<(), Error> {
+        const FORMS: [&[u8]; 2] = [b"-----BEGIN DH PARAMETERS-----", b"-----BEGIN X9.42 DH PARAMETERS-----"];
+        if name.is_empty() {
+            return Ok(());
+        }
+        let shown = self.shown(name);
+        let content = self.read(name).map_err(|why| {
+            Error::unplaced(why.replacen("BIO_new_file()", &format!("BIO_new_file(\"{shown}\")"), 1))
+        })?;
+        let mut lines = content.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
+        if lines.any(|line| FORMS.contains(&line)) {
+            return Ok(());
+        }
+        let reason =
+            Reason::named(Library::Pem, "NO_START_LINE").with_detail("Expecting: DH PARAMETERS".into());
+        Err(failed(&format!("PEM_read_bio_DHparams(\"{shown}\")"), &[reason]))
     }
 
     /// Where sessions are kept.
@@ -327,7 +347,7 @@ impl Maker {
         seal: &mut Seal,
     ) -> Result<(), Error> {
         let [name_text, value_text] = [name, value].map(|text| String::from_utf8_lossy(text));
-        let call = format!("SSL_CONF_cmd(\"{name_text}\", \"{value_text}\")");
+        let call = call_of((name, value));
         match command::apply(plan, &name_text, &value_text) {
             Ok(Applied::Planned | Applied::WithoutEffect(_)) => Ok(()),
             Ok(Applied::Tickets) => {
@@ -358,17 +378,30 @@ impl Maker {
             "SSL_CTX_use_certificate()" | "SSL_CTX_set0_chain()" => &conf.certificates,
             "SSL_CTX_use_PrivateKey()" => &conf.keys,
             "SSL_CTX_set1_curves_list()" => {
-                return no_group(&String::from_utf8_lossy(&conf.ecdh_curve), plan);
+                let command = said_by(conf, &["groups", "curves"]);
+                return no_group(&String::from_utf8_lossy(&conf.ecdh_curve), plan, command);
+            }
+            "SSL_CTX_set1_sigalgs_list()" => {
+                let command = said_by(conf, &["signaturealgorithms"]);
+                return command.map_or_else(
+                    || Error::unplaced(error.to_string()),
+                    |command| failed(&call_of(command), &[bad_value(command)]),
+                );
             }
             "PEM_read_bio_X509_CRL()" => {
-                let name = self.shown(&conf.crl);
-                return Error::unplaced(format!("cannot load CRL \"{name}\": {error}"));
+                let (name, why) = (self.shown(&conf.crl), error.clone().expecting("X509 CRL"));
+                return Error::unplaced(format!("cannot load CRL \"{name}\": {why}"));
             }
             call if call.starts_with("PEM_read_bio_X509") => {
                 let both = [&conf.client_certificate, &conf.trusted_certificate];
-                let name = both.into_iter().find(|name| !name.is_empty());
+                let is_broken = |name: &[u8]| {
+                    let content = self.read(name).unwrap_or_default();
+                    !name.is_empty() && Certificate::read_all(&content).is_err()
+                };
+                let name = both.into_iter().find(|name| is_broken(name));
                 let name = name.map(|name| self.shown(name)).unwrap_or_default();
-                return Error::unplaced(format!("cannot load certificate \"{name}\": {error}"));
+                let why = error.clone().expecting("TRUSTED CERTIFICATE");
+                return Error::unplaced(format!("cannot load certificate \"{name}\": {why}"));
             }
             _ => return Error::unplaced(error.to_string()),
         };
@@ -403,26 +436,58 @@ impl Maker {
     }
 }
 
-/// What is said of a text in which there is nothing in PEM of this kind.
-fn expecting(kind: &str, error: LoadError) -> String {
-    const NO_START_LINE: &str = "no start line";
-    let detailed = error.reasons.into_iter().map(|reason| match reason.text() {
-        NO_START_LINE => reason.with_detail(format!("Expecting: {kind}")),
-        _ => reason,
-    });
-    LoadError { reasons: detailed.collect(), ..error }.to_string()
+/// Measurements compare with a server that makes all handshakes on its loops.
+fn has_pool() -> bool {
+    const INLINE: &str = "CLEARWAY_TESTING_INLINE_HANDSHAKES";
+    !cfg!(feature = "testing") || std::env::var_os(INLINE).is_none()
 }
 
-/// What OpenSSL says of the first group of a list that it cannot use.
-fn no_group(names: &str, plan: &Plan<Pair>) -> Error {
+/// What OpenSSL says of a text in which there is no key.
+fn undecoded(error: &LoadError) -> String {
+    const NO_START_LINE: &str = "no start line";
+    const REASON: &str = "error:1E08010C:DECODER routines::unsupported";
+    match &error.reasons[..] {
+        [reason] if reason.text() == NO_START_LINE => {
+            format!("{} failed (SSL: {REASON}:No supported data to decode. Input type: PEM)", error.call)
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A command of OpenSSL's configuration and its value.
+type Command<'a> = (&'a Bytes, &'a Bytes);
+
+/// The last of the commands with one of these names, in lower case.
+fn said_by<'a>(conf: &'a SslConf, names: &[&str]) -> Option<Command<'a>> {
+    let is_meant = |name: &[u8]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    conf.conf_commands.iter().rev().find(|(name, _)| is_meant(name)).map(|(name, value)| (name, value))
+}
+
+fn call_of((name, value): Command<'_>) -> String {
+    let [name, value] = [name, value].map(|text| String::from_utf8_lossy(text));
+    format!("SSL_CONF_cmd(\"{name}\", \"{value}\")")
+}
+
+fn bad_value((name, value): Command<'_>) -> Reason {
+    let [name, value] = [name, value].map(|text| String::from_utf8_lossy(text));
+    Reason::named(Library::Ssl, "BAD_VALUE").with_detail(format!("cmd={name}, value={value}"))
+}
+
+/// What OpenSSL says of the first group of a list that it cannot use: that of a command, or of
+/// `ssl_ecdh_curve`.
+fn no_group(curve: &str, plan: &Plan<Pair>, command: Option<Command<'_>>) -> Error {
+    let names = plan.groups.as_deref().unwrap_or(curve);
     let is_unknown = |name: &&str| {
         let alone = Plan { groups: Some((*name).to_owned()), ..Plan::new(plan.ciphers.clone(), Vec::new()) };
         AwsLc::context(&alone).is_err()
     };
     let name = names.split(':').find(is_unknown).unwrap_or(names);
     let reason = "error:0A080106:SSL routines::passed invalid argument";
-    let call = format!("SSL_CTX_set1_curves_list(\"{names}\")");
-    Error::unplaced(format!("{call} failed (SSL: {reason}:group '{name}' cannot be set)"))
+    let (call, more) = match command {
+        Some(command) => (call_of(command), format!(" {}", bad_value(command))),
+        None => (format!("SSL_CTX_set1_curves_list(\"{names}\")"), String::new()),
+    };
+    Error::unplaced(format!("{call} failed (SSL: {reason}:group '{name}' cannot be set{more})"))
 }
 
 /// Why OpenSSL opens no file.
