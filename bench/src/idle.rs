@@ -21,7 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let servers = servers::named(&args.words())?;
     let count: usize = args.take("connections", 10_000)?;
+    let tls: bool = args.take("tls", false)?;
     args.finish()?;
+    if tls {
+        return with_tls(&servers, count);
+    }
     raise_descriptor_limit().map_err(|e| format!("RLIMIT_NOFILE: {e}"))?;
     println!("{count} idle connections: PSS in KiB for each, and of the server in MiB before and after");
     for server in &servers {
@@ -33,6 +37,31 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
         std::thread::sleep(SETTLE);
         let before = total(&running, pss_bytes);
         let connections = answered(to, count).map_err(|e| format!("{}: {e}", server.name))?;
+        std::thread::sleep(SETTLE);
+        let after = total(&running, pss_bytes);
+        let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!("{:<12} {each:>6.3}   {:.1} -> {:.1}", server.name, mib(before), mib(after));
+    }
+    Ok(())
+}
+
+/// The same with TLS 1.3. A client keeps its socket and nothing else, so the server's are what there is many of.
+fn with_tls(servers: &[servers::Named], count: usize) -> Result<(), String> {
+    raise_descriptor_limit().map_err(|e| format!("RLIMIT_NOFILE: {e}"))?;
+    println!(
+        "{count} idle connections with TLS: PSS in KiB for each, and of the server in MiB before and after"
+    );
+    for server in servers {
+        let running = crate::handshakes::start_one(&server.binary);
+        let failed = |e: io::Error| format!("{}: {e}", server.name);
+        let open = |count: usize| -> io::Result<Vec<std::net::TcpStream>> {
+            (0..count).map(|_| crate::handshakes::answered(&running)).collect()
+        };
+        drop(open(64).map_err(failed)?);
+        std::thread::sleep(SETTLE);
+        let before = total(&running, pss_bytes);
+        let connections = open(count).map_err(failed)?;
         std::thread::sleep(SETTLE);
         let after = total(&running, pss_bytes);
         let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;

@@ -14,6 +14,7 @@ mod connection;
 mod cpu;
 mod files;
 mod gateways;
+mod handshakes;
 mod heal;
 mod hiccups;
 mod hungry;
@@ -46,12 +47,15 @@ usage: clearway-bench COMMAND [OPTIONS]
             --passwords 2000  --hung 200  --secs 10  --rate 1000  --loops 2
   cpu       CPU per request, all servers at once on core 0, their load on core 1
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
+  handshakes  full handshakes above what the server can make: cheap requests and resumptions beside them
+            [NAME=PATH …]  --kinds ecdsa,rsa-2048,rsa-4096,mixed  --loops 1,2  --secs 5  --over 500
+            --inline true   (first with all handshakes on the loops: wants a build with the `testing` feature)
   hungry    cheap requests, kept connections and new ones, beside clients whose requests take much CPU
             --before PATH  --nginx true  --loops 1,2  --clients 16,60,150  --secs 2.5  --rounds 1
             --kinds ssi,gzip,spin-0.5,spin-5,spin-60,spin-200 (also spin-1,spin-sleep,mix)
             --hiccups true   (leaves out what the machine held up; makes waits shorter itself)
   idle      memory of idle keep-alive connections
-            [NAME=PATH …]  --connections 10000
+            [NAME=PATH …]  --connections 10000  --tls true   (after a handshake and a request)
   large     a configuration of thousands of servers: test, start, reload, memory, CPU of requests
             [NAME=PATH …]  --count 10000  --requests 20000
   gateways  CPU per request side by side: PHP-FPM, which is not counted, and memcached, by unix sockets
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         "choke" => choke::command(args),
         "cpu" => cpu::command(args),
         "gateways" => gateways::command(args),
+        "handshakes" => handshakes::command(args),
         "heal" => heal::command(args),
         "hungry" => hungry::command(args),
         "idle" => idle::command(args),
