@@ -46,7 +46,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The same with TLS 1.3. A client keeps its socket and nothing else, so the server's are what there is many of.
+/// The same with TLS 1.3. A client keeps its socket and nothing else.
 fn with_tls(servers: &[servers::Named], count: usize) -> Result<(), String> {
     raise_descriptor_limit().map_err(|e| format!("RLIMIT_NOFILE: {e}"))?;
     println!(

@@ -237,8 +237,8 @@ impl TlsSession {
         self.circumstances().take_plain_alert(self.version(), input)
     }
 
-    /// Writes the tickets of TLS 1.3, which the library keeps for its first data: a client whose request waits
-    /// until its last message is acknowledged (Nagle) would wait for the delay of that, 40 ms.
+    /// Writes the tickets of TLS 1.3, which the library keeps for its first data: a client whose request
+    /// waits until its last message is acknowledged (Nagle) would wait for the delay of that, 40 ms.
     fn write_tickets(&mut self, output: &mut Vec<u8>) {
         if self.is_server() && self.version() == Some(Version::Tls13) && !self.is_early() {
             // SAFETY: nothing is read of what has no bytes; the session is alive, and what it writes is lent.
