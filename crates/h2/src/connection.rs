@@ -33,9 +33,9 @@ use streams::{Ended, Streams};
 
 /// The table of the client's header fields, bytes; no more is announced, and no more is kept.
 const TABLE_BYTES: usize = 4096;
-/// The longest payload that the client may send, bytes: bodies are handed on as they come, and no other frame
-/// is waited for that is longer than it may be.
-const PAYLOAD_MAX_BYTES: u32 = (1 << 24) - 1;
+/// The longest payload that the client may send, bytes: bodies are handed on as they come, and others that are
+/// long are not waited for.
+const PAYLOAD_MAX_BYTES: u32 = 1 << 20;
 /// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
 const BLOCK_OVERHEAD_BYTES: usize = 261;
 /// What is looked at of a header block of which more is to come, bytes.
@@ -260,6 +260,7 @@ impl Connection {
             let Some(bytes) = input.first_chunk() else { return Ok(Event::Need) };
             let head = FrameHead::read(bytes);
             if self.is_passed(head) {
+                head.check(PAYLOAD_MAX_BYTES)?;
                 let begins_with_padding = head.kind == kind::DATA && head.is_padded() && head.length > 0;
                 if begins_with_padding && input.len() == HEAD_BYTES {
                     return Ok(Event::Need);
@@ -301,6 +302,7 @@ impl Connection {
         }
         match head.kind {
             kind::HEADERS | kind::CONTINUATION => {
+                head.check(PAYLOAD_MAX_BYTES)?;
                 let most = self.limits.head.head_bytes.saturating_add(BLOCK_OVERHEAD_BYTES);
                 if head.length as usize > most {
                     return Err(Reason::Unreadable(Unreadable::LargeHead).into());

@@ -114,8 +114,15 @@ impl Link<'_> {
     }
 }
 
-/// What is counted.
+/// What is counted, and told.
 impl Link<'_> {
+    /// The body is not as long as was announced.
+    pub(crate) fn note_malformed(self) {
+        if let Self::Stream(stream) = self {
+            stream.note_malformed();
+        }
+    }
+
     /// A request is over before its task is: it is cut short.
     pub(crate) fn cut_short(self, code: u16) {
         match self {

@@ -89,6 +89,9 @@ async fn answer(active: &mut Active<'_>, stream: &Stream, arrived: Arrived) -> b
         Arrived::Text => active.parse_head(),
         Arrived::Head => Some(Ok(())),
         Arrived::Fault(fault) => {
+            if fault.is_malformed() {
+                stream.note_malformed();
+            }
             Box::pin(active.refuse_head(fault)).await;
             return active.is_complete();
         }

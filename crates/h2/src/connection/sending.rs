@@ -142,7 +142,7 @@ impl Connection {
     /// Ends a stream on this side before its response is complete.
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if let Some(open) = self.streams.find_mut(stream) {
-            open.output = Rest::Ended;
+            (open.output, open.is_told) = (Rest::Ended, true);
             push_reset(&mut self.control, stream, code);
         }
     }
@@ -152,7 +152,7 @@ impl Connection {
     pub fn close(&mut self, stream: u32) {
         let Some(open) = self.streams.find(stream) else { return };
         self.schedule.close(stream);
-        if open.output == Rest::Ended && open.input == Rest::Open {
+        if open.output == Rest::Ended && open.input == Rest::Open && !open.is_told {
             push_reset(&mut self.control, stream, ErrorCode::NoError);
         }
         self.streams.close(stream);

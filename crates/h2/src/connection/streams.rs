@@ -17,6 +17,8 @@ pub(super) struct Stream {
     /// Whether this side does.
     pub(super) output: Rest,
     ended: Ended,
+    /// Whether the client was told that it is over (RST_STREAM).
+    pub(super) is_told: bool,
 }
 
 /// How a stream has ended, or would end now.
@@ -80,6 +82,7 @@ impl Streams {
             input,
             output: Rest::Open,
             ended: Ended::Here,
+            is_told: false,
         });
     }
 

@@ -52,6 +52,12 @@ pub enum HeadFault {
 }
 
 impl HeadFault {
+    /// Whether the request is malformed, and its stream to be reset behind the answer (RFC 9113 §8.1.1).
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        !matches!(self, Self::Connect | Self::Trace | Self::TooManyFields)
+    }
+
     /// The code that error pages go by.
     #[must_use]
     pub fn page(&self) -> u16 {

@@ -90,6 +90,8 @@ const LEFT: u8 = 2;
 const TIMED_OUT: u8 = 4;
 /// The head of the response was made.
 const HEAD: u8 = 8;
+/// The request is malformed.
+const MALFORMED: u8 = 16;
 
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +252,11 @@ impl Stream {
         self.output.len()
     }
 
+    /// Whether the stream is to be reset behind its response, as its request is malformed (RFC 9113 §8.1.1).
+    pub fn is_malformed(&self) -> bool {
+        self.has_mark(MALFORMED)
+    }
+
     /// Whether the request's task does nothing more, whatever has become of the response.
     pub fn has_left(&self) -> bool {
         self.has_mark(LEFT)
@@ -370,6 +377,11 @@ impl Stream {
     /// Has the body cut into pieces of so many bytes at most; before its head is sent.
     pub(crate) fn cut_into(&self, chunk_bytes: u32) {
         self.chunk_bytes.store(chunk_bytes, Ordering::Relaxed);
+    }
+
+    /// The request is malformed, whatever it is answered with; before the end of the response.
+    pub fn note_malformed(&self) {
+        self.marks.fetch_or(MALFORMED, Ordering::AcqRel);
     }
 
     /// Has these lines follow the body; before its end.

@@ -166,11 +166,13 @@ fn refuse(request: &Request<'_>, receiving: &Receiving, error: BodyError) -> Ans
             Answer::Status(fault.page())
         }
         BodyError::BeyondLength => {
+            request.link.note_malformed();
             let message = "client intended to send body data larger than declared";
             request.log(Level::Info, format_args!("{message}"));
             Answer::Status(400)
         }
         BodyError::BelowLength => {
+            request.link.note_malformed();
             request.log(Level::Info, format_args!("client prematurely closed stream"));
             Answer::Status(400)
         }

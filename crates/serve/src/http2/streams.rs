@@ -425,6 +425,9 @@ impl Open {
     fn conclude(&mut self, protocol: &mut Protocol, rest: Rest) {
         if rest == Rest::Ended {
             protocol.note_answered();
+            if self.stream.is_malformed() {
+                protocol.reset(self.id, ErrorCode::ProtocolError);
+            }
             self.state = State::Closed;
         }
     }
