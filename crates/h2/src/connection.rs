@@ -33,8 +33,7 @@ use streams::{Ended, Streams};
 
 /// The table of the client's header fields, bytes; no more is announced, and no more is kept.
 const TABLE_BYTES: usize = 4096;
-/// The longest payload that the client may send, bytes: bodies are handed on as they come, and others that are
-/// long are not waited for.
+/// The longest payload that the client may send, bytes.
 const PAYLOAD_MAX_BYTES: u32 = 1 << 20;
 /// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
 const BLOCK_OVERHEAD_BYTES: usize = 261;

@@ -332,3 +332,116 @@ fn old_directives_warn() {
     }
     serves(&server);
 }
+
+/// What is asked both ways, and answered alike: phases, subrequests, SSI, limits, bodies, errors.
+const BOTH_WAYS: &str = "
+    limit_req_zone $arg_key zone=rate:1m rate=1r/m;
+    limit_conn_zone $arg_key zone=open:1m;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        http2 on;
+        root %%PREFIX%%/site;
+        error_page 404 /missing.html;
+        location /return { return 200 '$request_method $uri $args $http_x_a $cookie_c'; }
+        location /rewrite { rewrite ^/rewrite(.*)$ /return$1?more; }
+        location /private { auth_basic closed; auth_basic_user_file %%PREFIX%%/users; }
+        location /denied { deny all; }
+        location /auth { auth_request /allowed; echo allowed; }
+        location = /allowed { return 204; }
+        location /ssi { ssi on; }
+        location /body { echo_read_request_body; echo_request_body; }
+        location /small { client_max_body_size 4; echo_read_request_body; echo_request_body; }
+        location /rate { limit_req zone=rate; return 200 slow; }
+        location /open { limit_conn open 1; return 200 open; }
+        location /moved { return 301 /elsewhere; }
+        location /early { add_header Link '</a.css>; rel=preload'; return 200 early; }
+    }";
+
+/// Method, path, more lines and a body.
+type Question = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static str);
+
+const QUESTIONS: &[Question] = &[
+    ("GET", "/return/a?b=c", &[("x-a", "d"), ("cookie", "c=1; e=2")], ""),
+    ("GET", "/rewrite/x?y", &[], ""),
+    ("GET", "/private/", &[], ""),
+    ("GET", "/denied/", &[], ""),
+    ("GET", "/auth/", &[], ""),
+    ("GET", "/ssi/page.html", &[], ""),
+    ("GET", "/none", &[], ""),
+    ("GET", "/file", &[], ""),
+    ("GET", "/file", &[("range", "bytes=1-2")], ""),
+    ("GET", "/file", &[("if-none-match", "*")], ""),
+    ("POST", "/file", &[], "x"),
+    ("POST", "/body/", &[], "a body"),
+    ("POST", "/small/", &[], "a body"),
+    ("GET", "/open/?key=a", &[], ""),
+    ("GET", "/moved", &[], ""),
+    ("GET", "/early", &[], ""),
+    ("GET", "/%2e%2e/%00", &[], ""),
+];
+
+/// Headers that say the same whatever carries them.
+fn told<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<String> {
+    let names =
+        ["content-type", "content-length", "location", "etag", "link", "content-range", "www-authenticate"];
+    let mut told: Vec<String> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim()))
+        .filter(|(name, _)| names.contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    told.sort();
+    told
+}
+
+#[test]
+fn both_protocols_are_answered_alike() {
+    let server = deployed("events { }", BOTH_WAYS)
+        .file("site/file", "hello")
+        .file("site/missing.html", "missing")
+        .file("site/ssi/page.html", "<!--#include virtual=\"/return/part\" --> <!--#echo var=\"uri\" -->")
+        .file("users", "a:b\n")
+        .start();
+    let mut client = open(&server);
+    for (at, (method, path, more, body)) in QUESTIONS.iter().enumerate() {
+        let lines: String = more.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length =
+            if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let text = format!("{method} {path} HTTP/1.1\r\nHost: www.example.com\r\n{lines}{length}\r\n{body}");
+        let first = server.connect().ask(&text);
+
+        let stream = 2 * u32::try_from(at).expect("few") + 1;
+        let length = body.len().to_string();
+        let mut fields = more.to_vec();
+        if body.is_empty() {
+            client.send(&Frames::request(stream, method, path, &fields, Rest::Ended));
+        } else {
+            fields.push(("content-length", &length));
+            client.send(&Frames::request(stream, method, path, &fields, Rest::Open));
+            client.say(kind::DATA, flag::END_STREAM, stream, body.as_bytes());
+        }
+        let second = client.answer(stream);
+        assert_eq!(first.status.to_string(), second.status(), "{method} {path}");
+        assert_eq!(first.text(), second.text(), "{method} {path}");
+        let lines: Vec<String> =
+            first.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let fields = second.heads[0].iter().map(String::as_str);
+        assert_eq!(told(lines.iter().map(String::as_str)), told(fields), "{method} {path}");
+    }
+}
+
+#[test]
+fn a_reload_ends_connections_behind_their_requests() {
+    let server = start();
+    let mut idle = open(&server);
+    idle.get(1, "/");
+    idle.answer(1);
+    let mut busy = open(&server);
+    busy.get(1, "/slow");
+    busy.get(3, "/first");
+    busy.answer(3);
+    server.signal(Signal::HUP);
+    assert_eq!((idle.gone(), busy.gone()), (Some(0), Some(0)));
+    assert_eq!(busy.answer(1).text(), "slow\n");
+    serves(&server);
+}
