@@ -83,7 +83,9 @@ pub use request::scripting::{SharedHead, Written};
 
 pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
-pub use request::subrequest::{Asking, Delivery, Entry, NotMade, Outcome, Subrequest};
+pub use request::subrequest::{
+    Asking, Capture, CapturedVariables, Delivery, Entry, NotMade, Outcome, Subrequest,
+};
 pub use request::{GivenUp, Origin, Request};
 pub use response::buffer::{Buf, BufferSize};
 pub use response::chunk::{Chunk, Mark, Pushed};

@@ -337,12 +337,17 @@ impl<'c> Request<'c> {
 
     /// What it shares with its subrequests, and those with theirs.
     pub(crate) fn tree(&self) -> Arc<Tree<'c>> {
-        self.values.tree(|| Parts {
+        self.values.tree(|| self.head_parts())
+    }
+
+    /// A copy of the head.
+    pub(crate) fn head_parts(&self) -> Parts {
+        Parts {
             parser: self.parts.parser.clone(),
             head: self.parts.head.clone(),
             input: self.received()[..self.parts.parser.len()].to_vec(),
             ..Parts::default()
-        })
+        }
     }
 
     /// Who it comes from, what it is answered with, and what carries it.

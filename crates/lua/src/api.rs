@@ -5,8 +5,11 @@
 //! `call.stack` (slot 1 on), pushes what it answers and says how many values that are. What it is called
 //! for, it gets by `current`. Host functions answer `nil, err`; they raise for wrong arguments only.
 
+mod abort;
 pub(crate) mod args;
 pub mod arguments;
+mod body_socket;
+mod capture;
 mod constants;
 mod control;
 pub(crate) mod coroutine;
@@ -21,10 +24,14 @@ pub mod regex;
 mod request;
 mod request_body;
 pub mod room;
+mod semaphore;
 pub mod shared;
+mod tcp;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;
+mod timer;
+mod udp;
 mod variables;
 
 use clearway_luajit::{Fault, Vm};
@@ -42,6 +49,8 @@ const ROOMS: &[Room] = &[
     log::install,
     output::install,
     control::install,
+    abort::install,
+    capture::install,
     header::install,
     request::install,
     request_body::install,
@@ -51,7 +60,12 @@ const ROOMS: &[Room] = &[
     ndk::install,
     regex::install,
     shared::install,
+    semaphore::install,
+    body_socket::install,
+    tcp::install,
+    udp::install,
     time::install,
+    timer::install,
     // Behind all that makes globals.
     loaded::install,
 ];

@@ -2,11 +2,18 @@
 //! the server gets it by [`current`], for as long as it is called.
 
 use std::fmt;
+use std::sync::Arc;
 
 use clearway_base::log::{Level, Sink};
-use clearway_http::{Afterwards, Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
-use clearway_luajit::{Address, Call, Context, Raise, Returns};
+use clearway_http::{Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
+use clearway_luajit::{Address, Call, Context, Coroutine, Raise, Returns};
+use clearway_runtime::LoopRef;
 
+use crate::alone::Alone;
+use crate::request_state::{Kept, RequestState};
+use crate::socket::operations::Receiving;
+pub(crate) use crate::threads::BodyWork;
+use crate::threads::{Operation, Threads};
 use crate::vm::state::VmState;
 
 /// Which directive's code runs.
@@ -140,6 +147,10 @@ pub struct Current<'a> {
     pub(crate) pause: Option<Pause>,
     /// What stands in `ngx.arg`.
     pub(crate) args: Args,
+    /// The threads of the run, where there can be some.
+    pub(crate) threads: Option<&'a mut Threads>,
+    /// What it is for, where that is no request.
+    pub(crate) alone: Option<&'a Arc<Alone>>,
 }
 
 /// What stands in `ngx.arg`.
@@ -164,8 +175,6 @@ pub(crate) enum End {
 /// Why code has yielded to the server.
 #[derive(Debug)]
 pub(crate) enum Pause {
-    /// Others have their turn.
-    Turn,
     /// So many milliseconds.
     Sleep(u64),
     /// Until the client has taken what was written.
@@ -174,6 +183,20 @@ pub(crate) enum Pause {
     Push,
     /// Until the request's body is there.
     ReadBody,
+    /// For nothing: a light thread begins.
+    Spawn {
+        child: Coroutine,
+        /// What has spawned it ([`Call::thread`]).
+        parent: usize,
+    },
+    /// Until one of these light threads is over.
+    Threads(Vec<usize>),
+    /// For something beside the request.
+    Operation(Operation),
+    /// For something of the request's body.
+    Receive(Receiving),
+    /// For subrequests that have begun.
+    Captures(Operation),
     /// It ends: `ngx.exit`.
     Exit(i32),
     /// It ends: the client is sent elsewhere.
@@ -186,17 +209,6 @@ pub(crate) enum Pause {
     Jump,
     /// Until this is done with the request's body.
     Body(BodyWork),
-}
-
-/// What code does with the body of its request that takes a file.
-#[derive(Debug)]
-pub(crate) enum BodyWork {
-    /// The body that is made is more than its buffer has room for.
-    PutAside,
-    /// It is complete.
-    Finish,
-    /// A file takes its place.
-    UseFile { path: Vec<u8>, afterwards: Afterwards },
 }
 
 /// Where the code of a request runs, as its functions see it.
@@ -265,12 +277,29 @@ impl Stage for Next<'_, '_> {
 impl<'a> Current<'a> {
     /// For code that runs for no request.
     pub fn alone(phase: LuaPhase, vm: &'a mut VmState, sink: &'a dyn Sink) -> Self {
-        Self { phase, vm, stage: None, sink: Some(sink), pause: None, args: Args::None }
+        Self { sink: Some(sink), ..Self::new(phase, vm) }
     }
 
     /// For code that runs for a request.
     pub(crate) fn of(phase: LuaPhase, vm: &'a mut VmState, stage: &'a mut (dyn Stage + 'a)) -> Self {
-        Self { phase, vm, stage: Some(stage), sink: None, pause: None, args: Args::None }
+        Self { stage: Some(stage), ..Self::new(phase, vm) }
+    }
+
+    /// For code of a timer.
+    pub(crate) fn of_timer(phase: LuaPhase, vm: &'a mut VmState, alone: &'a Arc<Alone>) -> Self {
+        Self { sink: Some(&**alone), alone: Some(alone), ..Self::new(phase, vm) }
+    }
+
+    fn new(phase: LuaPhase, vm: &'a mut VmState) -> Self {
+        Self { phase, vm, stage: None, sink: None, pause: None, args: Args::None, threads: None, alone: None }
+    }
+
+    /// Does something with what Lua keeps of the request, or of the timer; `None` where there is neither.
+    pub(crate) fn kept<R>(&mut self, work: impl FnOnce(&mut Kept) -> R) -> Option<R> {
+        if let Some(alone) = self.alone {
+            return Some(work(&mut alone.kept.enter()));
+        }
+        self.scene(|scene| RequestState::of(scene.request()).map(|state| work(&mut state.kept.enter())))?
     }
 
     /// Does something with the request; `None` where there is none.
@@ -288,6 +317,14 @@ impl<'a> Current<'a> {
         answer
     }
 
+    /// The loop that it runs on, where there is one.
+    pub(crate) fn home(&mut self) -> Option<LoopRef> {
+        match self.alone {
+            Some(alone) => Some(alone.home),
+            None => self.scene(|scene| scene.request().home()).or(self.vm.home),
+        }
+    }
+
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.
     pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
         if let Some(sink) = self.sink {
@@ -299,6 +336,16 @@ impl<'a> Current<'a> {
 
 /// What a thread yields that waits for the server. No address of anything.
 pub(crate) const MARK: Address = Address(0x10a);
+
+/// Where code may wait for the server.
+pub(crate) const YIELDABLE: Phases = Phases::of(&[
+    LuaPhase::ServerRewrite,
+    LuaPhase::Rewrite,
+    LuaPhase::Access,
+    LuaPhase::Precontent,
+    LuaPhase::Content,
+    LuaPhase::Timer,
+]);
 
 /// Stands for [`Current`] in [`Call::with_context`].
 pub struct Run;
@@ -340,6 +387,10 @@ pub fn allow(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
     let phase = current(call, |current| current.phase)?;
     if allowed.has(phase) {
         return Ok(phase);
+    }
+    if phase == LuaPhase::Timer && (allowed.has(LuaPhase::Log) || allowed.has(LuaPhase::Set)) {
+        // As upstream says it of what looks at a request.
+        return Err(call.raise("API disabled in the current context"));
     }
     let name = phase.context_name();
     Err(call.raise(&*format!("API disabled in the context of {name}")))

@@ -7,6 +7,8 @@
 #![cfg_attr(loom, allow(dead_code, reason = "models use a part of what VMs use"))]
 
 #[cfg(not(loom))]
+pub(crate) mod alone;
+#[cfg(not(loom))]
 pub mod api;
 #[cfg(not(loom))]
 pub mod code;
@@ -18,7 +20,19 @@ pub(crate) mod metrics;
 pub mod phases;
 #[cfg(not(loom))]
 pub(crate) mod request_state;
+#[cfg(not(loom))]
+pub(crate) mod socket;
+#[cfg(not(loom))]
+pub(crate) mod threads;
+#[cfg(not(loom))]
+pub(crate) mod timer_task;
 pub mod vm;
+#[cfg(not(loom))]
+pub(crate) mod waiter;
 
 #[cfg(not(loom))]
-pub use phases::{LUA, LUA_EARLY, LUA_FILTER, SET_MISC, begin, end, make_ahead, prepare, try_out};
+pub use phases::{
+    LUA, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare, retire, try_out,
+};
+#[cfg(not(loom))]
+pub use socket::connect_with;

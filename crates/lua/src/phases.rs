@@ -6,12 +6,15 @@ mod directives;
 mod filters;
 mod handlers;
 pub(crate) mod made_body;
+mod net_directives;
 pub(crate) mod run;
+pub(crate) mod scheduler;
 mod set;
 mod set_misc;
 
-pub use crate::vm::vms::{begin, end};
+pub use crate::vm::vms::{begin, end, is_busy, retire};
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
+pub use net_directives::LUA_NET;
 pub use set_misc::SET_MISC;
 
 use std::sync::Arc;

@@ -4,10 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use clearway_base::log::{Level, Sink};
 use clearway_http::{ContextKey, Lasts, MadeBody, Request};
-use clearway_luajit::Reference;
+use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
 
+use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
 
@@ -49,8 +50,23 @@ pub(crate) struct Kept {
     pub(crate) has_status: bool,
     /// A body that code makes for the request, piece by piece.
     pub(crate) made_body: Option<MadeBody>,
+    /// Runs when the client leaves.
+    pub(crate) on_abort: OnAbort,
+    /// Connections to other servers.
+    pub(crate) sockets: Sockets,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
+}
+
+/// What runs when the client leaves (`ngx.on_abort`).
+#[derive(Default)]
+pub(crate) enum OnAbort {
+    #[default]
+    Nothing,
+    /// This, as a thread of the coroutine with that number.
+    Code(Coroutine, usize),
+    /// It has begun.
+    Begun,
 }
 
 /// How far Lua is with the response.

@@ -5,6 +5,8 @@ pub mod choice;
 #[cfg(not(loom))]
 pub mod interpreter;
 #[cfg(not(loom))]
+pub(crate) mod net_settings;
+#[cfg(not(loom))]
 pub mod of_loop;
 #[cfg(not(loom))]
 pub mod regexes;
@@ -12,6 +14,8 @@ pub mod regexes;
 pub(crate) mod settings;
 #[cfg(not(loom))]
 pub mod state;
+#[cfg(not(loom))]
+pub(crate) mod timers;
 #[cfg(not(loom))]
 pub(crate) mod vms;
 pub(crate) mod waiting;

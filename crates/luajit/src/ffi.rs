@@ -103,6 +103,7 @@ unsafe extern "C" {
     pub(crate) fn lua_remove(state: *mut State, at: c_int);
     pub(crate) fn lua_insert(state: *mut State, at: c_int);
     pub(crate) fn lua_replace(state: *mut State, at: c_int);
+    pub(crate) fn lua_xmove(from: *mut State, to: *mut State, count: c_int);
     pub(crate) fn lua_type(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_tonumber(state: *mut State, at: c_int) -> f64;
     pub(crate) fn lua_isnumber(state: *mut State, at: c_int) -> c_int;

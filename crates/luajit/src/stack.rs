@@ -15,6 +15,7 @@ use crate::ffi::{self, State};
 use crate::host::Host;
 use crate::layout::layout;
 use crate::reference::Reference;
+use crate::vm::Coroutine;
 
 /// Of one text that is pushed; LuaJIT's own limit is a little below 2 GiB.
 const TEXT_BYTES_MAX: usize = 0x7fff_ff00;
@@ -144,6 +145,12 @@ impl Push for Address {
     fn push(self, stack: &mut Stack<'_>) {
         // SAFETY: as above; LuaJIT reads nothing through it.
         unsafe { ffi::lua_pushlightuserdata(stack.state, ptr::without_provenance(self.0)) };
+    }
+}
+
+impl Push for &Coroutine {
+    fn push(self, stack: &mut Stack<'_>) {
+        self.anchor().push(stack);
     }
 }
 
@@ -306,6 +313,26 @@ impl<'vm> Stack<'vm> {
             line: activation.current_line,
             function: function.map(|name| name.to_bytes().to_vec()),
         })
+    }
+
+    /// Where a function of Lua is written: the chunk, with the first character of its name that says of which
+    /// kind it is (`=`, `@`), and the line that it begins in.
+    #[must_use]
+    pub fn function_place(&mut self, at: i32) -> Option<(Vec<u8>, i32)> {
+        if self.get(at) != Value::Function {
+            return None;
+        }
+        self.push_slot(at);
+        // SAFETY: a structure of numbers and pointers, of which none is used before it is filled.
+        let mut activation: ffi::Activation = unsafe { std::mem::zeroed() };
+        // SAFETY: a function is on top, which is taken away; in mode Host no error is raised. The text is
+        // that of the function's chunk, which is still there.
+        unsafe {
+            if ffi::lua_getinfo(self.state, c">S".as_ptr(), &raw mut activation) == 0 {
+                return None;
+            }
+            Some((CStr::from_ptr(activation.source).to_bytes().to_vec(), activation.line_defined))
+        }
     }
 
     /// Removes the topmost `count` values.
@@ -513,6 +540,38 @@ impl<'vm> Stack<'vm> {
         let trampoline = crate::call::trampoline_of(function);
         // SAFETY: room for one; in mode Host no error is raised.
         unsafe { ffi::lua_pushcclosure(self.state, trampoline, 0) };
+    }
+
+    /// A coroutine that will run the function below the topmost `arguments` values with them; all of them go.
+    pub fn take_coroutine(&mut self, arguments: i32) -> Coroutine {
+        let function = self.slot(-arguments - 1);
+        assert!(arguments >= 0 && self.get(function) == Value::Function, "a function is below its arguments");
+        self.reserve(1);
+        // SAFETY: room for one; in mode Host no error is raised. The reference keeps it.
+        let state = unsafe { ffi::lua_newthread(self.state) };
+        let anchor = self.take_reference();
+        // SAFETY: two threads of one VM; as many values are there, and the new one has room for them or says
+        // that it has not, which is a panic.
+        unsafe {
+            assert!(ffi::lua_checkstack(state, arguments + 1) != 0, "a stack of Lua has room for arguments");
+            ffi::lua_xmove(self.state, state, arguments + 1);
+        }
+        Coroutine::ready(state, anchor)
+    }
+
+    /// Moves all values of a coroutine that does not run here; how many.
+    ///
+    /// # Panics
+    /// If it is another VM's.
+    pub fn take_all(&mut self, from: &Coroutine) -> i32 {
+        assert!(from.anchor().is_of(self.host), "a coroutine belongs to one VM for life");
+        assert!(from.state() != self.state, "it does not run");
+        // SAFETY: the reference keeps it, and the VM is held.
+        let count = unsafe { Stack::new(from.state(), self.host) }.len();
+        self.reserve(count);
+        // SAFETY: two threads of one VM, values that are there, and room for them.
+        unsafe { ffi::lua_xmove(from.state(), self.state, count) };
+        count
     }
 
     /// Takes the topmost value away and keeps it in the VM.

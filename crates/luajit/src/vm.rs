@@ -52,6 +52,27 @@ pub struct Coroutine {
     ran_ns: u64,
 }
 
+impl Coroutine {
+    /// One that will run the function on its stack, with the arguments above that.
+    pub(crate) fn ready(state: *mut State, anchor: Reference) -> Self {
+        Self { state, anchor, phase: Phase::Ready, ran_ns: 0 }
+    }
+
+    pub(crate) fn state(&self) -> *mut State {
+        self.state
+    }
+
+    pub(crate) fn anchor(&self) -> &Reference {
+        &self.anchor
+    }
+
+    /// Tells it from other threads of its VM for as long as it lives ([`crate::Call::thread`]).
+    #[must_use]
+    pub fn id(&self) -> usize {
+        self.state.addr()
+    }
+}
+
 // SAFETY: what the pointer leads to is touched by the one who has the VM.
 unsafe impl Send for Coroutine {}
 

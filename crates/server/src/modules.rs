@@ -2,7 +2,7 @@
 //! module is one line here.
 
 use clearway_http::{Module, POSTPONE};
-use clearway_lua::{LUA, LUA_EARLY, LUA_FILTER, SET_MISC};
+use clearway_lua::{LUA, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC};
 use clearway_modules::access_control::{
     access, auth_basic, auth_request, limit_conn, limit_req, realip, referer, secure_link,
 };
@@ -48,6 +48,7 @@ pub(crate) const MODULES: &[&Module] = &[
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
     &LUA_EARLY,
+    &LUA_NET,
     &rewrite::REWRITE,
     &SET_MISC,
     &map::MAP,

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod bad_input;
+mod beside;
 mod lifecycle;
 mod own;
 

@@ -130,6 +130,19 @@ impl<'c> Active<'c> {
     /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
     /// the body; a page of our own never waits for it.
     fn answer(&mut self, answer: Answer) -> Turn {
+        let code = match answer {
+            _ if !self.request.is_captured() => None,
+            Answer::Status(code) | Answer::Abandon(code) => Some(code),
+            Answer::Close => Some(500),
+            _ => None,
+        };
+        if let Some(code) = code {
+            // A script gets the status alone, or that of the head that it has.
+            if !self.output.head_sent() {
+                self.output.head.status = code;
+            }
+            return Turn::Close;
+        }
         self.output.take_back();
         if matches!(answer, Answer::Status(_)) && self.push_stub() {
             return Turn::Send;

@@ -11,8 +11,11 @@ use crate::request::body::BodyState;
 use crate::request::relay::{Addressee, Answering};
 use crate::request::sink::Sink;
 use crate::request::strands::{Bond, Strand, StrandId};
-use crate::request::subrequest::{Audience, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, Terminated};
+use crate::request::subrequest::{
+    Audience, CapturedVariables, Delivery, Entry, NotMade, Outcome, Stub, SubPart, Subrequest, Terminated,
+};
 use crate::request::tree::Asked;
+use crate::request::values::Values;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Http;
@@ -52,13 +55,25 @@ impl<'c> Active<'c> {
         wanted: Subrequest,
         (sink, content_type): (Sink<'c>, Option<HeadText<'c>>),
     ) -> Box<Self> {
-        let Subrequest { path, args, entry, asking, delivery, stub } = wanted;
+        let Subrequest { path, args, entry, asking, delivery, stub, capture } = wanted;
         let tree = parent.tree();
         let stub = stub.map(|body| Stub { body, content_type: content_type.map(HeadText::into_owned) });
         let strands = parent.strands();
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let sub =
-            SubPart { tree, strands, strand, number, nested_left, entry, asking, delivery, audience, stub };
+        let parts = capture.as_ref().map(|_| Box::new(parent.head_parts()));
+        let sub = SubPart {
+            tree,
+            strands,
+            strand,
+            number,
+            nested_left,
+            entry,
+            asking,
+            delivery,
+            audience,
+            stub,
+            parts,
+        };
         // One that begins in the same place is asked for with the same words.
         let (location, alias_tail, sent, rewriting) = match entry {
             Entry::Server => {
@@ -79,9 +94,17 @@ impl<'c> Active<'c> {
             alias_tail,
             rewriting,
         };
-        let request = Request::new_subrequest(parent, node, sub);
+        let mut request = Request::new_subrequest(parent, node, sub);
         if entry == Entry::Content {
             request.values.copy_groups(&parent.values);
+        }
+        if let Some(capture) = capture {
+            match capture.variables {
+                CapturedVariables::Shared => {}
+                CapturedVariables::Own => request.values = Values::default(),
+                CapturedVariables::Copied => request.values = Values::copy_of(&parent.values),
+            }
+            (capture.prepare)(&mut request);
         }
         Box::new(Self { request, body: BodyState::default(), output: OutputState::new(sink) })
     }
@@ -161,6 +184,35 @@ impl<'c> Exchange<'_, 'c> {
             Ok(()) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),
         }
+    }
+
+    /// Has a subrequest answered beside the handler, with a head of its own, and its response kept
+    /// ([`Delivery::Captured`]): the handler is polled when it has ended.
+    ///
+    /// # Errors
+    /// It could not be made; that is logged.
+    pub fn capture(&mut self, mut wanted: Subrequest) -> Result<Outcome, NotMade> {
+        let Delivery::Captured { most_bytes } = wanted.delivery else { return Err(NotMade) };
+        let asked = self.request.ask(&wanted)?;
+        let outcome = Outcome::default();
+        let conclude =
+            wanted.capture.as_mut().map(|capture| std::mem::replace(&mut capture.conclude, Box::new(|_| ())));
+        let (parent, kept) = (&*self.request, outcome.clone());
+        let (audience, asker) = (parent.audience(), parent.strand());
+        parent.strands().begin(Bond::Joined, |strand| {
+            let sink = (Sink::Capture(kept.clone(), most_bytes), None);
+            let mut active = Active::subrequest((audience, strand), parent, wanted, sink);
+            Box::pin(async move {
+                let _asked = asked;
+                let end = active.answer_subrequest().await;
+                if let Some(conclude) = conclude {
+                    conclude(&active.output.head);
+                }
+                kept.set_end(end.map(|()| active.output.status()));
+                active.request.strands().notify(asker);
+            })
+        });
+        Ok(outcome)
     }
 
     /// Has a subrequest answered that nobody waits for, but the next request of the connection.

@@ -57,6 +57,16 @@ impl Request<'_> {
         self.client.home
     }
 
+    /// The address that its connection was made to, as configured.
+    pub fn listen_address(&self) -> &str {
+        &self.setup.address().text
+    }
+
+    /// The thread that stands for its loop in lines of the log.
+    pub fn identity(&self) -> u32 {
+        self.setup.identity(self.client.home)
+    }
+
     /// Ready when the client has ended its direction, which may mean that it has left, or with an error when
     /// the connection broke; never where nothing of the request is for a client.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -113,6 +113,7 @@ impl<'c> Child<'c> {
                 takes_files: parent.takes_files,
             }),
             Delivery::InMemory => Sink::Memory(self.outcome.clone()),
+            Delivery::Captured { most_bytes } => Sink::Capture(self.outcome.clone(), most_bytes),
             Delivery::HeadOnly => Sink::Nowhere,
         };
         let content_type = wanted.stub.as_ref().and(parent.content_type).cloned();

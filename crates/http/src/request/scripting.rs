@@ -52,8 +52,8 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn set_header(&mut self, name: &[u8], value: &[u8]) -> Result<(), SharedHead> {
-        let start = self.own_head()?;
-        let parts = self.parts.own();
+        let start = self.start;
+        let parts = self.parts.own_head().ok_or(SharedHead)?;
         parts.head.headers.set(&parts.input[start..], HeaderName::new(name), value);
         self.note_header(name, Some(value));
         Ok(())
@@ -64,8 +64,7 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn add_header(&mut self, name: &[u8], value: &[u8]) -> Result<(), SharedHead> {
-        self.own_head()?;
-        self.parts.own().head.headers.add(name, value);
+        self.parts.own_head().ok_or(SharedHead)?.head.headers.add(name, value);
         self.note_header(name, Some(value));
         Ok(())
     }
@@ -75,16 +74,11 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn remove_header(&mut self, name: &[u8]) -> Result<(), SharedHead> {
-        let start = self.own_head()?;
-        let parts = self.parts.own();
+        let start = self.start;
+        let parts = self.parts.own_head().ok_or(SharedHead)?;
         parts.head.headers.remove(&parts.input[start..], HeaderName::new(name));
         self.note_header(name, None);
         Ok(())
-    }
-
-    /// Where the head begins in what was received.
-    fn own_head(&self) -> Result<usize, SharedHead> {
-        if self.is_main() { Ok(self.start) } else { Err(SharedHead) }
     }
 
     /// What the head says elsewhere as well.
@@ -120,6 +114,14 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Has it have no body, although its parent may have one.
+    pub fn leave_out_body(&mut self) {
+        self.set_context(&KEPT, None);
+        // One that shares the head of its parent says what that says.
+        let _ = self.remove_header(b"Content-Length");
+        let _ = self.remove_header(b"Transfer-Encoding");
+    }
+
     /// Goes on as if the client had used another method.
     pub fn set_method(&mut self, method: Method) {
         self.method = method;
@@ -135,6 +137,18 @@ impl Request<'_> {
             return Written::Kept;
         }
         self.keep_variable(name, value)
+    }
+
+    /// What would become of a variable that is written to.
+    pub fn writable(&self, name: &[u8]) -> Written {
+        let variables = self.variables();
+        match (variables.spec(name), variables.id(name)) {
+            (Some((spec, _)), _) if matches!(spec.kind, VariableKind::Assigned(_)) => Written::Kept,
+            (Some(_), None) => Written::Fixed,
+            (None, None) => Written::Unknown,
+            (_, Some(id)) if variables.binding(id).look == Look::Source => Written::Fixed,
+            (_, Some(_)) => Written::Kept,
+        }
     }
 
     /// The same where the request itself cannot be changed.

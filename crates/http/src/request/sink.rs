@@ -25,6 +25,8 @@ pub(crate) enum Sink<'c> {
     Parent(PipeEnd<'c>),
     /// Nowhere: the asking request finds it here.
     Memory(Outcome),
+    /// The same, with a limit of its own, bytes.
+    Capture(Outcome, u64),
     /// It has no body.
     Nowhere,
 }
@@ -43,6 +45,13 @@ impl<'c> Sink<'c> {
             Self::Client(queue) => queue.push(chunk),
             Self::Parent(end) => end.push(request, chunk),
             Self::Memory(outcome) => return keep(outcome, request, &chunk, content_length),
+            Self::Capture(outcome, most_bytes) => {
+                if !outcome.keep(chunk.bytes(), *most_bytes) {
+                    let line = format_args!("too big captured response, more than {most_bytes} bytes");
+                    request.log(Level::Error, line);
+                    return Err(Terminated(0));
+                }
+            }
             Self::Nowhere => {}
         }
         Ok(())
@@ -54,7 +63,7 @@ impl<'c> Sink<'c> {
         match self {
             Self::Client(queue) => queue.is_full(),
             Self::Parent(end) => end.pipe.is_full(),
-            Self::Memory(_) | Self::Nowhere => false,
+            Self::Memory(_) | Self::Capture(..) | Self::Nowhere => false,
         }
     }
 
@@ -63,7 +72,7 @@ impl<'c> Sink<'c> {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Client(queue) => queue.is_empty(),
-            Self::Parent(_) | Self::Memory(_) | Self::Nowhere => true,
+            Self::Parent(_) | Self::Memory(_) | Self::Capture(..) | Self::Nowhere => true,
         }
     }
 
@@ -72,7 +81,7 @@ impl<'c> Sink<'c> {
         match self {
             Self::Client(queue) => queue.len(),
             Self::Parent(end) => end.pipe.state().bytes,
-            Self::Memory(_) | Self::Nowhere => 0,
+            Self::Memory(_) | Self::Capture(..) | Self::Nowhere => 0,
         }
     }
 
@@ -86,7 +95,7 @@ impl<'c> Sink<'c> {
         match self {
             Self::Client(_) | Self::Nowhere => true,
             Self::Parent(end) => end.takes_files,
-            Self::Memory(_) => false,
+            Self::Memory(_) | Self::Capture(..) => false,
         }
     }
 
@@ -95,7 +104,7 @@ impl<'c> Sink<'c> {
         match self {
             Self::Client(queue) => queue.sent_bytes() > 0,
             Self::Parent(end) => end.pipe.state().passed == Passed::Bytes,
-            Self::Memory(outcome) => outcome.has_body(),
+            Self::Memory(outcome) | Self::Capture(outcome, _) => outcome.has_body(),
             Self::Nowhere => false,
         }
     }
@@ -116,7 +125,7 @@ impl<'c> Sink<'c> {
     pub(crate) fn client(&self) -> Option<&SendQueue<'c>> {
         match self {
             Self::Client(queue) => Some(queue),
-            Self::Parent(_) | Self::Memory(_) | Self::Nowhere => None,
+            Self::Parent(_) | Self::Memory(_) | Self::Capture(..) | Self::Nowhere => None,
         }
     }
 
@@ -125,7 +134,7 @@ impl<'c> Sink<'c> {
     pub(crate) fn client_mut(&mut self) -> Option<&mut SendQueue<'c>> {
         match self {
             Self::Client(queue) => Some(queue),
-            Self::Parent(_) | Self::Memory(_) | Self::Nowhere => None,
+            Self::Parent(_) | Self::Memory(_) | Self::Capture(..) | Self::Nowhere => None,
         }
     }
 }

@@ -16,13 +16,14 @@ use clearway_conf::{Args, Spec};
 use clearway_runtime::TaskCell;
 
 use crate::link::departure::Departure;
+use crate::link::parts::Parts;
 use crate::request::contexts::ContextKey;
 use crate::request::strands::{Lookout, StrandId, Strands};
 use crate::request::tree::{Asked, PartsRef, Tree};
 use crate::request::{Request, Stage};
 use crate::tables::{Load, Module};
 use clearway_base::log::Verbatim;
-use clearway_message::Method;
+use clearway_message::{Method, ResponseHead};
 use clearway_site::{ConfKey, Level, Setting, context, set, settings};
 
 /// How deep subrequests may be nested: nginx counts 50 besides the outermost one.
@@ -66,6 +67,11 @@ pub enum Delivery {
     InOrder,
     /// It is kept in memory for who asks, if it is not too much (`subrequest_output_buffer_size`).
     InMemory,
+    /// It is kept in memory, up to so many bytes ([`Capture`]).
+    Captured {
+        /// More is an error.
+        most_bytes: u64,
+    },
     /// It has no body.
     HeadOnly,
 }
@@ -75,6 +81,8 @@ pub enum Delivery {
 pub enum Asking {
     /// With `GET`.
     Get,
+    /// With this method.
+    With(Method),
     /// As the request that it belongs to.
     LikeParent,
 }
@@ -103,6 +111,35 @@ pub struct Subrequest {
     pub delivery: Delivery,
     /// The body in place of one that is empty, or of an error; it is of the parent's type.
     pub stub: Option<Bytes>,
+    /// What is different in one whose response a script wants.
+    pub capture: Option<Box<Capture>>,
+}
+
+/// Whose variables those of a captured subrequest are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapturedVariables {
+    /// Its own, from the beginning.
+    Own,
+    /// Its own, which begin as those of its parent.
+    Copied,
+    /// Those of its parent.
+    Shared,
+}
+
+/// A subrequest of a script: it has a head and variables of its own, and all of its response is wanted.
+pub struct Capture {
+    /// Whose variables it has.
+    pub variables: CapturedVariables,
+    /// Called before it begins, to change what it asks.
+    pub prepare: Box<dyn FnOnce(&mut Request<'_>) + Send>,
+    /// Called when it has ended, with the response's head.
+    pub conclude: Box<dyn FnOnce(&ResponseHead<'_>) + Send>,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Capture").field("variables", &self.variables).finish_non_exhaustive()
+    }
 }
 
 impl Subrequest {
@@ -116,6 +153,7 @@ impl Subrequest {
             asking: Asking::Get,
             delivery: Delivery::InOrder,
             stub: None,
+            capture: None,
         }
     }
 
@@ -125,7 +163,7 @@ impl Subrequest {
     pub fn clone_of(request: &Request<'_>, delivery: Delivery) -> Self {
         let (path, args) = (request.path().to_vec(), request.args().to_vec());
         let (entry, asking) = (Entry::Content, Asking::LikeParent);
-        Self { path, args, entry, asking, delivery, stub: None }
+        Self { path, args, entry, asking, delivery, stub: None, capture: None }
     }
 
     /// What has a status and no body, asked for with `GET`.
@@ -174,6 +212,12 @@ impl Outcome {
         (end > 0).then_some(if end & TERMINATED == 0 { Ok(status) } else { Err(Terminated(status)) })
     }
 
+    /// Its status, once it has ended; an error where its response was not made to its end.
+    #[must_use]
+    pub fn ended(&self) -> Option<Result<u16, u16>> {
+        self.end().map(|end| end.map_err(|Terminated(status)| status))
+    }
+
     /// The body that was kept in memory.
     #[must_use]
     pub fn take_body(&self) -> Vec<u8> {
@@ -218,6 +262,8 @@ pub(crate) struct SubPart<'c> {
     pub(crate) delivery: Delivery,
     pub(crate) audience: Audience,
     pub(crate) stub: Option<Stub>,
+    /// A head of its own.
+    pub(crate) parts: Option<Box<Parts>>,
 }
 
 /// A body for want of another.
@@ -230,6 +276,7 @@ impl SubPart<'_> {
     pub(crate) fn method(&self, parent: &Request<'_>) -> Method {
         match self.asking {
             Asking::Get => Method::Get,
+            Asking::With(method) => method,
             Asking::LikeParent => parent.method(),
         }
     }
@@ -245,6 +292,11 @@ impl<'c> Request<'c> {
     /// Whether it asks once more for what the request that it belongs to asks for ([`Subrequest::clone_of`]).
     pub fn is_clone(&self) -> bool {
         self.parts.sub().is_some_and(|sub| sub.entry == Entry::Content)
+    }
+
+    /// Whether its response is for a script.
+    pub(crate) fn is_captured(&self) -> bool {
+        self.parts.sub().is_some_and(|sub| matches!(sub.delivery, Delivery::Captured { .. }))
     }
 
     /// What goes on beside its handlers, and those of its subrequests.

@@ -116,6 +116,14 @@ impl<'c> PartsRef<'c> {
         }
     }
 
+    /// Those with a head that is its own to change.
+    pub(crate) fn own_head(&mut self) -> Option<&mut Parts> {
+        match self {
+            Self::Own(parts, _) => Some(parts),
+            Self::Shared(sub) => sub.parts.as_deref_mut(),
+        }
+    }
+
     /// What makes the request a subrequest, if it is one.
     #[inline]
     pub(crate) fn sub(&self) -> Option<&SubPart<'c>> {
@@ -140,7 +148,7 @@ impl Deref for PartsRef<'_> {
     fn deref(&self) -> &Parts {
         match self {
             Self::Own(parts, _) => parts,
-            Self::Shared(sub) => &sub.tree.parts,
+            Self::Shared(sub) => sub.parts.as_deref().unwrap_or(&sub.tree.parts),
         }
     }
 }

@@ -35,6 +35,13 @@ impl<'c> Values<'c> {
         Self(TaskCell::new(Some(Box::new(Kept { tree: Some(Arc::clone(tree)), ..Kept::default() }))))
     }
 
+    /// The values of a request of its own that begins with these variables.
+    pub(crate) fn copy_of(other: &Self) -> Self {
+        let variables = other.kept().as_mut().map(|kept| kept.with_variables(|them| them.clone()));
+        let kept = variables.map(|variables| Box::new(Kept { variables, ..Kept::default() }));
+        Self(TaskCell::new(kept))
+    }
+
     /// What is shared with subrequests; the first time with these buffers.
     pub(crate) fn tree(&self, parts: impl FnOnce() -> Parts) -> Arc<Tree<'c>> {
         let mut kept = self.kept();

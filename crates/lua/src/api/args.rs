@@ -151,11 +151,10 @@ pub(crate) fn encode(call: &mut Call<'_>, table: i32) -> Result<Vec<u8>, Raise> 
     let mut out = Vec::new();
     call.stack.push(());
     while call.stack.next(table).unwrap_or(false) {
-        call.stack.push_slot(-2);
-        let Some(name) = call.stack.text(-1).map(escape) else {
+        let Value::Text(name) = call.stack.get(-2) else {
             return Err(call.raise("attempt to use a non-string key in the \"args\" option table"));
         };
-        call.stack.pop(1);
+        let name = escape(name);
         if call.stack.get(-1) == Value::Table {
             let list = call.stack.len();
             for index in 1..=call.stack.raw_len(list) as i32 {

@@ -7,7 +7,7 @@ use clearway_message::uri;
 use super::args;
 use super::output::ANSWERING;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+use crate::current::{LuaPhase, Pause, Phases, Scene, YIELDABLE, allow, current, pause, scene};
 
 const EXITING: Phases =
     Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Set, LuaPhase::Log]);
@@ -32,10 +32,16 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if matches!(code, AGAIN | DONE) {
         return Err(call.raise("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE"));
     }
-    let is_sent = scene(call, |scene| match scene {
-        Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
-        Scene::Head(_) | Scene::Body(_) => None,
+    if !matches!(code, -1 | 408 | 444 | 499) {
+        check_abortable(call)?;
+    }
+    let is_sent = current(call, |current| {
+        current.scene(|scene| match scene {
+            Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
+            Scene::Head(_) | Scene::Body(_) => None,
+        })
     })?;
+    let is_sent = is_sent.flatten();
     if let Some(status) = is_sent
         && code >= 300
         && !matches!(code, 408 | 444 | 499)
@@ -50,13 +56,23 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
         code = 0;
     }
-    scene(call, |scene| scene.request().log(Level::Debug, format_args!("lua exit with code {code}")))?;
+    current(call, |current| current.log(Level::Debug, format_args!("lua exit with code {code}")))?;
     if phase == LuaPhase::HeaderFilter {
         // As upstream, where a filter cannot be left from within.
         crate::current::current(call, |current| current.pause = Some(Pause::Exit(code)))?;
         return Ok(Returns::Values(0));
     }
     pause(call, Pause::Exit(code))
+}
+
+/// What has subrequests under way is not left before they have ended.
+pub(super) fn check_abortable(call: &mut Call<'_>) -> Result<(), Raise> {
+    let has_subrequests =
+        current(call, |current| current.threads.as_ref().is_some_and(|threads| threads.has_subrequests()))?;
+    if has_subrequests {
+        return Err(call.raise("attempt to abort with pending subrequests"));
+    }
+    Ok(())
 }
 
 fn redirect(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -69,6 +85,7 @@ fn redirect(call: &mut Call<'_>) -> Result<Returns, Raise> {
         ));
     }
     allow(call, ANSWERING)?;
+    check_abortable(call)?;
     let is_sent = scene(call, |mut scene| scene.head_mut().is_none())?;
     if is_sent {
         return Err(call.raise("attempt to call ngx.redirect after sending out the headers"));
@@ -103,6 +120,7 @@ fn exec(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
     };
     allow(call, ANSWERING)?;
+    check_abortable(call)?;
     let is_sent = scene(call, |mut scene| scene.head_mut().is_none())?;
     if is_sent {
         return Err(call.raise("attempt to call ngx.exec after sending out response headers"));
@@ -138,6 +156,6 @@ fn sleep(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if seconds < 0.0 {
         return Err(call.raise(&*format!("invalid sleep duration \"{}\"", (seconds * 1000.0) as i64)));
     }
-    allow(call, ANSWERING)?;
+    allow(call, YIELDABLE)?;
     pause(call, Pause::Sleep((seconds * 1000.0) as u64))
 }

@@ -1,14 +1,36 @@
-local mark = ngx._mark
-ngx._mark = nil
+local mark, find_status, may_wait = ngx._mark, ngx._thread_status, ngx._may_wait
+ngx._mark, ngx._thread_status, ngx._may_wait = nil, nil, nil
 
-local coroutine = coroutine
-local error = error
-local create, resume, yield = coroutine.create, coroutine.resume, coroutine.yield
+local coroutine, error, type = coroutine, error, type
+local create, resume, status, yield = coroutine.create, coroutine.resume, coroutine.status, coroutine.yield
+
+-- Threads that wait for the server, or for one below them that does.
+local waiting = setmetatable({}, { __mode = "k" })
+
+coroutine._create, coroutine._resume, coroutine._status = create, resume, status
+coroutine._wrap, coroutine._yield = coroutine.wrap, yield
+
+local wrap = coroutine.wrap
+
+local function status_of(thread)
+    if waiting[thread] then
+        return "running"
+    end
+    return find_status(thread) or status(thread)
+end
+
+local pass
+
+local function waited(thread, ...)
+    waiting[thread] = nil
+    return pass(thread, resume(thread, ...))
+end
 
 -- Hands on what a thread below waits for, as often as it does.
-local function pass(thread, ok, ...)
+function pass(thread, ok, ...)
     if ok and (...) == mark then
-        return pass(thread, resume(thread, yield(mark)))
+        waiting[thread] = true
+        return waited(thread, yield(mark))
     end
     return ok, ...
 end
@@ -20,15 +42,33 @@ local function unwrap(ok, ...)
     return ...
 end
 
-coroutine._yield = yield
-
 function coroutine.resume(thread, ...)
+    if type(thread) == "thread" then
+        local now = status_of(thread)
+        if now ~= "suspended" then
+            return false, "cannot resume " .. now .. " coroutine"
+        end
+    end
     return pass(thread, resume(thread, ...))
 end
 
+function coroutine.status(thread)
+    if type(thread) ~= "thread" then
+        error("bad argument #1 to 'status' (coroutine expected)", 2)
+    end
+    return status_of(thread)
+end
+
 function coroutine.wrap(f)
+    if not may_wait() then
+        return wrap(f)
+    end
     local thread = create(f)
     return function(...)
+        local now = status_of(thread)
+        if now ~= "suspended" then
+            error("cannot resume " .. now .. " coroutine", 2)
+        end
         return unwrap(pass(thread, resume(thread, ...)))
     end
 end

@@ -210,6 +210,17 @@ fn set_content_type(head: &mut ResponseHead<'_>, value: Option<&Vec<u8>>) {
     head.content_type = Some(value.clone().into());
 }
 
+/// The lines of a head, by name and value.
+pub(super) fn lines_of(head: &ResponseHead<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for name in ["Content-Type", "Content-Length", "Last-Modified", "Location", "ETag", "Content-Encoding"] {
+        let values = values_of(head, name.as_bytes());
+        lines.extend(values.into_iter().map(|value| (name.as_bytes().to_vec(), value)));
+    }
+    lines.extend(head.headers.iter().map(|line| (line.name.to_vec(), line.value.to_vec())));
+    lines
+}
+
 /// What the connection has in the head beside what is chosen.
 fn add_connection(scene: &Scene<'_, '_, '_>, lines: &mut Vec<(Vec<u8>, Vec<u8>)>) {
     let request = scene.request();
@@ -234,14 +245,7 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let lines = scene(call, |scene| {
         let view = scene.view();
         let head = view.head();
-        let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for name in
-            ["Content-Type", "Content-Length", "Last-Modified", "Location", "ETag", "Content-Encoding"]
-        {
-            let values = values_of(head, name.as_bytes());
-            lines.extend(values.into_iter().map(|value| (name.as_bytes().to_vec(), value)));
-        }
-        lines.extend(head.headers.iter().map(|line| (line.name.to_vec(), line.value.to_vec())));
+        let mut lines = lines_of(head);
         add_connection(&scene, &mut lines);
         lines
     })?;

@@ -7,8 +7,11 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::request::REQUEST;
 use super::room::{Install, put};
-use crate::current::{Args, Current, End, LuaPhase, Scene, allow, current, scene};
+use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current, scene};
 use crate::request_state::RequestState;
+
+/// Where there is `ngx.ctx`.
+const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
@@ -66,7 +69,10 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             Ok(Returns::Values(1))
         });
         put(stack, "exiting", |call| {
-            let is_exiting = current(call, |current| current.phase == LuaPhase::ExitWorker)?;
+            let is_exiting = current(call, |current| {
+                let is_ending = current.vm.timers().is_some_and(|timers| timers.is_ending());
+                is_ending || current.phase == LuaPhase::ExitWorker
+            })?;
             call.stack.push(is_exiting);
             Ok(Returns::Values(1))
         });
@@ -97,9 +103,13 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             return Ok(Returns::Values(1));
         }
     };
+    if let Property::Ctx = property {
+        allow(call, WITH_CTX)?;
+        return ctx(call);
+    }
     allow(call, REQUEST)?;
     match property {
-        Property::Ctx => return ctx(call),
+        Property::Ctx => {}
         Property::Status => {
             let status = scene(call, |scene| {
                 let is_chosen =
@@ -127,9 +137,7 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Pushes the request's table, which is made when it is asked for first.
 fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let kept = scene(call, |scene| {
-        RequestState::of(scene.request()).and_then(|state| state.kept.enter().ctx.take())
-    })?;
+    let kept = current(call, |current| current.kept(|kept| kept.ctx.take()).flatten())?;
     match &kept {
         Some(table) => call.stack.push(table),
         None => call.stack.push_table(0, 4),
@@ -141,28 +149,20 @@ fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
             call.stack.take_reference()
         }
     };
-    scene(call, |scene| {
-        if let Some(state) = RequestState::of(scene.request()) {
-            state.kept.enter().ctx = Some(kept);
-        }
-    })?;
+    current(call, |current| current.kept(|all| all.ctx = Some(kept)))?;
     Ok(Returns::Values(1))
 }
 
 fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     match call.stack.get(2) {
         Value::Text(b"ctx") => {
-            allow(call, REQUEST)?;
+            allow(call, WITH_CTX)?;
             if call.stack.get(3) != Value::Table {
                 return Err(call.raise("ctx should be a table"));
             }
             call.stack.push_slot(3);
             let table = call.stack.take_reference();
-            scene(call, |scene| {
-                if let Some(state) = RequestState::of(scene.request()) {
-                    state.kept.enter().ctx = Some(table);
-                }
-            })?;
+            current(call, |current| current.kept(|all| all.ctx = Some(table)))?;
         }
         Value::Text(b"status") => {
             let phase = allow(call, REQUEST)?;

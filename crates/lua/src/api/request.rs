@@ -26,7 +26,7 @@ pub(super) const CHANGING: Phases = Phases::of(&[
 /// Header lines or arguments that are given unless more is asked for.
 pub(super) const ENTRIES_MAX: usize = 100;
 
-const METHODS: [(Method, i32); 16] = [
+pub(super) const METHODS: [(Method, i32); 16] = [
     (Method::Get, 2),
     (Method::Head, 4),
     (Method::Post, 8),

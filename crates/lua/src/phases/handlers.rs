@@ -215,7 +215,8 @@ fn trim<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::Declined
 }
 
-/// Without `lua_check_client_abort` a client that leaves changes nothing until something is written.
+/// Without `lua_check_client_abort` a client that leaves changes nothing until something is written; with it
+/// the run itself looks for the client.
 fn start<'a>(exchange: Exchange<'a, '_>, phase: LuaPhase) -> Step<'a> {
     let conf = exchange.request.conf(&LUA_CONF);
     let code = match phase {
@@ -230,10 +231,5 @@ fn start<'a>(exchange: Exchange<'a, '_>, phase: LuaPhase) -> Step<'a> {
     let path = Verbatim(exchange.request.path());
     let line = format_args!("lua {} handler, uri:\"{path}\" c:1", phase.handler_name());
     exchange.request.log(Level::Debug, line);
-    let wait = Box::pin(run(exchange, code, phase));
-    if *conf.check_client_abort && phase != LuaPhase::Log {
-        Step::Wait(wait)
-    } else {
-        Step::WaitRegardless(wait)
-    }
+    Step::WaitRegardless(Box::pin(run(exchange, code, phase)))
 }

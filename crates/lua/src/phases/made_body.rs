@@ -9,8 +9,8 @@ use clearway_base::log::Level;
 use clearway_http::{Exchange, NotPutAside, NotReplaced, use_body_file};
 
 use crate::current::{BodyWork, Pause};
-use crate::phases::run::Answers;
 use crate::request_state::RequestState;
+use crate::threads::Answers;
 
 /// Does it. The error ends the code.
 pub(super) async fn run(exchange: &mut Exchange<'_, '_>, work: BodyWork) -> Result<Answers, Pause> {

@@ -1,57 +1,22 @@
 //! Runs the code of a phase for a request: enters its VM, resumes the entry thread until that is over or
 //! waits for something, leaves the VM, waits, and so on. In the request's task.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Answer, Errand, Exchange, HeaderName, Redirect, Request, Step, Store};
-use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
+use clearway_luajit::{Coroutine, FaultKind};
 use clearway_offload::At;
-use clearway_runtime::Timer;
 
 use crate::api::output::finish;
 use crate::code::{Code, Source};
-use crate::current::{Current, LuaPhase, Pause, Run};
-use crate::metrics;
-use crate::phases::made_body;
+use crate::current::{LuaPhase, Pause};
+use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::request_state::{RequestState, Response};
-use crate::vm::interpreter::{Interpreter, Recovery};
+use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 use crate::vm::vms::{Described, cannot_open, read_file};
-
-/// What a function that has waited returns.
-#[derive(Debug)]
-pub(crate) enum Answers {
-    /// Nothing.
-    None,
-    /// 1.
-    One,
-    /// `nil` and a text.
-    Failed(Cow<'static, str>),
-}
-
-/// How code has ended.
-enum Ended {
-    Finished,
-    Asked(Pause),
-    Failed(Failure),
-}
-
-/// Why it has not run to its end.
-enum Failure {
-    Load(Vec<u8>),
-    Run(Fault),
-}
-
-/// What came of one entry into the VM.
-enum Event {
-    Ended(Ended),
-    Waits(Pause),
-}
 
 /// Runs code in a phase that may wait.
 pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaPhase) -> Step<'static> {
@@ -72,9 +37,11 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
             return Step::status(unread.status);
         }
     };
-    let ended = Thread { coroutine: None, answers: Answers::None, code, file, phase }
-        .run(&mut exchange, &mut chosen)
-        .await;
+    let ended = {
+        let mut start = |interpreter: &mut Interpreter| start(interpreter, code, file.as_ref());
+        let mut ground = Ground::Request(&mut exchange);
+        Schedule::new(phase).run(&mut ground, &mut chosen, &mut start).await
+    };
     conclude(&mut exchange, phase, ended)
 }
 
@@ -174,186 +141,18 @@ pub(super) async fn read(
     }
 }
 
-/// The entry thread of a phase.
-struct Thread<'a> {
-    coroutine: Option<Coroutine>,
-    /// What the function returns that it has waited in.
-    answers: Answers,
-    code: &'a Code,
-    file: Option<File>,
-    phase: LuaPhase,
-}
-
-impl Thread<'_> {
-    async fn run(mut self, exchange: &mut Exchange<'_, '_>, chosen: &mut Chosen) -> Ended {
-        let mut is_bound = false;
-        let ended = loop {
-            let event = poll_fn(|cx| self.poll(exchange, chosen, cx)).await;
-            match event {
-                Event::Ended(ended) => break ended,
-                Event::Waits(pause) => {
-                    if !is_bound {
-                        // Two carriers at one token would gain nothing.
-                        clearway_runtime::bind().await;
-                        is_bound = true;
-                    }
-                    match wait(exchange, pause).await {
-                        Ok(answers) => self.answers = answers,
-                        Err(pause) => break Ended::Asked(pause),
-                    }
-                }
-            }
+/// A thread for the code, which is compiled first where that is to be done.
+fn start(interpreter: &mut Interpreter, code: &Code, file: Option<&File>) -> Result<Coroutine, Failure> {
+    let Some(File { path, text }) = file else {
+        return match interpreter.compile(code) {
+            Ok(()) => Ok(interpreter.start(code)),
+            Err(fault) => Err(Failure::Load([b"failed to load inlined Lua code: ", fault.text()].concat())),
         };
-        if is_bound {
-            clearway_runtime::unbind().await;
-        }
-        ended
-    }
-
-    /// Enters the VM when it is its turn, and resumes the thread.
-    fn poll(
-        &mut self,
-        exchange: &mut Exchange<'_, '_>,
-        chosen: &mut Chosen,
-        cx: &mut Context<'_>,
-    ) -> Poll<Event> {
-        let slot = Arc::clone(chosen.slot());
-        let mut held = ready!(chosen.poll(cx));
-        let interpreter = &mut *held;
-        let event = self.enter(interpreter, exchange);
-        if interpreter.vm.is_poisoned() {
-            slot.poison();
-        }
-        Poll::Ready(event)
-    }
-
-    fn enter(&mut self, interpreter: &mut Interpreter, exchange: &mut Exchange<'_, '_>) -> Event {
-        if self.coroutine.is_none() {
-            if interpreter.vm.has_idle() {
-                exchange.request.log(Level::Debug, format_args!("lua reusing cached lua thread"));
-            }
-            if let Err(failure) = self.start(interpreter) {
-                return Event::Ended(Ended::Failed(failure));
-            }
-        }
-        let conf = exchange.request.conf(&LUA_CONF);
-        interpreter.vm.limit_runs(*conf.max_run_time, *conf.time_slice);
-        let coroutine = self.coroutine.as_mut().expect("started above");
-        let mut stack = interpreter.vm.stack(coroutine);
-        match std::mem::replace(&mut self.answers, Answers::None) {
-            Answers::None => {}
-            Answers::One => stack.push(1.0),
-            Answers::Failed(text) => {
-                stack.push(());
-                stack.push(&*text);
-            }
-        }
-        let mut current = Current::of(self.phase, &mut interpreter.state, exchange);
-        let resumed = interpreter.vm.resume_for::<Run>(coroutine, &mut current);
-        let pause = current.pause.take();
-        match resumed {
-            Resumed::Finished(_) => {
-                let coroutine = self.coroutine.take().expect("it was resumed");
-                interpreter.vm.give_back(coroutine);
-                exchange.request.log(Level::Debug, format_args!("lua caching unused lua thread"));
-                Event::Ended(Ended::Finished)
-            }
-            Resumed::Yielded(values) => {
-                interpreter.vm.stack(coroutine).pop(values);
-                Event::Waits(pause.unwrap_or(Pause::Turn))
-            }
-            Resumed::Failed(fault) => {
-                self.coroutine = None;
-                if fault.kind() == FaultKind::TimeLimit {
-                    metrics::ENDED.increment();
-                }
-                if interpreter.recover(&fault) == Recovery::GivenUp {
-                    exchange.request.log(Level::Alert, format_args!("{}", Recovery::FULL));
-                }
-                Event::Ended(Ended::Failed(Failure::Run(fault)))
-            }
-        }
-    }
-
-    fn start(&mut self, interpreter: &mut Interpreter) -> Result<(), Failure> {
-        let coroutine = match &self.file {
-            None => match interpreter.compile(self.code) {
-                Ok(()) => interpreter.start(self.code),
-                Err(fault) => {
-                    let text = [b"failed to load inlined Lua code: ", fault.text()].concat();
-                    return Err(Failure::Load(text));
-                }
-            },
-            Some(File { path, text }) => match interpreter.start_file(path, text.as_deref()) {
-                Ok(coroutine) => coroutine,
-                Err(fault) => {
-                    let parts: [&[u8]; 4] =
-                        [b"failed to load external Lua file \"", path, b"\": ", fault.text()];
-                    return Err(Failure::Load(parts.concat()));
-                }
-            },
-        };
-        self.coroutine = Some(coroutine);
-        Ok(())
-    }
-}
-
-/// Waits for what the code has asked for; the error is that this ends the code.
-async fn wait(exchange: &mut Exchange<'_, '_>, pause: Pause) -> Result<Answers, Pause> {
-    match pause {
-        Pause::Turn => {
-            clearway_runtime::yield_now().await;
-            Ok(Answers::None)
-        }
-        Pause::Sleep(ms) => {
-            sleep(exchange, ms).await;
-            Ok(Answers::None)
-        }
-        Pause::Flush => match exchange.output.ready(exchange.request).await {
-            Ok(()) => Ok(Answers::One),
-            Err(_) => Ok(Answers::Failed("client aborted".into())),
-        },
-        Pause::Push => {
-            poll_fn(|cx| {
-                // What cannot be sent any more is found out when something is written.
-                let _ = exchange.output.poll_ready(exchange.request, cx);
-                Poll::Ready(())
-            })
-            .await;
-            Ok(Answers::One)
-        }
-        Pause::Body(work) => made_body::run(exchange, work).await,
-        Pause::ReadBody => match exchange.read_body(Store::Named).await {
-            Ok(_) => Ok(Answers::None),
-            Err(answer) => Err(Pause::Answer(answer)),
-        },
-        end => Err(end),
-    }
-}
-
-/// Sends what there is meanwhile.
-async fn sleep(exchange: &mut Exchange<'_, '_>, ms: u64) {
-    let home = exchange.request.home();
-    exchange.request.log(Level::Debug, format_args!("lua ready to sleep for {ms} ms"));
-    if ms == 0 {
-        clearway_runtime::yield_now().await;
-        return log_expired(exchange);
-    }
-    let timer = Timer::new(home);
-    timer.arm(home.now_ms() + ms);
-    poll_fn(|cx| {
-        // What cannot be sent any more is found out when something is written.
-        let _ = exchange.output.poll_ready(exchange.request, cx);
-        timer.poll_expired(cx)
+    };
+    interpreter.start_file(path, text.as_deref()).map_err(|fault| {
+        let parts: [&[u8]; 4] = [b"failed to load external Lua file \"", path, b"\": ", fault.text()];
+        Failure::Load(parts.concat())
     })
-    .await;
-    log_expired(exchange);
-}
-
-fn log_expired(exchange: &Exchange<'_, '_>) {
-    let (path, args) = (Verbatim(exchange.request.path()), Verbatim(exchange.request.args()));
-    let line = format_args!("lua sleep timer expired: \"{path}?{args}\"");
-    exchange.request.log(Level::Debug, line);
 }
 
 /// What the phase comes to.
@@ -383,6 +182,7 @@ fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> S
         }
         Ended::Asked(Pause::Answer(answer)) => Step::Respond(answer),
         Ended::Asked(_) => Step::Declined,
+        Ended::Left(left) => Step::Left(left),
         Ended::Failed(failure) => {
             log_failure(exchange, phase, &failure);
             Step::status(500)
@@ -428,6 +228,7 @@ fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) ->
         0 => conclude_finished(exchange, phase),
         DECLINED => Step::Declined,
         ..0 => Step::Respond(Answer::Close),
+        408 | 444 | 499 if has_answered(exchange) => Step::Respond(Answer::Close),
         204 | 300.. if !has_answered(exchange) => Step::status(u16::try_from(code).unwrap_or(500)),
         _ if code < 200 => Step::Declined,
         _ => {

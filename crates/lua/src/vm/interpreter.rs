@@ -2,19 +2,18 @@
 //! Made by a thread that may take its time; then the holder of its token uses it.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
-use std::sync::Arc;
+use std::ffi::CString;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
+use clearway_http::Snapshot;
 use clearway_log::UtcOffset;
-use clearway_luajit::samples;
-use clearway_luajit::{Coroutine, Fault, FaultKind, Reference, Resumed, Vm};
+use clearway_luajit::{Coroutine, Fault, FaultKind, Reference, Vm};
 use clearway_zone::Zone;
 
 use crate::code::{Code, Source};
-use crate::current::{Current, LuaPhase, Run};
 use crate::vm::regexes::RegexConf;
 use crate::vm::state::{Dictionaries, VmPlace, VmState};
 
@@ -40,6 +39,10 @@ pub struct VmSettings {
     pub alone_max: Option<Duration>,
     /// For local times.
     pub utc_offset: UtcOffset,
+    /// The configuration that VMs are made for.
+    pub snapshot: Weak<Snapshot>,
+    /// Takes lines of what is not made by a request.
+    pub sink: Option<Arc<dyn Sink>>,
     /// What is done first.
     pub install: Installer,
 }
@@ -53,7 +56,7 @@ pub struct Interpreter {
     compiled: HashMap<u32, Reference>,
     files: HashMap<Box<[u8]>, Reference>,
     /// How long code may run for which there is no request.
-    alone_max: Option<Duration>,
+    pub(crate) alone_max: Option<Duration>,
     memory_max_bytes: Option<usize>,
 }
 
@@ -70,6 +73,8 @@ impl Interpreter {
             regex_conf: settings.regexes,
             place,
             prefix: settings.prefix.clone(),
+            snapshot: Weak::clone(&settings.snapshot),
+            sink: settings.sink.clone(),
             ..VmState::default()
         };
         set_path(&mut vm, "path", settings.package_path.as_deref());
@@ -171,31 +176,6 @@ impl Interpreter {
         }
         Recovery::GoesOn
     }
-
-    /// Runs code for which there is no request: `init_by_lua` and the like.
-    ///
-    /// # Errors
-    /// What it raised.
-    pub fn run_alone(&mut self, function: &Chunk<'_>, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Fault> {
-        let reference = self.vm.load(function.text, function.chunk)?;
-        let mut coroutine = self.vm.start(&reference);
-        let limit = self.alone_max;
-        self.vm.limit_runs(limit, None);
-        let mut current = Current::alone(phase, &mut self.state, sink);
-        let vm = &mut self.vm;
-        let mut resume = || vm.resume_for::<Run>(&mut coroutine, &mut current);
-        let resumed = if limit.is_some() { samples::watched(resume) } else { resume() };
-        match resumed {
-            Resumed::Finished(_) => {
-                self.vm.give_back(coroutine);
-                Ok(())
-            }
-            Resumed::Yielded(_) => {
-                Err(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary"))
-            }
-            Resumed::Failed(fault) => Err(fault),
-        }
-    }
 }
 
 /// What has become of a VM.
@@ -210,15 +190,6 @@ pub enum Recovery {
 impl Recovery {
     /// What the log says of it.
     pub const FULL: &'static str = "a Lua VM is full, and is replaced (lua_max_memory)";
-}
-
-/// A text of Lua and what errors call it.
-#[derive(Clone, Copy, Debug)]
-pub struct Chunk<'a> {
-    /// The text.
-    pub text: &'a [u8],
-    /// Its name.
-    pub chunk: &'a CStr,
 }
 
 /// Sets `package.path` or `package.cpath`; `;;` stands for what it was.

@@ -15,7 +15,7 @@
 //! 7. With `lua_code_cache off` a VM is made for one request, and goes with it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
@@ -95,11 +95,15 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn new(interpreter: Interpreter) -> Arc<Self> {
-        Arc::new(Self {
-            guarded: Guarded::new(interpreter),
-            is_poisoned: AtomicBool::new(false),
-            users: AtomicU32::new(0),
+    fn new(mut interpreter: Interpreter, home: LoopRef) -> Arc<Self> {
+        interpreter.state.home = Some(home);
+        Arc::new_cyclic(|slot| {
+            interpreter.state.slot = Weak::clone(slot);
+            Self {
+                guarded: Guarded::new(interpreter),
+                is_poisoned: AtomicBool::new(false),
+                users: AtomicU32::new(0),
+            }
         })
     }
 
@@ -187,11 +191,11 @@ impl LoopVms {
         reserves: Vec<Interpreter>,
         builder: Arc<dyn Builder>,
     ) -> Arc<Self> {
-        let reserves = reserves.into_iter().map(Slot::new).collect();
+        let reserves = reserves.into_iter().map(|reserve| Slot::new(reserve, home)).collect();
         Arc::new(Self {
             index: home.index(),
             policy,
-            own: ArcSwap::new(Slot::new(own)),
+            own: ArcSwap::new(Slot::new(own, home)),
             reserves: ArcSwap::from_pointee(reserves),
             building: Making::new(),
             rebuilding: Making::new(),
@@ -232,7 +236,7 @@ impl LoopVms {
         let (vms, made) = (Arc::clone(self), Arc::new(OnceLock::new()));
         let place = Arc::clone(&made);
         let publish = Publish::new(move |interpreter| {
-            let is_first = place.set(interpreter.map(Slot::new)).is_ok();
+            let is_first = place.set(interpreter.map(|fresh| Slot::new(fresh, vms.home))).is_ok();
             debug_assert!(is_first, "it is made once");
             vms.line.wake_all();
         });
@@ -307,7 +311,7 @@ impl LoopVms {
             match made {
                 Some(interpreter) => {
                     let mut reserves = Vec::clone(&vms.reserves.load());
-                    let slot = Slot::new(interpreter);
+                    let slot = Slot::new(interpreter, vms.home);
                     match reserves.get_mut(index) {
                         Some(place) => *place = slot,
                         None => reserves.push(slot),
@@ -329,7 +333,7 @@ impl LoopVms {
         let vms = Arc::clone(self);
         let publish = Publish::new(move |made| {
             match made {
-                Some(interpreter) => vms.own.store(Slot::new(interpreter)),
+                Some(interpreter) => vms.own.store(Slot::new(interpreter, vms.home)),
                 None => vms.note_failure(),
             }
             vms.rebuilding.end(&vms.line);

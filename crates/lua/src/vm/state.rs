@@ -1,9 +1,18 @@
 //! What Rust keeps for one VM beside the interpreter: a field for each room that has something to keep.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use clearway_base::log::Sink;
+use clearway_http::Snapshot;
 use clearway_log::UtcOffset;
+use clearway_runtime::LoopRef;
 use clearway_zone::Zone;
+
+use crate::socket::pool::Pools;
+use crate::vm::net_settings::NET_MAIN;
+use crate::vm::of_loop::Slot;
+use crate::vm::timers::Timers;
+use crate::waiter::Bells;
 
 use super::regexes::{RegexConf, Regexes};
 
@@ -20,8 +29,27 @@ pub struct VmState {
     pub(crate) regexes: Option<Box<Regexes>>,
     /// What the VM is among those of its worker.
     pub place: VmPlace,
+    /// The loop that it belongs to.
+    pub home: Option<LoopRef>,
+    /// Itself, once it can be entered.
+    pub(crate) slot: Weak<Slot>,
+    /// The configuration that it was made for.
+    pub snapshot: Weak<Snapshot>,
+    /// Takes lines of what is not made by a request.
+    pub sink: Option<Arc<dyn Sink>>,
+    /// Connections that are put aside.
+    pub(crate) pools: Pools,
+    /// Threads that wait for semaphores.
+    pub(crate) bells: Bells,
     /// Where relative paths of the configuration begin (`ngx.config.prefix()`).
     pub prefix: bytes::Bytes,
+}
+
+impl VmState {
+    /// Those of its configuration, once that is about to be used.
+    pub(crate) fn timers(&self) -> Option<Arc<Timers>> {
+        self.snapshot.upgrade()?.conf(&NET_MAIN).timers.get().cloned()
+    }
 }
 
 /// Which VM it is.

@@ -1,24 +1,27 @@
 //! The VMs of a generation: made when it is built, off the loops; begun when it is used; ended with it.
 //! `init_by_lua` runs in each one, then `init_worker_by_lua`.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::ops::Index;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use clearway_base::log::{Level, Lines, Record, Sink, Verbatim};
 use clearway_http::Snapshot;
-use clearway_luajit::Fault;
+use clearway_luajit::{Fault, FaultKind, Resumed, samples};
 use clearway_offload::Pool;
 use clearway_runtime::{LoopRef, PerLoop, Runtime};
 
 use crate::code::{Code, Source};
-use crate::current::LuaPhase;
+use crate::current::{Current, LuaPhase, Run};
 use crate::vm::choice::worker_id;
-use crate::vm::interpreter::{Chunk, Installer, Interpreter, VmSettings};
+use crate::vm::interpreter::{Installer, Interpreter, VmSettings};
+use crate::vm::net_settings::NET_MAIN;
 use crate::vm::of_loop::{Builder, LoopVms, Publish, Wanted};
 use crate::vm::regexes::RegexConf;
 use crate::vm::settings::{LUA_MAIN, LuaMain};
 use crate::vm::state::VmPlace;
+use crate::vm::timers::Timers;
 
 /// See the file's head.
 pub(crate) struct Vms {
@@ -51,6 +54,8 @@ pub(crate) fn prepare(
     if !*main.is_used {
         return Ok(());
     }
+    let is_new = snapshot.conf(&NET_MAIN).timers.set(Timers::new(runtime.len())).is_ok();
+    debug_assert!(is_new, "a configuration is prepared once");
     let maker = Arc::new(Maker::new(snapshot, runtime.len(), sink, install));
     let ahead = main.made_ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
     let made = match ahead {
@@ -143,6 +148,22 @@ pub fn begin(snapshot: &Snapshot, sink: &dyn Sink) {
     run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).init_worker, LuaPhase::InitWorker, sink);
 }
 
+/// No requests begin with the configuration any more: its timers run now (`premature`).
+pub fn retire(snapshot: &Snapshot, sink: &dyn Sink) {
+    if let Some(timers) = snapshot.conf(&NET_MAIN).timers.get() {
+        if timers.is_busy() {
+            sink.log(Level::Debug, format_args!("lua abort pending timers"));
+        }
+        timers.end();
+    }
+}
+
+/// Whether a timer of the configuration waits or runs.
+#[must_use]
+pub fn is_busy(snapshot: &Snapshot) -> bool {
+    snapshot.conf(&NET_MAIN).timers.get().is_some_and(|timers| timers.is_busy())
+}
+
 /// Nothing uses the configuration any more: runs `exit_worker_by_lua`. Not to be called on a loop.
 pub fn end(snapshot: &Snapshot, sink: &dyn Sink) {
     run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).exit_worker, LuaPhase::ExitWorker, sink);
@@ -172,7 +193,7 @@ fn run(interpreter: &mut Interpreter, code: &Code, phase: LuaPhase, sink: &dyn S
             (&read[..], std::ffi::CString::new([b"@", path].concat()).unwrap_or_default())
         }
     };
-    interpreter.run_alone(&Chunk { text, chunk: &chunk }, phase, sink).map_err(|fault| {
+    run_alone(interpreter, (text, &chunk), phase, sink).map_err(|fault| {
         let mut line = format!("{} error: ", code.directive()).into_bytes();
         line.extend_from_slice(fault.text());
         if fault.text().windows(DENIED.len()).any(|part| part == DENIED) {
@@ -193,6 +214,34 @@ fn hint(phase: LuaPhase) -> &'static str {
              that)"
         }
         _ => " (code is read and run as the user of the worker)",
+    }
+}
+
+/// Runs code for which there is no request: `init_by_lua` and the like; a text, and what errors call it.
+///
+/// # Errors
+/// What it raised.
+fn run_alone(
+    interpreter: &mut Interpreter,
+    (text, chunk): (&[u8], &CStr),
+    phase: LuaPhase,
+    sink: &dyn Sink,
+) -> Result<(), Fault> {
+    let reference = interpreter.vm.load(text, chunk)?;
+    let mut coroutine = interpreter.vm.start(&reference);
+    let limit = interpreter.alone_max;
+    interpreter.vm.limit_runs(limit, None);
+    let mut current = Current::alone(phase, &mut interpreter.state, sink);
+    let vm = &mut interpreter.vm;
+    let mut resume = || vm.resume_for::<Run>(&mut coroutine, &mut current);
+    let resumed = if limit.is_some() { samples::watched(resume) } else { resume() };
+    match resumed {
+        Resumed::Finished(_) => {
+            interpreter.vm.give_back(coroutine);
+            Ok(())
+        }
+        Resumed::Yielded(_) => Err(Fault::of(FaultKind::Runtime, "attempt to yield across C-call boundary")),
+        Resumed::Failed(fault) => Err(fault),
     }
 }
 
@@ -224,6 +273,8 @@ fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettin
         },
         utc_offset: snapshot.utc_offset.clone(),
         install,
+        snapshot: Weak::new(),
+        sink: None,
     }
 }
 
@@ -241,7 +292,11 @@ impl Maker {
         let main = snapshot.conf(&LUA_MAIN);
         Self {
             snapshot: Arc::downgrade(snapshot),
-            settings: settings(snapshot, main, install),
+            settings: VmSettings {
+                snapshot: Arc::downgrade(snapshot),
+                sink: Some(Arc::clone(sink)),
+                ..settings(snapshot, main, install)
+            },
             workers: loops as u32,
             pool: Option::clone(&main.pool),
             sink: Arc::clone(sink),

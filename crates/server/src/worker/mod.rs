@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_cache::disks::Caches;
-use clearway_http::{Generation, GenerationParts, Listener};
+use clearway_http::{Generation, GenerationParts, Listener, Snapshot};
 use clearway_log::{ErrorLog, Writer};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::connect::Connector;
@@ -34,6 +34,9 @@ use crate::load::Loaded;
 use crate::metrics::{self, AcceptTally, Running};
 use crate::pools::Pools;
 use builder::cannot_run;
+
+/// How often it is looked whether the last timers of a configuration are over.
+const ENDING_STEP: Duration = Duration::from_millis(20);
 
 /// How long the log writer may take to write what is queued when a process ends.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(2);
@@ -128,6 +131,8 @@ pub(crate) struct Worker {
     ended: Arc<Ended>,
     /// Of configurations that ended without having had anything to serve.
     unserved: Vec<Arc<Identities>>,
+    /// Configurations that only timers of Lua use.
+    ending: Vec<GenerationParts>,
     draining: bool,
 }
 
@@ -163,6 +168,7 @@ impl Worker {
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
         clearway_proxy::start(Connector::new(policies));
+        clearway_lua::connect_with(Connector::new(policies));
         #[cfg(feature = "tls")]
         clearway_modules::ssl::start_stapling(Connector::new(policies));
         let worker = Self {
@@ -181,6 +187,7 @@ impl Worker {
             deadlines: Vec::new(),
             retired: Vec::new(),
             ended: Arc::new(Ended { parts: SegQueue::new(), bell: EventFd::new()? }),
+            ending: Vec::new(),
             unserved: Vec::new(),
             draining: false,
         };
@@ -238,7 +245,8 @@ impl Worker {
     pub(crate) fn take_ended(&mut self) -> Vec<Vec<u32>> {
         self.ended.bell.take();
         let mut ended = std::mem::take(&mut self.unserved);
-        while let Some(parts) = self.ended.parts.pop() {
+        self.ending.extend(std::iter::from_fn(|| self.ended.parts.pop()));
+        for parts in self.ending.extract_if(.., |parts| !clearway_lua::is_busy(&parts.snapshot)) {
             clearway_lua::end(&parts.snapshot, &*self.log);
             ended.push(parts.identities);
         }
@@ -282,6 +290,9 @@ impl Worker {
         self.name_places();
         if let Some(before) = before {
             self.say(&before.identities, "gracefully shutting down");
+            if let Some(generation) = &before.generation {
+                clearway_lua::retire(&generation.parts().snapshot, &*log);
+            }
             let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, number));
             self.deadlines.extend(deadline);
             if before.generation.is_none() {
@@ -416,7 +427,15 @@ impl Worker {
         let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, u64::MAX));
         self.deadlines.extend(deadline);
         self.lasting.end();
+        if let Some(snapshot) = self.snapshot() {
+            clearway_lua::retire(snapshot, &*self.log);
+        }
         self.runtime.wake_all();
+    }
+
+    /// The configuration in use, if it serves HTTP.
+    fn snapshot(&self) -> Option<&Snapshot> {
+        Some(&self.current.as_ref()?.generation.as_ref()?.parts().snapshot)
     }
 
     /// Whether nothing is left to do. While draining, tasks that were about to wait when it began are
@@ -425,7 +444,9 @@ impl Worker {
         if self.draining {
             self.runtime.wake_all();
         }
-        self.draining && self.policies.iter().all(|policy| policy.connections() == 0)
+        self.draining
+            && self.policies.iter().all(|policy| policy.connections() == 0)
+            && !self.snapshot().is_some_and(clearway_lua::is_busy)
     }
 
     /// Does what is due. Returns how long nothing will be.
@@ -440,7 +461,8 @@ impl Worker {
             listeners.for_each(|listener| listener.close_older(number));
             self.runtime.wake_all();
         }
-        self.deadlines.iter().map(|(at, _)| at.saturating_duration_since(now)).min()
+        let due = self.deadlines.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+        if self.ending.is_empty() { due } else { Some(due.map_or(ENDING_STEP, |due| due.min(ENDING_STEP))) }
     }
 
     /// Ends the loops after their present turn.

@@ -1,0 +1,91 @@
+//! What code runs for that has no request: a timer. Owned by its task.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clearway_base::log::{Level, Record, Sink, Verbatim};
+use clearway_http::AskedServers;
+use clearway_runtime::{LoopRef, TaskCell};
+
+use crate::request_state::Kept;
+use crate::socket::conf::SocketConf;
+use crate::vm::of_loop::Slot;
+
+/// See the file's head.
+pub(crate) struct Alone {
+    pub(crate) home: LoopRef,
+    /// Take what it logs.
+    pub(crate) sinks: Vec<Arc<dyn Sink>>,
+    pub(crate) tail: Tail,
+    pub(crate) conf: AloneConf,
+    /// The VM that its code belongs to.
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) kept: TaskCell<Kept>,
+}
+
+/// What the place says that has made it.
+#[derive(Clone)]
+pub(crate) struct AloneConf {
+    /// `lua_max_run_time`
+    pub(crate) max_run_time: Option<Duration>,
+    /// `lua_time_slice`
+    pub(crate) time_slice: Option<Duration>,
+    pub(crate) sockets: SocketConf,
+    pub(crate) name_servers: AskedServers,
+}
+
+impl Default for AloneConf {
+    fn default() -> Self {
+        let timeout = Duration::from_secs(30);
+        Self {
+            max_run_time: None,
+            time_slice: None,
+            sockets: SocketConf::default(),
+            name_servers: AskedServers { servers: None, timeout },
+        }
+    }
+}
+
+/// What stands behind its lines: what has made it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    /// The client of the request.
+    pub(crate) client: Option<Vec<u8>>,
+    /// The address that it was made to.
+    pub(crate) server: Option<String>,
+    /// The identity thread of the loop.
+    pub(crate) tid: u32,
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(", context: ngx.timer")?;
+        match &self.client {
+            Some(client) => write!(f, ", client: {}", Verbatim(client))?,
+            None => return Ok(()),
+        }
+        self.server.iter().try_for_each(|server| write!(f, ", server: {server}"))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if self.kept.enter().ctx.is_some() {
+            self.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+        }
+    }
+}
+
+impl Sink for Alone {
+    fn enabled(&self, level: Level) -> bool {
+        self.sinks.iter().any(|sink| sink.enabled(level))
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        for sink in self.sinks.iter().filter(|sink| sink.enabled(record.level)) {
+            let message = format_args!("{}{}", record.message, self.tail);
+            sink.write(&Record { level: record.level, tid: self.tail.tid, connection: None, message });
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `ngx.req.socket`: the body of the request, read as a socket is.
+
+use std::sync::Arc;
+
+use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_message::Version;
+
+use super::output::ANSWERING;
+use super::room::{Install, put};
+use super::tcp::{conf_of, keep, refuse, timeouts};
+use crate::current::{Scene, allow, current, scene};
+use crate::socket::connection::Tcp;
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("", |stack| put(stack, "_body_socket", begin));
+    Ok(())
+}
+
+/// Why there is none.
+enum Refusal {
+    Raised(&'static str),
+    Answered(&'static str),
+}
+
+/// (table, raw): has the table stand for the body.
+fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, ANSWERING)?;
+    if call.stack.is_true(2) {
+        return refuse(call, "raw request sockets not supported");
+    }
+    let refusal = scene(call, |scene| {
+        let Scene::Handler(exchange) = scene else { return Some(Refusal::Answered("no body")) };
+        let (request, body) = (&exchange.request, &exchange.body);
+        match () {
+            () if !request.is_main() => {
+                Some(Refusal::Raised("attempt to read the request body in a subrequest"))
+            }
+            () if request.version() > Version::HTTP_11 => Some(Refusal::Raised("http v2 not supported yet")),
+            () if body.is_chunked() => Some(Refusal::Answered("chunked request bodies not supported yet")),
+            () if request.has_read_body() => Some(Refusal::Answered("request body already exists")),
+            () if body.is_dropped() => Some(Refusal::Answered("request body discarded")),
+            () if !body.is_announced() => Some(Refusal::Answered("no body")),
+            () => None,
+        }
+    })?;
+    match refusal {
+        Some(Refusal::Raised(text)) => return Err(call.raise(text)),
+        Some(Refusal::Answered(text)) => return refuse(call, text),
+        None => {}
+    }
+    let Some((conf, ..)) = current(call, conf_of)? else { return Err(call.raise("no request found")) };
+    let timeouts = timeouts(call, &conf);
+    keep(call, &Arc::new(Tcp::of_body(conf, timeouts)))?;
+    call.stack.push(true);
+    Ok(Returns::Values(1))
+}

@@ -1,0 +1,141 @@
+local methods, read_until, is_address = ngx._tcp, ngx._tcp_until, ngx._is_address
+ngx._tcp, ngx._tcp_until = nil, nil
+
+local error, setmetatable, tonumber, tostring, type = error, setmetatable, tonumber, tostring, type
+local select = select
+
+methods.__index = methods
+
+-- In a socket: 1 is its number, 2 its owner, 3 the key of its pool, 4 to 6 are its timeouts, 7 where it comes
+-- from.
+
+local function is_timeout(ms)
+    return type(ms) == "number" and ms >= 0 and ms <= 2147483647
+end
+
+function methods.settimeouts(self, connect, send, read, ...)
+    if select("#", ...) > 0 or not read then
+        error("ngx.socket settimeouts: expecting 4 arguments (including the object) but seen "
+            .. 4 + select("#", ...), 2)
+    end
+    connect, send, read = tonumber(connect), tonumber(send), tonumber(read)
+    if not (is_timeout(connect) and is_timeout(send) and is_timeout(read)) then
+        error("bad timeout value", 2)
+    end
+    self[4], self[5], self[6] = connect, send, read
+end
+
+function methods.settimeout(self, ms, ...)
+    if ms == nil or select("#", ...) > 0 then
+        error("ngx.socket settimeout: expecting 2 arguments (including the object) but seen "
+            .. (ms == nil and 1 or 2 + select("#", ...)), 2)
+    end
+    ms = tonumber(ms)
+    if not is_timeout(ms) then
+        error("bad timeout value", 2)
+    end
+    self[4], self[5], self[6] = ms, ms, ms
+end
+
+function methods.bind(self, ip, ...)
+    if ip == nil or select("#", ...) > 1 then
+        error("expecting 2 or 3 arguments, but got " .. (ip == nil and 1 or 2 + select("#", ...)), 2)
+    end
+    if not is_address(ip) then
+        return nil, "bad address"
+    end
+    self[7] = ip
+    return 1
+end
+
+function methods.receiveuntil(self, pattern, options, ...)
+    if pattern == nil or select("#", ...) > 0 then
+        error("expecting 2 or 3 arguments (including the object), but got "
+            .. (pattern == nil and 1 or 3 + select("#", ...)), 2)
+    end
+    if type(pattern) == "number" then
+        pattern = tostring(pattern)
+    end
+    if type(pattern) ~= "string" then
+        error("bad argument #2 to 'receiveuntil' (string expected, got " .. type(pattern) .. ")", 2)
+    end
+    local inclusive = false
+    if options ~= nil then
+        if type(options) ~= "table" then
+            error("bad argument #3 to 'receiveuntil' (table expected, got " .. type(options) .. ")", 2)
+        end
+        inclusive = options.inclusive
+        if inclusive == nil then
+            inclusive = false
+        elseif type(inclusive) ~= "boolean" then
+            error('bad "inclusive" option value type: ' .. type(inclusive), 2)
+        end
+    end
+    if pattern == "" then
+        return nil, "pattern is empty"
+    end
+
+    local is_over = false
+    local function answer(data, err, partial, is_last)
+        if data then
+            is_over = is_last
+            return data
+        end
+        return nil, err, partial
+    end
+    return function(size, ...)
+        if select("#", ...) > 0 then
+            error("expecting 0 or 1 argument, but seen " .. 1 + select("#", ...), 2)
+        end
+        if is_over then
+            is_over = false
+            return nil, nil, nil
+        end
+        return answer(read_until(self, pattern, inclusive, size))
+    end
+end
+
+function ngx.socket.tcp(...)
+    if select("#", ...) > 0 then
+        error("expecting zero arguments, but got " .. select("#", ...), 2)
+    end
+    return setmetatable({}, methods)
+end
+
+ngx.socket.stream = ngx.socket.tcp
+
+local begin_body = ngx._body_socket
+ngx._body_socket = nil
+
+local body_methods = {
+    receive = methods.receive,
+    receiveany = methods.receiveany,
+    receiveuntil = methods.receiveuntil,
+    settimeout = methods.settimeout,
+    settimeouts = methods.settimeouts,
+}
+body_methods.__index = body_methods
+
+function ngx.req.socket(...)
+    if select("#", ...) > 1 then
+        error("expecting 0 or 1 argument, but got " .. select("#", ...), 2)
+    end
+    local socket = {}
+    local ok, err = begin_body(socket, (...))
+    if not ok then
+        return nil, err
+    end
+    return setmetatable(socket, body_methods)
+end
+
+local function connected(socket, ok, err)
+    if ok then
+        return socket
+    end
+    return nil, err
+end
+
+function ngx.socket.connect(...)
+    local socket = setmetatable({}, methods)
+    return connected(socket, methods.connect(socket, ...))
+end

@@ -1,0 +1,739 @@
+//! `ngx.socket.tcp`: connections to other servers, as tables with methods. What a table stands for is kept
+//! with its request, or timer, and ends with that.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use clearway_base::log::Level;
+use clearway_http::{AskedServers, NAME_SERVERS};
+use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_net::url::RemoteText;
+use clearway_os::outgoing::{self, Remote, UNIX_PATH_MAX_BYTES};
+use clearway_runtime::{LoopRef, Probe};
+
+use super::room::{Install, put};
+use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
+use crate::socket::conf::SocketConf;
+use crate::socket::connection::{Direction, Source, Tcp, TcpState, Timeouts};
+use crate::socket::operations::{
+    self, Connecting, Receiving, Target, connect, receive, received, received_until, send,
+};
+use crate::socket::pool::{IsNew, Room};
+use crate::socket::receive::{Until, Want};
+use crate::threads::Operation;
+use crate::vm::net_settings::NET_CONF;
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("socket", |_| {});
+    install.table("_tcp", |stack| {
+        put(stack, "connect", connect_to);
+        put(stack, "receive", receive_what);
+        put(stack, "receiveany", receive_any);
+        put(stack, "send", send_data);
+        put(stack, "close", close);
+        put(stack, "setkeepalive", set_keepalive);
+        put(stack, "getreusedtimes", reused_times);
+        put(stack, "setoption", set_option);
+        put(stack, "getfd", descriptor);
+    });
+    install.table("", |stack| {
+        put(stack, "_tcp_until", receive_until);
+        put(stack, "_is_address", |call| {
+            let is_address =
+                std::str::from_utf8(call.text(1)?).is_ok_and(|text| text.parse::<IpAddr>().is_ok());
+            call.stack.push(is_address);
+            Ok(Returns::Values(1))
+        });
+    });
+    install.run(include_str!("tcp.lua"), c"=ngx.socket.tcp")
+}
+
+/// What holds for the sockets of a run, and which name servers they ask.
+pub(super) fn conf_of(current: &mut Current<'_>) -> Option<(SocketConf, AskedServers, LoopRef)> {
+    if let Some(alone) = current.alone {
+        return Some((alone.conf.sockets, alone.conf.name_servers.clone(), alone.home));
+    }
+    current.scene(|scene| {
+        let request = scene.request();
+        (request.conf(&NET_CONF).sockets(), request.conf(&NAME_SERVERS).asked(), request.home())
+    })
+}
+
+pub(super) fn refuse(call: &mut Call<'_>, text: &str) -> Result<Returns, Raise> {
+    call.stack.push(());
+    call.stack.push(text);
+    Ok(Returns::Values(2))
+}
+
+pub(super) fn log(call: &mut Call<'_>, level: Level, text: std::fmt::Arguments<'_>) -> Result<(), Raise> {
+    current(call, |current| current.log(level, text))
+}
+
+/// The number in a field of the table of the socket.
+pub(super) fn field(call: &mut Call<'_>, at: i32) -> Option<f64> {
+    call.stack.raw_item(1, at);
+    let number = match call.stack.get(-1) {
+        Value::Number(number) => Some(number),
+        _ => None,
+    };
+    call.stack.pop(1);
+    number
+}
+
+pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
+    if call.stack.get(1) == Value::Table { Ok(()) } else { Err(call.expected(1, "table")) }
+}
+
+/// What the table of the socket stands for; `None` where it is closed.
+fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
+    check_table(call)?;
+    let (Some(number), Some(owner)) = (field(call, 1), field(call, 2)) else { return Ok(None) };
+    let found = current(call, |current| {
+        current.kept(|kept| match kept.sockets.owner == owner as u64 {
+            true => Ok(kept.sockets.tcp.find(number as usize).cloned()),
+            false => Err(()),
+        })
+    })?;
+    match found {
+        Some(Ok(tcp)) => Ok(tcp),
+        Some(Err(())) => Err(call.raise("bad request")),
+        None => Err(call.raise("no request found")),
+    }
+}
+
+/// Forgets what the table stands for.
+fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
+    let number = field(call, 1).unwrap_or(-1.0);
+    call.stack.push(());
+    call.stack.raw_set_item(1, 1);
+    current(call, |current| current.kept(|kept| kept.sockets.tcp.remove(number as usize)))?;
+    Ok(())
+}
+
+pub(super) fn timeouts(call: &mut Call<'_>, conf: &SocketConf) -> Timeouts {
+    let ms = |ms: Option<f64>, default_ms| ms.filter(|ms| *ms > 0.0).map_or(default_ms, |ms| ms as u64);
+    Timeouts {
+        connect_ms: ms(field(call, 4), conf.connect_timeout_ms),
+        send_ms: ms(field(call, 5), conf.send_timeout_ms),
+        read_ms: ms(field(call, 6), conf.read_timeout_ms),
+    }
+}
+
+/// What `connect` was given.
+struct Wanted {
+    target: Target,
+    key: Vec<u8>,
+    shown: String,
+    /// The size of the pool, and how many may wait for it.
+    pool: Option<(usize, Option<usize>)>,
+}
+
+fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(2..=4).contains(&count) {
+        let text = format!(
+            "ngx.socket connect: expecting 2, 3, or 4 arguments (including the object), but seen {count}"
+        );
+        return Err(call.raise(&*text));
+    }
+    check_table(call)?;
+    allow(call, YIELDABLE)?;
+    let wanted = match read_wanted(call)? {
+        Ok(wanted) => wanted,
+        Err(text) => return refuse(call, &text),
+    };
+    if let Some(tcp) = find(call)? {
+        let busy = tcp.state().busy();
+        if let Some(busy) = busy {
+            return refuse(call, busy);
+        }
+        log(call, Level::Debug, format_args!("lua reuse socket upstream ctx"))?;
+        log(call, Level::Debug, format_args!("lua tcp socket reconnect without shutting down"))?;
+        forget(call)?;
+    }
+    let conf = current(call, conf_of)?;
+    let Some((conf, name_servers, home)) = conf else { return Err(call.raise("no request found")) };
+    let timeouts = timeouts(call, &conf);
+    call.stack.push(&wanted.key[..]);
+    call.stack.raw_set_item(1, 3);
+    open_pool(call, &wanted)?;
+    let Wanted { target, key, shown, .. } = wanted;
+    let room = current(call, |current| current.vm.pools.room(&key, home, timeouts.connect_ms))?;
+    let (ticket, queued) = match room {
+        Room::Idle(conn, used) => {
+            log_taken(call)?;
+            let tcp = Arc::new(Tcp::new(conf, key, timeouts));
+            tcp.state().begin(conn, used + 1);
+            keep(call, &tcp)?;
+            call.stack.push(1.0);
+            return Ok(Returns::Values(1));
+        }
+        Room::Full => return refuse(call, "too many waiting connect operations"),
+        Room::Later(queued) => {
+            log_queued(call, &key)?;
+            (None, Some(queued))
+        }
+        Room::New(ticket) => (ticket, None),
+    };
+    let tcp = Arc::new(Tcp::new(conf, key, timeouts));
+    keep(call, &tcp)?;
+    let local = local_address(call);
+    if let Some(local) = local {
+        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {local}"))?;
+    }
+    let ms = timeouts.connect_ms;
+    log(call, Level::Debug, format_args!("lua tcp socket connect timeout: {ms}"))?;
+    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, local };
+    pause(call, Pause::Operation(Operation::new(connect(work))))
+}
+
+/// Where the socket is to come from (`bind`).
+pub(super) fn local_address(call: &mut Call<'_>) -> Option<IpAddr> {
+    call.stack.raw_item(1, 7);
+    let address = match call.stack.get(-1) {
+        Value::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        _ => None,
+    };
+    call.stack.pop(1);
+    address
+}
+
+fn log_taken(call: &mut Call<'_>) -> Result<(), Raise> {
+    log(call, Level::Debug, format_args!("lua tcp socket pool get keepalive peer"))?;
+    log(call, Level::Debug, format_args!("lua tcp socket get keepalive peer: using connection"))
+}
+
+fn log_queued(call: &mut Call<'_>, key: &[u8]) -> Result<(), Raise> {
+    let connections = current(call, |current| current.vm.pools.connections(key))?;
+    let key = clearway_base::log::Verbatim(key);
+    let text = format_args!(
+        "lua tcp socket queue connect operation for connection pool \"{key}\", connections: {connections}"
+    );
+    log(call, Level::Debug, text)
+}
+
+/// Has the table stand for a socket.
+pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
+    let kept = current(call, |current| {
+        current.kept(|kept| kept.sockets.tcp.add(Arc::clone(tcp)).map(|number| (number, kept.sockets.owner)))
+    })?;
+    let Some((number, owner)) = kept.flatten() else { return Err(call.raise("too many sockets")) };
+    call.stack.push(number as f64);
+    call.stack.raw_set_item(1, 1);
+    call.stack.push(owner as f64);
+    call.stack.raw_set_item(1, 2);
+    Ok(())
+}
+
+/// Makes the pool that is asked for, if there is none.
+fn open_pool(call: &mut Call<'_>, wanted: &Wanted) -> Result<(), Raise> {
+    let Some((size, backlog)) = wanted.pool else { return Ok(()) };
+    let is_new = current(call, |current| {
+        let sink = current.vm.sink.clone();
+        current.vm.pools.open(&wanted.key, (size, backlog), sink.as_ref())
+    })?;
+    match is_new {
+        IsNew::Yes => log_created(call, &wanted.key, size, backlog),
+        IsNew::No => Ok(()),
+    }
+}
+
+fn log_created(call: &mut Call<'_>, key: &[u8], size: usize, backlog: Option<usize>) -> Result<(), Raise> {
+    let backlog = backlog.map_or(-1, |backlog| backlog as i64);
+    let text = format_args!("lua tcp socket connection pool size: {size}, backlog: {backlog}");
+    log(call, Level::Debug, text)?;
+    let key = clearway_base::log::Verbatim(key);
+    log(call, Level::Debug, format_args!("lua tcp socket keepalive create connection pool for key \"{key}\""))
+}
+
+/// Reads the arguments of `connect`; the error within is what it answers.
+fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
+    let host = call.text(2)?.to_vec();
+    let is_unix = host.starts_with(b"unix:");
+    let options = match call.stack.get(call.arguments()) {
+        Value::Table if call.arguments() > 2 => Some(call.arguments()),
+        _ => None,
+    };
+    let port = match options {
+        Some(3) => None,
+        _ if is_unix => None,
+        _ if !matches!(call.stack.get(3), Value::Number(_) | Value::Text(_)) => None,
+        _ => Some(call.number(3)?),
+    };
+    let target = match (is_unix, port) {
+        (true, _) => {
+            let path = &host[b"unix:".len()..];
+            if path.len() > UNIX_PATH_MAX_BYTES || path.is_empty() {
+                let shown = String::from_utf8_lossy(&host).into_owned();
+                return Ok(Err(format!("failed to parse host name \"{shown}\": too long unix path")));
+            }
+            Target::Remote(Remote::Unix(path.into()))
+        }
+        (false, None) => return Ok(Err("missing the port number".to_owned())),
+        (false, Some(port)) => match u16::try_from(port as i64) {
+            Ok(port) => target(&host, port),
+            Err(_) => return Ok(Err(format!("bad port number: {}", port as i64))),
+        },
+    };
+    let shown = match (&target, port) {
+        (Target::Remote(remote), _) => RemoteText(remote).to_string(),
+        (Target::Name(name, port), _) => format!("{}:{port}", String::from_utf8_lossy(name)),
+    };
+    let mut key = match port {
+        Some(port) => [&host[..], b":", port.to_string().as_bytes()].concat(),
+        None => host,
+    };
+    let pool = match options {
+        Some(options) => read_pool(call, options, &mut key)?,
+        None => None,
+    };
+    Ok(Ok(Wanted { target, key, shown, pool }))
+}
+
+/// An address stands for itself.
+pub(super) fn target(host: &[u8], port: u16) -> Target {
+    let text = std::str::from_utf8(host).unwrap_or_default();
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    match bare.parse::<IpAddr>() {
+        Ok(address) => Target::Remote(Remote::Inet(SocketAddr::new(address, port))),
+        Err(_) => Target::Name(host.to_vec(), port),
+    }
+}
+
+/// The options of a pool: its size, and how many may wait.
+fn read_pool(
+    call: &mut Call<'_>,
+    options: i32,
+    key: &mut Vec<u8>,
+) -> Result<Option<(usize, Option<usize>)>, Raise> {
+    let conf = current(call, conf_of)?;
+    let default_size = conf.map_or(0, |(conf, ..)| conf.pool_size);
+    let size = read_number(call, options, "pool_size", 1.0)?;
+    let backlog = read_number(call, options, "backlog", 0.0)?;
+    call.stack.raw_field(options, "pool");
+    match call.stack.get(-1) {
+        Value::Nil => {}
+        Value::Text(_) | Value::Number(_) => *key = call.stack.text(-1).unwrap_or_default().to_vec(),
+        other => {
+            let text = format!("bad \"pool\" option type: {}", other.type_name());
+            return Err(call.bad_argument(options, &*text));
+        }
+    }
+    call.stack.pop(1);
+    Ok((size.is_some() || backlog.is_some()).then(|| (size.unwrap_or(default_size), backlog)))
+}
+
+fn read_number(call: &mut Call<'_>, options: i32, name: &str, least: f64) -> Result<Option<usize>, Raise> {
+    call.stack.raw_field(options, name);
+    let text = match call.stack.get(-1) {
+        Value::Nil => {
+            call.stack.pop(1);
+            return Ok(None);
+        }
+        Value::Number(number) if number >= least => {
+            call.stack.pop(1);
+            return Ok(Some(number as usize));
+        }
+        Value::Number(number) => format!("bad \"{name}\" option value: {number}"),
+        other => format!("bad \"{name}\" option type: {}", other.type_name()),
+    };
+    Err(call.bad_argument(options, &*text))
+}
+
+/// The socket of a function that needs a connection; else what it answers.
+fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns>, Raise> {
+    let found = find(call)?;
+    let is_closed = found.as_ref().is_none_or(|tcp| {
+        let state = tcp.state();
+        let direction = if verb == "send" { state.writing } else { state.reading };
+        let has_source = state.conn.is_some() || tcp.source == Source::Body;
+        (!has_source && !state.is_connecting && state.input.is_empty()) || direction == Direction::Closed
+    });
+    match found {
+        Some(tcp) if !is_closed => {
+            tcp.state().timeouts = timeouts(call, &tcp.conf);
+            Ok(Ok(tcp))
+        }
+        _ => {
+            let logs = current(call, conf_of)?.is_some_and(|(conf, ..)| conf.logs_errors);
+            if logs {
+                let text = format_args!(
+                    "attempt to {verb} data on a closed socket: u:0000000000000000, \
+                     c:0000000000000000, ft:0 eof:0"
+                );
+                log(call, Level::Error, text)?;
+            }
+            refuse(call, "closed").map(Err)
+        }
+    }
+}
+
+/// Begins to read.
+fn begin_reading(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<Result<LoopRef, Returns>, Raise> {
+    let busy = {
+        let mut state = tcp.state();
+        match () {
+            () if state.is_connecting => Some("socket busy connecting"),
+            () if state.reading == Direction::Busy => Some("socket busy reading"),
+            () => {
+                state.reading = Direction::Busy;
+                None
+            }
+        }
+    };
+    if let Some(busy) = busy {
+        return refuse(call, busy).map(Err);
+    }
+    let ms = tcp.state().timeouts.read_ms;
+    log(call, Level::Debug, format_args!("lua tcp socket read timeout: {ms}"))?;
+    let home = current(call, |current| current.home())?;
+    home.ok_or(()).map(Ok).map_err(|()| call.raise("no request found"))
+}
+
+fn receive_what(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(1..=2).contains(&count) {
+        let text = format!("expecting 1 or 2 arguments (including the object), but got {count}");
+        return Err(call.raise(&*text));
+    }
+    allow(call, YIELDABLE)?;
+    log(call, Level::Debug, format_args!("lua tcp socket calling receive() method"))?;
+    let tcp = match connected(call, "receive")? {
+        Ok(tcp) => tcp,
+        Err(returns) => return Ok(returns),
+    };
+    let want = match call.stack.get(2) {
+        _ if count == 1 => Want::Line(0),
+        Value::Number(_) => number_wanted(call)?,
+        Value::Text(b"*l" | b"l") => Want::Line(0),
+        Value::Text(b"*a" | b"a") => Want::All,
+        Value::Text(text) if text.first() != Some(&b'*') && call.stack.number(2).is_some() => {
+            number_wanted(call)?
+        }
+        Value::Text(text) => {
+            let text = format!("bad pattern argument: {}", String::from_utf8_lossy(text));
+            return Err(call.bad_argument(2, &*text));
+        }
+        _ => return Err(call.bad_argument(2, "bad pattern argument")),
+    };
+    if let Want::Bytes(0) = want {
+        call.stack.push("");
+        return Ok(Returns::Values(1));
+    }
+    let home = match begin_reading(call, &tcp)? {
+        Ok(home) => home,
+        Err(returns) => return Ok(returns),
+    };
+    wait_for(call, Receiving::new(Arc::clone(&tcp), home, want, received), tcp.source)
+}
+
+fn number_wanted(call: &mut Call<'_>) -> Result<Want, Raise> {
+    let number = call.number(2)?;
+    if number < 0.0 {
+        return Err(call.bad_argument(2, "bad number argument"));
+    }
+    Ok(Want::Bytes(number as usize))
+}
+
+fn receive_any(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 2 {
+        let text = format!("expecting 2 arguments (including the object), but got {count}");
+        return Err(call.raise(&*text));
+    }
+    allow(call, YIELDABLE)?;
+    let tcp = match connected(call, "receive")? {
+        Ok(tcp) => tcp,
+        Err(returns) => return Ok(returns),
+    };
+    let most = match call.stack.number(2) {
+        Some(most) if most >= 1.0 => most as usize,
+        _ => return Err(call.bad_argument(2, "bad max argument")),
+    };
+    let text = format_args!("lua tcp socket calling receiveany() method to read at most {most} bytes");
+    log(call, Level::Debug, text)?;
+    log(call, Level::Debug, format_args!("lua tcp socket read any"))?;
+    let home = match begin_reading(call, &tcp)? {
+        Ok(home) => home,
+        Err(returns) => return Ok(returns),
+    };
+    wait_for(call, Receiving::new(Arc::clone(&tcp), home, Want::Any(most), received), tcp.source)
+}
+
+/// (socket, pattern, inclusive, size): data, error, what has come, whether it is the last piece.
+fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, YIELDABLE)?;
+    let tcp = match connected(call, "receive")? {
+        Ok(tcp) => tcp,
+        Err(returns) => return Ok(returns),
+    };
+    let pattern = call.text(2)?.to_vec();
+    let ends_with_pattern = call.stack.is_true(3);
+    let most = match call.arguments() {
+        4.. if call.stack.get(4) != Value::Nil => {
+            let size = call.number(4)?;
+            if size < 0.0 {
+                return Err(call.bad_argument(1, "bad size argument"));
+            }
+            (size >= 1.0).then_some(size as usize)
+        }
+        _ => None,
+    };
+    let home = match begin_reading(call, &tcp)? {
+        Ok(home) => home,
+        Err(returns) => return Ok(returns),
+    };
+    let want = Want::Until(Until { pattern, ends_with_pattern, most, searched: 0 });
+    wait_for(call, Receiving::new(Arc::clone(&tcp), home, want, received_until), tcp.source)
+}
+
+fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: Source) -> Result<Returns, Raise> {
+    match source {
+        Source::Connection => pause(call, Pause::Operation(Operation::new(receive(receiving)))),
+        Source::Body => pause(call, Pause::Receive(receiving)),
+    }
+}
+
+/// The data of `send`, which is argument 2.
+pub(super) fn data_of(call: &mut Call<'_>) -> Result<Vec<u8>, Raise> {
+    match call.stack.get(2) {
+        Value::Text(_) | Value::Number(_) => Ok(call.text(2)?.to_vec()),
+        Value::Nil => Ok(b"nil".to_vec()),
+        Value::Boolean(flag) => Ok(flag.to_string().into_bytes()),
+        Value::Table => {
+            let mut data = Vec::new();
+            append_table(call, 2, &mut data, 0)?;
+            Ok(data)
+        }
+        other => {
+            let got = other.type_name();
+            let text = format!("string, number, boolean, nil, or array table expected, got {got}");
+            Err(call.bad_argument(2, &*text))
+        }
+    }
+}
+
+/// How deep tables of pieces may be.
+const DEPTH_MAX: u32 = 100;
+
+/// Appends the texts and numbers of a table, and of tables in it.
+fn append_table(call: &mut Call<'_>, table: i32, data: &mut Vec<u8>, depth: u32) -> Result<(), Raise> {
+    if depth > DEPTH_MAX {
+        return Err(call.bad_argument(2, "table too deep"));
+    }
+    for index in 1..=call.stack.raw_len(table) as i32 {
+        call.stack.raw_item(table, index);
+        let at = call.stack.len();
+        match call.stack.get(at) {
+            Value::Text(_) | Value::Number(_) => data.extend_from_slice(call.text(at)?),
+            Value::Table => append_table(call, at, data, depth + 1)?,
+            other => {
+                let text = format!("bad data type {} found", other.type_name());
+                return Err(call.bad_argument(2, &*text));
+            }
+        }
+        call.stack.pop(1);
+    }
+    Ok(())
+}
+
+fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 2 {
+        let text = format!("expecting 2 arguments (including the object), but got {count}");
+        return Err(call.raise(&*text));
+    }
+    allow(call, YIELDABLE)?;
+    let tcp = match connected(call, "send")? {
+        Ok(tcp) => tcp,
+        Err(returns) => return Ok(returns),
+    };
+    let data = data_of(call)?;
+    let busy = {
+        let mut state = tcp.state();
+        match () {
+            () if state.is_connecting => Some("socket busy connecting"),
+            () if state.writing == Direction::Busy => Some("socket busy writing"),
+            () => {
+                state.writing = Direction::Busy;
+                None
+            }
+        }
+    };
+    if let Some(busy) = busy {
+        return refuse(call, busy);
+    }
+    let ms = tcp.state().timeouts.send_ms;
+    log(call, Level::Debug, format_args!("lua tcp socket send timeout: {ms}"))?;
+    let Some(home) = current(call, |current| current.home())? else {
+        return Err(call.raise("no request found"));
+    };
+    pause(call, Pause::Operation(Operation::new(send(tcp, home, data))))
+}
+
+/// A socket that nothing uses at the moment; else what the function answers.
+fn at_rest(call: &mut Call<'_>) -> Result<Result<Arc<Tcp>, Returns>, Raise> {
+    let Some(tcp) = find(call)? else { return refuse(call, "closed").map(Err) };
+    let (busy, is_closed) = {
+        let state = tcp.state();
+        (state.busy(), state.conn.is_none())
+    };
+    match busy {
+        Some(busy) => refuse(call, busy).map(Err),
+        None if is_closed => {
+            forget(call)?;
+            refuse(call, "closed").map(Err)
+        }
+        None => Ok(Ok(tcp)),
+    }
+}
+
+fn close(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 1 {
+        let text = format!("expecting 1 argument (including the object) but seen {count}");
+        return Err(call.raise(&*text));
+    }
+    if let Err(returns) = at_rest(call)? {
+        return Ok(returns);
+    }
+    forget(call)?;
+    call.stack.push(1.0);
+    Ok(Returns::Values(1))
+}
+
+fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if !(1..=3).contains(&count) {
+        let text = format!("expecting 1 to 3 arguments (including the object), but got {count}");
+        return Err(call.raise(&*text));
+    }
+    let number = |call: &mut Call<'_>, at: i32| match call.stack.get(at) {
+        _ if count < at => Ok(None),
+        Value::Nil => Ok(None),
+        _ => call.number(at).map(Some),
+    };
+    let (limit_ms, size) = (number(call, 2)?, number(call, 3)?);
+    let tcp = match at_rest(call)? {
+        Ok(tcp) => tcp,
+        Err(returns) => return Ok(returns),
+    };
+    let refused = {
+        let state = tcp.state();
+        match () {
+            () if is_half_closed(&state) => Some("closed"),
+            () if !state.input.is_empty() => Some("unread data in buffer"),
+            () => None,
+        }
+    };
+    if let Some(refused) = refused {
+        return refuse(call, refused);
+    }
+    let size = size.unwrap_or(tcp.conf.pool_size as f64);
+    let is_known = current(call, |current| current.vm.pools.has(&tcp.key))?;
+    if !is_known && size < 1.0 {
+        return Err(call.bad_argument(count, &*format!("bad \"pool_size\" option value: {size}")));
+    }
+    let is_new = current(call, |current| {
+        let sink = current.vm.sink.clone();
+        current.vm.pools.open(&tcp.key, (size as usize, None), sink.as_ref())
+    })?;
+    if is_new == IsNew::Yes {
+        log_created(call, &tcp.key, size as usize, None)?;
+    }
+    let limit_ms = limit_ms.map_or(tcp.conf.keepalive_timeout_ms, |ms| ms.max(0.0) as u64);
+    match limit_ms {
+        0 => log(call, Level::Debug, format_args!("lua tcp socket keepalive timeout: unlimited"))?,
+        ms => log(call, Level::Debug, format_args!("lua tcp socket keepalive timeout: {ms} ms"))?,
+    }
+    let (conn, used) = {
+        let mut state = tcp.state();
+        (state.conn.take(), state.used)
+    };
+    let is_ending = current(call, |current| current.vm.timers().is_some_and(|timers| timers.is_ending()))?;
+    if is_ending {
+        let text = "lua tcp socket set keepalive while process exiting, closing connection";
+        log(call, Level::Debug, format_args!("{text}"))?;
+    }
+    if let Some(conn) = conn.filter(|_| !is_ending) {
+        current(call, |current| current.vm.pools.keep(&tcp.key, conn, used, limit_ms))?;
+    }
+    forget(call)?;
+    call.stack.push(1.0);
+    Ok(Returns::Values(1))
+}
+
+/// Whether the peer has gone, or one direction is closed.
+fn is_half_closed(state: &TcpState) -> bool {
+    let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
+    is_closed || state.conn.as_ref().is_none_or(|conn| conn.socket().probe() == Probe::Ended)
+}
+
+fn reused_times(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let count = call.arguments();
+    if count != 1 {
+        let text = format!("expecting 1 argument (including the object), but got {count}");
+        return Err(call.raise(&*text));
+    }
+    let used = find(call)?.and_then(|tcp| {
+        let state = tcp.state();
+        state.conn.as_ref().map(|_| state.used)
+    });
+    match used {
+        Some(used) => {
+            call.stack.push(f64::from(used));
+            Ok(Returns::Values(1))
+        }
+        None => refuse(call, "closed"),
+    }
+}
+
+fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    use std::os::fd::{AsFd, AsRawFd};
+    let found = find(call)?.and_then(|tcp| {
+        let state = tcp.state();
+        state.conn.as_ref().map(|conn| conn.socket().as_fd().as_raw_fd())
+    });
+    match found {
+        Some(descriptor) => {
+            call.stack.push(f64::from(descriptor));
+            Ok(Returns::Values(1))
+        }
+        None => refuse(call, "closed"),
+    }
+}
+
+fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    use std::os::fd::AsFd;
+    let count = call.arguments();
+    if count != 3 {
+        let text =
+            format!("ngx.socket setoption: expecting 3 arguments (including the object) but seen {count}");
+        return Err(call.raise(&*text));
+    }
+    let (name, value) = (call.text(2)?.to_vec(), call.stack.number(3).unwrap_or(1.0));
+    let is_on = call.stack.is_true(3) && value != 0.0;
+    let Some(tcp) = find(call)? else { return refuse(call, "closed") };
+    let set = tcp.state().conn.as_ref().map(|conn| {
+        let fd = conn.socket().as_fd();
+        match &name[..] {
+            b"keepalive" if is_on => outgoing::set_keepalive(fd),
+            b"sndbuf" => outgoing::set_send_buffer(fd, value.max(0.0) as usize),
+            b"rcvbuf" => outgoing::set_receive_buffer(fd, value.max(0.0) as usize),
+            // Written data leaves at once in any case.
+            b"tcp-nodelay" if is_on => Ok(()),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::Unsupported)),
+        }
+    });
+    match set {
+        None => refuse(call, "closed"),
+        Some(Ok(())) => {
+            call.stack.push(1.0);
+            Ok(Returns::Values(1))
+        }
+        Some(Err(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
+            refuse(call, "unsupported option")
+        }
+        Some(Err(error)) => refuse(call, &operations::reason(&error)),
+    }
+}

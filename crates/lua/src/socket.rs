@@ -1,0 +1,87 @@
+//! Sockets of Lua: connections of a request, or of a timer, to other servers. `receive` finds what is wanted
+//! in what has come, `connection` makes connections, reads and writes, `pool` keeps those for the next use.
+
+pub(crate) mod conf;
+pub(crate) mod connection;
+pub(crate) mod datagrams;
+pub(crate) mod operations;
+pub(crate) mod pool;
+pub(crate) mod receive;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_net::connect::Connector;
+use connection::Tcp;
+use datagrams::Udp;
+
+/// Sockets of one kind that a request has open at a time.
+const SOCKETS_MAX: usize = 16_384;
+
+/// Makes connections, once the server has begun.
+static CONNECTOR: std::sync::OnceLock<Connector> = std::sync::OnceLock::new();
+
+/// Has sockets of Lua count among the connections of the loops. Called once, before requests are served.
+pub fn connect_with(connector: Connector) {
+    // A second one would be the same.
+    let _ = CONNECTOR.set(connector);
+}
+
+pub(crate) fn connector() -> Option<Connector> {
+    CONNECTOR.get().copied()
+}
+
+/// The sockets of one request, or of one timer.
+pub(crate) struct Sockets {
+    /// Tells them from those of others.
+    pub(crate) owner: u64,
+    pub(crate) tcp: Slab<Tcp>,
+    pub(crate) udp: Slab<Udp>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let owner = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { owner, tcp: Slab::default(), udp: Slab::default() }
+    }
+}
+
+/// Sockets of one kind, by number.
+pub(crate) struct Slab<T> {
+    list: Vec<Option<Arc<T>>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Keeps one: its number; `None` where there are too many.
+    pub(crate) fn add(&mut self, socket: Arc<T>) -> Option<usize> {
+        if let Some(number) = self.free.pop() {
+            self.list[number] = Some(socket);
+            return Some(number);
+        }
+        if self.list.len() >= SOCKETS_MAX {
+            return None;
+        }
+        self.list.push(Some(socket));
+        Some(self.list.len() - 1)
+    }
+
+    pub(crate) fn find(&self, number: usize) -> Option<&Arc<T>> {
+        self.list.get(number)?.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, number: usize) {
+        if let Some(place) = self.list.get_mut(number)
+            && place.take().is_some()
+        {
+            self.free.push(number);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! What functions of sockets wait for. Each is a future that owns what it needs; where it is dropped before
+//! it is over, as its thread is killed, the connection ends, since nobody knows how far it was.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use clearway_base::Errno;
+use clearway_base::log::{Discard, Level};
+use clearway_http::{AskedServers, Unresolved};
+use clearway_net::connect::{AddressOwner, ConnectOptions, Local, Outbound};
+use clearway_os::outgoing::Remote;
+use clearway_runtime::{LoopRef, Timer};
+
+use super::connection::{Conn, Direction, Tcp, TcpState};
+use super::connector;
+use super::pool::{Given, Queued, Ticket};
+use super::receive::{Found, Received, Want};
+use crate::threads::{Answers, Line};
+
+/// What a function may keep of what it receives; more is an error.
+const RECEIVED_BYTES_MAX: usize = 1 << 30;
+/// Read at a time where more is wanted than the buffer of a socket holds.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Where to connect.
+pub(crate) enum Target {
+    Remote(Remote),
+    /// A name, and a port.
+    Name(Vec<u8>, u16),
+}
+
+/// What is wanted of a connection.
+pub(crate) struct Connecting {
+    pub(crate) tcp: Arc<Tcp>,
+    pub(crate) home: LoopRef,
+    pub(crate) target: Target,
+    pub(crate) name_servers: AskedServers,
+    pub(crate) ticket: Option<Ticket>,
+    /// For another connection of the key, where there are too many.
+    pub(crate) queued: Option<Queued>,
+    /// Where it comes from.
+    pub(crate) local: Option<IpAddr>,
+    /// The server in lines of the log.
+    pub(crate) shown: String,
+}
+
+/// As system calls fail, in Lua's words.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_ascii_lowercase()
+}
+
+fn line(tcp: &Tcp, level: Level, text: String) -> Option<Line> {
+    tcp.conf.logs_errors.then_some(Line { level, text })
+}
+
+/// `nil` and a text, with a line for the log.
+pub(crate) fn failed(line: Option<Line>, text: String) -> Answers {
+    Answers::Push(
+        Box::new(move |stack| {
+            stack.push(());
+            stack.push(&*text);
+        }),
+        line,
+    )
+}
+
+/// Ends what was begun where it is not carried to its end.
+struct Guard {
+    tcp: Arc<Tcp>,
+    is_over: bool,
+}
+
+impl Guard {
+    fn new(tcp: &Arc<Tcp>) -> Self {
+        Self { tcp: Arc::clone(tcp), is_over: false }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut state = self.tcp.state();
+            state.is_connecting = false;
+            state.close_reading();
+            state.close_writing();
+        }
+    }
+}
+
+/// Ends after so many milliseconds; begun anew after each step.
+struct Limit {
+    timer: Timer,
+    home: LoopRef,
+    ms: u64,
+}
+
+impl Limit {
+    fn new(home: LoopRef, ms: u64) -> Self {
+        let limit = Self { timer: Timer::new(home), home, ms };
+        limit.renew();
+        limit
+    }
+
+    fn renew(&self) {
+        self.timer.arm(self.home.now_ms() + self.ms);
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.poll_expired(cx)
+    }
+}
+
+/// A future's result, unless time is up.
+async fn within<T>(limit: &Limit, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => limit.poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Connects.
+pub(crate) async fn connect(mut work: Connecting) -> Answers {
+    let mut guard = Guard::new(&work.tcp);
+    let timeout_ms = work.tcp.state().timeouts.connect_ms;
+    if let Some(queued) = work.queued.take() {
+        match queued.wait().await {
+            None => {
+                let shown = &work.shown;
+                let text =
+                    format!("lua tcp socket queued connect timed out, when trying to connect to {shown}");
+                return failed(line(&work.tcp, Level::Error, text), "timeout".to_owned());
+            }
+            Some(Given::Conn(conn, used)) => {
+                guard.is_over = true;
+                work.tcp.state().begin(conn, used + 1);
+                return Answers::One;
+            }
+            Some(Given::Leave(ticket)) => work.ticket = Some(ticket),
+        }
+    }
+    let remote = match find(work.home, &work.target, &work.name_servers).await {
+        Ok(remote) => remote,
+        Err(text) => return failed(None, text),
+    };
+    let Some(connector) = connector() else { return failed(None, "no connector".to_owned()) };
+    let limit = Limit::new(work.home, timeout_ms);
+    let local = work.local.filter(|_| matches!(remote, Remote::Inet(_)));
+    let local = local.map(|ip| Local { address: SocketAddr::new(ip, 0), owner: AddressOwner::Here });
+    let options = ConnectOptions { local, ..ConnectOptions::default() };
+    let connecting = connector.connect(work.home, &remote, &options, &Discard);
+    match within(&limit, connecting).await {
+        None => {
+            let text = format!("lua tcp socket connect timed out, when connecting to {}", work.shown);
+            failed(line(&work.tcp, Level::Error, text), "timeout".to_owned())
+        }
+        Some(Err(fault)) => {
+            let (level, text) = (fault.level(), fault.describe(&work.shown).to_string());
+            failed(line(&work.tcp, level, text), connect_reason(&fault))
+        }
+        Some(Ok(outbound)) => {
+            guard.is_over = true;
+            finish(&mut work, outbound);
+            Answers::One
+        }
+    }
+}
+
+fn connect_reason(fault: &clearway_net::connect::ConnectFault) -> String {
+    use clearway_net::connect::ConnectFault as Fault;
+    match fault {
+        Fault::Connections { .. } => "no connection available".to_owned(),
+        Fault::Socket(error)
+        | Fault::Transparent(_, error)
+        | Fault::Bind(_, error)
+        | Fault::Refused(error)
+        | Fault::Failed(error) => reason(error),
+    }
+}
+
+fn finish(work: &mut Connecting, outbound: Outbound) {
+    // What is written is to leave at once; of a unix socket it does.
+    clearway_os::socket::set_nodelay(outbound.socket.as_fd());
+    let conn = Conn::new(outbound, work.ticket.take());
+    work.tcp.state().begin(Arc::new(conn), 0);
+}
+
+/// The address to connect to.
+pub(crate) async fn find(home: LoopRef, target: &Target, asked: &AskedServers) -> Result<Remote, String> {
+    let (name, port) = match target {
+        Target::Remote(remote) => return Ok(remote.clone()),
+        Target::Name(name, port) => (name, *port),
+    };
+    let shown = String::from_utf8_lossy(name);
+    let Some(servers) = &asked.servers else {
+        return Err(format!("no resolver defined to resolve \"{shown}\""));
+    };
+    match servers.resolve(home, name, asked.timeout).await {
+        Ok(addresses) => {
+            let address = pick(&addresses).ok_or_else(|| format!("{shown} could not be resolved"))?;
+            Ok(Remote::Inet(SocketAddr::new(address, port)))
+        }
+        Err(Unresolved::NoServers) => Err(format!("no resolver defined to resolve \"{shown}\"")),
+        Err(Unresolved::Failed(text)) => Err(format!("{shown} could not be resolved ({text})")),
+    }
+}
+
+/// One of several, in turn.
+fn pick(addresses: &[IpAddr]) -> Option<IpAddr> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    match addresses {
+        [] => None,
+        [one] => Some(*one),
+        many => many.get(TURN.fetch_add(1, Ordering::Relaxed) % many.len()).copied(),
+    }
+}
+
+/// What was received, and whether it is the last piece before a pattern.
+pub(crate) type Taken = Result<(Vec<u8>, bool), (String, Vec<u8>)>;
+
+/// What is being received: `reading` of its socket is Busy until it is over.
+pub(crate) struct Receiving {
+    tcp: Arc<Tcp>,
+    want: Want,
+    limit: Limit,
+    guard: Guard,
+    answer: fn((Taken, Option<Line>)) -> Answers,
+}
+
+impl std::fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiving").field("want", &self.want).finish_non_exhaustive()
+    }
+}
+
+/// Reads more of a connection, or of what stands for one; 0 is the end.
+pub(crate) type Read<'r> =
+    &'r mut dyn FnMut(Option<&Conn>, &mut Vec<u8>, &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+impl Receiving {
+    pub(crate) fn new(
+        tcp: Arc<Tcp>,
+        home: LoopRef,
+        want: Want,
+        answer: fn((Taken, Option<Line>)) -> Answers,
+    ) -> Self {
+        let limit = Limit::new(home, tcp.state().timeouts.read_ms);
+        let guard = Guard::new(&tcp);
+        Self { tcp, want, limit, guard, answer }
+    }
+
+    /// Goes on with what `read` gives.
+    pub(crate) fn poll(&mut self, read: Read<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
+        let tcp = Arc::clone(&self.tcp);
+        let mut state = tcp.state();
+        let taken = ready!(poll_receive(&tcp, &mut state, (&mut self.want, &self.limit), read, cx));
+        self.guard.is_over = true;
+        if state.reading == Direction::Busy {
+            state.reading = Direction::Free;
+        }
+        let end = conclude(&tcp, &mut state, &self.want, taken);
+        Poll::Ready((self.answer)(end))
+    }
+}
+
+/// What comes of it.
+fn conclude(
+    tcp: &Tcp,
+    state: &mut TcpState,
+    want: &Want,
+    taken: Result<(Vec<u8>, bool), Broken>,
+) -> (Taken, Option<Line>) {
+    match taken {
+        Ok(taken) => (Ok(taken), None),
+        Err(Broken::Timeout) => {
+            let text = "lua tcp socket read timed out".to_owned();
+            let partial = state.input.take_all();
+            (Err(("timeout".to_owned(), partial)), line(tcp, Level::Error, text))
+        }
+        Err(Broken::End) => {
+            let answer = want.find_at_end(&mut state.input);
+            state.close_reading();
+            (answer.map(|data| (data, false)).map_err(|rest| ("closed".to_owned(), rest)), None)
+        }
+        Err(Broken::TooMuch) => {
+            let partial = state.input.take_all();
+            state.close_reading();
+            (Err(("no memory".to_owned(), partial)), None)
+        }
+        Err(Broken::Error(error)) => {
+            let partial = state.input.take_all();
+            state.close_reading();
+            let text = format!("recv() failed {}", Errno(&error));
+            let said = error.raw_os_error().and_then(|_| line(tcp, Level::Error, text));
+            (Err((reason(&error), partial)), said)
+        }
+    }
+}
+
+enum Broken {
+    Timeout,
+    End,
+    TooMuch,
+    Error(io::Error),
+}
+
+fn poll_receive(
+    tcp: &Tcp,
+    state: &mut TcpState,
+    (want, limit): (&mut Want, &Limit),
+    read: Read<'_>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(Vec<u8>, bool), Broken>> {
+    loop {
+        match want.find(&mut state.input) {
+            Found::Data(data) => return Poll::Ready(Ok((data, false))),
+            Found::Last(data) => return Poll::Ready(Ok((data, true))),
+            Found::More => {}
+        }
+        if state.input.rest().len() >= RECEIVED_BYTES_MAX {
+            return Poll::Ready(Err(Broken::TooMuch));
+        }
+        let room = want.missing(&state.input).clamp(tcp.conf.buffer_bytes, READ_BYTES_MAX);
+        match read(state.conn.as_deref(), state.input.room(room), cx) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(Broken::End)),
+            Poll::Ready(Ok(_)) => limit.renew(),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
+            Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
+        }
+    }
+}
+
+/// Receives from the connection of a socket.
+pub(crate) async fn receive(mut receiving: Receiving) -> Answers {
+    poll_fn(|cx| {
+        receiving.poll(
+            &mut |conn, buffer, cx| match conn {
+                Some(conn) => conn.socket().poll_read_vec(cx, buffer),
+                None => Poll::Ready(Ok(0)),
+            },
+            cx,
+        )
+    })
+    .await
+}
+
+/// Answers of what was received up to a pattern: data, nothing, nothing, whether it is the last piece.
+pub(crate) fn received_until((taken, line): (Taken, Option<Line>)) -> Answers {
+    match taken {
+        Ok((data, is_last)) => Answers::Push(
+            Box::new(move |stack| {
+                stack.push(&data[..]);
+                stack.push(());
+                stack.push(());
+                stack.push(is_last);
+            }),
+            line,
+        ),
+        failed => received((failed, line)),
+    }
+}
+
+/// Answers of what was received.
+pub(crate) fn received((taken, line): (Taken, Option<Line>)) -> Answers {
+    let received = match taken {
+        Ok((data, _)) => Received::Data(data),
+        Err((text, partial)) => Received::Failed(text, partial),
+    };
+    Answers::Push(Box::new(move |stack| received.push(stack)), line)
+}
+
+/// Sends all of it. `writing` is Busy until it is over.
+pub(crate) async fn send(tcp: Arc<Tcp>, home: LoopRef, data: Vec<u8>) -> Answers {
+    let mut guard = Guard::new(&tcp);
+    let limit = Limit::new(home, tcp.state().timeouts.send_ms);
+    let mut sent = 0;
+    let broken = poll_fn(|cx| {
+        let state = tcp.state();
+        while sent < data.len() {
+            let Some(conn) = &state.conn else { return Poll::Ready(Err(Broken::End)) };
+            match conn.socket().poll_write(cx, &data[sent..]) {
+                Poll::Ready(Ok(count)) => {
+                    sent += count;
+                    limit.renew();
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
+                Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+    guard.is_over = true;
+    let mut state = tcp.state();
+    if state.writing == Direction::Busy {
+        state.writing = Direction::Free;
+    }
+    let len = data.len();
+    match broken {
+        Ok(()) => Answers::Push(Box::new(move |stack| stack.push(len as f64)), None),
+        Err(Broken::Timeout) => {
+            state.close_writing();
+            let text = "lua tcp socket write timed out".to_owned();
+            failed(line(&tcp, Level::Error, text), "timeout".to_owned())
+        }
+        Err(Broken::Error(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            state.close_writing();
+            let text = format!("send() failed {}", Errno(&error));
+            failed(line(&tcp, Level::Error, text), "broken pipe".to_owned())
+        }
+        Err(Broken::Error(error)) => {
+            state.close_writing();
+            let text = format!("send() failed {}", Errno(&error));
+            failed(line(&tcp, Level::Error, text), reason(&error))
+        }
+        Err(Broken::End | Broken::TooMuch) => {
+            state.close_writing();
+            failed(None, "closed".to_owned())
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Connections that are put aside for the next `connect` to the same server, one pool for each key, and how
+//! many connections a key may have. Owned by a VM. No lock: connections end, and idle ones are looked after,
+//! in tasks of their own.
+//!
+//! 1. A connection that counts has a [`Ticket`]; where that is dropped, the first that waits is told, and
+//!    tries again.
+//! 2. An idle connection leaves ALIVE once: `connect` takes it, or its task ends it. The one that has changed
+//!    the state has the connection.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwapOption;
+use clearway_base::log::{Level, Sink, Verbatim};
+use clearway_runtime::{LoopRef, Tag, Timer};
+use crossbeam_queue::SegQueue;
+
+use super::connection::Conn;
+use crate::waiter::{Bell, Waiter};
+
+/// Keys of a VM that have connections, before those without are forgotten.
+const KEYS_MIN: usize = 64;
+
+/// The pools of a VM.
+#[derive(Default)]
+pub(crate) struct Pools {
+    by_key: HashMap<Vec<u8>, Pool>,
+    swept: usize,
+}
+
+/// That of one key.
+struct Pool {
+    size: usize,
+    /// The one that was used last is at the end.
+    idle: Vec<Arc<Idle>>,
+    shared: Arc<Shared>,
+}
+
+/// What tasks of connections know of it.
+struct Shared {
+    key: Vec<u8>,
+    /// Takes lines of idle connections.
+    sink: Option<Arc<dyn Sink>>,
+    /// How many may wait for a connection to end, if there is such a limit.
+    backlog: Option<usize>,
+    /// Idle ones included.
+    connections: AtomicUsize,
+    waiting: SegQueue<Arc<Place>>,
+}
+
+/// The place of a `connect` that waits for a connection of its key.
+struct Place {
+    bell: Bell,
+    /// What it is given: one that was put aside, and how often that was used.
+    conn: ArcSwapOption<(Arc<Conn>, u32)>,
+}
+
+impl Shared {
+    /// Tells the first that waits that a connection has ended.
+    fn tell(&self) {
+        while let Some(place) = self.waiting.pop() {
+            if place.bell.ring() {
+                break;
+            }
+        }
+    }
+
+    /// Gives a connection to the first that waits; it comes back where nothing does.
+    fn give(&self, conn: Arc<Conn>, used: u32) -> Option<Arc<Conn>> {
+        while let Some(place) = self.waiting.pop() {
+            place.conn.store(Some(Arc::new((Arc::clone(&conn), used))));
+            if place.bell.ring() {
+                return None;
+            }
+            place.conn.store(None);
+        }
+        Some(conn)
+    }
+
+    fn log(&self, text: std::fmt::Arguments<'_>) {
+        if let Some(sink) = &self.sink {
+            sink.log(Level::Debug, text);
+        }
+    }
+}
+
+/// A `connect` that waits.
+pub(crate) struct Queued {
+    waiter: Waiter,
+    place: Arc<Place>,
+    shared: Arc<Shared>,
+}
+
+/// What it is given in the end.
+pub(crate) enum Given {
+    Conn(Arc<Conn>, u32),
+    Leave(Ticket),
+}
+
+impl Queued {
+    /// Waits; nothing is given where its time is over.
+    pub(crate) async fn wait(self) -> Option<Given> {
+        let Self { waiter, place, shared } = self;
+        if !waiter.await {
+            return None;
+        }
+        Some(match place.conn.swap(None) {
+            Some(given) => Given::Conn(Arc::clone(&given.0), given.1),
+            None => Given::Leave(Ticket::of(&shared)),
+        })
+    }
+}
+
+/// Rule 1.
+pub(crate) struct Ticket(Arc<Shared>);
+
+impl Ticket {
+    fn of(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let before = self.0.connections.fetch_sub(1, Ordering::SeqCst);
+        self.0.tell();
+        if before == 1 {
+            let key = Verbatim(&self.0.key);
+            self.0.log(format_args!("lua tcp socket keepalive: free connection pool for \"{key}\""));
+        }
+    }
+}
+
+const ALIVE: u8 = 0;
+const TAKEN: u8 = 1;
+const DEAD: u8 = 2;
+
+/// A connection that waits for its next use.
+struct Idle {
+    state: AtomicU8,
+    conn: ArcSwapOption<Conn>,
+    /// How often it was used before.
+    used: u32,
+    bell: Bell,
+}
+
+impl Idle {
+    /// Rule 2.
+    fn leave(&self, to: u8) -> Option<Arc<Conn>> {
+        let left = self.state.compare_exchange(ALIVE, to, Ordering::SeqCst, Ordering::SeqCst);
+        let conn = left.is_ok().then(|| self.conn.swap(None))?;
+        self.bell.ring();
+        conn
+    }
+
+    fn is_alive(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == ALIVE
+    }
+}
+
+/// Whether a connection may be made.
+pub(crate) enum Room {
+    /// One that was used so often.
+    Idle(Arc<Conn>, u32),
+    /// A new one.
+    New(Option<Ticket>),
+    /// When another one ends, or is put aside.
+    Later(Queued),
+    /// Too many wait.
+    Full,
+}
+
+/// Whether a pool was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IsNew {
+    No,
+    Yes,
+}
+
+impl Pools {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Makes the pool of a key with this size, if there is none.
+    pub(crate) fn open(
+        &mut self,
+        key: &[u8],
+        (size, backlog): (usize, Option<usize>),
+        sink: Option<&Arc<dyn Sink>>,
+    ) -> IsNew {
+        if self.has(key) {
+            return IsNew::No;
+        }
+        if self.by_key.len() >= 2 * self.swept.max(KEYS_MIN) {
+            self.by_key.retain(|_, pool| pool.shared.connections.load(Ordering::SeqCst) > 0);
+            self.swept = self.by_key.len();
+        }
+        let shared = Arc::new(Shared {
+            key: key.to_vec(),
+            sink: sink.cloned(),
+            backlog,
+            connections: AtomicUsize::new(0),
+            waiting: SegQueue::new(),
+        });
+        self.by_key.insert(key.to_vec(), Pool { size, idle: Vec::new(), shared });
+        IsNew::Yes
+    }
+
+    /// Connections of a key, idle ones included.
+    pub(crate) fn connections(&self, key: &[u8]) -> usize {
+        self.by_key.get(key).map_or(0, |pool| pool.shared.connections.load(Ordering::SeqCst))
+    }
+
+    /// A connection that was put aside, or leave to make one.
+    pub(crate) fn room(&mut self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
+        let Some(pool) = self.by_key.get_mut(key) else { return Room::New(None) };
+        while let Some(idle) = pool.idle.pop() {
+            if let Some(conn) = idle.leave(TAKEN) {
+                return Room::Idle(conn, idle.used);
+            }
+        }
+        let shared = &pool.shared;
+        if let Some(backlog) = shared.backlog
+            && shared.connections.load(Ordering::SeqCst) >= pool.size
+        {
+            for place in (0..shared.waiting.len()).map_while(|_| shared.waiting.pop()) {
+                if place.bell.is_waited_for() {
+                    shared.waiting.push(place);
+                }
+            }
+            if shared.waiting.len() >= backlog {
+                return Room::Full;
+            }
+            let (waiter, bell) = Waiter::new(home, Some(limit_ms));
+            let place = Arc::new(Place { bell, conn: ArcSwapOption::empty() });
+            shared.waiting.push(Arc::clone(&place));
+            return Room::Later(Queued { waiter, place, shared: Arc::clone(shared) });
+        }
+        Room::New(Some(Ticket::of(shared)))
+    }
+
+    /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
+    /// ends where there are too many.
+    pub(crate) fn keep(&mut self, key: &[u8], conn: Arc<Conn>, used: u32, limit_ms: u64) {
+        let Some(pool) = self.by_key.get_mut(key) else { return };
+        conn.count(|| Ticket::of(&pool.shared));
+        let home = conn.home();
+        let Some(conn) = pool.shared.give(conn, used) else { return };
+        let (waiter, bell) = Waiter::new(home, None);
+        let conn = ArcSwapOption::new(Some(conn));
+        let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
+        pool.idle.retain(|idle| idle.is_alive());
+        if pool.idle.len() >= pool.size.max(1) {
+            drop(pool.idle.remove(0).leave(DEAD));
+        }
+        pool.idle.push(Arc::clone(&idle));
+        home.spawn_bound(Tag::NONE, look_after(idle, waiter, Arc::clone(&pool.shared), limit_ms));
+    }
+}
+
+/// Ends an idle connection whose peer has ended it or sends something, or whose time is over.
+async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_ms: u64) {
+    let home = idle.conn.load().as_ref().map(|conn| conn.home()).filter(|_| limit_ms > 0);
+    let timer = home.map(|home| {
+        let timer = Timer::new(home);
+        timer.arm(home.now_ms() + limit_ms);
+        timer
+    });
+    let (mut waiter, mut byte) = (pin!(waiter), Vec::with_capacity(1));
+    let is_to_end = poll_fn(|cx| match waiter.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(false),
+        Poll::Pending => poll_over(&idle, timer.as_ref(), &mut byte, cx).map(|()| true),
+    })
+    .await;
+    if is_to_end {
+        shared.log(format_args!("lua tcp socket keepalive close handler"));
+        drop(idle.leave(DEAD));
+    }
+}
+
+fn poll_over(idle: &Idle, timer: Option<&Timer>, byte: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
+    if timer.is_some_and(|timer| timer.poll_expired(cx).is_ready()) {
+        return Poll::Ready(());
+    }
+    match idle.conn.load_full() {
+        Some(conn) if idle.is_alive() => conn.socket().poll_read_vec(cx, byte).map(drop),
+        // It was taken, which rings.
+        _ => Poll::Pending,
+    }
+}

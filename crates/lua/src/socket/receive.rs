@@ -1,0 +1,240 @@
+//! What a function of a socket wants to receive, found in what has come. Knows no socket.
+
+use clearway_luajit::Stack;
+
+/// What has come and was not taken.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Input {
+    /// What was not taken.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
+        let taken = self.rest()[..count].to_vec();
+        self.skip(count);
+        taken
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<u8> {
+        self.take(self.rest().len())
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.start += count;
+        if self.is_empty() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+    }
+
+    /// Where more comes: there is room for `count` bytes.
+    pub(crate) fn room(&mut self, count: usize) -> &mut Vec<u8> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.reserve_exact(count);
+        &mut self.bytes
+    }
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub(crate) enum Want {
+    /// So many bytes.
+    Bytes(usize),
+    /// Up to a line feed; so many bytes were looked at.
+    Line(usize),
+    /// All until the end.
+    All,
+    /// What is there, so many bytes at most.
+    Any(usize),
+    /// Up to a pattern.
+    Until(Until),
+}
+
+/// What a search for a pattern wants.
+#[derive(Debug)]
+pub(crate) struct Until {
+    pub(crate) pattern: Vec<u8>,
+    pub(crate) ends_with_pattern: bool,
+    /// How much at a time.
+    pub(crate) most: Option<usize>,
+    /// So many bytes were looked at.
+    pub(crate) searched: usize,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Data(Vec<u8>),
+    /// The last piece before a pattern that was read in pieces.
+    Last(Vec<u8>),
+    /// More has to come.
+    More,
+}
+
+impl Want {
+    /// Takes it, if it is there.
+    pub(crate) fn find(&mut self, input: &mut Input) -> Found {
+        match self {
+            Self::Bytes(count) if input.rest().len() >= *count => Found::Data(input.take(*count)),
+            Self::Any(most) if !input.is_empty() => {
+                let count = input.rest().len().min(*most);
+                Found::Data(input.take(count))
+            }
+            Self::Line(searched) => match memchr(b'\n', &input.rest()[*searched..]) {
+                Some(at) => {
+                    let mut line = input.take(*searched + at);
+                    input.skip(1);
+                    line.retain(|&byte| byte != b'\r');
+                    Found::Data(line)
+                }
+                None => {
+                    *searched = input.rest().len();
+                    Found::More
+                }
+            },
+            Self::Until(until) => until.find(input),
+            Self::Bytes(_) | Self::Any(_) | Self::All => Found::More,
+        }
+    }
+
+    /// What is answered where nothing more comes; an error with what has come.
+    pub(crate) fn find_at_end(&self, input: &mut Input) -> Result<Vec<u8>, Vec<u8>> {
+        let mut rest = input.take_all();
+        match self {
+            Self::All => Ok(rest),
+            Self::Line(_) => {
+                rest.retain(|&byte| byte != b'\r');
+                Err(rest)
+            }
+            _ => Err(rest),
+        }
+    }
+
+    /// How much is still to come at least, as far as that is known.
+    pub(crate) fn missing(&self, input: &Input) -> usize {
+        match self {
+            Self::Bytes(count) => count.saturating_sub(input.rest().len()),
+            _ => 0,
+        }
+    }
+}
+
+impl Until {
+    fn find(&mut self, input: &mut Input) -> Found {
+        let (rest, len) = (input.rest(), self.pattern.len());
+        let found = find(&rest[self.searched.min(rest.len())..], &self.pattern).map(|at| at + self.searched);
+        // What may be the beginning of the pattern stays.
+        let safe = found.unwrap_or_else(|| (rest.len() + 1).saturating_sub(len));
+        match (self.most, found) {
+            (Some(most), _) if safe > most || (safe == most && found.is_none()) => {
+                self.searched = 0;
+                Found::Data(input.take(most))
+            }
+            (most, Some(at)) => {
+                self.searched = 0;
+                let mut data = input.take(at + len);
+                if !self.ends_with_pattern {
+                    data.truncate(at);
+                }
+                if most.is_some() { Found::Last(data) } else { Found::Data(data) }
+            }
+            (_, None) => {
+                self.searched = safe;
+                Found::More
+            }
+        }
+    }
+}
+
+fn memchr(byte: u8, text: &[u8]) -> Option<usize> {
+    text.iter().position(|&other| other == byte)
+}
+
+fn find(text: &[u8], pattern: &[u8]) -> Option<usize> {
+    text.windows(pattern.len()).position(|part| part == pattern)
+}
+
+/// What a function answers that has received: data, or nothing, an error and what has come.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Data(Vec<u8>),
+    Failed(String, Vec<u8>),
+}
+
+impl Received {
+    pub(crate) fn push(self, stack: &mut Stack<'_>) {
+        match self {
+            Self::Data(data) => stack.push(&data[..]),
+            Self::Failed(text, partial) => {
+                stack.push(());
+                stack.push(&*text);
+                stack.push(&partial[..]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(bytes: &[u8]) -> Input {
+        let mut input = Input::default();
+        input.room(bytes.len()).extend_from_slice(bytes);
+        input
+    }
+
+    #[test]
+    fn lines_come_without_their_ends() {
+        let mut input = input(b"a\rb\r\n\nrest");
+        assert_eq!(Want::Line(0).find(&mut input), Found::Data(b"ab".to_vec()));
+        assert_eq!(Want::Line(0).find(&mut input), Found::Data(Vec::new()));
+        let mut want = Want::Line(0);
+        assert_eq!(want.find(&mut input), Found::More);
+        input.room(2).extend_from_slice(b"!\n");
+        assert_eq!(want.find(&mut input), Found::Data(b"rest!".to_vec()));
+        assert!(input.is_empty());
+    }
+
+    fn until(pattern: &[u8], most: Option<usize>) -> Want {
+        Want::Until(Until { pattern: pattern.to_vec(), ends_with_pattern: false, most, searched: 0 })
+    }
+
+    #[test]
+    fn a_pattern_is_found_where_it_comes_in_pieces() {
+        let mut input = input(b"hello--");
+        let mut want = until(b"--end", None);
+        assert_eq!(want.find(&mut input), Found::More);
+        input.room(5).extend_from_slice(b"endno");
+        assert_eq!(want.find(&mut input), Found::Data(b"hello".to_vec()));
+        assert_eq!(input.rest(), b"no");
+    }
+
+    #[test]
+    fn what_is_before_a_pattern_comes_in_sizes() {
+        let mut input = input(b"hello, world--x");
+        let mut next = || until(b"--", Some(5)).find(&mut input);
+        assert_eq!(next(), Found::Data(b"hello".to_vec()));
+        assert_eq!(next(), Found::Data(b", wor".to_vec()));
+        assert_eq!(next(), Found::Last(b"ld".to_vec()));
+    }
+
+    #[test]
+    fn at_the_end_only_all_is_enough() {
+        assert_eq!(Want::All.find_at_end(&mut input(b"ab")), Ok(b"ab".to_vec()));
+        assert_eq!(Want::Bytes(3).find_at_end(&mut input(b"ab")), Err(b"ab".to_vec()));
+    }
+}

@@ -1,0 +1,344 @@
+//! The threads of a run: its entry thread, and light threads (`ngx.thread`). Owned by the run, whose
+//! scheduler (`phases/scheduler.rs`) resumes them; functions look at them and end them while one of them
+//! runs.
+//!
+//! 1. A thread is known by the address of its coroutine, which no other has while it is in the table. What
+//!    was waited for or killed is remembered until another coroutine has its address.
+//! 2. Its parent is the coroutine that has spawned it, which may be one that the user has made: that one
+//!    alone waits for it or ends it.
+//! 3. The coroutine of the thread that runs is out of its place, so nothing resumes or drops it.
+//! 4. A thread that is over and not waited for keeps its results.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use clearway_base::log::Level;
+use clearway_http::Afterwards;
+use clearway_luajit::{Coroutine, Stack};
+use clearway_runtime::Timer;
+
+use crate::socket::operations::Receiving;
+
+/// Threads of one run that are not over: each has a stack of its own.
+pub(crate) const THREADS_MAX: usize = 65_536;
+
+/// What a function that has waited returns.
+pub(crate) enum Answers {
+    /// Nothing, or what is on the stack already.
+    None,
+    /// 1.
+    One,
+    /// `nil` and a text.
+    Failed(Cow<'static, str>),
+    /// What this pushes, and a line for the log.
+    Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Line>),
+}
+
+/// A line of the log about what a thread has waited for.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) level: Level,
+    pub(crate) text: String,
+}
+
+impl Answers {
+    /// What the log is to say.
+    pub(crate) fn line(&self) -> Option<&Line> {
+        match self {
+            Self::Push(_, line) => line.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Pushes them.
+    pub(crate) fn push(self, stack: &mut Stack<'_>) {
+        match self {
+            Self::None => {}
+            Self::One => stack.push(1.0),
+            Self::Failed(text) => {
+                stack.push(());
+                stack.push(&*text);
+            }
+            Self::Push(push, _) => push(stack),
+        }
+    }
+}
+
+/// What a function waits for that needs neither its VM nor its request. Dropping it gives it up.
+pub(crate) struct Operation(pub(crate) Pin<Box<dyn Future<Output = Answers> + Send>>);
+
+impl Operation {
+    pub(crate) fn new(future: impl Future<Output = Answers> + Send + 'static) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Operation")
+    }
+}
+
+/// What code does with the body of its request that takes a file.
+#[derive(Debug)]
+pub(crate) enum BodyWork {
+    /// The body that is made is more than its buffer has room for.
+    PutAside,
+    /// It is complete.
+    Finish,
+    /// A file takes its place.
+    UseFile { path: Vec<u8>, afterwards: Afterwards },
+}
+
+/// What a thread waits for.
+pub(crate) enum Wait {
+    /// Others have their turn: the second poll from now on.
+    Turn(Polls),
+    /// Nothing, but what was written is to leave.
+    Push,
+    /// Its time (`ngx.sleep`).
+    Sleep(Timer),
+    /// The client has taken what was written.
+    Flush,
+    /// The request's body is there.
+    Body,
+    /// This is done with the body, once.
+    BodyWork(Option<BodyWork>),
+    /// Something of the request's body.
+    Receive(Box<Receiving>),
+    /// One of these is over.
+    Threads(Vec<usize>),
+    /// See [`Operation`].
+    Operation(Operation),
+}
+
+/// How often something was polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polls {
+    None,
+    One,
+}
+
+/// Whether a thread can be left alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Hold {
+    #[default]
+    None,
+    /// It waits for subrequests, which nothing takes back.
+    Subrequests,
+}
+
+pub(crate) enum State {
+    /// It is to be resumed with this.
+    Ready(Answers),
+    Running,
+    Waiting(Wait, Hold),
+    /// It is over; its results are on its stack, or this error was raised.
+    Over(Option<Vec<u8>>),
+}
+
+/// One thread.
+pub(crate) struct Thread {
+    id: usize,
+    /// 0: nobody's, the entry thread.
+    parent: usize,
+    /// Rule 3.
+    pub(crate) coroutine: Option<Coroutine>,
+    pub(crate) state: State,
+    /// What waits for it to be over.
+    waited_by: Option<Number>,
+}
+
+impl Thread {
+    /// Whether it sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.state, State::Waiting(Wait::Sleep(_) | Wait::Turn(_), _))
+    }
+}
+
+/// In the order in which they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Number(u64);
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It is no light thread of this run.
+    No,
+    /// Somebody else's.
+    OfOthers,
+    Alive(Hold),
+    /// It has results.
+    Over,
+    /// It was waited for, or killed.
+    Gone,
+}
+
+/// See the file's head.
+#[derive(Default)]
+pub(crate) struct Threads {
+    list: BTreeMap<Number, Thread>,
+    by_id: HashMap<usize, Number>,
+    /// In the order in which they are resumed.
+    pub(crate) ready: VecDeque<Number>,
+    /// Rule 1.
+    gone: HashSet<usize>,
+    last: u64,
+    /// Those that are not over.
+    alive: usize,
+}
+
+impl Threads {
+    /// Takes one in that is ready; not yet in line.
+    pub(crate) fn add(&mut self, coroutine: Coroutine, parent: usize) -> Number {
+        let id = coroutine.id();
+        self.last += 1;
+        let number = Number(self.last);
+        self.gone.remove(&id);
+        self.by_id.insert(id, number);
+        let state = State::Ready(Answers::None);
+        self.list.insert(number, Thread { id, parent, coroutine: Some(coroutine), state, waited_by: None });
+        self.alive += 1;
+        number
+    }
+
+    /// Those that are not over.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive
+    }
+
+    pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut Thread> {
+        self.list.get_mut(&number)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Number, &mut Thread)> {
+        self.list.iter_mut().map(|(&number, thread)| (number, thread))
+    }
+
+    pub(crate) fn id(&self, number: Number) -> Option<usize> {
+        self.list.get(&number).map(|thread| thread.id)
+    }
+
+    fn find(&self, id: usize) -> Option<&Thread> {
+        self.list.get(self.by_id.get(&id)?)
+    }
+
+    /// What `asker` is to know of a thread.
+    pub(crate) fn look(&self, id: usize, asker: usize) -> Known {
+        if self.gone.contains(&id) {
+            return Known::Gone;
+        }
+        match self.find(id) {
+            None => Known::No,
+            Some(thread) if thread.parent == 0 => Known::No,
+            Some(thread) if thread.parent != asker => Known::OfOthers,
+            Some(thread) => match &thread.state {
+                State::Over(_) => Known::Over,
+                State::Waiting(_, hold) => Known::Alive(*hold),
+                State::Ready(_) | State::Running => Known::Alive(Hold::None),
+            },
+        }
+    }
+
+    /// Whether one of them waits for subrequests.
+    pub(crate) fn has_subrequests(&self) -> bool {
+        let waits = |thread: &Thread| matches!(thread.state, State::Waiting(_, Hold::Subrequests));
+        self.list.values().any(waits)
+    }
+
+    /// Those that sleep.
+    pub(crate) fn sleeping(&self) -> usize {
+        self.list.values().filter(|thread| thread.is_asleep()).count()
+    }
+
+    /// What `coroutine.status` says of a light thread.
+    pub(crate) fn status(&self, id: usize) -> Option<&'static str> {
+        let thread = self.find(id)?;
+        Some(if matches!(thread.state, State::Over(_)) { "zombie" } else { "running" })
+    }
+
+    /// Takes one out, and what it waits for is given up.
+    pub(crate) fn remove(&mut self, number: Number) -> Option<Thread> {
+        let thread = self.list.remove(&number)?;
+        self.by_id.remove(&thread.id);
+        if !matches!(thread.state, State::Over(_)) {
+            self.alive -= 1;
+        }
+        Some(thread)
+    }
+
+    /// Takes a light thread out that is waited for or killed.
+    pub(crate) fn take(&mut self, id: usize) -> Option<Thread> {
+        let number = *self.by_id.get(&id)?;
+        self.gone.insert(id);
+        self.remove(number)
+    }
+
+    /// A thread is over: it keeps its place, unless something waits for it, which is told.
+    pub(crate) fn end(&mut self, number: Number, failed: Option<Vec<u8>>) -> Option<Number> {
+        let thread = self.list.get_mut(&number)?;
+        thread.state = State::Over(failed);
+        self.alive -= 1;
+        thread.waited_by
+    }
+
+    /// What one wants to be done with the body, if that is not to read it.
+    pub(crate) fn take_work(&mut self, number: Number) -> Option<BodyWork> {
+        match &mut self.list.get_mut(&number)?.state {
+            State::Waiting(Wait::BodyWork(work), _) => work.take(),
+            _ => None,
+        }
+    }
+
+    /// Has a thread wait for others; the first one to be over ends that.
+    pub(crate) fn wait_for(&mut self, waiter: Number, ids: Vec<usize>) {
+        for id in &ids {
+            if let Some(thread) = self.by_id.get(id).and_then(|number| self.list.get_mut(number)) {
+                thread.waited_by = Some(waiter);
+            }
+        }
+        self.set_waiting(waiter, Wait::Threads(ids), Hold::None);
+    }
+
+    pub(crate) fn set_waiting(&mut self, number: Number, wait: Wait, hold: Hold) {
+        if let Some(thread) = self.list.get_mut(&number) {
+            thread.state = State::Waiting(wait, hold);
+        }
+    }
+
+    /// Ends what a thread waits for, as one of the others is over.
+    pub(crate) fn end_wait(&mut self, waiter: Number) {
+        let Some(thread) = self.list.get_mut(&waiter) else { return };
+        let before = std::mem::replace(&mut thread.state, State::Running);
+        let State::Waiting(Wait::Threads(ids), _) = before else { return };
+        for id in ids {
+            if let Some(thread) = self.by_id.get(&id).and_then(|number| self.list.get_mut(number)) {
+                thread.waited_by = None;
+            }
+        }
+    }
+
+    /// Has one be resumed with this when it is its turn.
+    pub(crate) fn make_ready(&mut self, number: Number, answers: Answers) {
+        if let Some(thread) = self.list.get_mut(&number) {
+            thread.state = State::Ready(answers);
+            self.ready.push_back(number);
+        }
+    }
+}
+
+/// Pushes what a thread that is over has come to, as `ngx.thread.wait` answers it; how many values.
+pub(crate) fn push_results(stack: &mut Stack<'_>, thread: &Thread) -> i32 {
+    let State::Over(failed) = &thread.state else { return 0 };
+    if let Some(text) = failed {
+        stack.push(false);
+        stack.push(&text[..]);
+        return 2;
+    }
+    stack.push(true);
+    let Some(coroutine) = &thread.coroutine else { return 1 };
+    stack.take_all(coroutine) + 1
+}

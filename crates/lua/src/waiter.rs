@@ -1,0 +1,136 @@
+//! A thread that waits until other code of its VM wakes it, which may be that of another request.
+//!
+//! 1. `state` leaves WAITING once: by a waker in the VM, by the time of the waiter, or because that is given
+//!    up. The one that has changed it knows what became of it.
+//! 2. The waiter puts its waker in, then looks at `state`; one that wakes it changes `state`, then takes the
+//!    waker. With a fence between the two steps on either side one of them sees what the other has done.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use arc_swap::ArcSwapOption;
+use clearway_runtime::{LoopRef, Timer};
+
+const WAITING: u8 = 0;
+const WOKEN: u8 = 1;
+const OVER: u8 = 2;
+
+#[derive(Default)]
+struct Shared {
+    state: AtomicU8,
+    waker: ArcSwapOption<Waker>,
+}
+
+impl Shared {
+    /// Rule 1.
+    fn leave(&self, to: u8) -> bool {
+        self.state.compare_exchange(WAITING, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// Wakes one waiter.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell(Weak<Shared>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Bell {
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.0.upgrade().is_some_and(|shared| shared.state.load(Ordering::SeqCst) == WAITING)
+    }
+
+    /// Wakes it; whether it was still waiting.
+    pub(crate) fn ring(&self) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let has_woken = shared.leave(WOKEN);
+        fence(Ordering::SeqCst);
+        if has_woken && let Some(waker) = shared.waker.swap(None) {
+            waker.wake_by_ref();
+        }
+        has_woken
+    }
+}
+
+/// Waits for its bell, or until its time is over: whether it was woken.
+pub(crate) struct Waiter {
+    shared: Arc<Shared>,
+    timer: Option<Timer>,
+}
+
+impl Waiter {
+    /// For so many milliseconds at most, if there is a limit; and what wakes it.
+    pub(crate) fn new(home: LoopRef, limit_ms: Option<u64>) -> (Self, Bell) {
+        let shared = Arc::<Shared>::default();
+        let bell = Bell(Arc::downgrade(&shared));
+        let timer = limit_ms.map(|limit_ms| {
+            let timer = Timer::new(home);
+            timer.arm(home.now_ms() + limit_ms);
+            timer
+        });
+        (Self { shared, timer }, bell)
+    }
+}
+
+impl Future for Waiter {
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        let shared = &self.shared;
+        let is_registered = shared.waker.load().as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if !is_registered {
+            shared.waker.store(Some(Arc::new(cx.waker().clone())));
+        }
+        fence(Ordering::SeqCst);
+        if shared.state.load(Ordering::SeqCst) == WOKEN {
+            return Poll::Ready(true);
+        }
+        match &self.timer {
+            Some(timer) if timer.poll_expired(cx).is_ready() => Poll::Ready(!shared.leave(OVER)),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.shared.leave(OVER);
+    }
+}
+
+/// Bells of a VM, by number. Those of waiters that are over are forgotten when the number of bells has
+/// doubled.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    by_number: HashMap<u64, Bell>,
+    last: u64,
+    swept: usize,
+}
+
+impl Bells {
+    pub(crate) fn add(&mut self, bell: Bell) -> u64 {
+        if self.by_number.len() > 2 * self.swept.max(64) {
+            self.by_number.retain(|_, bell| bell.is_waited_for());
+            self.swept = self.by_number.len();
+        }
+        self.last += 1;
+        self.by_number.insert(self.last, bell);
+        self.last
+    }
+
+    pub(crate) fn is_waited_for(&self, number: u64) -> bool {
+        self.by_number.get(&number).is_some_and(Bell::is_waited_for)
+    }
+
+    /// Wakes one; whether it was still waiting.
+    pub(crate) fn ring(&mut self, number: u64) -> bool {
+        self.by_number.remove(&number).is_some_and(|bell| bell.ring())
+    }
+}
