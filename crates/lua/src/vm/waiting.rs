@@ -101,14 +101,15 @@ impl Making {
         }
         let begins = is_wanted();
         if !begins {
-            self.0.store(false, Ordering::SeqCst);
+            self.0.swap(false, Ordering::SeqCst);
         }
         begins
     }
 
     /// It is over, and what it has made is published.
     pub(crate) fn end(&self, line: &Line) {
-        self.0.store(false, Ordering::SeqCst);
+        // An exchange, which has its place among those of `begin`.
+        self.0.swap(false, Ordering::SeqCst);
         line.wake_all();
     }
 }
@@ -153,17 +154,17 @@ mod models {
         }
 
         /// What a request does: it has one made where there is none. `build` stands for the pool.
-        fn request(self: &Arc<Self>, build: &mut Vec<thread::JoinHandle<()>>) -> Result<usize, Crowded> {
+        fn request(own: &Arc<Self>, build: &mut Vec<thread::JoinHandle<()>>) -> Result<usize, Crowded> {
             let mut look = || {
-                let is_under_way = self.making.is_under_way();
-                let found = self.find();
-                if found.is_none() && !is_under_way && self.making.begin(|| self.find().is_none()) {
-                    let own = Arc::clone(self);
-                    build.push(thread::spawn(move || own.make()));
+                let is_under_way = own.making.is_under_way();
+                let found = own.find();
+                if found.is_none() && !is_under_way && own.making.begin(|| own.find().is_none()) {
+                    let builder = Arc::clone(own);
+                    build.push(thread::spawn(move || builder.make()));
                 }
                 found
             };
-            block_on(poll_fn(|cx| self.line.poll(cx.waker(), &mut look)))
+            block_on(poll_fn(|cx| own.line.poll(cx.waker(), &mut look)))
         }
     }
 
@@ -174,17 +175,17 @@ mod models {
             let other = Arc::clone(&own);
             let beside = thread::spawn(move || {
                 let mut builders = Vec::new();
-                let found = other.request(&mut builders);
+                let found = Own::request(&other, &mut builders);
                 builders.into_iter().for_each(|builder| builder.join().unwrap());
                 found
             });
             let mut builders = Vec::new();
-            let found = own.request(&mut builders);
+            let found = Own::request(&own, &mut builders);
             builders.into_iter().for_each(|builder| builder.join().unwrap());
             assert_eq!(found, Ok(1));
             assert_eq!(beside.join().unwrap(), Ok(1));
             assert_eq!(own.made.load(Ordering::SeqCst), 1);
-            assert!(!own.making.is_under_way());
+            assert!(own.making.begin(|| true), "none is under way");
         });
     }
 
@@ -196,10 +197,10 @@ mod models {
             let other = Arc::clone(&own);
             let builder = thread::spawn(move || other.make());
             let mut builders = Vec::new();
-            let found = own.request(&mut builders);
+            let found = Own::request(&own, &mut builders);
             assert!(matches!(found, Ok(1) | Err(Crowded)), "{found:?}");
             builder.join().unwrap();
-            assert_eq!(own.request(&mut builders), Ok(1));
+            assert_eq!(Own::request(&own, &mut builders), Ok(1));
             assert!(builders.is_empty());
         });
     }
@@ -216,11 +217,11 @@ mod models {
             let beside = thread::spawn(move || {
                 let _ = other.published.compare_exchange(1, 0, Ordering::SeqCst, Ordering::SeqCst);
                 let mut builders = Vec::new();
-                let found = other.request(&mut builders);
+                let found = Own::request(&other, &mut builders);
                 builders.into_iter().for_each(|builder| builder.join().unwrap());
                 found
             });
-            let found = own.request(&mut builders);
+            let found = Own::request(&own, &mut builders);
             builders.into_iter().for_each(|builder| builder.join().unwrap());
             assert!(matches!(found, Ok(1 | 2)), "{found:?}");
             assert_eq!(beside.join().unwrap(), Ok(2));
