@@ -75,6 +75,7 @@ unsafe extern "C-unwind" {
     pub(crate) fn lua_next(state: *mut State, at: c_int) -> c_int;
     pub(crate) fn lua_concat(state: *mut State, count: c_int);
     pub(crate) fn lua_pcall(state: *mut State, arguments: c_int, results: c_int, handler: c_int) -> c_int;
+    pub(crate) fn lua_cpcall(state: *mut State, function: Function, data: *mut c_void) -> c_int;
     pub(crate) fn lua_resume(state: *mut State, arguments: c_int) -> c_int;
     pub(crate) fn lua_yield(state: *mut State, results: c_int) -> c_int;
     pub(crate) fn lua_error(state: *mut State) -> c_int;

@@ -325,8 +325,11 @@ impl Vm {
     pub fn collect(&mut self) {
         let stack = self.enter();
         let state = stack.state();
-        // SAFETY: finalizers are called in protected calls, so no error comes out.
-        stack.host().in_lua(|| unsafe { ffi::lua_gc(state, ffi::COLLECT, 0) });
+        // SAFETY: a protected call: near the limit of memory the collector itself may find none. What it left
+        // undone it does next time.
+        stack.host().in_lua(|| unsafe { ffi::lua_cpcall(state, collect_all, ptr::null_mut()) });
+        let len = self.enter().len();
+        self.enter().pop(len);
     }
 
     /// Where a coroutine is, as `debug.traceback` writes it.
@@ -337,6 +340,13 @@ impl Vm {
         let of = self.stack(coroutine).state();
         self.enter().traceback_of(of, 0)
     }
+}
+
+/// Its frame owns nothing, as an error may unwind through it.
+unsafe extern "C-unwind" fn collect_all(state: *mut State) -> c_int {
+    // SAFETY: LuaJIT calls this with a thread of its VM, in mode Lua.
+    unsafe { ffi::lua_gc(state, ffi::COLLECT, 0) };
+    0
 }
 
 fn poisoned() -> Fault {

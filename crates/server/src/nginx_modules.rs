@@ -102,7 +102,13 @@ const PARTS: &[Part] = &[
     asked("pcre-jit", &["pcre_jit"]),
     added("http_echo_module", &["echo", "echo_location", "echo_sleep", "echo_request_body", "echo_exec"]),
     added("http_headers_more_filter_module", &["more_set_headers", "more_clear_headers"]),
+    added(NDK, &["set_by_lua_block"]),
+    added("http_lua_module", &["content_by_lua_block", "init_by_lua_block", "lua_shared_dict"]),
+    added("http_set_misc_module", &["set_unescape_uri", "set_quote_sql_str", "set_hashed_upstream"]),
 ];
+
+/// What Lua and others are built on, which has no directives; its file is called so, without `ngx_`.
+const NDK: &str = "ndk_http_module";
 
 /// What this server has of nginx.
 pub(crate) struct BuiltIn {
@@ -123,6 +129,7 @@ impl BuiltIn {
     /// Whether the module in a file of this name (`ngx_http_geoip_module.so`) is built in.
     pub(crate) fn has_module(&self, file_name: &[u8]) -> bool {
         let is_file = |part: &&Part| match part.name {
+            NDK => file_name == format!("{NDK}.so").as_bytes(),
             "mail" | "stream" => file_name == format!("ngx_{}_module.so", part.name).as_bytes(),
             name => name.ends_with("_module") && file_name == format!("ngx_{name}.so").as_bytes(),
         };
@@ -152,6 +159,9 @@ mod tests {
         assert!(argument("--with-threads") && argument("--with-pcre-jit"), "{arguments}");
         for part in PARTS.iter().filter(|part| part.build == Build::Default) {
             assert_eq!(argument(&format!("--without-{}", part.name)), !built_in.has(part), "{}", part.name);
+        }
+        for file in ["ndk_http_module.so", "ngx_http_lua_module.so", "ngx_http_echo_module.so"] {
+            assert!(built_in.has_module(file.as_bytes()), "{file}");
         }
         assert!(!built_in.has_module(b"ngx_http_no_such_module.so"));
         assert!(!built_in.has_module(b"ngx_threads.so"));
