@@ -49,7 +49,7 @@ const CODE: &str = "
         ffi.C.recv(fd, ffi.new(\"char[16]\"), 16, 0)
         ffi.C.close(fd)
     end
-    digests(30) sums(ROUNDS) garbage(20) receive()
+    digests(400) sums(ROUNDS) garbage(20) receive()
     ngx.say(\"done\")";
 
 pub(super) fn command(mut args: Args) -> Result<(), String> {
@@ -60,7 +60,7 @@ pub(super) fn command(mut args: Args) -> Result<(), String> {
     let (binary, main) = under_test();
     let mut promises = Vec::new();
     for (name, mode, rounds) in
-        [("compiled", "", "2e8"), ("interpreted", "jit.off(true, true) jit.off()", "2e7")]
+        [("compiled", "", "3e7"), ("interpreted", "jit.off(true, true) jit.off()", "1e7")]
     {
         let code = CODE
             .replace("MODE", mode)
@@ -121,22 +121,27 @@ fn with_lua(lines: &[String]) -> (usize, usize) {
     let number = |line: &str, behind: &str| -> Option<usize> {
         line.split(behind).next()?.split_whitespace().last()?.parse().ok()
     };
-    let (mut with, mut all, mut common, mut group) = (0, 0, false, None);
+    let (mut with, mut all, mut common, mut group, mut taken) = (0, 0, false, None, 0);
     for line in lines {
         if line.contains(" held its thread for ") {
-            (common, group) = (false, None);
+            (common, group, taken) = (false, None, 0);
+        } else if line.ends_with(" samples") {
+            taken = number(line, " samples").unwrap_or(0);
         } else if line.contains("all stacks lead through") {
             group = Some(0);
         } else if line.contains(" samples were ") {
             let count = number(line, " of ").unwrap_or(0);
-            all += count;
-            with += if common { count } else { 0 };
+            // Where all stacks have one, all samples were counted at once.
+            all += if common { 0 } else { count };
             group = Some(if common { 0 } else { count });
         } else if line.contains(" ms in ") {
             group = None;
         } else if line.contains("[lua]") {
             match group.take() {
-                Some(0) if !common => common = true,
+                Some(0) if !common => {
+                    common = true;
+                    (with, all) = (with + taken, all + taken);
+                }
                 Some(count) => with += count,
                 None => {}
             }
@@ -152,10 +157,11 @@ mod tests {
     #[test]
     fn samples_are_counted() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-        let common = "1: a task of loop 0 held its thread for 7 ms\n1:   all stacks lead through\n\
+        let common = "1: a task of loop 0 held its thread for 7 ms\n1:   3 ms on a processor, 67 samples\n\
+                      1:   all stacks lead through\n\
                       1:     [lua] a\n1:   9 of 67 samples were then in\n1:     b\n\
                       1:   5 of 67 samples were then in";
-        assert_eq!(with_lua(&lines(common)), (14, 14));
+        assert_eq!(with_lua(&lines(common)), (67, 67));
         let mixed = "1: a task of loop 0 held its thread for 7 ms\n1:   9 of 67 samples were in\n\
                      1:     [lua] b\n1:   5 of 67 samples were in\n1:     c";
         assert_eq!(with_lua(&lines(mixed)), (9, 14));
