@@ -13,7 +13,7 @@ use crate::servers::{self, User, config};
 /// Of 100 samples, how many are to have a line of Lua.
 const WITH_LUA_MIN: f64 = 95.0;
 
-/// `%%SILENT%%` is the port of somebody who accepts and says nothing.
+/// `%%SILENT%%` is the port of a server that accepts and says nothing.
 const CODE: &str = "
     local ffi = require \"ffi\"
     pcall(ffi.cdef, [[

@@ -168,7 +168,7 @@ pub(crate) struct Number(u64);
 pub(crate) enum Known {
     /// It is no light thread of this run.
     No,
-    /// Somebody else's.
+    /// Another owner's.
     OfOthers,
     Alive(Hold),
     /// It has results.

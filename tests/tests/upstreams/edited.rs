@@ -164,7 +164,7 @@ fn changes_outlive_reloads_and_workers_that_are_killed() {
     server.worker_after(worker);
     assert_eq!(server.get("/number").text(), "2");
     assert_eq!(answers(&server, 2), "bb");
-    // Other servers in the configuration are what somebody wants.
+    // Other servers in the configuration are what an operator wants.
     reload(&mut server, 3, &format!("server 127.0.0.1:{} weight=2;", a.port));
     assert_eq!(answers(&server, 2), "aa");
 }

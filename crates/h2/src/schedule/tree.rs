@@ -158,7 +158,7 @@ impl Tree {
         let is_free = |id: u32| !self.above(id).any(|above| ids.binary_search(&above).is_ok());
         let key = |(id, due): (u32, u64)| (due, std::cmp::Reverse(self.share(id)), id);
         let chosen = ready.filter(|(id, _)| is_free(*id)).min_by_key(|entry| key(*entry));
-        // Deep trees may hide what all depend on; somebody has to go on.
+        // Deep trees may hide what all depend on; one stream has to go on.
         let (id, due) = chosen.or_else(|| ids.first().map(|id| (*id, self.now)))?;
         self.now = self.now.max(due);
         Some(id)

@@ -206,7 +206,7 @@ fn run(interpreter: &mut Interpreter, code: &Code, phase: LuaPhase, sink: &dyn S
 /// As the system says it.
 const DENIED: &[u8] = b"Permission denied";
 
-/// What somebody may not know whose code is refused a file.
+/// A hint for operators whose code is refused a file.
 fn hint(phase: LuaPhase) -> &'static str {
     match phase {
         LuaPhase::Init => {

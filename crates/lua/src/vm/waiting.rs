@@ -1,12 +1,12 @@
-//! Those who wait for a VM to be made, and those who have one made: the protocol of `of_loop`'s rules 3 to 6,
+//! Waiters for a VM that is to be made, and makers, which have one made: the protocol of `of_loop`'s rules 3 to 6,
 //! without VMs, so that its models are about nothing else. Any thread.
 //!
-//! 1. Who waits leaves its waker in the line and then looks again; who publishes stores first and then takes
+//! 1. A waiter leaves its waker in the line and then looks again; a maker stores first and then takes
 //!    the wakers. Between the two there is a SeqCst fence on either side, so one of them sees the other.
-//! 2. The line has a limit. Who finds it full looks again as well, and is refused only then.
+//! 2. The line has a limit. A waiter that finds it full looks again as well, and is refused only then.
 //! 3. A making is begun by one exchange of its flag, and ended behind what it publishes and before the wakers
-//!    are taken. Who has begun one looks again whether it is wanted, as the one before may have ended since.
-//! 4. Who looks reads the flag before it reads what is published: a making that is over by then is seen.
+//!    are taken. Its maker looks again whether it is wanted, as the one before may have ended since.
+//! 4. A look reads the flag before it reads what is published: a making that is over by then is seen.
 
 use std::task::{Poll, Waker};
 
@@ -46,7 +46,7 @@ impl Wakers {
     }
 }
 
-/// The line of those who wait.
+/// The line of waiters.
 pub(crate) struct Line(Wakers);
 
 impl Line {

@@ -1,6 +1,6 @@
 //! A cache whose files are cut, changed and removed, whose disk is full, hangs and fails, and whose server is
 //! killed, while clients ask for objects whose content follows from their names: not a byte is wrong, and no
-//! request fails but those that were cut in the middle. To be played by root, who may mount.
+//! request fails but those that were cut in the middle. To be played as root, since it mounts.
 
 use std::fs;
 use std::io::{Read, Write};
