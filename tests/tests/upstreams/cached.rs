@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Answer, Connection, End, Server, wait_until};
 
-use crate::origins::{Origin, read_head};
+use crate::origins::{Origin, read_head, read_request};
 use crate::start;
 
 /// Soon enough not to have waited for anything.
@@ -157,6 +157,78 @@ fn all_that_wait_are_sent_what_comes() {
         assert!(client.response().body == whole, "each has all of it");
     }
     assert_eq!(origin.accepted(), 1);
+}
+
+/// Sends half of a body, waits to be let go, and leaves. Asked for a part it sends that, with this line among
+/// those of both heads.
+fn broken_off(line: &'static str) -> (Origin, mpsc::Sender<()>) {
+    let (go, wait) = mpsc::channel();
+    let wait = Arc::new(Mutex::new(wait));
+    let origin = Origin::start(move |mut stream: TcpStream| {
+        while let Some(head) = read_request(&mut stream) {
+            let first = head.lines().find_map(|line| line.strip_prefix("Range: bytes="));
+            let Some(first) = first.and_then(|range| range.split('-').next()?.parse::<usize>().ok()) else {
+                let head = KEPT.replace("\r\n\r\n", &format!("\r\n{line}\r\n"));
+                let _ = stream.write_all(head.as_bytes());
+                let _ = stream.write_all(&[b'1'; HALF]);
+                let _ = wait.lock().expect("nobody panics").recv_timeout(PATIENCE);
+                return;
+            };
+            let (length, last) = (2 * HALF - first, 2 * HALF - 1);
+            let head = format!(
+                "HTTP/1.1 206 Part\r\nContent-Length: {length}\r\n\
+                 Content-Range: bytes {first}-{last}/{}\r\n{line}\r\n",
+                2 * HALF
+            );
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.write_all(&[[b'1'; HALF], [b'2'; HALF]].concat()[first..]);
+        }
+    });
+    (origin, go)
+}
+
+/// What came to the first client, and to those that followed it, when the server breaks off.
+fn followed(line: &'static str) -> (Server, Vec<(Vec<u8>, End)>) {
+    const CLIENTS: usize = 5;
+    let (origin, go) = broken_off(line);
+    let server =
+        caching(&origin, "proxy_cache_lock on; proxy_cache_lock_timeout 30s; proxy_cache_lock_age 30s;");
+    let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(b"GET /page HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.next_event(PATIENCE), End::Data, "the first half goes to all");
+    }
+    go.send(()).expect("it is waited for");
+    let received = clients.iter_mut().map(|client| {
+        let (received, end) = client.read_to_end(PATIENCE);
+        let start = received.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+        (received[start..].to_vec(), end)
+    });
+    let received = received.collect();
+    (server, received)
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx's followers wait for the end")]
+fn what_is_followed_and_breaks_off_is_asked_for_from_there_on() {
+    let (server, received) = followed("ETag: \"v1\"\r\n");
+    let whole = [[b'1'; HALF], [b'2'; HALF]].concat();
+    assert!(received[0].0.len() < whole.len(), "the first client has what its server has sent");
+    for (number, (body, _)) in received[1..].iter().enumerate() {
+        assert!(*body == whole, "follower {number} has {} bytes", body.len());
+    }
+    let log = server.lines("logs/error.log");
+    assert_eq!(log.matches("the rest of a cached response is fetched from byte").count(), 4, "{log}");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx's followers wait for the end")]
+fn what_is_followed_and_breaks_off_is_cut_without_a_validator() {
+    let (server, received) = followed("");
+    for (body, _) in received {
+        assert!(body.len() < 2 * HALF && body.iter().all(|&byte| byte == b'1'));
+    }
+    server.wait_log("logs/error.log", "upstream response that is followed has ended early");
 }
 
 #[test]

@@ -127,19 +127,7 @@ impl Scratch {
 
     /// All files below a directory, without those of the cache itself.
     pub(super) fn files(&self, directory: &str) -> Vec<PathBuf> {
-        fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
-            for entry in std::fs::read_dir(directory).expect("a directory") {
-                let path = entry.expect("an entry").path();
-                match path.is_dir() {
-                    true if path.ends_with(".clearway") => {}
-                    true => walk(&path, found),
-                    false => found.push(path),
-                }
-            }
-        }
-        let mut found = Vec::new();
-        walk(&self.path.join(directory), &mut found);
-        found
+        files_below(&self.path.join(directory))
     }
 }
 
@@ -231,4 +219,18 @@ pub(super) fn body(found: &Found) -> Vec<u8> {
     let mut body = vec![0; usize::try_from(found.body_bytes()).expect("small")];
     file.read_exact_at(&mut body, found.body_start()).expect("all of it");
     body
+}
+
+/// All files of a cache's directory.
+pub(super) fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true if path.ends_with(".clearway") => {}
+            true => found.append(&mut files_below(&path)),
+            false => found.push(path),
+        }
+    }
+    found
 }

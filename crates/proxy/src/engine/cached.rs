@@ -15,8 +15,8 @@ use clearway_message::{Known, Method};
 use crate::attempts::{Attempts, CacheStatus};
 use crate::engine::asked::Caching;
 use crate::engine::find::{Finding, Lookup, await_publication, start_renewal};
-use crate::engine::follow::follow;
-use crate::engine::mend::Mendable;
+use crate::engine::follow::{Followed, follow};
+use crate::engine::mend::{Mendable, want_rest};
 use crate::engine::object::{Cached, Keepable};
 use crate::engine::serve::{Stored, Unreadable, stored};
 use crate::settings::cache::{CacheAt, FamilyCache, FamilyCaches, any_holds};
@@ -80,9 +80,14 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
                 Err(Unreadable) => cached,
             }
         }
-        Lookup::Follow(follower, growing, cached) => {
+        Lookup::Follow(follower, growing, mut cached) => {
             match follow(exchange, serving, (&cached, follower, growing)).await {
-                Ok(step) => return Looked::Answered(step),
+                Ok(Followed::Answered(step)) => return Looked::Answered(step),
+                Ok(Followed::Torn(missing)) => {
+                    cached.give_up();
+                    want_rest(exchange.request, missing);
+                    return Looked::Ask(cached);
+                }
                 Err(Unreadable) => cached,
             }
         }

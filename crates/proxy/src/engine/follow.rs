@@ -1,6 +1,6 @@
 //! A request that sends what another one receives and writes, while it is written: bytes that are in the file
-//! go on to the client, and each that comes wakes it. Runs on the loop of the request; the file is read by
-//! the pool of its disk.
+//! go on to the client, and each that comes wakes it. Where they end too early the rest may come from the
+//! server. Runs on the loop of the request; the file is read by the pool of its disk.
 
 use std::future::poll_fn;
 
@@ -10,13 +10,21 @@ use clearway_cache::disks::Growing;
 use clearway_cache::{Follower, Progress, StoredHeader, seal};
 use clearway_http::{Answer, Chunk, Exchange, Mark, Request, Step};
 
-use crate::attempts::CacheStatus;
+use crate::attempts::{CacheStatus, Missing};
+use crate::engine::mend::validator_of;
 use crate::engine::object::Cached;
 use crate::engine::patience::patiently;
 use crate::engine::serve::{BodyIs, Sent, Serving, Unreadable, push_head};
 
 /// How much is read at once, bytes.
 const READ_BYTES: u64 = 64 * 1024;
+
+/// What has become of a request that follows another one.
+pub(super) enum Followed {
+    Answered(Step<'static>),
+    /// The rest is missing, and can be asked for.
+    Torn(Missing),
+}
 
 /// Answers with what another request receives.
 ///
@@ -26,7 +34,7 @@ pub(super) async fn follow<'c>(
     exchange: &mut Exchange<'_, 'c>,
     serving: Serving<'c>,
     (cached, mut follower, growing): (&Cached, Follower<Growing>, Growing),
-) -> Result<Step<'static>, Unreadable> {
+) -> Result<Followed, Unreadable> {
     let body_start = growing.body_start();
     let beginning = read(exchange.request, &growing, 0..body_start).await.ok_or(Unreadable)?;
     let most = usize::try_from(*serving.pass.buffer_bytes).unwrap_or(usize::MAX).max(beginning.len());
@@ -35,36 +43,43 @@ pub(super) async fn follow<'c>(
         return Err(Unreadable);
     }
     let head = Bytes::from(seal::without(&beginning, StoredHeader::head_start(&cached.key)));
-    let sent = push_head(exchange, serving, (CacheStatus::Hit, head), BodyIs::Growing);
+    let sent = push_head(exchange, serving, (CacheStatus::Hit, head.clone()), BodyIs::Growing);
     if let Sent::Answered(step) = sent.ok_or(Unreadable)? {
-        return Ok(step);
+        return Ok(Followed::Answered(step));
     }
+    let tear = |exchange: &mut Exchange<'_, '_>, at: u64, why: &str| {
+        let validator = validator_of(&header, &head).filter(|_| serving.mends(exchange.request));
+        let rest = serving.read_length(&head).map(|whole| (at - body_start..whole, whole));
+        match validator.zip(rest) {
+            Some((validator, (range, whole))) if !range.is_empty() => {
+                Followed::Torn(Missing { range, whole, validator })
+            }
+            _ => Followed::Answered(cut(exchange, why)),
+        }
+    };
     let mut at = body_start;
     loop {
         let (end, is_last) = match poll_fn(|cx| follower.poll_beyond(cx, at)).await {
             Progress::Readable(end) => (end, false),
             Progress::Complete(end) => (end, true),
             Progress::Failed => {
-                return Ok(cut(exchange, "upstream response that is followed has ended early"));
+                return Ok(tear(exchange, at, "upstream response that is followed has ended early"));
             }
         };
         while at < end {
             let Some(data) = read(exchange.request, &growing, at..end.min(at + READ_BYTES)).await else {
-                return Ok(cut(exchange, "file of a response that is followed cannot be read"));
+                return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
             };
             at += data.len() as u64;
             let mark = if is_last && at >= end { Mark::Last } else { Mark::Flush };
             let _ = exchange.output.write(exchange.request, Chunk::Owned(data), mark);
-            if mark != Mark::Last && exchange.output.ready(exchange.request).await.is_err() {
-                return Ok(Step::Done);
-            }
-            if mark == Mark::Last {
-                return Ok(Step::Done);
+            if mark == Mark::Last || exchange.output.ready(exchange.request).await.is_err() {
+                return Ok(Followed::Answered(Step::Done));
             }
         }
         if is_last {
             let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
-            return Ok(Step::Done);
+            return Ok(Followed::Answered(Step::Done));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! An object of a cache whose disk fails while it is sent: the rest is asked of the server, for the case that
-//! it still has what was stored (`If-Range`, RFC 9110 §13.1.5), and sent as if it came from the disk.
+//! An object of a cache that comes to an end while it is sent, since its disk fails, or the request that fetches
+//! it: the rest is asked of the server, for the case that it still has what was stored (`If-Range`, RFC 9110 §13.1.5), and sent as if it came from the disk.
 //! Without a validator, or where the server has something else, the response is cut. Runs on the loop of the
 //! request.
 
@@ -8,6 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use clearway_base::date::http_date;
 use clearway_base::log::Level;
+use clearway_cache::StoredHeader;
 use clearway_cache::disks::{Found, Identity};
 use clearway_http::{Answer, Exchange, HeaderName, Request, Step};
 
@@ -32,16 +33,11 @@ impl Mendable {
         if found.body().is_some() {
             return None;
         }
-        let header = found.header(&cached.key);
-        // A part that was stored as such has another beginning.
-        let is_whole = found.head().get(9..12) == Some(b"200");
-        let tag = (header.etag.starts_with(b"\"")).then(|| Bytes::copy_from_slice(header.etag));
-        let time = || (header.last_modified > 0).then(|| http_date(header.last_modified).to_vec().into());
         Some(Self {
             identity: found.identity,
             whole: found.body_bytes(),
             body_start: found.body_start(),
-            validator: tag.or_else(time).filter(|_| is_whole),
+            validator: validator_of(&found.header(&cached.key), &found.head()),
         })
     }
 
@@ -51,12 +47,25 @@ impl Mendable {
         cached.give_up();
         let Some(validator) = self.validator else { return false };
         let range = missing.start - self.body_start..missing.end - self.body_start;
-        let message = format_args!("the rest of a cached response is fetched from byte {} on", range.start);
-        request.log(Level::Warn, message);
-        let missing = Missing { range, whole: self.whole, validator };
-        Attempts::of_mut(request).cache.missing = Some(Box::new(missing));
+        want_rest(request, Missing { range, whole: self.whole, validator });
         true
     }
+}
+
+/// What the rest of an object can be asked for with.
+pub(super) fn validator_of(header: &StoredHeader<'_>, head: &[u8]) -> Option<Bytes> {
+    // A part that was stored as such has another beginning.
+    let is_whole = head.get(9..12) == Some(b"200");
+    let tag = header.etag.starts_with(b"\"").then(|| Bytes::copy_from_slice(header.etag));
+    let time = || (header.last_modified > 0).then(|| http_date(header.last_modified).to_vec().into());
+    tag.or_else(time).filter(|_| is_whole)
+}
+
+/// Has the server asked for this next.
+pub(super) fn want_rest(request: &mut Request<'_>, missing: Missing) {
+    let first = missing.range.start;
+    request.log(Level::Warn, format_args!("the rest of a cached response is fetched from byte {first} on"));
+    Attempts::of_mut(request).cache.missing = Some(Box::new(missing));
 }
 
 impl<'c, P: Protocol> Session<'c, P> {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
 use clearway_cache::disks::{Found, Handle};
-use clearway_http::{Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Step};
+use clearway_http::{
+    Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Request, Step,
+};
 use clearway_message::Header;
 use clearway_offload::Pool;
 
@@ -106,8 +108,7 @@ pub(super) async fn stored<'c>(
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
     } else if exchange.output.takes_files() {
         let _ = exchange.output.write(exchange.request, Chunk::File(part), Mark::Last);
-        let mends = serving.proxy.is_some() && exchange.request.is_main();
-        if mends
+        if serving.mends(exchange.request)
             && exchange.output.ready(exchange.request).await.is_err()
             && let Some(missing) = exchange.output.begin_mending(exchange.request)
         {
@@ -165,6 +166,18 @@ pub(super) fn push_head<'c>(
 }
 
 impl Serving<'_> {
+    /// Whether a response may get its rest from the server: a subrequest's, or that of another family, cannot.
+    pub(super) fn mends(&self, request: &Request<'_>) -> bool {
+        self.proxy.is_some() && request.is_main()
+    }
+
+    /// How long the body of a head that is stored is, bytes, if it says so.
+    pub(super) fn read_length(&self, bytes: &[u8]) -> Option<u64> {
+        let mut protocol = (self.reader)();
+        parse_head(&mut protocol, bytes)?;
+        protocol.content_length()
+    }
+
     /// The status and the lines of a head that is stored.
     pub(super) fn read_head(&self, bytes: &[u8]) -> Option<(u16, Vec<Header>)> {
         let mut protocol = (self.reader)();
