@@ -54,6 +54,8 @@ pub(crate) struct Host {
     main: *mut State,
     global: *mut u8,
     memory_max: usize,
+    /// What may be used beyond that at the moment, bytes: the collector needs some to begin.
+    reserve: Cell<usize>,
     mode: Cell<Mode>,
     /// Runs inside each other.
     depth: Cell<u32>,
@@ -87,6 +89,7 @@ impl Host {
             main,
             global,
             memory_max,
+            reserve: Cell::new(0),
             mode: Cell::new(Mode::Host),
             depth: Cell::new(0),
             threshold: Cell::new(0),
@@ -229,6 +232,15 @@ impl Host {
         self.memory() > self.memory_max
     }
 
+    /// Does it with some memory more than the VM may have, or has: our functions are not limited.
+    pub(crate) fn with_reserve<R>(&self, act: impl FnOnce() -> R) -> R {
+        const RESERVE_BYTES: usize = 1 << 20;
+        self.reserve.set(self.memory().saturating_sub(self.memory_max) + RESERVE_BYTES);
+        let done = act();
+        self.reserve.set(0);
+        done
+    }
+
     #[inline]
     fn field<T>(&self, offset: u32) -> *mut T {
         self.global.wrapping_add(offset as usize).cast()
@@ -307,7 +319,7 @@ unsafe extern "C" fn on_allocate(
     let host = unsafe { &*data.cast::<Host>() };
     if new_bytes > old_bytes && host.memory_max != usize::MAX && host.mode.get() == Mode::Lua {
         let total = host.memory().saturating_add(new_bytes - old_bytes);
-        if total > host.memory_max {
+        if total > host.memory_max.saturating_add(host.reserve.get()) {
             return ptr::null_mut();
         }
         if total > host.memory_max / 4 * 3 {

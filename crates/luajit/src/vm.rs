@@ -325,9 +325,10 @@ impl Vm {
     pub fn collect(&mut self) {
         let stack = self.enter();
         let state = stack.state();
+        let host = stack.host();
         // SAFETY: a protected call: near the limit of memory the collector itself may find none. What it left
         // undone it does next time.
-        stack.host().in_lua(|| unsafe { ffi::lua_cpcall(state, collect_all, ptr::null_mut()) });
+        host.with_reserve(|| host.in_lua(|| unsafe { ffi::lua_cpcall(state, collect_all, ptr::null_mut()) }));
         let len = self.enter().len();
         self.enter().pop(len);
     }
