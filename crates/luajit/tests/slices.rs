@@ -38,7 +38,7 @@ fn run(code: &'static str, limit: Option<Duration>) -> (usize, Result<f64, Fault
     let sampler = Sampler::start(tid, base, Duration::from_millis(1)).unwrap();
     let began = Instant::now();
     let (mut native, mut lua) = (Vec::new(), clearway_luajit::walk::LuaStack::default());
-    // As the watchdog's thread, which looks at stuck polls: it takes the samples, and says for how long it has been.
+    // As the watchdog, which looks at stuck polls: it takes samples, and says for how long it has been.
     while is_over.try_recv().is_err() {
         sampler.set_held(began.elapsed());
         sampler.take(&mut native, &mut lua);

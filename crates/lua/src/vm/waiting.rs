@@ -1,5 +1,5 @@
-//! Waiters for a VM that is to be made, and makers, which have one made: the protocol of `of_loop`'s rules 3 to 6,
-//! without VMs, so that its models are about nothing else. Any thread.
+//! Waiters for a VM that is to be made, and makers, which have one made: the protocol of `of_loop`'s rules 3
+//! to 6, without VMs, so that its models are about nothing else. Any thread.
 //!
 //! 1. A waiter leaves its waker in the line and then looks again; a maker stores first and then takes
 //!    the wakers. Between the two there is a SeqCst fence on either side, so one of them sees the other.

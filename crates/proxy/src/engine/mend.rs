@@ -1,7 +1,7 @@
-//! An object of a cache that comes to an end while it is sent, since its disk fails, or the request that fetches
-//! it: the rest is asked of the server, for the case that it still has what was stored (`If-Range`, RFC 9110 §13.1.5), and sent as if it came from the disk.
-//! Without a validator, or where the server has something else, the response is cut. Runs on the loop of the
-//! request.
+//! An object of a cache that comes to an end while it is sent, since its disk fails, or the request that
+//! fetches it: the rest is asked of the server, for the case that it still has what was stored (`If-Range`,
+//! RFC 9110 §13.1.5), and sent as if it came from the disk. Without a validator, or where the server has
+//! something else, the response is cut. Runs on the loop of the request.
 
 use std::ops::Range;
 

@@ -166,7 +166,7 @@ pub(super) fn push_head<'c>(
 }
 
 impl Serving<'_> {
-    /// Whether a response may get its rest from the server: a subrequest's, or that of another family, cannot.
+    /// Whether a response may get its rest from the server: not a subrequest's, nor another family's.
     pub(super) fn mends(&self, request: &Request<'_>) -> bool {
         self.proxy.is_some() && request.is_main()
     }
