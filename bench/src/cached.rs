@@ -67,11 +67,11 @@ pub(crate) fn torn(mut args: Args) -> Result<(), String> {
     verdict(&[(report.wrong == 0, "bytes were wrong"), (report.failed == 0, "requests failed")])
 }
 
-/// `objects --objects 10000000 --sample 20000 --kills 20`.
+/// `objects --objects 10000000 --sample 10000 --kills 20`.
 pub(crate) fn objects(mut args: Args) -> Result<(), String> {
     let plan = Objects {
         objects: args.take("objects", 10_000_000)?,
-        sample: args.take("sample", 20_000)?,
+        sample: args.take("sample", 10_000)?,
         kills: args.take("kills", 20)?,
     };
     args.finish()?;
