@@ -79,7 +79,7 @@ usage: clearway-bench COMMAND [OPTIONS]
   torn      a cache whose files are cut and whose disk is full, hangs and fails under load (as root)
             --objects 10000  --faults 200  --requests 500  --seed 16
   objects   a cache of very many objects: hits right after a start and after kills, memory (as root)
-            --objects 10000000  --sample 20000  --kills 20
+            --objects 10000000  --sample 10000  --kills 20
   soak      MINUTES of random spins and sleeps under load: failures, memory, threads
             MINUTES  --loops 2  --blockers 12
   reload    reloads under load: failures, idle connections, lines, memory
