@@ -13,6 +13,9 @@
 //! 5. A value is changed by one compare-and-swap of its word, which holds if the slot is found live in the
 //!    same version behind it; all of them at once by filling the slot anew: a death meanwhile takes the key
 //!    away.
+//! 6. A table that is looked through has a mark for each page of buckets, made before a slot of the page is
+//!    reserved for the first time and never taken away. A page without one holds nothing, and is not read:
+//!    reading it would have the system give it memory.
 
 use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, half_of, is_half, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
@@ -25,6 +28,23 @@ pub(crate) const BUCKET_WORDS: usize = bucket_words(0);
 /// Words of a bucket whose slots have so many values, which stand before the states.
 pub(crate) const fn bucket_words(values: usize) -> usize {
     (3 + values) * WAYS
+}
+
+/// Words of a page: what the system gives memory at once.
+const PAGE_WORDS: usize = 512;
+/// Marks stand in whole cache lines, so that buckets do.
+const LINE_WORDS: usize = 8;
+
+/// Buckets that have one mark: about a page of them.
+const fn page_buckets(values: usize) -> usize {
+    let buckets = PAGE_WORDS / bucket_words(values);
+    if buckets == 0 { 1 } else { buckets }
+}
+
+/// Words for the marks of a table in so many words; none for a table of a few pages.
+const fn mark_words(words: usize, values: usize) -> usize {
+    let pages = words / (page_buckets(values) * bucket_words(values));
+    if pages < LINE_WORDS { 0 } else { (pages + 1).div_ceil(u64::BITS as usize).next_multiple_of(LINE_WORDS) }
 }
 
 /// How often a change is tried before it is given up. Each failure is another thread's success or
@@ -90,6 +110,8 @@ pub struct Contended;
 #[derive(Clone, Copy)]
 pub struct Table<'a, const VALUES: usize = 0> {
     words: &'a [AtomicU64],
+    /// Rule 6; empty: each page counts as marked.
+    marks: &'a [AtomicU64],
     buckets: usize,
 }
 
@@ -127,7 +149,18 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     pub fn new(words: &'a [AtomicU64]) -> Self {
         let buckets = words.len() / bucket_words(VALUES);
         assert!(buckets > 0, "a table has room for a bucket");
-        Self { words, buckets }
+        Self { words, marks: &[], buckets }
+    }
+
+    /// The same with marks of the pages that are in use: for a large table that is looked through, by
+    /// [`Table::at`], while it is nearly empty. All users of the memory agree on it.
+    ///
+    /// # Panics
+    /// If there is no room for a bucket.
+    #[must_use]
+    pub fn with_marks(words: &'a [AtomicU64]) -> Self {
+        let (marks, words) = words.split_at(mark_words(words.len(), VALUES));
+        Self { marks, ..Self::new(words) }
     }
 
     /// How many keys it can hold at most.
@@ -335,11 +368,32 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     }
 
     fn reserve(&self, victim: &Victim<'_, VALUES>) -> Option<State> {
+        self.mark(self.number_of(&victim.slot) / WAYS);
         let reserved = victim.state.reserved();
         let first = victim.slot.swap_state(victim.state, reserved);
         // Of two threads that reserve, one sees the other's reservation in `is_alone`.
         fence(Ordering::SeqCst);
         first.then_some(reserved)
+    }
+
+    /// The mark of a bucket's page: its word and bit.
+    fn mark_of(&self, bucket: usize) -> Option<(&'a AtomicU64, u64)> {
+        let page = bucket / page_buckets(VALUES);
+        let word = self.marks.get(page / u64::BITS as usize)?;
+        Some((word, 1 << (page % u64::BITS as usize)))
+    }
+
+    /// Rule 6. A thread that is told of the key by the one that has put it sees the mark as well.
+    fn mark(&self, bucket: usize) {
+        if let Some((word, bit)) = self.mark_of(bucket)
+            && word.load(Ordering::Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    fn is_marked(&self, bucket: usize) -> bool {
+        self.mark_of(bucket).is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
     /// Rule 3. `false`: the key is there already.
@@ -408,9 +462,13 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     }
 
     /// What the slot with this number holds, and the key it is for without the last eight bits of its halves,
-    /// if one is there: to look at all of them in turn.
+    /// if one is there: to look at all of them in turn. Memory that was never used is not touched
+    /// where the table has marks.
     #[must_use]
     pub fn at(&self, number: usize) -> Option<([u64; 2], Entry<VALUES>)> {
+        if !self.is_marked(number / WAYS) {
+            return None;
+        }
         let slot = self.slot_at(number)?;
         let state = slot.read_state();
         let key = slot.key.map(|word| word.load(Ordering::Relaxed));

@@ -358,3 +358,24 @@ fn all_slots_can_be_looked_at() {
     seen.sort_unstable();
     assert_eq!(seen, (1..=20).filter(|&n| n != 7).collect::<Vec<_>>());
 }
+
+#[test]
+fn pages_that_were_never_used_are_not_looked_at() {
+    let words = memory(64 * 512);
+    let table = Table::<5>::with_marks(&words);
+    let plain = Table::<5>::new(&words).slots();
+    assert!(table.slots() < plain && table.slots() > plain * 99 / 100, "{} of {plain}", table.slots());
+    let put = |n| table.put(key(n), 0, Entry { payload: n, values: [n; 5] }).unwrap();
+    put(1);
+    put(2);
+    // Memory of another page that only looks like slots in use is not read: the page has no mark.
+    let marked = words[..8].iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum::<u32>();
+    assert!(marked == 1 || marked == 2, "{marked}");
+    let seen = || (0..=table.slots()).filter_map(|number| table.at(number)).count();
+    assert_eq!(seen(), 2);
+    words[..8].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    assert_eq!((seen(), table.read(key(1)).is_some()), (0, true), "marks alone say where to look");
+    (3..2000).for_each(|n| _ = put(n));
+    words[..8].iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    assert_eq!(seen(), 1999);
+}

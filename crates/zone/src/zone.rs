@@ -192,7 +192,7 @@ impl Zone {
     /// Before `Zones::open`.
     #[must_use]
     pub fn table(&self) -> Table<'_> {
-        self.table_with_values()
+        Table::new(&self.opened().memory.shared.words()[HEADER_WORDS..])
     }
 
     /// Bytes under keys in the place of a table. All users of a zone agree on that; its label says so.
@@ -229,13 +229,24 @@ impl Zone {
         Key::hashed(key, self.opened().secret.hash(key)[0])
     }
 
-    /// The same with so many values in each slot: a zone holds fewer of those. All users of a zone agree on
+    /// A word for what its module has to remember of the contents as a whole, 0 at first. It lives as long as
+    /// they do.
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    #[must_use]
+    pub fn note(&self) -> &AtomicU64 {
+        Header::at(self.opened().memory.shared.words()).note()
+    }
+
+    /// The same with so many values in each slot, and with marks, as it is for large tables that are looked
+    /// through: a zone holds fewer of those. All users of a zone agree on
     /// the number; its label says what its contents are.
     ///
     /// # Panics
     /// Before `Zones::open`, and where there is no room for a bucket.
     #[must_use]
     pub fn table_with_values<const VALUES: usize>(&self) -> Table<'_, VALUES> {
-        Table::new(&self.opened().memory.shared.words()[HEADER_WORDS..])
+        Table::with_marks(&self.opened().memory.shared.words()[HEADER_WORDS..])
     }
 }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use clearway_offload::{Blocking, Pool, Task, file};
 
 use super::disk::{Disk, DiskError, Root};
@@ -15,7 +17,46 @@ pub struct Growing {
     pub(super) path: Arc<Path>,
     pub(super) disk: Arc<Disk>,
     pub(super) via: Option<Arc<Pool>>,
-    pub(super) body_start: u64,
+    /// Everything up to the body, as it was written first.
+    pub(super) beginning: Bytes,
+    pub(super) recent: Arc<Recent>,
+}
+
+/// What was written last, which is what others want next: they have it without asking the disk. There while
+/// more is to come, so that others who are slow keep nothing in memory.
+#[derive(Default)]
+pub(super) struct Recent(ArcSwapOption<Page>);
+
+/// What was written at once.
+struct Page {
+    /// Where it stands in the file.
+    start: u64,
+    pieces: Vec<Bytes>,
+}
+
+impl Recent {
+    /// These were written.
+    pub(super) fn set(&self, start: u64, pieces: &[Bytes]) {
+        self.0.store(Some(Arc::new(Page { start, pieces: pieces.to_vec() })));
+    }
+
+    /// No more comes.
+    pub(super) fn clear(&self) {
+        self.0.store(None);
+    }
+
+    fn at(&self, offset: u64) -> Option<Bytes> {
+        let page = self.0.load();
+        let page = page.as_deref()?;
+        let mut at = usize::try_from(offset.checked_sub(page.start)?).ok()?;
+        for piece in &page.pieces {
+            if at < piece.len() {
+                return Some(piece.slice(at..));
+            }
+            at -= piece.len();
+        }
+        None
+    }
 }
 
 impl std::fmt::Debug for Growing {
@@ -28,7 +69,19 @@ impl Growing {
     /// Where the body begins, bytes from the file's beginning.
     #[must_use]
     pub fn body_start(&self) -> u64 {
-        self.body_start
+        self.beginning.len() as u64
+    }
+
+    /// Everything up to the body: the fixed header, the key and the head.
+    #[must_use]
+    pub fn beginning(&self) -> &Bytes {
+        &self.beginning
+    }
+
+    /// What stands at `offset` of the file and behind it, some of it, if it was written just now.
+    #[must_use]
+    pub fn recent(&self, offset: u64) -> Option<Bytes> {
+        self.recent.at(offset)
     }
 
     /// What it is called for now.
@@ -45,5 +98,27 @@ impl Growing {
                 .map_err(|error| DiskError::new("read()", path.to_path_buf(), error))
         };
         self.disk.submit(self.via.as_ref(), read, |done| done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_last_is_there_from_any_byte_on() {
+        let recent = Recent::default();
+        assert_eq!(recent.at(0), None);
+        recent.set(10, &[Bytes::from_static(b"abc"), Bytes::new(), Bytes::from_static(b"de")]);
+        let at = |offset| recent.at(offset).map(|piece| String::from_utf8_lossy(&piece).into_owned());
+        let expected =
+            [(9, None), (10, Some("abc")), (12, Some("c")), (13, Some("de")), (14, Some("e")), (15, None)];
+        for (offset, piece) in expected {
+            assert_eq!(at(offset).as_deref(), piece, "{offset}");
+        }
+        recent.set(15, &[Bytes::from_static(b"f")]);
+        assert_eq!((at(14), at(15).as_deref()), (None, Some("f")), "what came before is in the file alone");
+        recent.clear();
+        assert_eq!(at(15), None);
     }
 }

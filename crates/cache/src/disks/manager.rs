@@ -7,6 +7,7 @@
 //! what there is of each age. Where that is too much a second pass picks from the oldest age on.
 
 use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,8 +47,8 @@ const FULL_TENTHS: u64 = 7;
 const ROOM_PART: u64 = 16;
 /// So much at least, bytes.
 const ROOM_MIN_BYTES: u64 = 256 << 10;
-/// An index that knows more files is not new.
-const KNOWN_MAX: usize = 4096;
+/// Bits that a zone has for each disk whose objects are known.
+const KNOWN_BITS: u32 = 4;
 /// Objects that are picked in one pass.
 const VICTIMS_MAX: usize = 1 << 14;
 
@@ -414,6 +415,10 @@ impl Limit {
     }
 }
 
+const fn mask_of(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
 impl Pass {
     fn begin(disks: usize) -> Self {
         let found = Found { disks: vec![Ages::default(); disks], ..Found::default() };
@@ -544,21 +549,35 @@ impl Limits {
 
 /// What jobs of the manager do.
 impl Cache {
-    /// Tells the index what was written down, if it knows next to nothing (requests may have found files
-    /// since the start): it is not new where a worker process has followed another one.
+    /// Tells the index what was written down, unless it knows: it is not new where a worker process has
+    /// followed another one that has come to an end of this.
     fn recover(&self, blocking: &Blocking, root: &Root, number: u8) -> Result<(), DiskError> {
-        let index = self.index();
-        let knows = |(_, object): &(Digest, Object)| match object.stored {
-            Stored::File(file) => file.disk == number,
-            Stored::Nothing | Stored::Error { .. } => false,
-        };
-        if index.scan(0..index.room()).filter(knows).nth(KNOWN_MAX).is_some() {
+        if self.is_recovered(number) {
             return Ok(());
         }
         let path = || self.conf.disks[usize::from(number)].path.join(notes::DIRECTORY);
-        notes::recover(blocking, &root.directory, (index, number))
-            .map(|_| ())
-            .map_err(|error| DiskError::new("read()", path(), error))
+        notes::recover(blocking, &root.directory, (self.index(), number))
+            .map_err(|error| DiskError::new("read()", path(), error))?;
+        let note = self.conf.zone.note();
+        let (mask, known) = self.known_bits(number);
+        note.fetch_and(!mask, Ordering::AcqRel);
+        note.fetch_or(known, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether the index, which outlives workers, has what was written down of this disk.
+    fn is_recovered(&self, number: u8) -> bool {
+        let (mask, known) = self.known_bits(number);
+        self.conf.zone.note().load(Ordering::Acquire) & mask == known
+    }
+
+    /// Which bits of the zone's note are the disk's, and which of them are set where its objects are known:
+    /// by its path, since another configuration may have another disk under this number.
+    fn known_bits(&self, number: u8) -> (u64, u64) {
+        let path = self.conf.disks[usize::from(number)].path.as_os_str().as_bytes();
+        let mark = u64::from(crc32fast::hash(path)) & mask_of(KNOWN_BITS) | 1;
+        let shift = u32::from(number) * KNOWN_BITS;
+        (mask_of(KNOWN_BITS) << shift, mark << shift)
     }
 
     /// Removes objects, those that were used or stored anew meanwhile excepted.

@@ -181,8 +181,11 @@ fn files_that_changed_behind_our_back_are_misses() {
     std::fs::create_dir_all(scratch.file(&other).parent().unwrap()).unwrap();
     std::fs::rename(&path, scratch.file(&other)).unwrap();
     let found = scratch.open(&other);
-    assert!(matches!(found, Err(Miss::Unusable { why: Unusable::Collision, .. })), "{found:?}");
-    assert!(matches!(scratch.open(&key), Err(Miss::Absent)));
+    // Once the walk through the directory is over nothing is looked for that the index does not know.
+    let is_other = matches!(found, Err(Miss::Unusable { why: Unusable::Collision, .. } | Miss::Absent));
+    assert!(is_other, "{found:?}");
+    let found = scratch.open(&key);
+    assert!(matches!(found, Err(Miss::Absent)), "{found:?}");
     std::fs::write(&path, b"short").unwrap();
     let found = scratch.open(&key);
     assert!(matches!(found, Err(Miss::Unusable { why: Unusable::TooSmall, .. })), "{found:?}");

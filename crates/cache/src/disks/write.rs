@@ -316,6 +316,12 @@ impl Filling {
         if let (false, Some((text, at))) = (is_new, &seal) {
             self.write_at(blocking, *at as u64, &[text])?;
         }
+        let growing = self.growing().filter(|_| added > 0);
+        match (part, growing) {
+            (Part::Some, Some(growing)) => growing.recent.set(start + body_bytes - added as u64, pieces),
+            (Part::Last, Some(growing)) => growing.recent.clear(),
+            (_, None) => {}
+        }
         self.written = start + body_bytes;
         Ok(())
     }
@@ -339,7 +345,8 @@ impl Filling {
             path: path.into(),
             disk: Arc::clone(&self.disk),
             via: self.via.clone(),
-            body_start: self.beginning.len() as u64,
+            beginning: Bytes::copy_from_slice(&self.beginning),
+            recent: Arc::default(),
         };
         self.made = Some((growing, temp));
         Ok(true)

@@ -35,14 +35,13 @@ pub(super) async fn follow<'c>(
     serving: Serving<'c>,
     (cached, mut follower, growing): (&Cached, Follower<Growing>, Growing),
 ) -> Result<Followed, Unreadable> {
-    let body_start = growing.body_start();
-    let beginning = read(exchange.request, &growing, 0..body_start).await.ok_or(Unreadable)?;
+    let (body_start, beginning) = (growing.body_start(), growing.beginning());
     let most = usize::try_from(*serving.pass.buffer_bytes).unwrap_or(usize::MAX).max(beginning.len());
-    let header = StoredHeader::read(&beginning, &cached.key, most).map_err(|_| Unreadable)?;
+    let header = StoredHeader::read(beginning, &cached.key, most).map_err(|_| Unreadable)?;
     if cached.other_variant(exchange.request, &header).is_some() {
         return Err(Unreadable);
     }
-    let head = Bytes::from(seal::without(&beginning, StoredHeader::head_start(&cached.key)));
+    let head = Bytes::from(seal::without(beginning, StoredHeader::head_start(&cached.key)));
     let sent = push_head(exchange, serving, (CacheStatus::Hit, head.clone()), BodyIs::Growing);
     if let Sent::Answered(step) = sent.ok_or(Unreadable)? {
         return Ok(Followed::Answered(step));
@@ -67,12 +66,18 @@ pub(super) async fn follow<'c>(
             }
         };
         while at < end {
-            let Some(data) = read(exchange.request, &growing, at..end.min(at + READ_BYTES)).await else {
-                return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
+            let data = match growing.recent(at) {
+                Some(data) => data,
+                None => match read(exchange.request, &growing, at..end.min(at + READ_BYTES)).await {
+                    Some(data) => data.into(),
+                    None => {
+                        return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
+                    }
+                },
             };
             at += data.len() as u64;
             let mark = if is_last && at >= end { Mark::Last } else { Mark::Flush };
-            let _ = exchange.output.write(exchange.request, Chunk::Owned(data), mark);
+            let _ = exchange.output.write(exchange.request, Chunk::Shared(data), mark);
             if mark == Mark::Last || exchange.output.ready(exchange.request).await.is_err() {
                 return Ok(Followed::Answered(Step::Done));
             }

@@ -81,7 +81,11 @@ impl Objects {
         let after_start = self.hits(&server);
         // A worker that is killed before it has read what was written down leaves the rest to the walk, which
         // finds files alone.
-        expect_soon("all are counted", || metric(&server, "clearway_cache_objects{") >= self.objects);
+        let mut known = 0;
+        expect_soon("all are counted", || {
+            known = metric(&server, "clearway_cache_objects{");
+            known >= self.objects
+        });
         let after_kills = (0..self.kills)
             .map(|_| {
                 let worker = server.worker();
@@ -90,7 +94,6 @@ impl Objects {
                 self.hits(&server)
             })
             .collect();
-        let known = metric(&server, "clearway_cache_objects{");
         let bytes_each = zone_bytes as f64 / known as f64;
         ObjectsReport { after_start, after_kills, bytes_each, known }
     }

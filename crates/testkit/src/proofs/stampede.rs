@@ -18,6 +18,8 @@ const PATTERN_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 256 * 1024;
 /// What the origin sends at once, bytes.
 const STEP_BYTES: usize = 16 * 1024;
+/// How often the same is done with a lock and without.
+const TURNS: usize = 4;
 /// How long the origin thinks about a response that may not be kept.
 const THINKS: Duration = Duration::from_millis(5);
 
@@ -145,10 +147,11 @@ impl Stampede {
         let (port, asked) = origin(self);
         let (_server, address) = server(binary, port);
         let start = Arc::new(Barrier::new(self.clients + 1));
+        let pattern: Arc<[u8]> = pattern().into();
         let clients: Vec<_> = (0..self.clients)
             .map(|_| {
-                let start = Arc::clone(&start);
-                let take = move || take(address, self.bytes, &start);
+                let (start, pattern) = (Arc::clone(&start), Arc::clone(&pattern));
+                let take = move || take(address, (self.bytes, &pattern), &start);
                 thread::Builder::new().stack_size(STACK_BYTES).spawn(take).expect("a thread")
             })
             .collect();
@@ -174,43 +177,50 @@ impl Stampede {
         let ask_all = |path: &'static str| {
             let clients: Vec<_> =
                 (0..self.clients).map(|_| thread::spawn(move || ask(address, path, rounds))).collect();
-            let mut took: Vec<Duration> =
+            let took: Vec<Duration> =
                 clients.into_iter().flat_map(|client| client.join().expect("it does not panic")).collect();
-            took.sort_unstable();
             took
         };
         // Turn about, since the machine is not the same a moment later.
         ask_all("/private");
-        let unlocked = ask_all("/unlocked/");
-        UncachedReport { locked: ask_all("/private"), unlocked }
+        let (mut locked, mut unlocked) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            unlocked.extend(ask_all("/unlocked/"));
+            locked.extend(ask_all("/private"));
+        }
+        locked.sort_unstable();
+        unlocked.sort_unstable();
+        UncachedReport { locked, unlocked }
     }
 }
 
-/// Takes the object: when its first byte came, if all of it is right.
-fn take(address: SocketAddr, bytes: usize, start: &Barrier) -> Option<Instant> {
+/// Takes the object: when its first byte came, if all of it is right. It does little else, since it shares the
+/// processors with the server.
+fn take(address: SocketAddr, (bytes, pattern): (usize, &[u8]), start: &Barrier) -> Option<Instant> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE);
+    let mut piece = vec![0; PATTERN_BYTES];
     start.wait();
     let mut stream = stream.ok()?;
     stream.set_read_timeout(Some(2 * PATIENCE)).ok()?;
     stream.write_all(b"GET /object HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
-    let (head, mut data) = read_head(&mut stream)?;
+    let (head, data) = read_head(&mut stream)?;
     let first = Instant::now();
-    let (pattern, mut at) = (pattern(), 0);
-    let mut piece = vec![0; PATTERN_BYTES];
+    let mut at = 0;
+    let mut is_right = |data: &[u8]| {
+        let from = at % PATTERN_BYTES;
+        let (now, then) = data.split_at(data.len().min(PATTERN_BYTES - from));
+        at += data.len();
+        *now == pattern[from..from + now.len()] && *then == pattern[..then.len()]
+    };
+    if !is_right(&data) {
+        return None;
+    }
     loop {
-        for byte_range in data.chunks(PATTERN_BYTES) {
-            let from = at % PATTERN_BYTES;
-            let (now, then) = byte_range.split_at(byte_range.len().min(PATTERN_BYTES - from));
-            if now != &pattern[from..from + now.len()] || then != &pattern[..then.len()] {
-                return None;
-            }
-            at += byte_range.len();
+        match stream.read(&mut piece).ok()? {
+            0 => return (at == bytes && head.starts_with(b"HTTP/1.1 200")).then_some(first),
+            size if is_right(&piece[..size]) => {}
+            _ => return None,
         }
-        let size = stream.read(&mut piece).ok()?;
-        if size == 0 {
-            return (at == bytes && head.starts_with(b"HTTP/1.1 200")).then_some(first);
-        }
-        data = piece[..size].to_vec();
     }
 }
 

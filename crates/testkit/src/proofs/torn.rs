@@ -21,8 +21,10 @@ use crate::server::send_signal;
 use crate::{Address, Binary, Server, Setup};
 
 const CLIENTS: u64 = 6;
-/// What the disk of the cache has room for, KiB.
-const ROOM_KIB: u32 = 16 * 1024;
+/// What the disk of the cache has room for at least, KiB.
+const ROOM_MIN_KIB: u64 = 16 * 1024;
+/// What it has room for of each object, KiB: a third of it.
+const ROOM_EACH_KIB: u64 = 8;
 /// Files up to this size are changed in place; of a larger one a part may be on its way, bytes.
 const SMALL_BYTES: u64 = 32 * 1024;
 /// How long a disk hangs before it fails.
@@ -97,10 +99,10 @@ fn content(number: u64) -> Vec<u8> {
 struct Disk(PathBuf);
 
 impl Disk {
-    fn mount() -> Self {
+    fn mount(room_kib: u64) -> Self {
         let path = std::env::temp_dir().join(format!("clearway-torn-{}", std::process::id()));
         fs::create_dir_all(&path).expect("the temporary directory is writable");
-        let options = format!("size={ROOM_KIB}k,mode=777");
+        let options = format!("size={room_kib}k,mode=777");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&path).status();
         assert!(mount.is_ok_and(|status| status.success()), "may not mount here: this is for root");
         Self(path)
@@ -154,7 +156,8 @@ impl Torn {
     /// # Panics
     /// Where this process may not mount, or the server stops.
     pub fn play(self, binary: &Binary) -> TornReport {
-        let disk = Disk::mount();
+        let room_kib = ROOM_MIN_KIB.max(self.objects * ROOM_EACH_KIB);
+        let disk = Disk::mount(room_kib);
         let config = deployed(
             "user root;",
             &format!(
@@ -175,7 +178,7 @@ impl Torn {
                 thread::spawn(move || ask(address, random, self.objects, &counts))
             })
             .collect();
-        self.break_things(&server, &disk.0, &counts);
+        self.break_things(&server, (&disk.0, room_kib), &counts);
         counts.is_over.store(true, Ordering::SeqCst);
         clients.into_iter().for_each(|client| client.join().expect("it does not panic"));
         let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
@@ -189,7 +192,7 @@ impl Torn {
         }
     }
 
-    fn break_things(self, server: &Server, disk: &Path, counts: &Counts) {
+    fn break_things(self, server: &Server, (disk, room_kib): (&Path, u64), counts: &Counts) {
         let mut random = Random(self.seed);
         let filler = disk.join("filler");
         for _ in 0..self.faults {
@@ -207,7 +210,7 @@ impl Torn {
                 }
                 1 => {
                     // It takes what is there, and is gone at the next fault.
-                    let _ = fs::write(&filler, vec![0; ROOM_KIB as usize * 1024]);
+                    let _ = fs::write(&filler, vec![0; room_kib as usize * 1024]);
                 }
                 2 => {
                     let directory = disk.join(format!("cache/{:x}", random.below(16)));
