@@ -36,7 +36,7 @@ fn slices_let_others_into_the_vm() {
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn without_the_code_cache_each_request_begins_anew() {
     let server = server(
-        "lua_package_path \"$prefix/?.lua;;\"; init_by_lua_block { kept = 1 }",
+        "lua_reserve_vms 0; lua_package_path \"$prefix/?.lua;;\"; init_by_lua_block { kept = 1 }",
         "lua_code_cache off;
          location = /global { content_by_lua_block { kept = kept + 1 ngx.print(kept) } }
          location = /write { content_by_lua_block {

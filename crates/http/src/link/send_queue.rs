@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use clearway_offload::Pool;
-use clearway_offload::files::{Guess, Operation};
+use clearway_offload::files::{self, Guess, Operation};
 use clearway_runtime::Timer;
 use clearway_site::Sending;
 
@@ -127,6 +127,16 @@ impl<'c> SendQueue<'c> {
     pub(crate) fn drop_rest(&mut self) {
         self.front.clear();
         (self.offset, self.behind) = (0, Behind::Nothing);
+    }
+
+    /// The front has been sent. What a pool thread has read of a file is not kept until the next response,
+    /// which may be far away.
+    #[inline]
+    fn clear_front(&mut self) {
+        self.front.clear();
+        if self.front.capacity() > FULL_BYTES {
+            files::give_back(std::mem::take(&mut self.front));
+        }
     }
 
     /// The buffer that it was given, once there is no more to send.
@@ -348,7 +358,7 @@ impl<'c> SendQueue<'c> {
         match link.poll_write(cx, &self.front) {
             Poll::Ready(Ok(sent)) if sent == self.front.len() && sent > 0 => {
                 self.sent_bytes += sent as u64;
-                self.front.clear();
+                self.clear_front();
                 Poll::Ready(Ok(()))
             }
             sent => self.note_sent(ready!(sent)),
@@ -363,7 +373,7 @@ impl<'c> SendQueue<'c> {
         match link.poll_write_vectored(cx, &pieces) {
             Poll::Ready(Ok(sent)) if sent == len => {
                 self.sent_bytes += sent as u64;
-                self.front.clear();
+                self.clear_front();
                 self.behind = Behind::Nothing;
                 Poll::Ready(Ok(()))
             }
@@ -428,7 +438,7 @@ impl<'c> SendQueue<'c> {
             return;
         }
         sent -= self.front.len();
-        self.front.clear();
+        self.clear_front();
         while sent > 0
             && let Behind::Rest(rest) = &mut self.behind
             && let Some(first) = rest.queue.front()
@@ -518,13 +528,16 @@ impl SendQueue<'_> {
             Ok(Fetched::Data(data)) => {
                 files.begun = Begun::Yes;
                 part.advance(data.len() as u64);
-                if self.front.is_empty() {
-                    self.front = data;
-                } else {
-                    self.front.extend_from_slice(&data);
-                }
                 if part.is_empty() {
                     rest.drop_sent_file();
+                }
+                if self.front.is_empty() {
+                    self.front = data;
+                } else if self.front.len() + data.len() <= GATHER_MAX_BYTES {
+                    self.front.extend_from_slice(&data);
+                } else {
+                    // Copied behind the head it would be there twice for a moment.
+                    rest.queue.push_front(Chunk::Owned(data));
                 }
             }
             Err(failure) => {

@@ -4,16 +4,18 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clearway_metrics::Counter;
 use clearway_os::clock;
 use clearway_os::page_cache::{self, Wait};
+use crossbeam_queue::ArrayQueue;
 
 use super::mounts::Class;
 use super::recent::{BLOCK_BYTES, Evidence, Trust};
 use super::tally::Outcome;
-use super::{Opened, now_ms};
+use super::{Opened, POLICY, now_ms};
 use crate::Blocking;
 
 /// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
@@ -86,6 +88,26 @@ impl Drop for Held {
     }
 }
 
+/// Buffers of copies that have been sent, for the next ones. Pool threads take what loops give back: an
+/// allocator would keep one for each thread that has ever had one.
+static BUFFERS: LazyLock<ArrayQueue<Vec<u8>>> =
+    LazyLock::new(|| ArrayQueue::new(COPIES_MAX_BYTES / COPY_BYTES));
+
+fn buffer() -> Vec<u8> {
+    BUFFERS.pop().unwrap_or_else(|| Vec::with_capacity(COPY_BYTES))
+}
+
+/// Takes the buffer of a copy that has been sent back, unless fewer copies are under way than wait here;
+/// any other buffer is dropped. Never waits.
+pub fn give_back(mut buffer: Vec<u8>) {
+    let waiting_bytes = BUFFERS.len() * COPY_BYTES;
+    if buffer.capacity() == COPY_BYTES && waiting_bytes < POLICY.copied_bytes.load(Ordering::Relaxed) {
+        buffer.clear();
+        // Where there is no more room it is dropped.
+        let _ = BUFFERS.push(buffer);
+    }
+}
+
 /// A part of a file that a pool thread has read into memory.
 #[derive(Clone, Debug)]
 pub struct Warmed(pub(super) Range<u64>);
@@ -115,7 +137,8 @@ impl Opened {
         }
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
         let held = Held::take(&self.files.policy.copied_bytes, count);
-        Ok(Fetched::Data(self.read(blocking, offset, held.bytes)?, held))
+        let buffer = if held.bytes > COPY_MIN_BYTES { buffer() } else { Vec::with_capacity(held.bytes) };
+        Ok(Fetched::Data(self.read_into(buffer, offset, held.bytes)?, held))
     }
 
     /// Reads into memory some of `count` bytes from `offset`, the first of them certainly, and as much
@@ -135,7 +158,10 @@ impl Opened {
     /// # Errors
     /// As pread(2).
     pub fn read(&self, _: &Blocking, offset: u64, count: usize) -> io::Result<Vec<u8>> {
-        let mut data = Vec::with_capacity(count);
+        self.read_into(Vec::with_capacity(count), offset, count)
+    }
+
+    fn read_into(&self, mut data: Vec<u8>, offset: u64, count: usize) -> io::Result<Vec<u8>> {
         self.read_on_pool(offset, count, |from, wait| {
             let left = count - data.len();
             match wait {

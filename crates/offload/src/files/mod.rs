@@ -33,7 +33,7 @@ use crate::Blocking;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
-pub use fetch::{COPIES_CUT, Fetched, Held, Warmed};
+pub use fetch::{COPIES_CUT, Fetched, Held, Warmed, give_back};
 pub use opened::Opened;
 pub use tally::{Guess, OPERATIONS_TOTAL, Operation, WRONG_GUESSES_TOTAL};
 use tally::{Outcome, tell};
@@ -78,7 +78,6 @@ impl Files {
     /// The files of this process. Loops only: after the process has taken its user.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        static POLICY: Policy = Policy::new();
         Self { policy: &POLICY, mode }
     }
 
@@ -235,6 +234,9 @@ impl Files {
         Ok(Opened::new(self, fd, stat))
     }
 }
+
+/// That of all that are not apart.
+static POLICY: Policy = Policy::new();
 
 /// What the process knows.
 #[derive(Debug)]
