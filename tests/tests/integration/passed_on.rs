@@ -1,5 +1,5 @@
-//! What a request that is passed on costs where both connections are kept: system calls, as strace sees them.
-//! Where there is no strace, or it may not look, nothing is counted.
+//! What a request that is passed on costs where both connections are kept, and one that a cache answers:
+//! system calls, as strace sees them. Where there is no strace, or it may not look, nothing is counted.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -15,6 +15,10 @@ const CALLS: &str = "calls.log";
 /// Each receives, sends, connects, closes, or has a descriptor watched. epoll_wait is not among them: one is
 /// for all that is ready; nor are read and write, which logs use.
 const TRACED: &str = "trace=%network,readv,writev,sendfile,close,epoll_ctl";
+
+/// The same, and what is asked of files.
+const TRACED_WITH_FILES: &str =
+    "trace=%network,readv,writev,sendfile,close,epoll_ctl,%fstat,statx,open,openat,openat2,pread64,preadv2";
 
 /// Requests that are counted, behind as many that are not.
 const REQUESTS: usize = 50;
@@ -50,13 +54,14 @@ fn may_trace() -> bool {
     strace.status().is_ok_and(|status| status.success())
 }
 
-fn start() -> Server {
+fn start(traced: &str, location: &str) -> Server {
     let http = format!(
-        "upstream origins {{ server 127.0.0.1:{}; keepalive 4; }}
-         server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://origins; }} }}",
+        "proxy_cache_path %%PREFIX%%/cache keys_zone=one:1m use_temp_path=off;
+         upstream origins {{ server 127.0.0.1:{}; keepalive 4; }}
+         server {{ listen 127.0.0.1:%%PORT%%; location / {{ {location} proxy_pass http://origins; }} }}",
         origin()
     );
-    let strace = ["strace", "-D", "-f", "-qq", "-s", "0", "-e", TRACED, "-o", CALLS];
+    let strace = ["strace", "-D", "-f", "-qq", "-s", "0", "-e", traced, "-o", CALLS];
     Setup::http(Binary::under_test(), &http).through(&strace).start()
 }
 
@@ -73,8 +78,11 @@ const RECEIVING: &[&str] = &["recvfrom", "recvmsg", "readv"];
 const SENDING: &[&str] = &["sendto", "sendmsg", "writev", "sendfile"];
 const OTHERS: &[&str] = &["connect", "socket", "close", "accept4", "epoll_ctl", "getsockopt", "setsockopt"];
 
+const LOOKING: &[&str] = &["fstat", "newfstatat", "statx"];
+const READING: &[&str] = &["open", "openat", "openat2", "pread64", "preadv2"];
+
 fn expect_two_each(request: &str) {
-    let server = start();
+    let server = start(TRACED, "");
     let mut client = server.connect();
     let mut ask = || (0..REQUESTS).for_each(|_| assert_eq!(client.ask(request).status, 200));
     ask();
@@ -93,6 +101,38 @@ fn expect_two_each(request: &str) {
     let rest = REQUESTS / 10;
     assert!(counts[0] <= 2 * REQUESTS + rest && counts[1] <= 2 * REQUESTS + rest, "{counts:?}");
     assert!(counts[2] <= rest, "{counts:?}");
+}
+
+/// A response that a cache has in memory: the request, a look at its file, the response.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx opens and reads the file")]
+#[expect(clippy::disallowed_macros, reason = "a test says why it did nothing")]
+fn a_hot_hit_takes_a_look_at_its_file_and_no_more() {
+    if !may_trace() {
+        println!("skipped: nothing can be traced here");
+        return;
+    }
+    let server = start(TRACED_WITH_FILES, "proxy_cache one; proxy_cache_valid 1h;");
+    let mut client = server.connect();
+    let mut ask = || {
+        (0..REQUESTS).for_each(|_| {
+            assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+        });
+    };
+    ask();
+    wait_until(SETTLED_AFTER, || false);
+    ask();
+    let sent = |from| count(&server.read(CALLS), from, SENDING);
+    assert!(wait_until(PATIENCE, || sent(0) >= 2 * REQUESTS), "the record ends early");
+    let from = server.read(CALLS).lines().count();
+    ask();
+    assert!(wait_until(PATIENCE, || sent(from) >= REQUESTS), "the record ends early");
+    let record = server.read(CALLS);
+    let counts = [RECEIVING, SENDING, LOOKING, READING].map(|names| count(&record, from, names));
+    // The cache looks after its files now and then.
+    let rest = REQUESTS / 5;
+    assert!(counts[..3].iter().all(|&count| count <= REQUESTS + rest), "{counts:?}");
+    assert!(counts[2] >= REQUESTS && counts[3] <= rest, "{counts:?}");
 }
 
 #[test]
