@@ -46,7 +46,7 @@ macro_rules! data {
 }
 
 /// Certificates by their kind: name, port, and the two files.
-const PAIRS: [(&str, &str, &[u8], &[u8]); 3] = [
+pub(crate) const PAIRS: [(&str, &str, &[u8], &[u8]); 3] = [
     ("ecdsa", "PORT2", data!("ecdsa.pem"), data!("ecdsa.key")),
     ("rsa-2048", "PORT3", data!("rsa.pem"), data!("rsa.key")),
     ("rsa-4096", "PORT4", data!("rsa-4096.pem"), data!("rsa-4096.key")),
@@ -204,7 +204,7 @@ fn measure(binary: &Binary, plan: &Plan<'_>) -> Result<Row, String> {
     })
 }
 
-fn cheap(to: SocketAddr, duration: Duration) -> std::io::Result<open_loop::Outcome> {
+pub(crate) fn cheap(to: SocketAddr, duration: Duration) -> std::io::Result<open_loop::Outcome> {
     let schedule = Schedule {
         to,
         requests: Requests::Same(request("/cheap", "keep-alive")),
@@ -317,7 +317,7 @@ pub(crate) fn answered(server: &Server) -> std::io::Result<TcpStream> {
     if count == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(socket) }
 }
 
-fn client_config() -> Arc<ClientConfig> {
+pub(crate) fn client_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(data!("ca.pem")).expect("it is one");
     roots.add(authority).expect("it is sound");

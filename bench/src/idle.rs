@@ -14,7 +14,7 @@ use crate::poller::Poller;
 use crate::servers::{self, User, config, socket_address, total};
 
 /// For the server to put away what it needed while it answered.
-const SETTLE: Duration = Duration::from_secs(2);
+pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -17,6 +17,7 @@ mod gateways;
 mod handshakes;
 mod heal;
 mod hiccups;
+mod http2;
 mod hungry;
 mod idle;
 mod large;
@@ -50,6 +51,10 @@ usage: clearway-bench COMMAND [OPTIONS]
   handshakes  full handshakes above what the server can make: cheap requests and resumptions beside them
             [NAME=PATH …]  --kinds ecdsa,rsa-2048,rsa-4096,mixed  --loops 1,2  --secs 5  --over 500
             --inline true   (first with all handshakes on the loops: wants a build with the `testing` feature)
+  h2        what is promised of HTTP/2; PROOF is one of
+            streams       a hundred streams of which one holds its thread  --streams 100  --rounds 100  --hold 200
+            attacks       cheap requests beside each attack, CPU of both sides  --secs 4  --only TEXT
+            idle          memory of idle connections with TLS  --connections 10000  --servers NAME=PATH,…
   hungry    cheap requests, kept connections and new ones, beside clients whose requests take much CPU
             --before PATH  --nginx true  --loops 1,2  --clients 16,60,150  --secs 2.5  --rounds 1
             --kinds ssi,gzip,spin-0.5,spin-5,spin-60,spin-200 (also spin-1,spin-sleep,mix)
@@ -108,6 +113,7 @@ fn main() -> ExitCode {
         "gateways" => gateways::command(args),
         "handshakes" => handshakes::command(args),
         "heal" => heal::command(args),
+        "h2" => http2::command(args),
         "hungry" => hungry::command(args),
         "idle" => idle::command(args),
         "large" => large::command(args),

@@ -24,7 +24,7 @@ pub const EARLY_PRIORITIES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Schedule {
     /// By number.
-    entries: Vec<Entry>,
+    entries: VecDeque<Entry>,
     order: Order,
     /// Of streams that have not begun.
     early: VecDeque<(u32, Urgency)>,
@@ -80,12 +80,12 @@ impl Turns {
 impl Schedule {
     /// A stream begins; it is not ready.
     pub(crate) fn open(&mut self, id: u32) {
-        debug_assert!(self.entries.last().is_none_or(|last| last.id < id), "numbers only grow");
+        debug_assert!(self.entries.back().is_none_or(|last| last.id < id), "numbers only grow");
         let mut urgency = Urgency::default();
         if let Some(at) = self.early.iter().position(|(early, _)| *early == id) {
             urgency = self.early.remove(at).map_or(urgency, |(_, early)| early);
         }
-        self.entries.push(Entry { id, urgency, is_ready: false, due: 0 });
+        self.entries.push_back(Entry { id, urgency, is_ready: false, due: 0 });
         if let Order::Tree(tree) = &mut self.order {
             tree.open(id);
         }
@@ -120,7 +120,7 @@ impl Schedule {
     /// Gives memory back while there are no streams.
     pub(crate) fn rest(&mut self) {
         debug_assert!(self.entries.is_empty(), "a connection that rests has no streams");
-        self.entries = Vec::new();
+        self.entries = VecDeque::new();
         if let Order::Turns(queue) = &mut self.order {
             *queue = VecDeque::new();
         }
@@ -214,7 +214,7 @@ impl Schedule {
     }
 
     fn note_early(&mut self, id: u32, urgency: Urgency) {
-        if self.entries.last().is_some_and(|last| id <= last.id) {
+        if self.entries.back().is_some_and(|last| id <= last.id) {
             return;
         }
         self.early.retain(|(early, _)| *early != id);

@@ -56,6 +56,21 @@ impl Link<'_> {
         }
     }
 
+    /// See [`Stream::note_acted`].
+    pub(crate) fn note_acted(self) {
+        if let Self::Stream(stream) = self {
+            stream.note_acted();
+        }
+    }
+
+    /// When the request was received, nanoseconds of the monotonic clock, where several came at once.
+    pub(crate) fn arrived_ns(self) -> Option<u64> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Stream(stream) => stream.arrived_ns(),
+        }
+    }
+
     /// What the kernel knows of the connection, if it is TCP's.
     pub(crate) fn tcp_info(self) -> Option<TcpInfo> {
         match self {

@@ -7,6 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use clearway_os::clock;
+
 use crate::event_loop::Loop;
 use crate::event_loop::loops::Loops;
 use crate::handover::observer::{Account, Observer};
@@ -15,7 +17,6 @@ use crate::handover::word::{CARRIERS_MAX, Lease, PollId};
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
 use crate::shared::{Config, Shared};
-use crate::task::coop;
 use crate::task::timer::Handle;
 use crate::task::{self, Binding};
 use crate::threads::{carriers, stuck, watchdog};
@@ -136,13 +137,6 @@ impl LoopRef {
         task::spawn(&self.0.remote, tag.0, Binding::Free, future);
     }
 
-    /// Starts a task, and polls it inside this poll, which `cx` is of: one that has all it needs never was
-    /// in a queue. One that waits, or is to do what may block, goes on in polls of its own. `tag` is what its
-    /// first poll does.
-    pub fn begin<F: Future<Output = ()> + Send + 'static>(self, cx: &Context<'_>, tag: Tag, future: F) {
-        coop::begin(&self.0.remote, cx, tag, future);
-    }
-
     /// Starts a task that no other loop takes when this one is crowded.
     pub fn spawn_bound<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
         task::spawn(&self.0.remote, tag.0, Binding::Bound, future);
@@ -199,6 +193,12 @@ impl LoopRef {
     #[must_use]
     pub fn turn_ms(self) -> u64 {
         self.0.turn_ms()
+    }
+
+    /// Nanoseconds of the monotonic clock, read now.
+    #[must_use]
+    pub fn clock_ns(self) -> u64 {
+        clock::monotonic_ns()
     }
 
     /// Another loop of its runtime.

@@ -37,7 +37,6 @@ use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use crate::handover::word::Lease;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::appetite::Appetite;
 #[cfg(not(loom))]
@@ -71,8 +70,6 @@ pub(crate) struct Header {
     binding: AtomicU8,
     /// What it was granted while it waited to be polled (place.rs).
     pass: AtomicU8,
-    /// Whether it is polled inside the poll of another task ([`begin`]); the polling thread's.
-    nested: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,
     /// What is left of the budget; written by the polling thread only.
@@ -88,11 +85,6 @@ impl Header {
         } else {
             Binding::Bound
         }
-    }
-
-    /// Whether this is the poll in which it was [begun](begin). By the task, in its own poll.
-    pub(crate) fn is_nested(&self) -> bool {
-        self.nested.load(Ordering::Relaxed) != 0
     }
 
     /// Rule 5. By the task, in its own poll.
@@ -169,55 +161,22 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     binding: Binding,
     future: F,
 ) {
-    home.inject(make(home, (tag, binding), NOTIFIED, future));
-}
-
-/// Makes a task and polls it at once, inside the poll of another one that has `lease`. It is RUNNING from the
-/// start, on that poll's thread, and nobody else knows it until a waker of it is there; what the poll leaves
-/// behind is settled as behind any other. It is nested until then, and does nothing that is suspect.
-pub(crate) fn begin<F: Future<Output = ()> + Send + 'static>(
-    home: &'static Remote,
-    tag: u32,
-    lease: Lease,
-    future: F,
-) {
-    let task = make(home, (tag, Binding::Free), RUNNING, future);
-    // SAFETY: alive as it is RUNNING.
-    let header = unsafe { task.as_ref() };
-    header.lease.store(lease.bits(), Ordering::Relaxed);
-    header.nested.store(1, Ordering::Relaxed);
-    // SAFETY: it was made RUNNING above, for this thread.
-    let result = unsafe { poll_running(task) };
-    header.nested.store(0, Ordering::Relaxed);
-    // SAFETY: as above; its future is dropped if it is ready.
-    if unsafe { finish(task, result) } == Outcome::Notified {
-        home.inject(task);
-    }
-}
-
-fn make<F: Future<Output = ()> + Send + 'static>(
-    home: &'static Remote,
-    (tag, binding): (u32, Binding),
-    state: u64,
-    future: F,
-) -> NonNull<Header> {
     let task = Box::new(Task {
         header: Header {
-            state: AtomicU64::new(state),
+            state: AtomicU64::new(NOTIFIED),
             link: AtomicPtr::new(ptr::null_mut()),
             home,
             table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
             tag: AtomicU32::new(tag),
             binding: AtomicU8::new(binding as u8),
             pass: AtomicU8::new(0),
-            nested: AtomicU8::new(0),
             appetite: Appetite::new(),
             budget: AtomicU32::new(BUDGET),
             lease: AtomicU64::new(0),
         },
         future: ManuallyDrop::new(future),
     });
-    NonNull::from(Box::leak(task)).cast()
+    home.inject(NonNull::from(Box::leak(task)).cast());
 }
 
 /// Polls a task that was taken from a queue. `measure` is called while it is still RUNNING.

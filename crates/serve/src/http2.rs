@@ -1,6 +1,7 @@
 //! A connection that carries HTTP/2: one task, which alone reads and writes the socket and moves frames
-//! between it and the streams of its requests. A request is begun inside that task's poll; one that waits, or
-//! is known to block, goes on as a task of its own, so that it holds neither the connection nor the loop.
+//! between it and the streams of its requests. A request is a task of its own, which the loop polls behind the
+//! connection's poll: one that holds its thread holds neither the connection nor, once it is handed over, the
+//! loop.
 //!
 //! 1. One read is taken apart to its end before anything is sent; what all streams have then leaves together.
 //! 2. Nothing is read while more than [`OUTPUT_MAX_BYTES`] wait for the client, or too many control frames.
@@ -23,7 +24,7 @@ use clearway_h2::connection::{Connection as Protocol, Event, Failure};
 use clearway_h2::frame::{ErrorCode, PREFACE, Rest};
 use clearway_h2::request::HeadReader;
 use clearway_http::{
-    Client, CoreLocation, Front, Lingering, LingeringClose, NotReceived, Parts, TIMED_OUT, Tls,
+    Client, CoreLocation, Front, Lingering, LingeringClose, NotReceived, Parts, Stream, TIMED_OUT, Tls,
 };
 use clearway_runtime::Tag;
 
@@ -41,13 +42,13 @@ const PROCESSING: &str = "processing HTTP/2 connection";
 const INPUT_BYTES: usize = 16 * 1024;
 /// Of what is made and not taken by the socket, bytes: from here on nothing more is made.
 const OUTPUT_MAX_BYTES: usize = 128 * 1024;
+/// For how long an idle connection keeps the memory that it has for requests, milliseconds: many have the next
+/// ones soon.
+const REST_AFTER_MS: u64 = 1000;
 /// Requests that one poll begins before others of the loop have their turn.
 const HEADS_PER_POLL: usize = 32;
 /// Reads of one poll.
 const READS_PER_POLL: usize = 4;
-/// From here on in a turn of the loop, milliseconds, requests are left to turns of their own: those before
-/// have taken so long.
-const BEGINNING_MS: u64 = 2;
 
 /// Looks whether a connection without TLS begins as HTTP/2 does. If not, what has come of its first request
 /// is left to be answered.
@@ -103,16 +104,31 @@ pub(crate) async fn serve(connection: &mut Connection) {
             Turn::End(end) => break end,
             Turn::Idle => {}
         }
-        frames.rest();
         let now_ms = connection.conn.client.home.now_ms();
         connection.waiting = Waiting::since(&connection.conn, frames.location(&connection.conn));
-        connection.conn.link.timer.arm(frames.deadlines.idle_until_ms(now_ms));
-        let idle = poll_fn(|cx| match connection.poll_idle(cx) {
-            // It was looked for another generation.
-            Poll::Pending if connection.conn.setup.generation() != frames.generation => {
-                Poll::Ready(Idle::Leaving)
+        let until_ms = frames.deadlines.idle_until_ms(now_ms);
+        connection.conn.link.timer.arm(until_ms.min(now_ms + REST_AFTER_MS));
+        let mut keeping = Keeping::Memory;
+        let idle = poll_fn(|cx| {
+            match connection.poll_idle(cx) {
+                // A server that stops has its own time for it.
+                Poll::Ready(Idle::TimedOut)
+                    if keeping == Keeping::Memory
+                        && until_ms > now_ms + REST_AFTER_MS
+                        && connection.conn.client.listener().is_as_of(frames.generation) =>
+                {
+                    keeping = Keeping::Nothing;
+                    frames.rest();
+                    connection.conn.link.timer.arm(until_ms);
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                // It was looked for another generation.
+                Poll::Pending if connection.conn.setup.generation() != frames.generation => {
+                    Poll::Ready(Idle::Leaving)
+                }
+                idle => idle,
             }
-            idle => idle,
         });
         match idle.await {
             Idle::New | Idle::Readable => {}
@@ -127,6 +143,13 @@ pub(crate) async fn serve(connection: &mut Connection) {
         frames.deadlines.begin(&connection.conn);
     };
     frames.end(&connection.conn, end).await;
+}
+
+/// What an idle connection has of what it needs for requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    Memory,
+    Nothing,
 }
 
 /// What a connection does next.
@@ -159,6 +182,8 @@ struct Frames {
     output: Vec<u8>,
     /// How much of the output is sent.
     sent: usize,
+    /// When something was received last, nanoseconds of the monotonic clock.
+    received_ns: u64,
     deadlines: Deadlines,
     /// The generation in which the connection has begun: one does not go on in another.
     generation: u64,
@@ -187,6 +212,7 @@ impl Frames {
             input,
             output: Vec::new(),
             sent: 0,
+            received_ns: conn.client.home.clock_ns(),
             deadlines,
             generation: conn.setup.generation(),
         }
@@ -301,7 +327,7 @@ impl Frames {
             return Ok(Read::Nothing);
         }
         // What is there already, of the poll before or behind the handshake, comes first.
-        let mut read = self.take_input(conn, cx, budget)?;
+        let mut read = self.take_input(conn, budget)?;
         if *budget == 0 {
             return Ok(read);
         }
@@ -317,8 +343,9 @@ impl Frames {
                 return Err(End::Gone);
             }
             Poll::Ready(Ok(count)) => {
+                self.received_ns = conn.client.home.clock_ns();
                 self.protocol.begin_read(count).map_err(|failure| fail(conn, failure))?;
-                self.take_input(conn, cx, budget)?;
+                self.take_input(conn, budget)?;
                 read = Read::Something;
             }
             Poll::Ready(Err(error)) => {
@@ -332,10 +359,10 @@ impl Frames {
         Ok(read)
     }
 
-    fn take_input(&mut self, conn: &Conn, cx: &mut Context<'_>, budget: &mut usize) -> Result<Read, End> {
+    fn take_input(&mut self, conn: &Conn, budget: &mut usize) -> Result<Read, End> {
         let input = std::mem::take(&mut self.input);
         let mut rest = &input[..];
-        let taken = self.take_frames(conn, cx, &mut rest, budget);
+        let taken = self.take_frames(conn, &mut rest, budget);
         let left = rest.len();
         let has_taken = left < input.len();
         if has_taken {
@@ -347,13 +374,7 @@ impl Frames {
         Ok(if has_taken { Read::Something } else { Read::Nothing })
     }
 
-    fn take_frames(
-        &mut self,
-        conn: &Conn,
-        cx: &mut Context<'_>,
-        rest: &mut &[u8],
-        budget: &mut usize,
-    ) -> Result<(), Failure> {
+    fn take_frames(&mut self, conn: &Conn, rest: &mut &[u8], budget: &mut usize) -> Result<(), Failure> {
         while *budget > 0 {
             if self.protocol.is_congested() {
                 metrics::CONTROL_FULL.increment();
@@ -363,7 +384,7 @@ impl Frames {
                 Event::Need => return Ok(()),
                 Event::Head(stream, end) => {
                     *budget -= 1;
-                    self.begin(conn, cx, stream, end)?;
+                    self.begin(conn, stream, end)?;
                 }
                 Event::Data(stream, bytes, end) => self.streams.take_data(stream, bytes, end),
                 Event::End(stream) => self.streams.take_data(stream, b"", Rest::Ended),
@@ -383,7 +404,7 @@ impl Frames {
     }
 
     /// Begins a request, in the generation that is published.
-    fn begin(&mut self, conn: &Conn, cx: &Context<'_>, id: u32, rest: Rest) -> Result<(), Failure> {
+    fn begin(&mut self, conn: &Conn, id: u32, rest: Rest) -> Result<(), Failure> {
         let setup = conn.client.listener().published(|| self.local);
         let mut parts = conn.client.take_parts(&setup);
         let arrived = match parts.take_head(&mut self.protocol, &mut self.reader, rest)? {
@@ -391,16 +412,10 @@ impl Frames {
             Some(fault) => Arrived::Fault(fault),
         };
         let number = conn.link.count_request();
-        let window_bytes = self.protocol.window(id);
-        let stream =
-            self.streams.open(id, rest, (conn.client.home, self.local), self.tls.clone(), window_bytes);
+        let stream = Stream::new(conn.client.home, self.local).secured(self.tls.clone());
+        let stream = self.streams.open(id, rest, stream.arrived(self.received_ns), self.protocol.window(id));
         let answer = serve_arrived(Arc::clone(&self.client), setup, stream, parts, (number, arrived));
-        let home = conn.client.home;
-        if home.turn_ms() < BEGINNING_MS {
-            home.begin(cx, Tag::NONE, answer);
-        } else {
-            home.spawn(Tag::NONE, answer);
-        }
+        conn.client.home.spawn(Tag::NONE, answer);
         if self.deadlines.is_last_request(number, conn.client.home.now_ms()) {
             self.protocol.go_away(ErrorCode::NoError);
         }

@@ -60,7 +60,14 @@ pub(crate) async fn serve_arrived(
     Stage::begin_stream(client.home.index());
     let is_complete = {
         let mut answering = pin!(answer(&mut active, &stream.0, arrived));
-        poll_fn(|cx| strands.poll_beside(answering.as_mut(), cx)).await
+        poll_fn(|cx| {
+            let polled = strands.poll_beside(answering.as_mut(), cx);
+            if polled.is_pending() {
+                stream.0.note_acted();
+            }
+            polled
+        })
+        .await
     };
     let status = active.status();
     Stage::end_stream(client.home.index(), status);

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use clearway_h2::frame::{Block, Frame, FrameHead, HEAD_BYTES, PREFACE, Rest, flag, kind};
 use clearway_h2::hpack::{Decoder, push_field};
-use clearway_h2::settings::Settings;
+pub use clearway_h2::settings::Settings;
 
+use crate::Server;
+use crate::canonical::canonical;
 use crate::client::{Address, Connection, End, PATIENCE};
+use crate::response::{Answer as HowAnswered, Response};
 
 /// What has come of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,33 @@ impl Answer {
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The text of an answer to `method` in which what must differ from server to server is replaced.
+    #[must_use]
+    pub fn canonical(&self, method: &str, server: &Server) -> String {
+        let fields = |fields: &[String]| -> Vec<(String, String)> {
+            let both = fields.iter().filter_map(|field| field.split_once(": "));
+            both.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        let mut headers = fields(self.heads.first().map_or(&[], Vec::as_slice));
+        headers.retain(|(name, _)| name != ":status");
+        for (name, usual) in [("date", "Date"), ("server", "Server")] {
+            if let Some(header) = headers.iter_mut().find(|header| header.0 == name) {
+                usual.clone_into(&mut header.0);
+            }
+        }
+        let response = Response {
+            version: "HTTP/2".to_owned(),
+            status: self.status().parse().unwrap_or_default(),
+            reason: String::new(),
+            headers,
+            body: self.body.clone(),
+        };
+        let asked = if method == "HEAD" { HowAnswered::HeadOnly } else { HowAnswered::Whole };
+        let behind: String = self.heads.iter().skip(1).map(|head| format!("behind: {head:?}\n")).collect();
+        let end = if self.end == Some(Ended::Complete) { String::new() } else { format!("{:?}\n", self.end) };
+        format!("{}{behind}{end}", canonical(&response, asked, server))
     }
 }
 
@@ -114,6 +144,12 @@ impl Frames {
         let block = Self::block(&[&pseudo[..], more].concat());
         let end = if rest == Rest::Ended { flag::END_STREAM } else { 0 };
         Self::frame(kind::HEADERS, flag::END_HEADERS | end, stream, &block)
+    }
+
+    /// A request that is complete.
+    #[must_use]
+    pub fn get(stream: u32, path: &str) -> Vec<u8> {
+        Self::request(stream, "GET", path, &[], Rest::Ended)
     }
 
     /// Takes what has come.
@@ -207,7 +243,7 @@ impl Http2 {
 
     /// Asks for a path.
     pub fn get(&mut self, stream: u32, path: &str) {
-        self.send(&Frames::request(stream, "GET", path, &[], Rest::Ended));
+        self.send(&Frames::get(stream, path));
     }
 
     /// Receives for a moment; whether the connection is still there.

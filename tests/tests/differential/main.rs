@@ -22,6 +22,7 @@ mod gzip;
 mod gzip_static;
 mod handshakes;
 mod headers;
+mod http2;
 mod keepalive;
 mod limits;
 mod listen;

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod moving;
+mod streams;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,7 @@
 //! The streams of a connection that are open, and the last ones that were.
 
+use std::collections::VecDeque;
+
 use crate::flow::Window;
 use crate::frame::Rest;
 
@@ -44,8 +46,8 @@ impl Stream {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By number: they are opened in that order.
-    open: Vec<Stream>,
+    /// By number: they are opened in that order, and mostly closed in it.
+    open: VecDeque<Stream>,
     last: u32,
     /// Those that are over, in a ring.
     closed: Vec<(u32, Ended)>,
@@ -60,7 +62,7 @@ impl Streams {
     /// Gives memory back while there are none.
     pub(super) fn rest(&mut self) {
         debug_assert!(self.open.is_empty(), "a connection that rests has no streams");
-        self.open = Vec::new();
+        self.open = VecDeque::new();
     }
 
     /// The highest number that the client has used.
@@ -74,8 +76,8 @@ impl Streams {
     }
 
     pub(super) fn open(&mut self, id: u32, send_bytes: u32, receive_bytes: u32, input: Rest) {
-        debug_assert!(self.open.last().is_none_or(|last| last.id < id), "numbers only grow");
-        self.open.push(Stream {
+        debug_assert!(self.open.back().is_none_or(|last| last.id < id), "numbers only grow");
+        self.open.push_back(Stream {
             id,
             send_window: Window::new(send_bytes),
             receive_window: Window::new(receive_bytes),
@@ -105,7 +107,7 @@ impl Streams {
     /// Forgets a stream but for how it has ended.
     pub(super) fn close(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
-        let stream = self.open.remove(at);
+        let Some(stream) = self.open.remove(at) else { return };
         let ended = match stream.ended {
             Ended::Here if stream.input == Rest::Ended => Ended::ByClient,
             ended => ended,

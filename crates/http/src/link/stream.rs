@@ -93,6 +93,9 @@ const HEAD: u8 = 8;
 /// The request is malformed.
 const MALFORMED: u8 = 16;
 
+/// Others had a turn since the request began, or foreign code did something for it.
+const ACTED: u8 = 32;
+
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
@@ -130,6 +133,8 @@ pub struct Stream {
     marks: AtomicU8,
     /// Where the connection looks for what has changed, and the bit of this stream.
     ready: Option<(Arc<Ready>, u32)>,
+    /// When the head of the request was received, nanoseconds of the monotonic clock.
+    arrived_ns: Option<u64>,
 }
 
 impl Stream {
@@ -149,6 +154,13 @@ impl Stream {
     #[must_use]
     pub fn announced(mut self, ready: Arc<Ready>, bit: u32) -> Self {
         self.ready = Some((ready, bit));
+        self
+    }
+
+    /// The same, of a request that was received at this time, nanoseconds of the monotonic clock.
+    #[must_use]
+    pub fn arrived(mut self, at_ns: u64) -> Self {
+        self.arrived_ns = Some(at_ns);
         self
     }
 
@@ -178,6 +190,7 @@ impl Stream {
             written: AtomicU64::new(0),
             marks: AtomicU8::new(0),
             ready: None,
+            arrived_ns: None,
         }
     }
 
@@ -320,6 +333,18 @@ impl Stream {
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.local
+    }
+
+    pub(super) fn arrived_ns(&self) -> Option<u64> {
+        self.arrived_ns.filter(|_| !self.has_mark(ACTED))
+    }
+
+    /// Others have a turn before the request goes on, or foreign code does something for it: what was found out
+    /// since it came may not be so any more.
+    pub fn note_acted(&self) {
+        if !self.has_mark(ACTED) {
+            self.marks.fetch_or(ACTED, Ordering::AcqRel);
+        }
     }
 
     pub(super) fn tls(&self) -> Option<&Tls> {

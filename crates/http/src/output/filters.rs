@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use clearway_message::{Known, Ranges, ResponseHead, Text};
 
 use super::{OutputState, Progress, Sequel, Urgency};
+use crate::link::Link;
 use crate::output::view::View;
 use crate::request::Request;
 use crate::request::answer::Answer;
@@ -111,10 +112,12 @@ impl<'c> Filtering<'_, 'c> {
     }
 
     /// The same, and closes the connection behind the answer, which does not say so: what nginx does after
-    /// a 412.
+    /// a 412. One that carries several requests at once goes on.
     pub fn refuse_and_close(&mut self, status: u16) {
         self.refuse(status);
-        self.output.unusual().sequel = Sequel::None;
+        if matches!(self.request.link, Link::Http1(_)) {
+            self.output.unusual().sequel = Sequel::None;
+        }
     }
 
     /// Has the engine close the connection instead; the status of this response is for the log.

@@ -93,9 +93,6 @@ impl<'c> OutputState<'c> {
 
     /// On a stream the body ends with it, however long it is, and another request does not wait for that.
     fn write_stream_head(&mut self, request: &Request<'c>, stream: &Stream) {
-        if self.trailers.is_some() {
-            self.head.content_length = None;
-        }
         let (status, length) = (self.head.status, self.head.content_length);
         let version = Version::HTTP_10;
         self.framing = Framing::choose(request.method(), version, status, length, ChunkedEncoding::Off);

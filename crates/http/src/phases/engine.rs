@@ -330,6 +330,7 @@ impl<'c> Active<'c> {
     }
 
     async fn run_suspect(&mut self, entry: &'c PhaseEntry, tag: Tag) -> Step<'static> {
+        self.request.link.note_acted();
         // What follows, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
             match self.call(entry) {

@@ -42,6 +42,18 @@ impl Request<'_> {
         self.client.home.now_ms()
     }
 
+    /// When it was received at the latest, nanoseconds of the monotonic clock, where several requests came at
+    /// once: what is found out after that time is true for all of them. `None` once something was done for it
+    /// that may have changed what was found.
+    pub fn arrived_ns(&self) -> Option<u64> {
+        self.link.arrived_ns()
+    }
+
+    /// Nanoseconds of the monotonic clock, read now.
+    pub fn clock_ns(&self) -> u64 {
+        self.client.home.clock_ns()
+    }
+
     /// Milliseconds since the first byte of the request.
     pub fn elapsed_ms(&self) -> u64 {
         self.client.home.now_ms().saturating_sub(self.started_ms)

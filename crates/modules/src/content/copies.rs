@@ -1,6 +1,7 @@
 //! Copies of small files in memory, shared by all loops. A copy counts only if the file is asked after the
-//! request has come and is still what it was: device, inode, size, times. Nobody waits here: a table of
-//! fixed size whose places are exchanged as wholes; what a set of places has no room for goes.
+//! request has come and is still what it was: device, inode, size, times. Requests that have come together
+//! ask once. Nobody waits here: a table of fixed size whose places are exchanged as wholes; what a set of
+//! places has no room for goes.
 //!
 //! A file is copied when it is asked for a second time. Not copied is one that changed within the last two
 //! seconds, as another change within a tick of the clock of its file system would not show; nor one on a
@@ -8,7 +9,7 @@
 //! seconds: who writes for long, or through a mapping, changes a file after the time that it shows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -69,6 +70,8 @@ pub(crate) struct FileCopy {
     until_ms: u64,
     /// Since it was last looked at by who makes room.
     is_used: AtomicBool,
+    /// When the file was asked last that was the same still, nanoseconds of the monotonic clock.
+    asked_ns: AtomicU64,
 }
 
 impl FileCopy {
@@ -86,6 +89,16 @@ impl FileCopy {
     pub(crate) fn is_of(&self, now: &Stat) -> bool {
         let key = |stat: &Stat| (stat.device, stat.inode, stat.size, stat.modified, stat.changed, stat.mode);
         key(&self.stat) == key(now)
+    }
+
+    /// Whether the file was asked after this time, nanoseconds of the monotonic clock, and was the same.
+    pub(crate) fn was_asked_since(&self, ns: u64) -> bool {
+        self.asked_ns.load(Ordering::Relaxed) >= ns
+    }
+
+    /// The file was asked at this time, or after it, and was the same.
+    pub(crate) fn note_asked(&self, ns: u64) {
+        self.asked_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> usize {
@@ -181,6 +194,7 @@ impl Copies {
             data,
             hash,
             is_used: AtomicBool::new(false),
+            asked_ns: AtomicU64::new(0),
         });
         if !self.make_room(copy.bytes(), limit_bytes) {
             return;

@@ -69,13 +69,28 @@ pub(crate) fn find_copy(request: &Request<'_>, names: &Names, path: &[u8]) -> Op
         return None;
     }
     let copy = COPIES.find(path, now(request))?;
-    let found = match names.told(request, path) {
+    if is_direct(request, copy.stat().size) {
+        return None;
+    }
+    let arrived_ns = request.arrived_ns();
+    if arrived_ns.is_some_and(|arrived_ns| copy.was_asked_since(arrived_ns)) {
+        return Some(copy);
+    }
+    let told = names.told(request, path);
+    // The time is taken before the file is asked.
+    let asked_ns = arrived_ns.filter(|_| told.is_none()).map(|_| request.clock_ns());
+    let found = match told {
         Some(stat) => Attempt::Done(Ok(stat)),
         None => names.stat(path),
     };
     match found {
         Attempt::Cold => None,
-        Attempt::Done(Ok(stat)) if copy.is_of(&stat) => Some(copy).filter(|_| !is_direct(request, stat.size)),
+        Attempt::Done(Ok(stat)) if copy.is_of(&stat) => {
+            if let Some(asked_ns) = asked_ns {
+                copy.note_asked(asked_ns);
+            }
+            Some(copy)
+        }
         Attempt::Done(_) => {
             COPIES.drop_outdated(&copy);
             None

@@ -83,21 +83,6 @@ pub async fn within<F: Future>(tag: Tag, future: F) -> F::Output {
     .await
 }
 
-/// Starts a task of `home` inside this poll, which goes on when the task is over or waits. What is suspect
-/// goes its own way instead, as do tasks that other executors start.
-pub(crate) fn begin<F>(home: &'static Remote, cx: &Context<'_>, tag: Tag, future: F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let poll = Polling::of(cx).filter(|poll| home.shared.suspects.check(tag, poll.host().now_ms()).is_none());
-    let Some(poll) = poll else { return task::spawn(home, tag.0, Binding::Free, future) };
-    // As in `within`.
-    let around = poll.carrier.tag.load(Ordering::Relaxed);
-    poll.carrier.tag.store(tag.0, Ordering::Relaxed);
-    task::begin(home, tag.0, poll.lease, future);
-    poll.carrier.tag.store(around, Ordering::Relaxed);
-}
-
 /// Binds the task to its loop: until [`unbind`] no other one polls it when this one is crowded. Completes
 /// when it is polled there, which is at once unless another loop polls it now.
 pub async fn bind() {
@@ -204,11 +189,6 @@ impl Gate {
         let manner = shared.suspects.check(tag, now_ms);
         if manner.is_none() && self.0.is_none() {
             return Poll::Ready(());
-        }
-        if manner.is_some() && poll.header.is_nested() {
-            // It goes on in a poll of its own, which does not hold the task around it.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
         }
         let is_away = host.word.load() != poll.lease;
         if let Some(standing) = &self.0

@@ -1,7 +1,7 @@
 //! The streams of a connection: what moves between their requests and its frames. Owned by the connection's
 //! task; the other side of each is its request's, which says in [`Ready`] when there is something to look at.
 
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,9 +10,8 @@ use clearway_h2::connection::Connection as Protocol;
 use clearway_h2::flow::WINDOW_FIRST_BYTES;
 use clearway_h2::frame::{ErrorCode, Rest, STREAM_MAX};
 use clearway_http::{
-    Headers, Intake, READY_BITS, Ready, STREAM_WINDOW_BYTES, Stream, StreamFault, StreamOutput, Tls,
+    Headers, Intake, READY_BITS, Ready, STREAM_WINDOW_BYTES, Stream, StreamFault, StreamOutput,
 };
-use clearway_runtime::LoopRef;
 
 use crate::metrics;
 
@@ -28,7 +27,7 @@ const SHARE_MAX_BYTES: u32 = SHARED_WINDOW_BYTES / 4;
 /// All of a connection.
 pub(super) struct Streams {
     /// By number.
-    open: Vec<Open>,
+    open: VecDeque<Open>,
     /// What a client may send of a body before something reads it, bytes.
     window_bytes: u32,
     /// Which of them have something to look at.
@@ -80,31 +79,23 @@ enum State {
 
 impl Streams {
     pub(super) fn new(window_bytes: u32) -> Self {
-        Self { open: Vec::new(), window_bytes, ready: Arc::default(), is_opened: false }
+        Self { open: VecDeque::new(), window_bytes, ready: Arc::default(), is_opened: false }
     }
 
     /// Gives memory back while there are none.
     pub(super) fn rest(&mut self) {
         debug_assert!(self.open.is_empty(), "an idle connection has no streams");
-        self.open = Vec::new();
+        self.open = VecDeque::new();
     }
 
     fn position(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }
 
-    /// Opens one for a request whose body is as `rest` says.
-    pub(super) fn open(
-        &mut self,
-        id: u32,
-        rest: Rest,
-        (home, local): (LoopRef, Option<SocketAddr>),
-        tls: Option<Arc<Tls>>,
-        window_bytes: u32,
-    ) -> Arc<Stream> {
-        let stream = Stream::new(home, local).secured(tls).announced(Arc::clone(&self.ready), bit(id));
+    /// Opens one, which was just made, for a request whose body is as `rest` says.
+    pub(super) fn open(&mut self, id: u32, rest: Rest, stream: Stream, window_bytes: u32) -> Arc<Stream> {
         stream.allow(window_bytes.into());
-        let stream = Arc::new(stream);
+        let stream = Arc::new(stream.announced(Arc::clone(&self.ready), bit(id)));
         let input = match rest {
             Rest::Open => Input::Open,
             Rest::Ended => {
@@ -112,7 +103,7 @@ impl Streams {
                 Input::Over
             }
         };
-        self.open.push(Open {
+        self.open.push_back(Open {
             id,
             stream: Arc::clone(&stream),
             backlog: Vec::new(),

@@ -3,21 +3,25 @@
 //! scenario runs with nginx too, except for what nginx does not promise.
 
 mod crash;
+mod http2_attacks;
 mod logs;
 mod never_old;
 mod objects;
 mod reload;
 mod stampede;
+mod streams;
 mod torn;
 mod tunnels;
 mod upgrade;
 
 pub use crash::{Crash, CrashReport};
+pub use http2_attacks::{ATTACKS, Attack, BATCH, BATCHES_MAX};
 pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
 pub use never_old::{NeverOld, NeverOldReport};
 pub use objects::{Objects, ObjectsReport};
 pub use reload::{Reload, ReloadReport};
 pub use stampede::{Stampede, StampedeReport, UncachedReport};
+pub use streams::{HeldStream, HeldStreamReport, Hold};
 pub use torn::{Torn, TornReport};
 pub use tunnels::{Tunnels, TunnelsReport};
 pub use upgrade::upgrade;
