@@ -1,6 +1,6 @@
-//! `h2 PROOF`: what is promised of HTTP/2. `streams`: a hundred streams of a connection of which one holds its
-//! thread; `attacks`: cheap requests beside each attack, with what it costs both sides; `idle`: memory of idle
-//! connections with TLS.
+//! `h2 PROOF`: what is promised of HTTP/2. `streams`: a hundred streams of a connection of which one holds
+//! its thread; `attacks`: cheap requests beside each attack, with what it costs both sides; `idle`: memory of
+//! idle connections with TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,8 +55,8 @@ fn streams(mut args: Args) -> Result<(), String> {
     };
     args.finish()?;
     println!(
-        "{} streams of a connection, begun at once, {} rounds: ms until each of the others is answered, while \
-         one holds its thread for {:?} in a location where none has before",
+        "{} streams of a connection, begun at once, {} rounds: ms until each of the others is answered, \
+         while one holds its thread for {:?} in a location where none has before",
         plan.streams, plan.rounds, plan.time
     );
     let (mut alone_ms, mut broken) = (f64::NAN, Vec::new());
@@ -103,7 +103,8 @@ fn attacks(mut args: Args) -> Result<(), String> {
     args.finish()?;
     println!(
         "cheap requests (HTTP/1, 1,000/s) alone and beside one attacker that does what it can, on one loop\n\
-         {:<28} | connections/s |   MB/s | CPU attacker  server | p99 ms alone  beside    max | lost | MiB more",
+         {:<28} | connections/s |   MB/s | CPU attacker  server \
+         | p99 ms alone  beside    max | lost | MiB more",
         "attack"
     );
     let mut broken = Vec::new();

@@ -52,7 +52,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             [NAME=PATH …]  --kinds ecdsa,rsa-2048,rsa-4096,mixed  --loops 1,2  --secs 5  --over 500
             --inline true   (first with all handshakes on the loops: wants a build with the `testing` feature)
   h2        what is promised of HTTP/2; PROOF is one of
-            streams       a hundred streams of which one holds its thread  --streams 100  --rounds 100  --hold 200
+            streams       a hundred streams of which one holds its thread
+                          --streams 100  --rounds 100  --hold 200
             attacks       cheap requests beside each attack, CPU of both sides  --secs 4  --only TEXT
             idle          memory of idle connections with TLS  --connections 10000  --servers NAME=PATH,…
   hungry    cheap requests, kept connections and new ones, beside clients whose requests take much CPU

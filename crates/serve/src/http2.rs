@@ -1,7 +1,7 @@
 //! A connection that carries HTTP/2: one task, which alone reads and writes the socket and moves frames
-//! between it and the streams of its requests. A request is a task of its own, which the loop polls behind the
-//! connection's poll: one that holds its thread holds neither the connection nor, once it is handed over, the
-//! loop.
+//! between it and the streams of its requests. A request is a task of its own, which the loop polls behind
+//! the connection's poll: one that holds its thread holds neither the connection nor, once it is handed over,
+//! the loop.
 //!
 //! 1. One read is taken apart to its end before anything is sent; what all streams have then leaves together.
 //! 2. Nothing is read while more than [`OUTPUT_MAX_BYTES`] wait for the client, or too many control frames.
@@ -42,8 +42,8 @@ const PROCESSING: &str = "processing HTTP/2 connection";
 const INPUT_BYTES: usize = 16 * 1024;
 /// Of what is made and not taken by the socket, bytes: from here on nothing more is made.
 const OUTPUT_MAX_BYTES: usize = 128 * 1024;
-/// For how long an idle connection keeps the memory that it has for requests, milliseconds: many have the next
-/// ones soon.
+/// For how long an idle connection keeps the memory that it has for requests, milliseconds: many have the
+/// next ones soon.
 const REST_AFTER_MS: u64 = 1000;
 /// Requests that one poll begins before others of the loop have their turn.
 const HEADS_PER_POLL: usize = 32;

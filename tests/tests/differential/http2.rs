@@ -1,4 +1,5 @@
 //! HTTP/2: what nginx answers to a request, and to what is no request, over one connection.
+#![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -36,7 +37,7 @@ const HTTP: &str = "
         location /early { add_header Link '</a.css>; rel=preload'; return 200 early; }
         location /list/ { autoindex on; autoindex_format json; alias %%PREFIX%%/site/ssi/; }
         location /variables {
-            return 200 '$server_protocol $http2 $scheme $request $request_length $connection_requests $http_te';
+            return 200 '$server_protocol $http2 $scheme $request $request_length $connection_requests';
         }
     }
     server {
@@ -224,8 +225,8 @@ fn heads_that_lack_something_are_answered_as_by_nginx() {
     });
 }
 
-/// Frames that no client sends: what they are called, and their type, flags, stream and payload. DATA of a stream
-/// that was never opened is not among them: nginx takes it.
+/// Frames that no client sends: what they are called, and their type, flags, stream and payload. DATA of a
+/// stream that was never opened is not among them: nginx takes it.
 const FRAMES: &[(&str, u8, u8, u32, &[u8])] = &[
     ("DATA without a stream", kind::DATA, 0, 0, b"x"),
     ("HEADERS without a stream", kind::HEADERS, flag::END_HEADERS, 0, b"\x82"),

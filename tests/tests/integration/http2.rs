@@ -8,6 +8,7 @@ use clearway_h2::connection::{CONTINUATIONS_MAX, RESETS_MAX, USELESS_FRAMES_MAX}
 use clearway_h2::frame::{ErrorCode, Rest, flag, kind};
 use clearway_h2::settings::Settings;
 use clearway_testkit::http2::{Ended, Frames, Http2};
+use clearway_testkit::response::Answer as HowAnswered;
 use clearway_testkit::{Server, Setup};
 use rustix::process::Signal;
 
@@ -353,6 +354,42 @@ const BOTH_WAYS: &str = "
         location /small { client_max_body_size 4; echo_read_request_body; echo_request_body; }
         location /rate { limit_req zone=rate; return 200 slow; }
         location /open { limit_conn open 1; return 200 open; }
+        location /lua {
+            set_by_lua_block $set { return ngx.var.request_method }
+            rewrite_by_lua_block { ngx.req.set_header('X-A', 'rewritten'); ngx.ctx.n = 1 }
+            access_by_lua_block {
+                if ngx.var.arg_key == 'no' then ngx.exit(403) end
+                ngx.ctx.n = ngx.ctx.n + 1
+            }
+            content_by_lua_block {
+                ngx.req.read_body()
+                local part = ngx.location.capture('/return/part', { args = 'a=b' })
+                local head = ngx.req.get_headers()
+                ngx.print(ngx.ctx.n, ' ', head['x-a'], ' ', ngx.req.get_body_data(), ' ')
+                ngx.print(part.status, part.body)
+                ngx.flush(true)
+                ngx.sleep(0.01)
+                ngx.print(' ', ngx.var.set)
+            }
+            header_filter_by_lua_block { ngx.header['Link'] = ngx.status .. ngx.req.get_method() }
+            body_filter_by_lua_block { ngx.arg[1] = ngx.arg[1]:upper() }
+        }
+        location /exit { rewrite_by_lua_block { ngx.exec('/return', 'from=lua') } }
+        location /away { access_by_lua_block { ngx.redirect('/elsewhere', 302) } }
+        location /broken { content_by_lua_block { error('on purpose') } }
+        location /try { try_files /none $uri.html /return?tried; }
+        location /named { try_files /none @named; }
+        location @named { return 202 named; }
+        location /sub { sub_filter_types text/plain; sub_filter hello goodbye; alias %%PREFIX%%/site/file; }
+        location /pages { error_page 403 =203 /file; deny all; }
+        location /slowly { limit_rate 20; alias %%PREFIX%%/site/file; }
+        location /satisfied {
+            satisfy any;
+            deny all;
+            auth_basic closed;
+            auth_basic_user_file %%PREFIX%%/users;
+        }
+        location /host { if ($host != other) { return 421; } return 200 $host; }
         location /moved { return 301 /elsewhere; }
         location /early { add_header Link '</a.css>; rel=preload'; return 200 early; }
     }";
@@ -375,6 +412,26 @@ const QUESTIONS: &[Question] = &[
     ("POST", "/body/", &[], "a body"),
     ("POST", "/small/", &[], "a body"),
     ("GET", "/open/?key=a", &[], ""),
+    ("GET", "/lua?key=yes", &[("x-a", "b")], ""),
+    ("POST", "/lua", &[], "a body"),
+    ("HEAD", "/lua", &[], ""),
+    ("GET", "/lua?key=no", &[], ""),
+    ("GET", "/exit", &[], ""),
+    ("GET", "/away", &[], ""),
+    ("GET", "/broken", &[], ""),
+    ("GET", "/try", &[], ""),
+    ("GET", "/named", &[], ""),
+    ("GET", "/sub", &[], ""),
+    ("GET", "/pages", &[], ""),
+    ("GET", "/slowly", &[], ""),
+    ("GET", "/satisfied", &[], ""),
+    ("GET", "/satisfied", &[("authorization", "Basic YTpi")], ""),
+    ("GET", "/host", &[], ""),
+    ("HEAD", "/file", &[], ""),
+    ("PUT", "/file", &[], "x"),
+    ("GET", "/file", &[("if-match", "\"x\"")], ""),
+    ("GET", "/file", &[("if-modified-since", "Sun, 09 Sep 2040 01:46:40 GMT")], ""),
+    ("GET", "/file", &[("range", "bytes=9-")], ""),
     ("GET", "/moved", &[], ""),
     ("GET", "/early", &[], ""),
     ("GET", "/%2e%2e/%00", &[], ""),
@@ -408,7 +465,10 @@ fn both_protocols_are_answered_alike() {
         let length =
             if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let text = format!("{method} {path} HTTP/1.1\r\nHost: www.example.com\r\n{lines}{length}\r\n{body}");
-        let first = server.connect().ask(&text);
+        let asked = if *method == "HEAD" { HowAnswered::HeadOnly } else { HowAnswered::Whole };
+        let mut connection = server.connect();
+        connection.send(text.as_bytes());
+        let first = connection.try_response(asked).expect("an answer");
 
         let stream = 2 * u32::try_from(at).expect("few") + 1;
         let length = body.len().to_string();

@@ -339,8 +339,8 @@ impl Stream {
         self.arrived_ns.filter(|_| !self.has_mark(ACTED))
     }
 
-    /// Others have a turn before the request goes on, or foreign code does something for it: what was found out
-    /// since it came may not be so any more.
+    /// Others have a turn before the request goes on, or foreign code does something for it: what was found
+    /// out since it came may not be so any more.
     pub fn note_acted(&self) {
         if !self.has_mark(ACTED) {
             self.marks.fetch_or(ACTED, Ordering::AcqRel);
