@@ -1,6 +1,6 @@
 //! Whatever a client sends: a connection keeps what a plain model of one says of streams and windows, in
-//! whatever pieces the frames come, and what it writes are frames of streams that are open, within the windows
-//! that the client has opened.
+//! whatever pieces the frames come, and what it writes are frames of streams that are open, within the
+//! windows that the client has opened.
 #![no_main]
 
 use std::collections::BTreeMap;

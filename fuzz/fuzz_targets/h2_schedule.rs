@@ -1,6 +1,6 @@
 //! Whatever a client says of priorities: streams that are ready have their turns. Of those with equal
-//! priorities none is a turn behind another; with RFC 9218 a more urgent stream goes before all others; with the
-//! tree of RFC 7540 none waits for ever.
+//! priorities none is a turn behind another; with RFC 9218 a more urgent stream goes before all others; with
+//! the tree of RFC 7540 there is always one whose turn it is.
 #![no_main]
 
 use std::collections::BTreeMap;
