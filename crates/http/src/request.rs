@@ -611,6 +611,13 @@ impl<'c> Request<'c> {
         self.set_context(&LIMIT_RATE, bytes_per_s);
     }
 
+    /// Has its response sent as fast as possible, whatever is said of it so far.
+    pub fn lift_limit_rate(&mut self) {
+        if self.context(&LIMIT_RATE).is_some() || self.location().core.sending.limit_rate.is_set() {
+            self.set_limit_rate(0);
+        }
+    }
+
     /// Has its response sent in this charset, whatever its location says (`X-Accel-Charset`).
     pub fn set_charset_override(&mut self, name: &[u8]) {
         self.set_context(&CHARSET_OVERRIDE, name.into());

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
 use clearway_gateway::memcached::{self, Answer as Said, Flags, Value, push_get, read_head};
 use clearway_h1::{BodyEvent, Decoded, ResponseFault};
@@ -16,6 +15,9 @@ use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, Say, Tra
 use crate::settings::gateway::{MEMCACHED, MEMCACHED_PASS};
 use crate::settings::pass::PassConf;
 use crate::upstreams::{Choice, Destination};
+
+/// What stands around a key in a request.
+const GET_BYTES: usize = "get \r\n".len();
 
 /// `memcached_pass`
 pub(super) struct MemcachedPass;
@@ -48,21 +50,19 @@ impl Family for MemcachedPass {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&MEMCACHED));
         let server = conf.target.get().ok_or(Answer::Status(500))?;
         begin_attempts(exchange, "memcached://");
-        let key = server.key.eval(&exchange.view());
+        let mut key = Vec::new();
+        server.key.append(&exchange.view(), &mut key);
         if key.is_empty() {
             exchange.request.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
             return Err(Answer::Status(500));
         }
-        let mut head = Vec::new();
+        let mut head = Vec::with_capacity(GET_BYTES + key.len());
         let sent = push_get(&key, &mut head);
-        let protocol = Memcached {
-            key: head[sent].to_vec(),
-            gzip_flag: *conf.gzip_flag,
-            content_type: exchange.request.content_type().map(Bytes::copy_from_slice),
-            head: None,
-            value: None,
-            trailer: Trailer::Valid,
-        };
+        if head[sent.clone()] != key {
+            key = head[sent].to_vec();
+        }
+        let protocol =
+            Memcached { key, gzip_flag: *conf.gzip_flag, head: None, value: None, trailer: Trailer::Valid };
         let wanted = if exchange.request.is_head() { Wanted::Head } else { Wanted::Whole };
         let asked = Asked { pass, proxy: None, choice, head, body, framing: Framing::Plain, wanted };
         Ok((asked, protocol))
@@ -75,8 +75,6 @@ pub(super) struct Memcached {
     key: Vec<u8>,
     /// Flags of values that are compressed; 0: nobody looks at them.
     gzip_flag: u64,
-    /// What the name of what was asked for says.
-    content_type: Option<Bytes>,
     head: Option<memcached::Head>,
     value: Option<Value>,
     trailer: Trailer,
@@ -116,6 +114,7 @@ impl Protocol for Memcached {
 
     const ENDS_WITH_BODY: bool = false;
     const INTERCEPTS_404: bool = true;
+    const HAS_LINES: bool = false;
 
     fn reset(&mut self) {
         (self.head, self.value, self.trailer) = (None, None, Trailer::Valid);
@@ -176,7 +175,6 @@ impl Protocol for Memcached {
     }
 
     fn complete_head(&self, head: &mut ResponseHead<'_>) {
-        head.content_type = self.content_type.as_ref().map(|kind| kind.to_vec().into());
         if let Some(memcached::Head { answer: Said::Found { flags, .. }, .. }) = self.head
             && flags & self.gzip_flag != 0
         {

@@ -69,6 +69,9 @@ pub(super) trait Protocol: Send {
     /// Whether a response with the status 404 is always replaced by the server's own.
     const INTERCEPTS_404: bool = false;
 
+    /// Whether heads have lines. Without them the name of what was asked for says of what type it is.
+    const HAS_LINES: bool = true;
+
     /// Before another attempt.
     fn reset(&mut self);
 

@@ -229,7 +229,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.whole_body = Some(all.split_off(len));
             all
         } else {
-            let bytes = Bytes::copy_from_slice(&self.input[..len]);
+            let bytes = if P::HAS_LINES { Bytes::copy_from_slice(&self.input[..len]) } else { Bytes::new() };
             self.input.drain(..len);
             bytes
         };
@@ -275,6 +275,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         let rewritten =
             self.asked.proxy.map(|proxy| Rewritten::new(&exchange.view(), (pass, proxy), &received));
         fill(&mut exchange.output, pass, rewritten.unwrap_or_default(), &received);
+        if !P::HAS_LINES {
+            let kind = exchange.request.content_type();
+            exchange.output.head().content_type = kind.map(Into::into);
+        }
         self.protocol.complete_head(exchange.output.head());
         if kept.is_some() {
             adapt_head(exchange.output.head());

@@ -101,7 +101,7 @@ impl Relay {
         let own = if *pass.buffering { Buffering::On } else { Buffering::Off };
         self.buffering = asked.unwrap_or(own);
         if self.buffering == Buffering::Off {
-            exchange.request.set_limit_rate(0);
+            exchange.request.lift_limit_rate();
         }
         if let (Buffering::On, Some(rate)) = (self.buffering, &*pass.limit_rate) {
             self.rate = units::parse_size(&rate.eval(&exchange.view())).unwrap_or(0);
