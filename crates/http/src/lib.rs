@@ -33,8 +33,8 @@ pub use clearway_message::{
 pub use clearway_site::{
     Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, Connect, CoreLocation, Cost, Directio, ETags,
     Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
-    Nesting, OpenErrorLog, Own, Phase, Role, Root, RootKind, Sending, Server, Services, Setting, Socket,
-    ThreadPools, Value, VariableId, WantedRights, context, file_access, locations, mime, msec, regex,
+    Nesting, OpenErrorLog, Own, Phase, Role, Root, RootKind, Sending, Server, ServerId, Services, Setting,
+    Socket, ThreadPools, Value, VariableId, WantedRights, context, file_access, locations, mime, msec, regex,
     server_names, set, settings, temp_paths,
 };
 

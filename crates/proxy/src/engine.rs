@@ -21,6 +21,7 @@ mod mend;
 mod next;
 mod object;
 mod patience;
+mod probe;
 mod protocol;
 mod queue;
 mod receive;
@@ -45,13 +46,11 @@ use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
 use crate::engine::asked::{AskedBody, Family, Where};
 use crate::engine::cached::Looked;
-pub(crate) use crate::engine::connect::connector;
 pub use crate::engine::connect::start;
 use crate::engine::connect_only::TunnelPass;
 use crate::engine::memcached::MemcachedPass;
 use crate::engine::object::Cached;
-#[cfg(feature = "tls")]
-pub(crate) use crate::engine::secure::{begin_check, check_certificate, without_port};
+pub(crate) use crate::engine::probe::{Kept, Question, ask as probe};
 use crate::engine::session::{End, Session};
 use crate::upstreams::Choice;
 

@@ -2,31 +2,30 @@
 //! group has, and each of those has a task that asks it and tells the group what has become of it. They end
 //! with the configuration. They run on loops, spread over all of them.
 
-mod probe;
-
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use clearway_base::log::Level;
-use clearway_http::Snapshot;
+use clearway_http::Generation;
 use clearway_runtime::{LoopRef, Tag, Timer};
 use clearway_upstream::{Checked, Peer, State};
 
-use crate::health::probe::Kept;
+use crate::engine::{Kept, Question, probe};
 use crate::settings::health::{Check, First, HEALTH, Rhythm};
 use crate::upstreams::Lasting;
 
 /// How often is looked which servers a group has, milliseconds.
 const LOOK_EVERY_MS: u64 = 1000;
 
-/// A configuration is in use from now on: its checks begin, from this loop on. To be called behind
-/// [`Lasting::begin`], before requests get to know the configuration.
-pub fn begin(lasting: &Arc<Lasting>, snapshot: &Snapshot, home: LoopRef) {
-    for (check, number) in snapshot.conf(&HEALTH).checks.iter().zip(0..) {
+/// A configuration is in use from now on: its checks begin, from this loop on, and end with it. To be called
+/// behind [`Lasting::begin`], before requests get to know the configuration.
+pub fn begin(lasting: &Arc<Lasting>, generation: &Arc<Generation>, home: LoopRef) {
+    for (check, number) in generation.parts().snapshot.conf(&HEALTH).checks.iter().zip(0..) {
         let at = home.sibling(number % lasting.loops());
         let mut checking = Checking {
             check: Arc::clone(check),
             lasting: Arc::clone(lasting),
+            generation: Arc::downgrade(generation),
             home: at,
             watched: Vec::new(),
             next_loop: number,
@@ -48,6 +47,7 @@ enum Use {
 struct Checking {
     check: Arc<Check>,
     lasting: Arc<Lasting>,
+    generation: Weak<Generation>,
     home: LoopRef,
     watched: Vec<Arc<Peer>>,
     next_loop: usize,
@@ -85,6 +85,7 @@ impl Checking {
             let watch = Watch {
                 check: Arc::clone(&self.check),
                 lasting: Arc::clone(&self.lasting),
+                generation: Weak::clone(&self.generation),
                 peer: Arc::clone(&peer),
                 home,
                 health: Health { condition, streak: 0 },
@@ -108,6 +109,8 @@ fn peers_of(check: &Check, lasting: &Lasting) -> Option<Vec<Arc<Peer>>> {
 struct Watch {
     check: Arc<Check>,
     lasting: Arc<Lasting>,
+    /// What requests are made in; held while the server is asked.
+    generation: Weak<Generation>,
     peer: Arc<Peer>,
     home: LoopRef,
     health: Health,
@@ -125,7 +128,10 @@ impl Watch {
             let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
             self.peer = peer;
             if self.peer.config().state != State::Down {
-                let found = probe::ask(&self.check, &self.peer, self.home, &mut self.kept).await;
+                let Some(generation) = self.generation.upgrade() else { return };
+                let (check, peer, kept) = (&*self.check, &self.peer, &mut self.kept);
+                let question = Question { check, peer, home: self.home, kept };
+                let found = Box::pin(probe(question, generation)).await;
                 self.take(found.err());
             }
             pause(self.home, interval_ms + later_ms()).await;

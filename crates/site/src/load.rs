@@ -185,8 +185,8 @@ pub struct Load<E: Engine> {
     /// Where `http` ends, once all of it was read.
     end: Option<Pos>,
     /// What is being read.
-    server: usize,
-    location: usize,
+    pub(crate) server: usize,
+    pub(crate) location: usize,
 }
 
 /// What modules have been told at all places of a level.
@@ -750,7 +750,7 @@ pub(crate) fn server_id(draft: usize) -> ServerId {
     ServerId(u32::try_from(draft - 1).expect("a configuration is far smaller than 4 GiB"))
 }
 
-fn location_id(draft: usize) -> LocationId {
+pub(crate) fn location_id(draft: usize) -> LocationId {
     LocationId(u32::try_from(draft).expect("a configuration is far smaller than 4 GiB"))
 }
 

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use clearway_conf::{Error, Pos};
 
 use crate::engine::Engine;
-use crate::ids::ServerId;
+use crate::ids::{LocationId, ServerId};
 use crate::levels::{Conf, ConfKey};
 use crate::listen::Protocols;
-use crate::load::{Load, server_id};
+use crate::load::{Load, location_id, server_id};
 
 impl<E: Engine> Load<E> {
     /// Shows a module's settings for every server and location, with the names of its server as they are
@@ -59,6 +59,16 @@ impl<E: Engine> Load<E> {
     /// What a server says.
     pub fn of_server<T: Conf>(&self, server: ServerId, key: &ConfKey<T>) -> &T {
         self.drafts.servers.of(&self.servers[server.0 as usize + 1].confs, key)
+    }
+
+    /// The server and the location that are being read; `None` outside of servers.
+    pub fn place(&self) -> Option<(ServerId, LocationId)> {
+        (self.server > 0).then(|| (server_id(self.server), location_id(self.location)))
+    }
+
+    /// A module's settings for a location that was read; for `Module::finish`.
+    pub fn of_location<T: Conf>(&self, id: LocationId, key: &ConfKey<T>) -> &T {
+        self.drafts.locations.of(&self.locations[id.0 as usize].confs, key)
     }
 
     /// Where a server begins.

@@ -180,13 +180,11 @@ fn what_cannot_be_checked_is_refused() {
         (zoned, "proxy_pass http://u; health_check type=grpc;", "invalid parameter \"type=grpc\" in"),
         (zoned, "proxy_pass http://u; health_check persistent;", "invalid parameter \"persistent\" in"),
         (zoned, "proxy_pass http://u; health_check; health_check;", "directive is duplicate in"),
-        (
-            zoned,
-            "proxy_pass https://u; proxy_ssl_name $host; health_check;",
-            "requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables in",
-        ),
         (zoned, "proxy_pass http://$host; health_check;", "requires \"proxy_pass\" without variables in"),
-        (zoned, "health_check;", "requires \"proxy_pass\" without variables in"),
+        (zoned, "fastcgi_pass $host:1; health_check;", "requires \"fastcgi_pass\" without variables in"),
+        (zoned, "health_check;", "\"uwsgi_pass\" or \"memcached_pass\" in its location in"),
+        (zoned, "proxy_pass http://u; health_check \"uri=/a b\";", "invalid parameter \"uri=/a b\" in"),
+        ("match a { require $none; }", "return 204;", "unknown \"none\" variable"),
         (
             "upstream u { server 127.0.0.1:1; }",
             "proxy_pass http://u; health_check;",

@@ -6,6 +6,7 @@
 mod aborts;
 mod broken_disks;
 mod cached;
+mod checked;
 mod checks;
 mod descriptors;
 mod edited;

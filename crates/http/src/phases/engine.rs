@@ -375,7 +375,8 @@ impl<'c> Active<'c> {
         self.request.account(Phase::Log.step());
     }
 
-    pub(crate) fn exchange(&mut self) -> Exchange<'_, 'c> {
+    /// The request as handlers have it.
+    pub fn exchange(&mut self) -> Exchange<'_, 'c> {
         Exchange {
             body: Body { state: &mut self.body },
             output: Output { state: &mut self.output },
@@ -536,7 +537,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn find_location(&self) -> Result<Found<LocationId>, u16> {
+    pub(super) fn find_location(&self) -> Result<Found<LocationId>, u16> {
         let tree = &self.server.tree;
         if tree.is_empty() {
             return Ok(Found::Nothing);
@@ -546,7 +547,7 @@ impl Request<'_> {
     }
 
     #[inline]
-    fn take_target(&mut self) -> Result<(), u16> {
+    pub(super) fn take_target(&mut self) -> Result<(), u16> {
         if self.parts.head.line.path_is_plain {
             let (path, args) = (self.parts.head.line.path, self.parts.head.line.args);
             let node = self.node_mut();

@@ -6,19 +6,15 @@ use bytes::Bytes;
 use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_h1::begin_request;
 use clearway_http::regex::{Case, Regex};
-use clearway_http::{Load, Module, context};
-use clearway_message::Version;
+use clearway_http::{Load, LocationId, Module, Value, VariableNames, context};
 
-#[cfg(feature = "tls")]
-use crate::settings::health::CheckTls;
+use crate::settings::gateway::{FASTCGI, MEMCACHED, SCGI, ServerSaid, UWSGI};
 use crate::settings::health::{
-    Aim, BodyTest, Check, First, HEALTH, HeaderRule, HeaderTest, Rhythm, Sense, StatusTest, Tests, Times,
+    Aim, Asks, BodyTest, Check, First, HEALTH, HeaderRule, HeaderTest, Rhythm, Sense, StatusTest, Tests,
 };
-use crate::settings::proxy::{Fixed, HttpVersion, PROXY, PROXY_PASS, ProxyConf, Target};
-#[cfg(feature = "tls")]
-use crate::settings::tls::TlsConf;
+use crate::settings::proxy::{PROXY, Target};
+use crate::upstreams::GroupRef;
 
 /// The module.
 pub static HEALTH_MODULE: Module = Module {
@@ -37,11 +33,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "health_check [interval=TIME] [jitter=TIME] [fails=N] [passes=N] [uri=URI] [mandatory \
                  [persistent]] [match=NAME] [port=N] [keepalive_time=TIME]",
         default: "",
-        doc: "Asks each server of the group of the location's `proxy_pass`, which needs a `zone`, from time \
-              to time. One that does not answer as it should gets no requests until it does; where several \
-              locations ask the servers of one group, none may find fault. What is asked for says the \
-              location: its timeouts, `proxy_http_version`, `proxy_ssl_…` and lines of `proxy_set_header`, \
-              without variables. Servers of other protocols than HTTP cannot be checked.\n\n\
+        doc: "Asks each server of the location's group, which needs a `zone`, from time to time: that of \
+              `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` or `memcached_pass`. One that does not \
+              answer as it should gets no requests until it does; where several locations ask the servers of \
+              one group, none may find fault. Servers are asked as they are for a client of the location \
+              (its timeouts, TLS, header lines and parameters), by a request of the server's own: `GET` of \
+              `uri`. `set` and `rewrite` of its server and location are carried out for it, and most \
+              variables about a client are empty.\n\n\
               * `interval` (5 s) and `jitter` (0): how often, and by how much later each time by chance.\n\
               * `fails` (1), `passes` (1): after how many in a row a server is unhealthy, or healthy again.\n\
               * `uri` (`/`), `port`: what it is asked for, and where if not where requests go.\n\
@@ -66,7 +64,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
                     health_check interval=2s fails=3 passes=2 uri=/health match=welcome;
                 }
             }",
-        see: &["match", "zone", "proxy_pass", "server"],
+        see: &["match", "zone", "proxy_pass", "fastcgi_pass", "server"],
         handler: read_check,
     },
     Spec {
@@ -79,7 +77,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
               * `status 200;`, `status 200 300-399;`, `status ! 500-599;`\n\
               * `header NAME;` (there is one), `header ! NAME;` (there is none), `header NAME = VALUE;`, \
               `!=`, `~` and `!~` with an expression: there is one with such a value.\n\
-              * `body ~ EXPRESSION;`, `body !~ EXPRESSION;`: of its first 256 KiB.",
+              * `body ~ EXPRESSION;`, `body !~ EXPRESSION;`: of its first 256 KiB.\n\
+              * `require $VARIABLE …;`: none of them is empty or `0`, with the answer known \
+              (`$upstream_http_…`, a `map` of it).",
         example: "
             match well {
                 status 200-399;
@@ -102,7 +102,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
 ];
 
 fn read_check(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
-    if !scope.conf.location(&PROXY).checks.is_empty() {
+    let place = scope.conf.place().ok_or_else(|| directive.reject("is not allowed here"))?;
+    if scope.conf.main(&HEALTH).checks.iter().any(|known| known.place == place) {
         return Err(directive.reject("is duplicate"));
     }
     let mut check = Check {
@@ -113,10 +114,8 @@ fn read_check(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
         first: First::Healthy,
         keepalive_ms: None,
         tests_name: None,
+        place,
         aim: OnceLock::new(),
-        times: OnceLock::new(),
-        #[cfg(feature = "tls")]
-        tls: OnceLock::new(),
         tests: OnceLock::new(),
     };
     for argument in &directive.args {
@@ -124,10 +123,7 @@ fn read_check(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
             return Err(directive.error(message(&[&"invalid parameter \"", &printed(argument), &"\""])));
         }
     }
-    let check = Arc::new(check);
-    scope.conf.location(&PROXY).checks.push(Arc::clone(&check));
-    scope.conf.location(&PROXY_PASS).checks.push(Arc::clone(&check));
-    scope.conf.main(&HEALTH).checks.push(check);
+    scope.conf.main(&HEALTH).checks.push(Arc::new(check));
     Ok(())
 }
 
@@ -146,7 +142,9 @@ fn read_parameter(check: &mut Check, argument: &Bytes) -> Option<()> {
         b"keepalive_time" => check.keepalive_ms = Some(time_ms().filter(|&ms| ms > 0)?),
         b"fails" => check.rhythm.fails = count()?,
         b"passes" => check.rhythm.passes = count()?,
-        b"uri" if value.starts_with(b"/") => check.uri = value,
+        b"uri" if value.starts_with(b"/") && !value.iter().any(|&byte| byte <= b' ' || byte == 127) => {
+            check.uri = value;
+        }
         b"port" => check.port = Some(u16::try_from(count()?).ok()?),
         b"match" if !value.is_empty() => check.tests_name = Some(value),
         b"mandatory" if argument.len() == name.len() => check.first = First::Checking,
@@ -166,13 +164,14 @@ fn read_match(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     }
     let mut tests = Tests::default();
     if let Some(block) = directive.block() {
-        block.entries(&mut |line| read_test(&mut tests, line))?;
+        let names = &mut scope.conf.variables;
+        block.entries(&mut |line| read_test((&mut tests, names), line))?;
     }
     scope.conf.main(&HEALTH).tests.push((name, Arc::new(tests)));
     Ok(())
 }
 
-fn read_test(tests: &mut Tests, line: &Directive) -> Result<(), Error> {
+fn read_test((tests, variables): (&mut Tests, &mut VariableNames), line: &Directive) -> Result<(), Error> {
     let arguments: Vec<&[u8]> = line.args.iter().map(|argument| &argument[..]).collect();
     match (&line.name[..], &arguments[..]) {
         (b"status", [b"!", ranges @ ..]) if !ranges.is_empty() => {
@@ -197,7 +196,12 @@ fn read_test(tests: &mut Tests, line: &Directive) -> Result<(), Error> {
             let sense = if *operator == b"~" { Sense::Is } else { Sense::IsNot };
             tests.bodies.push(BodyTest { sense, pattern: compile(line, pattern)? });
         }
-        (b"status" | b"header" | b"body", _) => {
+        (b"require", [_, ..]) => {
+            for name in &line.args {
+                tests.required.push(read_required(variables, line, name)?);
+            }
+        }
+        (b"status" | b"header" | b"body" | b"require", _) => {
             return Err(line.error(message(&[
                 &"invalid number of arguments in \"",
                 &printed(&line.name),
@@ -207,6 +211,21 @@ fn read_test(tests: &mut Tests, line: &Directive) -> Result<(), Error> {
         _ => return Err(line.error(message(&[&"unknown directive \"", &printed(&line.name), &"\""]))),
     }
     Ok(())
+}
+
+/// `$name`, and nothing beside it.
+fn read_required(
+    variables: &mut VariableNames,
+    line: &Directive,
+    text: &Bytes,
+) -> Result<(Box<str>, Value), Error> {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let name = text.strip_prefix(b"$").filter(|name| !name.is_empty() && name.iter().all(is_word));
+    if name.is_none() {
+        return Err(line.error(message(&[&"invalid variable name \"", &printed(text), &"\""])));
+    }
+    let value = variables.compile(text, &line.pos)?;
+    Ok((String::from_utf8_lossy(text).into(), value))
 }
 
 fn header(name: &[u8], rule: HeaderRule) -> HeaderTest {
@@ -239,30 +258,14 @@ fn read_ranges(line: &Directive, ranges: &[&[u8]]) -> Result<Vec<(u16, u16)>, Er
 
 /// What other directives say of checks.
 fn finish(load: &mut Load) -> Result<(), Error> {
-    for pass in load.all_locations(&PROXY_PASS) {
-        let times = Times {
-            connect_ms: *pass.connect_timeout_ms,
-            read_ms: *pass.read_timeout_ms,
-            head_max_bytes: usize::try_from(*pass.buffer_bytes).unwrap_or(usize::MAX),
-        };
-        for check in pass.checks.iter() {
-            let _ = check.times.set(times);
-            #[cfg(feature = "tls")]
-            set_tls(check, &pass.tls)?;
-        }
-    }
-    for proxy in load.all_locations(&PROXY) {
-        for check in proxy.checks.iter() {
-            let aim = aim_of(check, proxy)?;
-            let _ = check.aim.set(aim);
-        }
-    }
-    let conf = load.main(&HEALTH);
-    for check in conf.checks.iter() {
+    let checks = Vec::clone(&load.main(&HEALTH).checks);
+    for check in &checks {
+        let aim = aim_of(check, load)?;
+        let _ = check.aim.set(aim);
         let tests = match &check.tests_name {
             None => None,
             Some(name) => {
-                let found = conf.tests.iter().find(|(known, _)| known == name);
+                let found = load.main(&HEALTH).tests.iter().find(|(known, _)| known == name);
                 let unknown = || message(&[&"unknown match \"", &printed(name), &"\""]);
                 Some(Arc::clone(&found.ok_or_else(|| Error::new(unknown(), &check.pos))?.1))
             }
@@ -272,69 +275,54 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     Ok(())
 }
 
-/// TLS with the servers, where the location's requests are passed on with it.
-#[cfg(feature = "tls")]
-fn set_tls(check: &Check, tls: &TlsConf) -> Result<(), Error> {
-    let Some(server) = &*tls.context else { return Ok(()) };
-    let name = tls.name.as_ref().map(|name| name.as_literal());
-    if name == Some(None) || tls.has_evaluated_pair() {
-        let why =
-            "\"health_check\" requires \"proxy_ssl_name\" and \"proxy_ssl_certificate\" without variables";
-        return Err(Error::new(why, &check.pos));
-    }
-    let name = name.flatten().map(Bytes::copy_from_slice);
-    let (tells_name, verifies) = (*tls.server_name, *tls.verify);
-    let _ = check.tls.set(CheckTls { server: Arc::clone(server), name, tells_name, verifies });
-    Ok(())
-}
-
-fn aim_of(check: &Check, proxy: &ProxyConf) -> Result<Aim, Error> {
+fn aim_of(check: &Check, load: &Load) -> Result<Aim, Error> {
     let refuse = |text: Vec<u8>| Error::new(text, &check.pos);
-    let fixed = match proxy.target.get().map(|target| &**target) {
-        Some(Target::Fixed(fixed)) => fixed,
-        Some(Target::Evaluated(_)) | None => {
-            return Err(refuse(b"\"health_check\" requires \"proxy_pass\" without variables".to_vec()));
-        }
+    let (protocol, directive, found) = target_of(check.place.1, load).ok_or_else(|| {
+        let families =
+            "\"proxy_pass\", \"fastcgi_pass\", \"scgi_pass\", \"uwsgi_pass\" or \"memcached_pass\"";
+        refuse(message(&[&"\"health_check\" requires ", &families, &" in its location"]))
+    })?;
+    let Some(reference) = found else {
+        let text = message(&[&"\"health_check\" requires \"", &directive, &"\" without variables"]);
+        return Err(refuse(text));
     };
-    let group = fixed.group.group();
+    let group = reference.group();
     if !group.is_in_zone() {
         let name = group.name();
         let text = message(&[&"health checks require upstream \"", &name, &"\" to be in shared memory"]);
         return Err(refuse(text));
     }
-    Ok(Aim {
-        group: fixed.group.downgrade(),
-        group_name: String::from_utf8_lossy(group.name()).into(),
-        head: head_of(check, proxy, fixed),
-        #[cfg(feature = "tls")]
-        host: fixed.origin.host_header.clone(),
-    })
+    let group_name = String::from_utf8_lossy(group.name()).into();
+    Ok(Aim { group: reference.downgrade(), group_name, protocol })
 }
 
-/// The request: variables have no values in it, so their lines are not there.
-fn head_of(check: &Check, proxy: &ProxyConf, fixed: &Fixed) -> Vec<u8> {
-    let said = || proxy.set_headers.iter().filter_map(|(name, value)| Some((name, value.as_literal()?)));
-    let host = said().find(|(name, value)| name.eq_ignore_ascii_case(b"host") && !value.is_empty());
-    let host = host.map_or(&fixed.origin.host_header[..], |(_, value)| value);
-    let version = match *proxy.version {
-        HttpVersion::Http10 => Version::HTTP_10,
-        HttpVersion::Http11 => Version::HTTP_11,
-    };
-    let mut head = Vec::new();
-    let mut writer = begin_request(&mut head, b"GET", &check.uri, version).header(b"Host", host);
-    let is_own = |name: &[u8]| {
-        [&b"host"[..], b"connection", b"content-length", b"transfer-encoding"]
-            .iter()
-            .any(|own| name.eq_ignore_ascii_case(own))
-    };
-    for (name, value) in said().filter(|(name, value)| !is_own(name) && !value.is_empty()) {
-        writer = writer.header(name, value);
+/// What a location passes requests on with, and to which group, unless variables give that.
+fn target_of(location: LocationId, load: &Load) -> Option<(Asks, &'static str, Option<&GroupRef>)> {
+    if let Some(target) = load.of_location(location, &PROXY).target.get() {
+        let group = match &**target {
+            Target::Fixed(fixed) => Some(&fixed.group),
+            Target::Evaluated(_) => None,
+        };
+        return Some((Asks::Http, "proxy_pass", group));
     }
-    if check.keepalive_ms.is_none() {
-        writer = writer.header(b"Connection", b"close");
+    if let Some(said) = load.of_location(location, &FASTCGI).target.get() {
+        return Some((Asks::FastCgi, "fastcgi_pass", fixed(said)));
     }
-    writer.finish();
-    head
+    if let Some(said) = load.of_location(location, &SCGI).target.get() {
+        return Some((Asks::Scgi, "scgi_pass", fixed(said)));
+    }
+    if let Some(server) = load.of_location(location, &UWSGI).target.get() {
+        return Some((Asks::Uwsgi, "uwsgi_pass", fixed(&server.said)));
+    }
+    let server = load.of_location(location, &MEMCACHED).target.get()?;
+    Some((Asks::Memcached, "memcached_pass", Some(&server.group)))
+}
+
+fn fixed(said: &ServerSaid) -> Option<&GroupRef> {
+    match said {
+        ServerSaid::Fixed(group) => Some(group),
+        ServerSaid::Evaluated(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -352,7 +340,8 @@ mod tests {
         let path = Path::new("nginx.conf");
         let source = Memory::new().with(path, text.to_owned());
         let block = Loader::new(&source, path).file(path);
-        let read = block.entries(&mut |line| read_test(&mut tests, line));
+        let mut names = VariableNames::default();
+        let read = block.entries(&mut |line| read_test((&mut tests, &mut names), line));
         read.map(|()| tests).map_err(|error| error.to_string())
     }
 
@@ -407,7 +396,11 @@ mod tests {
             ("header A > b;", "invalid parameter \">\""),
             ("body fine;", "invalid number of arguments in \"body\" directive"),
             ("body ~ (;", "pcre2_compile() failed"),
-            ("require $a;", "unknown directive \"require\""),
+            ("require;", "invalid number of arguments in \"require\" directive"),
+            ("require $a b;", "invalid variable name \"b\""),
+            ("require $;", "invalid variable name \"$\""),
+            ("require $a$b;", "invalid variable name \"$a$b\""),
+            ("request $a;", "unknown directive \"request\""),
         ] {
             let error = tests_of(text).expect_err(text);
             assert!(error.contains(said), "{error}");

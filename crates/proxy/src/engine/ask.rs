@@ -61,6 +61,10 @@ impl Family for Proxy {
         (aim.origin.scheme == Scheme::Https).then_some(&aim.origin.host_header[..])
     }
 
+    fn ask_for(aim: &mut Aim<'_>, uri: &[u8]) {
+        aim.uri = Uri::Given(uri.to_vec());
+    }
+
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse {
         let (pass, proxy) = (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
         let may_stream = *proxy.version == HttpVersion::Http11 || !exchange.body.is_chunked();

@@ -37,6 +37,11 @@ pub(super) trait Family {
         None
     }
 
+    /// Has it asked for this, whatever the path of the request is (`health_check uri=`).
+    fn ask_for(target: &mut Self::Target<'_>, uri: &[u8]) {
+        let _ = (target, uri);
+    }
+
     /// What becomes of the body of the request.
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse;
 

@@ -32,7 +32,7 @@ pub fn start(connector: Connector) {
 }
 
 /// What makes connections, from then on.
-pub(crate) fn connector() -> Option<Connector> {
+pub(super) fn connector() -> Option<Connector> {
     CONNECTOR.get().copied()
 }
 

@@ -1,12 +1,13 @@
 //! What stands for TLS with servers in a build that has none: no request uses it.
 
 use std::marker::PhantomData;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use clearway_http::{Answer, Exchange, Request, Step};
 use clearway_net::connect::Outbound;
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{Connection, Identity};
+use clearway_runtime::Socket;
+use clearway_upstream::{Connection, Identity, Transport};
 
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Flow, Session};
@@ -24,10 +25,29 @@ impl Secure<'_> {
         Ok(())
     }
 
+    pub(super) fn shake_hands(&self, _: Socket) -> Result<Shaking, String> {
+        match self {
+            Self::Never(never, _) => match *never {},
+        }
+    }
+
     pub(super) fn tag(&self) -> u64 {
         match self {
             Self::Never(never, _) => match *never {},
         }
+    }
+}
+
+/// There is none either.
+pub(super) enum Shaking {}
+
+impl Shaking {
+    pub(super) fn poll(&mut self, _: &mut Context<'_>) -> Poll<Result<(), String>> {
+        match *self {}
+    }
+
+    pub(super) fn finish(self, _: &Secure<'_>) -> Result<Transport, String> {
+        match self {}
     }
 }
 

@@ -12,10 +12,11 @@ use clearway_http::{Answer, Errand, Exchange, Request, Step};
 use clearway_net::connect::Outbound;
 use clearway_offload::Blocking;
 use clearway_os::outgoing::Remote;
+use clearway_runtime::Socket;
 use clearway_tls::engine::{Engine, Session as TlsSession, Target, Verified};
 use clearway_tls::files::{PairName, SystemFiles, full_name, place_of};
 use clearway_tls::{AwsLc, Certificate, Pair, objects};
-use clearway_upstream::{Connection, GivenSession, Identity};
+use clearway_upstream::{Connection, GivenSession, Identity, TlsStream, Transport};
 
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Flow, Session, Stage};
@@ -117,7 +118,7 @@ async fn load_pair(request: &Request<'_>, conf: &TlsConf, name: PairName) -> Res
 }
 
 /// A name without the port behind it, as nginx cuts it.
-pub(crate) fn without_port(name: &[u8]) -> &[u8] {
+fn without_port(name: &[u8]) -> &[u8] {
     let colon_from = |at: usize| name[at..].iter().position(|&byte| byte == b':').map(|found| at + found);
     let bracket = if name.starts_with(b"[") { name.iter().position(|&byte| byte == b']') } else { None };
     colon_from(bracket.unwrap_or_default()).map_or(name, |end| &name[..end])
@@ -229,7 +230,7 @@ impl Secure<'_> {
 ///
 /// # Errors
 /// What nginx says.
-pub(crate) fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result<(), String> {
+fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result<(), String> {
     if let Verified::Failed(number, text) = session.info().verification {
         return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
     }
@@ -241,15 +242,36 @@ pub(crate) fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result
     Err(format!("upstream SSL certificate does not match \"{}\"", Verbatim(name)))
 }
 
-/// This side of a connection to a server that is asked whether it is well.
-///
-/// # Errors
-/// What nginx says.
-pub(crate) fn begin_check(tls: &ServerTls, name: Option<&[u8]>) -> Result<Box<dyn TlsSession>, String> {
-    let text = name.map(String::from_utf8_lossy);
-    let name = text.as_deref().filter(|name| may_be_told(name));
-    let session = AwsLc::connect(&tls.context, Target { name, session: None });
-    Ok(Box::new(session.map_err(|error| error.to_string())?))
+/// A handshake with a server that is asked whether it is well.
+pub(super) struct Shaking(Box<TlsStream>);
+
+impl Secure<'_> {
+    /// Begins it on a connection.
+    ///
+    /// # Errors
+    /// What nginx says.
+    pub(super) fn shake_hands(&self, socket: Socket) -> Result<Shaking, String> {
+        Ok(Shaking(TlsStream::new(socket, self.begin(None)?)))
+    }
+}
+
+impl Shaking {
+    /// Ready when it is over.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        self.0.poll_handshake(cx).map_err(|fault| fault.to_string())
+    }
+
+    /// What the connection has become.
+    ///
+    /// # Errors
+    /// The server is not who it should be.
+    pub(super) fn finish(self, secure: &Secure<'_>) -> Result<Transport, String> {
+        secure.verify(self.0.session())?;
+        Ok(Transport::Tls(self.0))
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 use clearway_conf::Pos;
 use clearway_http::regex::{Captures, Regex};
-use clearway_http::{ConfKey, Level, Own, settings};
+use clearway_http::{ConfKey, Level, LocationId, Own, ServerId, Value, View, settings};
 use clearway_message::{Header, HeaderName};
 
-#[cfg(feature = "tls")]
-use crate::settings::tls::ServerTls;
 use crate::upstreams::group::GroupCell;
 
 pub(crate) static HEALTH: ConfKey<HealthConf> = ConfKey::new(Level::Main);
@@ -40,11 +38,9 @@ pub(crate) struct Check {
     pub(crate) keepalive_ms: Option<u64>,
     /// The name of its `match`.
     pub(crate) tests_name: Option<Bytes>,
+    /// The server and the location whose requests it is like.
+    pub(crate) place: (ServerId, LocationId),
     pub(crate) aim: OnceLock<Aim>,
-    pub(crate) times: OnceLock<Times>,
-    /// How servers are asked that speak TLS.
-    #[cfg(feature = "tls")]
-    pub(crate) tls: OnceLock<CheckTls>,
     /// None where any status of 2xx and 3xx will do.
     pub(crate) tests: OnceLock<Option<Arc<Tests>>>,
 }
@@ -76,38 +72,17 @@ pub(crate) enum First {
 pub(crate) struct Aim {
     pub(crate) group: Weak<GroupCell>,
     pub(crate) group_name: Box<str>,
-    /// The request.
-    pub(crate) head: Vec<u8>,
-    /// What the servers are called (`$proxy_host`).
-    #[cfg(feature = "tls")]
-    pub(crate) host: Bytes,
+    pub(crate) protocol: Asks,
 }
 
-/// TLS with servers that are asked.
-#[cfg(feature = "tls")]
-pub(crate) struct CheckTls {
-    pub(crate) server: Arc<ServerTls>,
-    /// `proxy_ssl_name`, if it says something.
-    pub(crate) name: Option<Bytes>,
-    /// `proxy_ssl_server_name` and `proxy_ssl_verify`.
-    pub(crate) tells_name: bool,
-    pub(crate) verifies: bool,
-}
-
-#[cfg(feature = "tls")]
-impl std::fmt::Debug for CheckTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckTls").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// What the location says of connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) connect_ms: u64,
-    pub(crate) read_ms: u64,
-    /// What the head of a response may have, bytes.
-    pub(crate) head_max_bytes: usize,
+/// In which protocol servers are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Http,
+    FastCgi,
+    Scgi,
+    Uwsgi,
+    Memcached,
 }
 
 /// What an answer has to be like (`match`): all of it.
@@ -116,6 +91,8 @@ pub(crate) struct Tests {
     pub(crate) statuses: Vec<StatusTest>,
     pub(crate) headers: Vec<HeaderTest>,
     pub(crate) bodies: Vec<BodyTest>,
+    /// Variables that have to be neither empty nor `0`, as they are written.
+    pub(crate) required: Vec<(Box<str>, Value)>,
 }
 
 /// Whether something is to be so, or not so.
@@ -181,6 +158,15 @@ impl Check {
             None => (!(200..400).contains(&answer.status)).then_some("status"),
         }
     }
+}
+
+/// The first variable that the check of a location wants a value of, and that has none: as it is written.
+pub(crate) fn find_unmet<'c>(place: (ServerId, LocationId), view: &View<'_, 'c>) -> Option<&'c str> {
+    let conf: &'c HealthConf = view.request.main_conf(&HEALTH);
+    let check = conf.checks.iter().find(|check| check.place == place)?;
+    let tests = check.tests.get().and_then(Option::as_ref)?;
+    let unmet = tests.required.iter().find(|(_, value)| matches!(&*value.eval(view), b"" | b"0"));
+    unmet.map(|(name, _)| &**name)
 }
 
 impl Tests {

@@ -11,7 +11,6 @@ use clearway_http::temp_paths::TempPath;
 use clearway_http::{Own, Setting, Value, settings};
 
 use crate::settings::cache::{CacheConf, Keeping};
-use crate::settings::health::Check;
 use crate::settings::masks::{Failures, Ignored};
 use crate::settings::names::NameSet;
 #[cfg(feature = "tls")]
@@ -64,8 +63,6 @@ settings! {
         pub(crate) tls: TlsConf,
         /// What is not passed to the client, worked out of three lists.
         pub(crate) hidden: Own<Arc<NameSet>>,
-        /// What asks whether servers are well.
-        pub(crate) checks: Own<Vec<Arc<Check>>>,
     }
 }
 

@@ -9,7 +9,6 @@ use clearway_message::Known;
 use clearway_net::url::{Url, UrlKind};
 
 use crate::settings::cache::FamilyCaches;
-use crate::settings::health::Check;
 use crate::settings::names::NameSet;
 use crate::settings::pass::PassConf;
 use crate::upstreams::GroupRef;
@@ -52,8 +51,6 @@ settings! {
         pub(crate) headers: Own<Arc<Headers>>,
         /// The same where the response may go to a cache.
         pub(crate) cache_headers: Own<Arc<Headers>>,
-        /// What asks whether servers are well.
-        pub(crate) checks: Own<Vec<Arc<Check>>>,
     }
     then |conf: &mut ProxyConf| conf.redirects.settle()
 }

@@ -269,14 +269,16 @@ impl Worker {
         }
         let generation = snapshot.map(|snapshot| {
             self.lasting.begin(&snapshot, self.runtime.at(0));
-            clearway_proxy::begin_checks(&self.lasting, &snapshot, self.runtime.at(0));
             clearway_lua::begin(&snapshot, &*log);
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);
-            Generation::new(GenerationParts { number, snapshot, identities }, move |parts| {
+            let parts = GenerationParts { number, snapshot, identities };
+            let generation = Generation::new(parts, move |parts| {
                 ended.parts.push(parts);
                 ended.bell.signal();
-            })
+            });
+            clearway_proxy::begin_checks(&self.lasting, &generation, self.runtime.at(0));
+            generation
         });
         self.pools = pools;
         self.caches.begin();
