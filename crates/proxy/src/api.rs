@@ -3,8 +3,8 @@
 //! sockets change something. Paths and members are those of the commercial nginx, with or without `/N/http`
 //! in front.
 
-mod json;
-mod said;
+pub(crate) mod json;
+pub(crate) mod said;
 pub(crate) mod shown;
 
 use std::borrow::Cow;
