@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+mod checked;
 mod installed;
 
 use std::io::{Read, Write};
