@@ -66,6 +66,7 @@ pub use phases::engine::Active;
 pub use phases::handshake::{Shaking, look_at_handshake};
 pub use phases::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
+pub use phases::question::NoHead;
 pub use phases::read_body::Store;
 pub use phases::redirect::Rewritten;
 pub use phases::script::{AppendScript, Script, ScriptWait, Scripts};

@@ -13,7 +13,7 @@ pub(crate) mod made_body;
 mod pause;
 mod post_action;
 pub(crate) mod protocol;
-mod question;
+pub(crate) mod question;
 pub(crate) mod read_body;
 pub(crate) mod redirect;
 pub(crate) mod script;

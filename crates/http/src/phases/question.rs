@@ -7,13 +7,22 @@ use crate::phases::Step;
 use crate::phases::engine::Active;
 use crate::request::{Origin, Place};
 
-impl<'c> Active<'c> {
-    /// Puts a request whose head is complete into a location, whether its path leads there or not. What
-    /// rewrites requests in the server and in the location is carried out, so that variables have their
-    /// values (`set`); answers and redirects of it are not followed. No log gets to know of the request.
-    pub async fn enter(&mut self, server: ServerId, location: LocationId) {
+/// What is to be asked makes no head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoHead;
+
+impl Active<'_> {
+    /// Parses the head, which has to be complete, and puts the request into a location, whether its path
+    /// leads there or not. What rewrites requests in the server and in the location is carried out, so that
+    /// variables have their values (`set`); answers and redirects of it are not followed. No log gets to
+    /// know of the request.
+    ///
+    /// # Errors
+    /// The head is none.
+    pub async fn enter(&mut self, server: ServerId, location: LocationId) -> Result<(), NoHead> {
+        self.request.leave_unlogged();
+        let Some(Ok(())) = self.parse_head() else { return Err(NoHead) };
         let request = &mut self.request;
-        request.leave_unlogged();
         request.method = request.parts.head.method();
         // A target that cannot be taken apart is asked for as it is.
         let _ = request.take_target();
@@ -32,6 +41,7 @@ impl<'c> Active<'c> {
         self.rewrite(Part::Rewrite).await;
         // An `if` may have led to what it says.
         self.request.node_mut().location = location;
+        Ok(())
     }
 
     async fn rewrite(&mut self, part: Part) {

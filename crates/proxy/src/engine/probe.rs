@@ -11,7 +11,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Discard, Level};
 use clearway_h1::{BodyEvent, ResponseParser};
 use clearway_http::{
-    Active, Answer, Client, Exchange, Generation, Link, Listener, Request, Strands, Stream, Way,
+    Active, Answer, Client, Exchange, Generation, Link, Listener, NoHead, Request, Strands, Stream, Way,
 };
 use clearway_message::Header;
 use clearway_net::PeerAddr;
@@ -72,12 +72,10 @@ pub(crate) async fn ask(question: Question<'_>, generation: Arc<Generation>) -> 
     let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream) };
     let strands = Strands::default();
     let mut active = Active::new(way, &strands, &mut parts, 0, 1);
-    if !matches!(active.parse_head(), Some(Ok(()))) {
-        return Err("no request can be made of the \"uri\"".to_owned());
-    }
     let found = {
         let mut asking = pin!(async {
-            active.enter(server, location).await;
+            let unmade = |_: NoHead| "no request can be made of the \"uri\"".to_owned();
+            active.enter(server, location).await.map_err(unmade)?;
             let exchange = active.exchange();
             let Some(aim) = check.aim.get() else { return Ok(()) };
             match aim.protocol {
