@@ -5,14 +5,25 @@
 //! takes no lock, and a change that is late is only tried again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
 use crate::fill::{End, Followed, Follower, Leader};
 use crate::key::Digest;
 
+/// Digests whose responses were not kept lately: so many are remembered.
+const UNKEPT_SLOTS: usize = 1024;
+
+/// For how long it is remembered, seconds: so long nobody waits for a response of which it is likely that
+/// each has to ask for itself.
+pub(crate) const UNKEPT_S: u16 = 2;
+
 /// Lists that digests are shared out to. Fills are few: as many as requests to upstreams at once.
 const BUCKETS: usize = 1024;
+
+/// Bits of a time in `unkept`.
+const SECONDS_MASK: u64 = 0xffff;
 
 /// Fills whose digests share a bucket.
 type Bucket<T> = Vec<(Digest, Followed<T>)>;
@@ -20,6 +31,8 @@ type Bucket<T> = Vec<(Digest, Followed<T>)>;
 /// See the file's head.
 pub struct Fills<T> {
     buckets: Box<[ArcSwapOption<Bucket<T>>]>,
+    /// 48 bits of a digest, and when its response was not kept, the lower 16 bits of Unix seconds.
+    unkept: Box<[AtomicU64]>,
 }
 
 /// What a request is that wants a file which is not there.
@@ -39,7 +52,10 @@ pub struct Led<T: Clone> {
 
 impl<T: Clone> Default for Fills<T> {
     fn default() -> Self {
-        Self { buckets: (0..BUCKETS).map(|_| ArcSwapOption::empty()).collect() }
+        Self {
+            buckets: (0..BUCKETS).map(|_| ArcSwapOption::empty()).collect(),
+            unkept: (0..UNKEPT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
@@ -75,6 +91,27 @@ impl<T: Clone> Fills<T> {
         let bucket = self.bucket(digest).load();
         let fills = bucket.as_deref()?.iter();
         fills.filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
+    }
+
+    /// A response to this was not kept, at this time, Unix seconds.
+    pub fn note_unkept(&self, digest: Digest, now_s: u64) {
+        let (slot, tag) = self.unkept_of(digest);
+        slot.store(tag | now_s & SECONDS_MASK, Ordering::Relaxed);
+    }
+
+    /// Whether a response to this was not kept within the last two seconds.
+    #[must_use]
+    pub fn is_unkept(&self, digest: Digest, now_s: u64) -> bool {
+        let (slot, tag) = self.unkept_of(digest);
+        let word = slot.load(Ordering::Relaxed);
+        let age_s = (now_s as u16).wrapping_sub(word as u16);
+        word & !SECONDS_MASK == tag && age_s <= UNKEPT_S
+    }
+
+    fn unkept_of(&self, digest: Digest) -> (&AtomicU64, u64) {
+        let whole = u128::from_le_bytes(digest.0);
+        let tag = (whole >> 64) as u64 & !SECONDS_MASK;
+        (&self.unkept[whole as usize % UNKEPT_SLOTS], tag)
     }
 
     fn bucket(&self, digest: Digest) -> &ArcSwapOption<Bucket<T>> {
@@ -114,7 +151,7 @@ impl<T: Clone> Drop for Led<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
@@ -171,5 +208,18 @@ mod tests {
         });
         assert!(led_in_all.load(Ordering::SeqCst) > 0);
         assert!(fills.buckets.iter().all(|bucket| bucket.load().is_none()), "nothing is left behind");
+    }
+
+    #[test]
+    fn what_was_not_kept_is_remembered_for_a_moment() {
+        let fills = Fills::<u8>::default();
+        let now_s = 1_795_000_000;
+        assert!(!fills.is_unkept(KEY, now_s));
+        fills.note_unkept(KEY, now_s);
+        assert!(fills.is_unkept(KEY, now_s) && fills.is_unkept(KEY, now_s + u64::from(UNKEPT_S)));
+        assert!(!fills.is_unkept(KEY, now_s + u64::from(UNKEPT_S) + 1));
+        let mut other = KEY;
+        other.0[15] = 8;
+        assert!(!fills.is_unkept(other, now_s), "it only shares the place");
     }
 }

@@ -319,7 +319,8 @@ macro_rules! pass_directives {
             row! {
                 $p, $example, "cache_lock", FLAG, "on | off", "off", "on",
                 "Whether one request at a time fetches a response that is not there. The others send what \
-                 comes as it comes, or once all of it is there, where its length is not announced.",
+                 comes as it comes, or once all of it is there, where its length is not announced. For \
+                 two seconds after a response that may not be kept nobody waits for the next one.",
                 ["cache_lock_timeout", "cache_lock_age"],
                 |s, d| set(d, &mut $at(s.conf).cache.lock, |d| d.flag(0))
             },

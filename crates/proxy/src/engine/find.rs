@@ -216,7 +216,8 @@ impl<'a, 'c> Finding<'a, 'c> {
             }
             Entered::Follows(follower) => follower,
         };
-        if !*self.pass.cache.lock {
+        let now_s = u64::try_from(self.request.now_unix_s()).unwrap_or(0);
+        if !*self.pass.cache.lock || cached.cache.fills().is_unkept(cached.digest, now_s) {
             return Look::Settled(Lookup::Ask(cached));
         }
         self.wait(cached, follower).await

@@ -54,7 +54,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         match freshness.lifetime() {
             Some(lifetime) => Some(Judged { lifetime, vary: freshness.varies_by().to_vec() }),
             None => {
-                cached.give_up();
+                cached.pass_by(self.protocol.status(), now_s);
                 None
             }
         }
@@ -76,7 +76,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let head = Attempts::of(exchange.request).and_then(|attempts| attempts.head.as_ref());
         let place = cached.temp_place.clone();
         let Some((head, temp)) = head.zip(place.as_ref()).filter(|_| !is_refused) else {
-            cached.give_up();
+            cached.pass_by(self.protocol.status(), now_s);
             return;
         };
         let header = header_of(exchange.request, (lifetime, &judged.vary), (head, self.protocol.status()));

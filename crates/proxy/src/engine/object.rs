@@ -94,6 +94,15 @@ impl Cached {
         self.pool.clone().or_else(|| self.cache.pool_of(found.identity.disk))
     }
 
+    /// The response is not one to keep: for a moment others do not wait for the next one. One that says that
+    /// a server fails is waited for still, to spare it.
+    pub(super) fn pass_by(&mut self, status: u16, now_s: i64) {
+        if status < 500 {
+            self.cache.fills().note_unkept(self.digest, u64::try_from(now_s).unwrap_or(0));
+        }
+        self.give_up();
+    }
+
     /// Nothing will be kept: others that wait for it ask for themselves.
     pub(super) fn give_up(&mut self) {
         self.keepable = Keepable::No;
