@@ -10,6 +10,7 @@ pub(crate) mod args;
 pub mod arguments;
 mod body_socket;
 mod capture;
+mod compiled;
 mod constants;
 mod control;
 pub(crate) mod coroutine;
@@ -66,6 +67,8 @@ const ROOMS: &[Room] = &[
     udp::install,
     time::install,
     timer::install,
+    // Behind all that it puts something before.
+    compiled::install,
     // Behind all that makes globals.
     loaded::install,
 ];

@@ -101,6 +101,13 @@ impl RequestState {
         request.set_context(&STATE, state);
     }
 
+    /// The request is in this VM, and stays in it.
+    pub(crate) fn settle(request: &Request<'_>, slot: &Arc<Slot>) {
+        if let Some(state) = Self::of(request) {
+            state.choose(slot);
+        }
+    }
+
     /// The VM is chosen.
     pub(crate) fn choose(&self, slot: &Arc<Slot>) {
         // One that was chosen before is poisoned, and what belongs to it is over.

@@ -16,6 +16,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::fast::Replies;
 use crate::ffi::{self, Activation, Allocate, State};
 use crate::layout::layout;
 use crate::reference::Released;
@@ -71,6 +72,7 @@ pub(crate) struct Host {
     tools: Cell<[c_int; TOOLS]>,
     released: Arc<Released>,
     presence: Presence,
+    replies: Replies,
 }
 
 impl Host {
@@ -100,6 +102,7 @@ impl Host {
             tools: Cell::new([0; TOOLS]),
             released: Arc::default(),
             presence: Presence::new(global.expose_provenance()),
+            replies: Replies::default(),
         }));
         // SAFETY: what was allocated by `inner` goes on to be; `host` lives until `close`.
         unsafe {
@@ -281,6 +284,15 @@ impl Host {
             unsafe { ffi::lua_sethook(self.main, None, 0, 0) };
             self.halt.store(GO_ON, Ordering::Relaxed);
         }
+    }
+
+    /// What functions have answered that compiled code has called.
+    pub(crate) fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
+    pub(crate) fn main(&self) -> *mut State {
+        self.main
     }
 
     /// Where in the registry this function is.

@@ -7,6 +7,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod call;
+mod fast;
 mod fault;
 mod ffi;
 mod host;
@@ -22,6 +23,7 @@ mod vm;
 pub mod walk;
 
 pub use call::{Call, Context, HostFunction, NoContext, Raise, Returns, SLOTS};
+pub use fast::{DECLARATIONS, FastCall, FastFunction, Reply};
 pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
 pub use stack::{Address, Caller, Push, Stack, Value};

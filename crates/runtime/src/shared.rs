@@ -92,6 +92,8 @@ pub(crate) struct Carrier {
     pub(crate) running: AtomicU32,
     /// The poll that it does beside a loop (rule 13 of word.rs); 0: none.
     pub(crate) helps_in: AtomicU64,
+    /// The poll in which it gave its loop away had to wait for a token; the carrier only.
+    pub(crate) waited: AtomicBool,
     /// Whether it has run a loop since it gave memory back.
     has_run: AtomicBool,
 }
@@ -235,6 +237,7 @@ impl Carrier {
             turn: HeldTurn::new(),
             running: AtomicU32::new(0),
             helps_in: AtomicU64::new(0),
+            waited: AtomicBool::new(false),
             has_run: AtomicBool::new(false),
         }
     }
@@ -430,6 +433,7 @@ impl Shared {
         }
         if lent == Lent::Done {
             metrics::SUSPECTS_DETACHED.increment();
+            me.waited.store(false, Ordering::Relaxed);
             me.detached_tag.store(tag.0, Ordering::Relaxed);
             me.detached_cpu_ns.store(sight.cpu_ns, Ordering::Relaxed);
             me.detached_ns.store(clock::monotonic_ns().max(1), Ordering::Relaxed);
@@ -503,7 +507,11 @@ impl Shared {
         let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
         let is_long = |ns: u64| u128::from(ns) > limit.as_nanos();
         if !is_long(now - since) {
-            return self.suspects.absolve(tag);
+            // What it was to do is still to be done.
+            if !carrier.waited.load(Ordering::Relaxed) {
+                self.suspects.absolve(tag);
+            }
+            return;
         }
         let cpu_ns = clock::thread_cpu_ns().saturating_sub(carrier.detached_cpu_ns.load(Ordering::Relaxed));
         match self.suspects.check(tag, now / 1_000_000) {

@@ -10,7 +10,7 @@ use clearway_pcre::{Code, Jit, Matcher, Options};
 use crate::api::arguments::{make_text, text_at};
 use crate::api::room::{Install, put};
 use crate::current::current;
-use crate::vm::regexes::{Flags, Regexes, Remember, Source};
+use crate::vm::regexes::{Flags, Numbered, Regexes, Remember, Source};
 
 /// Installs `ngx.re`.
 ///
@@ -256,6 +256,27 @@ fn compile(call: &mut Call<'_>) -> Result<Returns, Raise> {
             Ok(Returns::Values(1))
         }
         Err(text) => Ok(failed(call, 1, &text)),
+    })
+}
+
+/// Numbers the expression in slot 1 with the options in slot 2, where those have it remembered, and its groups
+/// are told apart by their numbers. Nothing is said of one that is wrong.
+pub(super) fn number(call: &mut Call<'_>) -> Result<Option<Numbered>, Raise> {
+    let Ok(flags) = Flags::parse(text_at(call, 2)) else { return Ok(None) };
+    let is_plain = flags.how == clearway_pcre::How::Perl && !flags.has(Options::DUPNAMES);
+    if !is_plain || flags.memory == Remember::Not {
+        return Ok(None);
+    }
+    with_regexes(call, |call, regexes| {
+        if !regexes.has_room() {
+            return Ok(None);
+        }
+        let Ok(Ready { code, flags }) = ready(call, regexes, 1, 2)? else { return Ok(None) };
+        let names = code.names().iter().map(|(group, name)| (*group, name[..].into())).collect();
+        let number = regexes.numbered.len();
+        let groups = code.groups();
+        regexes.numbered.push((flags, code));
+        Ok(Some(Numbered { number, groups, names }))
     })
 }
 

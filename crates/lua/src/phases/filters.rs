@@ -43,19 +43,20 @@ impl Entrance {
 
     fn poll(&mut self, request: &Request<'_>, cx: &Context<'_>) -> Poll<Result<&mut Chosen, NoVm>> {
         let found = match self {
-            Self::Chosen(_) => None,
+            Self::Chosen(chosen) if chosen.is_settled() => None,
             // Another filter may have had one made meanwhile.
             _ if let Some(slot) = RequestState::of(request).and_then(RequestState::usable_slot) => {
                 Some(Ok(Chosen::again(slot)))
             }
-            Self::Choosing(of_loop) => Some(ready!(of_loop.poll_choose(request.home(), cx))),
+            Self::Chosen(_) => None,
+            Self::Choosing(of_loop) => Some(ready!(of_loop.poll_choose(cx))),
             Self::Making(of_loop, fresh) => Some(ready!(of_loop.poll_fresh(fresh, cx))),
         };
         match found {
             None => {}
             Some(Ok(chosen)) => {
-                if let Some(state) = RequestState::of(request) {
-                    state.choose(chosen.slot());
+                if chosen.is_settled() {
+                    RequestState::settle(request, chosen.slot());
                 }
                 *self = Self::Chosen(chosen);
             }
@@ -107,9 +108,12 @@ impl<'c> Hold<'c> for HeadHold<'c> {
                 return Poll::Ready(None);
             }
         };
-        let slot = Arc::clone(chosen.slot());
-        let mut held = ready!(chosen.poll(cx));
+        let is_settled = chosen.is_settled();
+        let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
         let request = filtering.request;
+        if !is_settled {
+            RequestState::settle(request, &slot);
+        }
         let outcome = run_at_once(&mut held, self.code, LuaPhase::HeaderFilter, filtering, Args::None);
         if held.vm.is_poisoned() {
             slot.poison();
@@ -205,11 +209,14 @@ impl BodyFilter for BodyCode<'_> {
                     return Poll::Ready(());
                 }
             };
-            let slot = Arc::clone(chosen.slot());
-            let Poll::Ready(mut held) = chosen.poll(cx) else {
+            let is_settled = chosen.is_settled();
+            let Poll::Ready((mut held, slot)) = chosen.poll_with_slot(cx) else {
                 self.pieces.push_front((piece, mark));
                 return Poll::Pending;
             };
+            if !is_settled {
+                RequestState::settle(next.request(), &slot);
+            }
             let end = if mark == Mark::Last { End::Yes } else { End::No };
             let args = Args::Chunk { data: Some(piece), end };
             log_begin(next.request(), LuaPhase::BodyFilter);

@@ -62,7 +62,7 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
     };
     let of_loop = &vms[home];
     let chosen = if *exchange.request.conf(&LUA_CONF).code_cache {
-        poll_fn(|cx| of_loop.poll_choose(home, cx)).await
+        poll_fn(|cx| of_loop.poll_choose(cx)).await
     } else {
         let fresh = of_loop.begin_fresh();
         poll_fn(|cx| of_loop.poll_fresh(&fresh, cx)).await
@@ -71,9 +71,6 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
     let is_begun = RequestState::of(exchange.request).is_some_and(|state| state.slot_is_free());
     if !is_begun {
         RequestState::begin(exchange.request);
-    }
-    if let Some(state) = RequestState::of(exchange.request) {
-        state.choose(chosen.slot());
     }
     Ok(chosen)
 }

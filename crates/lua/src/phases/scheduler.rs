@@ -24,7 +24,7 @@ use crate::request_state::{OnAbort, RequestState};
 use crate::socket::operations::Receiving;
 use crate::threads::{Answers, Hold, Number, Polls, State, Threads, Wait, push_results};
 use crate::vm::interpreter::{Interpreter, Recovery};
-use crate::vm::of_loop::Chosen;
+use crate::vm::of_loop::{Chosen, Slot};
 use crate::vm::settings::LUA_CONF;
 use crate::vm::vms::Described;
 
@@ -62,6 +62,13 @@ impl Ground<'_, '_, '_> {
         match self {
             Self::Request(exchange) => exchange.request.home(),
             Self::Alone(alone) => alone.home,
+        }
+    }
+
+    /// It is in this VM, and stays in it.
+    fn settle(&self, slot: &Arc<Slot>) {
+        if let Self::Request(exchange) = self {
+            RequestState::settle(exchange.request, slot);
         }
     }
 
@@ -231,8 +238,10 @@ impl Schedule {
                     None => return Poll::Pending,
                 }
             }
-            let slot = Arc::clone(chosen.slot());
-            let mut held = ready!(chosen.poll(cx));
+            let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
+            if self.entry.is_none() {
+                ground.settle(&slot);
+            }
             let interpreter = &mut *held;
             let ended = self.step(interpreter, ground, start);
             if interpreter.vm.is_poisoned() {

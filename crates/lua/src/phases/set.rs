@@ -15,6 +15,7 @@ use crate::code::Code;
 use crate::current::{self, LuaPhase};
 use crate::phases::at_once::{Broken, Over, finish, start};
 use crate::phases::run::{File, choose, read};
+use crate::request_state::RequestState;
 use crate::vm::settings::LUA_MAIN;
 
 /// Where the rewrite module has its directives.
@@ -138,10 +139,10 @@ async fn compute(exchange: &mut Exchange<'_, '_>, of: &SetCode) -> Result<Vec<u8
             return Err(Step::status(500));
         }
     };
-    let slot = Arc::clone(chosen.slot());
     let mut args = Some(args);
     let ended = poll_fn(|cx| {
-        let mut held = ready!(chosen.poll(cx));
+        let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
+        RequestState::settle(exchange.request, &slot);
         let args = current::Args::Set(args.take().unwrap_or_default());
         let started = match &file {
             Some(File { path, text }) => held.start_file(path, text.as_deref()).map_err(Broken::Load),

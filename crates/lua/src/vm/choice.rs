@@ -3,23 +3,24 @@
 //! 1. A loop has one VM of its own, whose number is the loop's, and reserves, whose numbers are those
 //!    behind the loops': what is shared out by `id % count`, or done by worker 0, is not done twice.
 //! 2. What belongs to one VM (coroutines, `ngx.ctx`, closures of timers) stays in it for life, so a request
-//!    that has entered one is never asked about again.
-//! 3. A request runs in the loop's own VM if that is free, or if it is held by a poll of this loop, which
-//!    will be over when the next one begins.
-//! 4. If its location has blocked of late, or if the poll that holds the own VM is away from its loop (it
-//!    is stuck), the request runs in a reserve: the one with the fewest that wait, of equal ones the first.
-//!    So what blocks is kept out of the own VM from its first time on.
-//! 5. Without a reserve it waits for the own VM; if a reserve is being built, for whichever comes first.
-//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; one at most. A number: as
-//!    many are built with the configuration. A VM that is poisoned counts as none, and another one is built
-//!    for it.
+//!    that has entered one is never asked about again. Until then it may go to another one: it looks again
+//!    while it waits, as the poll before it may never end.
+//! 3. A request runs in the loop's own VM unless a poll holds that which is away from its loop (it is stuck).
+//! 4. If its location has blocked of late it runs in a reserve: the one with the fewest that wait, of equal
+//!    ones the first. So what blocks is kept out of the own VM from its first time on.
+//! 5. Where the own VM is stuck, others run in a reserve without such locations: behind them they would wait
+//!    for what they have nothing to do with. Without one they wait for the own VM; once that is gone (stuck
+//!    for more than a second) for any reserve.
+//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; and a second one where the
+//!    first one is gone as well, or has only what blocks. A number: as many are built with the configuration.
+//!    A VM that is poisoned counts as none, and another one is built for it.
 
 use std::num::NonZeroU32;
 
 /// `lua_reserve_vms`: reserves of each loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reserves {
-    /// One, when it is wanted.
+    /// Up to [`AUTO_MAX`], when they are wanted.
     #[default]
     Auto,
     /// None, ever.
@@ -27,6 +28,9 @@ pub enum Reserves {
     /// So many, from the beginning.
     Fixed(NonZeroU32),
 }
+
+/// Reserves of a loop where nothing is said of them: one for what blocks, one for what does not.
+pub const AUTO_MAX: u32 = 2;
 
 impl Reserves {
     /// How many a loop has when its configuration begins.
@@ -40,7 +44,7 @@ impl Reserves {
 
     fn most(self) -> u32 {
         match self {
-            Self::Auto => 1,
+            Self::Auto => AUTO_MAX,
             Self::None => 0,
             Self::Fixed(count) => count.get(),
         }
@@ -50,12 +54,12 @@ impl Reserves {
 /// The token of the loop's own VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Nobody holds it.
-    Free,
-    /// A poll holds it that has its loop.
-    Held,
+    /// Nobody holds it, or a poll that has its loop, and will be over when the next one begins.
+    Good,
     /// A poll holds it whose loop has been given away.
     Stuck,
+    /// So it was for a second and more.
+    Gone,
     /// A function of the server has panicked in it, and another one is not there yet.
     Poisoned,
 }
@@ -76,6 +80,13 @@ pub enum Reserve {
     Ready {
         /// Requests that wait for it or are in it.
         waiting: u32,
+        /// Those of them whose location has blocked of late.
+        suspects: u32,
+    },
+    /// One poll has been in it for a second and more.
+    Gone {
+        /// Requests that wait for it or are in it.
+        waiting: u32,
     },
     /// It will be.
     Building,
@@ -90,8 +101,8 @@ pub enum Choice {
     Own,
     /// To this one of the reserves.
     Reserve(usize),
-    /// To the own VM or to a reserve that is being built, whichever comes first.
-    First,
+    /// To nothing yet: one is being made.
+    Later,
 }
 
 /// What a request does, and what it sets off.
@@ -118,15 +129,15 @@ pub enum Build {
 /// Rules 3 to 6.
 #[must_use]
 pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserve]) -> Decision {
-    let is_own_good = matches!(own, Own::Free | Own::Held) && standing == Standing::Good;
-    if is_own_good {
+    if own == Own::Good && standing == Standing::Good {
         return Decision { choice: Choice::Own, build: Build::Nothing };
     }
-    let ready = reserves.iter().enumerate().filter_map(|(index, reserve)| match reserve {
-        Reserve::Ready { waiting } => Some((*waiting, index)),
-        Reserve::Building | Reserve::Poisoned => None,
+    let fit = best(reserves, |reserve| match reserve {
+        Reserve::Ready { waiting, suspects } if *suspects == 0 || standing == Standing::Suspect => {
+            Some(*waiting)
+        }
+        _ => None,
     });
-    let best = ready.min().map(|(_, index)| index);
     let is_building = reserves.contains(&Reserve::Building);
     let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
     let build = if is_building {
@@ -134,17 +145,37 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
         Build::Nothing
     } else if poisoned.is_some() && policy != Reserves::None {
         Build::One { instead_of: poisoned }
-    } else if reserves.len() < policy.most() as usize {
+    } else if fit.is_none() && reserves.len() < policy.most() as usize {
         Build::One { instead_of: None }
     } else {
         Build::Nothing
     };
-    let choice = match best {
-        Some(index) => Choice::Reserve(index),
-        None if is_building || build != Build::Nothing => Choice::First,
-        None => Choice::Own,
+    let is_coming = is_building || build != Build::Nothing;
+    let any = || {
+        best(reserves, |reserve| match reserve {
+            Reserve::Ready { waiting, .. } => Some((0, *waiting)),
+            Reserve::Gone { waiting } => Some((1, *waiting)),
+            Reserve::Building | Reserve::Poisoned => None,
+        })
+    };
+    let choice = match (fit, own, standing) {
+        (Some(index), ..) => Choice::Reserve(index),
+        // What has blocked stays out of it, unless there is nothing else, or will not be for long.
+        (None, Own::Good, Standing::Suspect) if is_coming => Choice::Own,
+        (None, Own::Stuck, Standing::Good) => Choice::Own,
+        _ => match any() {
+            Some(index) => Choice::Reserve(index),
+            None if own != Own::Poisoned || !is_coming => Choice::Own,
+            None => Choice::Later,
+        },
     };
     Decision { choice, build }
+}
+
+/// The index of the reserve with the lowest rank, the first of equal ones.
+fn best<R: Ord>(reserves: &[Reserve], rank: impl Fn(&Reserve) -> Option<R>) -> Option<usize> {
+    let ranked = reserves.iter().enumerate().filter_map(|(index, reserve)| Some((rank(reserve)?, index)));
+    ranked.min().map(|(_, index)| index)
 }
 
 /// What `ngx.worker.id()` says in a VM of this loop: rule 1. `reserve` is its index, or `None` for the own
@@ -165,25 +196,41 @@ mod tests {
     const ONE: Build = Build::One { instead_of: None };
 
     fn ready(waiting: u32) -> Reserve {
-        Reserve::Ready { waiting }
+        Reserve::Ready { waiting, suspects: 0 }
+    }
+
+    /// One with what has blocked.
+    fn bad(waiting: u32) -> Reserve {
+        Reserve::Ready { waiting, suspects: waiting }
     }
 
     #[test]
     fn each_situation_has_its_vm() {
-        use Own::{Free, Held, Poisoned, Stuck};
+        use Own::{Gone, Poisoned, Stuck};
         use Standing::{Good, Suspect};
         let two = Reserves::Fixed(NonZeroU32::new(2).unwrap());
+        let own = Own::Good;
+        let lost = Reserve::Gone { waiting: 1 };
         type Case<'a> = (Reserves, Own, Standing, &'a [Reserve], Choice, Build);
         let cases: &[Case<'_>] = &[
-            (Reserves::Auto, Free, Good, &[], Choice::Own, NONE),
-            (Reserves::Auto, Held, Good, &[ready(0)], Choice::Own, NONE),
+            (Reserves::Auto, own, Good, &[], Choice::Own, NONE),
+            (Reserves::Auto, own, Good, &[ready(0)], Choice::Own, NONE),
             // The first time that something is stuck.
-            (Reserves::Auto, Stuck, Good, &[], Choice::First, ONE),
-            (Reserves::Auto, Stuck, Good, &[Reserve::Building], Choice::First, NONE),
+            (Reserves::Auto, Stuck, Good, &[], Choice::Own, ONE),
+            (Reserves::Auto, Stuck, Good, &[Reserve::Building], Choice::Own, NONE),
             (Reserves::Auto, Stuck, Good, &[ready(3)], Choice::Reserve(0), NONE),
+            // Not behind what has blocked, as long as there is hope.
+            (Reserves::Auto, Stuck, Good, &[bad(3)], Choice::Own, ONE),
+            (Reserves::Auto, Stuck, Good, &[bad(3), ready(5)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, Gone, Good, &[bad(3), bad(2)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, Gone, Good, &[lost, bad(2)], Choice::Reserve(1), NONE),
             // What has blocked stays out of the own VM, though that is free.
-            (Reserves::Auto, Free, Suspect, &[ready(7)], Choice::Reserve(0), NONE),
-            (Reserves::Auto, Free, Suspect, &[], Choice::First, ONE),
+            (Reserves::Auto, own, Suspect, &[ready(7)], Choice::Reserve(0), NONE),
+            (Reserves::Auto, own, Suspect, &[bad(7)], Choice::Reserve(0), NONE),
+            (Reserves::Auto, own, Suspect, &[], Choice::Own, ONE),
+            (Reserves::Auto, own, Suspect, &[lost], Choice::Own, ONE),
+            (Reserves::Auto, own, Suspect, &[lost, lost], Choice::Reserve(0), NONE),
+            (Reserves::Auto, Stuck, Suspect, &[lost, Reserve::Building], Choice::Reserve(0), NONE),
             // The fewest that wait; the first of equal ones.
             (two, Stuck, Good, &[ready(2), ready(1)], Choice::Reserve(1), NONE),
             (two, Stuck, Suspect, &[ready(1), ready(1)], Choice::Reserve(0), NONE),
@@ -195,7 +242,9 @@ mod tests {
                 Choice::Reserve(1),
                 Build::One { instead_of: Some(0) },
             ),
-            (two, Poisoned, Good, &[ready(0)], Choice::Reserve(0), ONE),
+            (two, Poisoned, Good, &[ready(0)], Choice::Reserve(0), NONE),
+            (two, Poisoned, Good, &[bad(1), Reserve::Building], Choice::Reserve(0), NONE),
+            (Reserves::Auto, Poisoned, Good, &[], Choice::Later, ONE),
             (Reserves::None, Stuck, Suspect, &[], Choice::Own, NONE),
             (Reserves::None, Poisoned, Good, &[], Choice::Own, NONE),
         ];
@@ -208,9 +257,9 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_what_never_comes() {
-        let states = [ready(0), ready(5), Reserve::Building, Reserve::Poisoned];
+        let states = [ready(0), bad(5), Reserve::Gone { waiting: 1 }, Reserve::Building, Reserve::Poisoned];
         let policies = [Reserves::Auto, Reserves::None, Reserves::Fixed(NonZeroU32::MIN)];
-        let owns = [Own::Free, Own::Held, Own::Stuck, Own::Poisoned];
+        let owns = [Own::Good, Own::Stuck, Own::Gone, Own::Poisoned];
         for policy in policies {
             for own in owns {
                 for standing in [Standing::Good, Standing::Suspect] {
@@ -218,10 +267,11 @@ mod tests {
                         for reserves in [&[][..], &[state], &[state, ready(1)]] {
                             let decision = choose(policy, own, standing, reserves);
                             match decision.choice {
-                                Choice::Reserve(index) => {
-                                    assert!(matches!(reserves[index], Reserve::Ready { .. }));
-                                }
-                                Choice::First => assert!(
+                                Choice::Reserve(index) => assert!(matches!(
+                                    reserves[index],
+                                    Reserve::Ready { .. } | Reserve::Gone { .. }
+                                )),
+                                Choice::Later => assert!(
                                     decision.build != Build::Nothing || reserves.contains(&Reserve::Building)
                                 ),
                                 Choice::Own => {}

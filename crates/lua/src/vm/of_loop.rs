@@ -13,13 +13,17 @@
 //! 6. One reserve is made at a time (`building`), and one own VM (`rebuilding`). Where none could be made
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
 //! 7. With `lua_code_cache off` a VM is made for one request, and goes with it.
+//! 8. A request that waits for the first time looks again after [`AGAIN_MS`], then after twice that, and so
+//!    on: what holds its VM may never end, and another one may be there by then. It changes where that one
+//!    has fewer before it than it has itself where it is.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
-use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef};
+use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef, Timer, Token};
 
 use crate::metrics;
 use crate::vm::choice::{self, Build, Choice, Own, Reserve, Reserves, Standing};
@@ -31,6 +35,15 @@ pub const WAITING_MAX: usize = 4096;
 
 /// For how long nothing is tried where a VM could not be made, milliseconds.
 pub const RETRY_MS: u64 = 1000;
+
+/// After how long a request that waits for its first VM looks again, milliseconds.
+const AGAIN_MS: u64 = 2;
+
+/// The most that this is after some times.
+const AGAIN_MAX_MS: u64 = 512;
+
+/// How long a poll is in a VM until that counts as gone, milliseconds.
+const GONE_MS: u64 = 1000;
 
 /// Why a request gets no VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +105,17 @@ pub struct Slot {
     is_poisoned: AtomicBool,
     /// Requests that have chosen it.
     users: AtomicU32,
+    /// Those of them whose location has blocked of late.
+    suspects: AtomicU32,
+    /// The poll that was seen in it last, and since when, milliseconds of the loop's clock.
+    seen: AtomicU64,
+    seen_ms: AtomicU64,
+    /// Those of its loop.
+    vms: Weak<LoopVms>,
 }
 
 impl Slot {
-    fn new(mut interpreter: Interpreter, home: LoopRef) -> Arc<Self> {
+    fn new(mut interpreter: Interpreter, home: LoopRef, vms: &Weak<LoopVms>) -> Arc<Self> {
         interpreter.state.home = Some(home);
         Arc::new_cyclic(|slot| {
             interpreter.state.slot = Weak::clone(slot);
@@ -103,8 +123,45 @@ impl Slot {
                 guarded: Guarded::new(interpreter),
                 is_poisoned: AtomicBool::new(false),
                 users: AtomicU32::new(0),
+                suspects: AtomicU32::new(0),
+                seen: AtomicU64::new(0),
+                seen_ms: AtomicU64::new(0),
+                vms: Weak::clone(vms),
             }
         })
+    }
+
+    fn token(&self) -> &Token {
+        self.guarded.as_ref()
+    }
+
+    /// Whether one poll has been in it for long. Looked at when something else is wrong, so that the first
+    /// look begins the time.
+    fn is_gone(&self, home: LoopRef) -> bool {
+        let Some(holder) = self.token().holder() else { return false };
+        if self.seen.swap(holder.number(), Ordering::Relaxed) != holder.number() {
+            self.seen_ms.store(home.now_ms(), Ordering::Relaxed);
+            return false;
+        }
+        home.now_ms().saturating_sub(self.seen_ms.load(Ordering::Relaxed)) >= GONE_MS
+    }
+
+    /// As a reserve.
+    fn state(&self, home: LoopRef, asker: Option<&Chosen>) -> Reserve {
+        if self.is_poisoned() {
+            return Reserve::Poisoned;
+        }
+        let mut waiting = self.users.load(Ordering::Relaxed);
+        let mut suspects = self.suspects.load(Ordering::Relaxed);
+        if let Some(asker) = asker.filter(|asker| ptr::eq(&*asker.slot, self)) {
+            // On average half of those that are there came before it.
+            waiting = waiting.saturating_sub(1) / 2;
+            suspects = suspects.saturating_sub(u32::from(asker.standing == Standing::Suspect));
+        }
+        match self.is_gone(home) {
+            true => Reserve::Gone { waiting },
+            false => Reserve::Ready { waiting, suspects },
+        }
     }
 
     /// Says that nothing is to be run in it any more.
@@ -128,6 +185,18 @@ impl Slot {
 pub struct Chosen {
     entering: Entering<Handle>,
     slot: Arc<Slot>,
+    standing: Standing,
+    stage: Stage,
+}
+
+/// Whether another VM would do as well.
+enum Stage {
+    /// It belongs to this one.
+    Settled,
+    /// It has not been in one (rule 8).
+    Open,
+    /// Nor has it, and it waits.
+    Waiting { timer: Timer, again_ms: u64 },
 }
 
 struct Handle(Arc<Slot>);
@@ -144,25 +213,91 @@ impl Chosen {
     /// Of a slot that the request has used before.
     #[must_use]
     pub fn again(slot: Arc<Slot>) -> Self {
-        slot.users.fetch_add(1, Ordering::Relaxed);
-        Self { entering: Entering::new(Handle(Arc::clone(&slot))), slot }
+        Self::of(slot, Standing::Good, Stage::Settled)
     }
 
-    /// The VM.
+    fn of(slot: Arc<Slot>, standing: Standing, stage: Stage) -> Self {
+        slot.users.fetch_add(1, Ordering::Relaxed);
+        if standing == Standing::Suspect {
+            slot.suspects.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { entering: Entering::new(Handle(Arc::clone(&slot))), slot, standing, stage }
+    }
+
+    /// The VM; until it was entered another one may take its place.
     #[must_use]
     pub fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
 
+    /// Whether it was entered, so that it stays the request's.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self.stage, Stage::Settled)
+    }
+
     /// Enters the VM when it is its turn; the guard is dropped in the same poll.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<HeldValue<'_, Interpreter>> {
-        self.entering.poll_value(cx)
+        self.look_again(cx);
+        self.poll_here(cx)
+    }
+
+    fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<HeldValue<'_, Interpreter>> {
+        let polled = self.entering.poll_value(cx);
+        match (&polled, &mut self.stage) {
+            (_, Stage::Settled) => {}
+            (Poll::Ready(_), stage) => *stage = Stage::Settled,
+            (Poll::Pending, stage @ Stage::Open) => {
+                if let Some(vms) = self.slot.vms.upgrade() {
+                    let timer = Timer::new(vms.home);
+                    timer.arm(vms.home.now_ms() + AGAIN_MS);
+                    // Before there is a waker it may have expired.
+                    if timer.poll_expired(cx).is_ready() {
+                        cx.waker().wake_by_ref();
+                    }
+                    *stage = Stage::Waiting { timer, again_ms: AGAIN_MS };
+                }
+            }
+            (Poll::Pending, Stage::Waiting { .. }) => {}
+        }
+        polled
+    }
+
+    /// As [`Chosen::poll`], with the slot that was entered.
+    pub fn poll_with_slot(&mut self, cx: &mut Context<'_>) -> Poll<(HeldValue<'_, Interpreter>, Arc<Slot>)> {
+        self.look_again(cx);
+        // Nothing changes it behind the look.
+        let slot = Arc::clone(&self.slot);
+        self.poll_here(cx).map(|held| (held, slot))
+    }
+
+    /// Rule 8.
+    fn look_again(&mut self, cx: &mut Context<'_>) {
+        let Stage::Waiting { timer, again_ms } = &mut self.stage else { return };
+        if timer.poll_expired(cx).is_pending() {
+            return;
+        }
+        let Some(vms) = self.slot.vms.upgrade() else { return };
+        *again_ms = (*again_ms * 2).min(AGAIN_MAX_MS);
+        timer.arm(vms.home.now_ms() + *again_ms);
+        if timer.poll_expired(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        let Some(better) = vms.choose(cx, Some(self)) else { return };
+        if !Arc::ptr_eq(&better.slot, &self.slot) {
+            let stage = std::mem::replace(&mut self.stage, Stage::Settled);
+            *self = better;
+            self.stage = stage;
+        }
     }
 }
 
 impl Drop for Chosen {
     fn drop(&mut self) {
         self.slot.users.fetch_sub(1, Ordering::Relaxed);
+        if self.standing == Standing::Suspect {
+            self.slot.suspects.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -191,18 +326,20 @@ impl LoopVms {
         reserves: Vec<Interpreter>,
         builder: Arc<dyn Builder>,
     ) -> Arc<Self> {
-        let reserves = reserves.into_iter().map(|reserve| Slot::new(reserve, home)).collect();
-        Arc::new(Self {
-            index: home.index(),
-            policy,
-            own: ArcSwap::new(Slot::new(own, home)),
-            reserves: ArcSwap::from_pointee(reserves),
-            building: Making::new(),
-            rebuilding: Making::new(),
-            line: Line::new(WAITING_MAX),
-            failed_ms: AtomicU64::new(0),
-            home,
-            builder,
+        Arc::new_cyclic(|vms| {
+            let reserves = reserves.into_iter().map(|reserve| Slot::new(reserve, home, vms)).collect();
+            Self {
+                index: home.index(),
+                policy,
+                own: ArcSwap::new(Slot::new(own, home, vms)),
+                reserves: ArcSwap::from_pointee(reserves),
+                building: Making::new(),
+                rebuilding: Making::new(),
+                line: Line::new(WAITING_MAX),
+                failed_ms: AtomicU64::new(0),
+                home,
+                builder,
+            }
         })
     }
 
@@ -212,12 +349,13 @@ impl LoopVms {
         std::iter::once(self.own.load_full()).chain(reserves)
     }
 
-    /// Chooses for a request that has not entered one yet, and has a reserve made where one is wanted.
+    /// Chooses for a request that has not entered one yet, and has a reserve made where one is wanted. By a
+    /// poll of this loop.
     ///
     /// # Errors
     /// [`NoVm`].
-    pub fn poll_choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Poll<Result<Chosen, NoVm>> {
-        let found = self.line.poll(cx.waker(), || match self.choose(home, cx) {
+    pub fn poll_choose(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Result<Chosen, NoVm>> {
+        let found = self.line.poll(cx.waker(), || match self.choose(cx, None) {
             None if self.has_failed() => Some(Err(NoVm::NotMade)),
             chosen => chosen.map(Ok),
         });
@@ -236,7 +374,8 @@ impl LoopVms {
         let (vms, made) = (Arc::clone(self), Arc::new(OnceLock::new()));
         let place = Arc::clone(&made);
         let publish = Publish::new(move |interpreter| {
-            let is_first = place.set(interpreter.map(|fresh| Slot::new(fresh, vms.home))).is_ok();
+            let is_first =
+                place.set(interpreter.map(|fresh| Slot::new(fresh, vms.home, &Weak::new()))).is_ok();
             debug_assert!(is_first, "it is made once");
             vms.line.wake_all();
         });
@@ -264,11 +403,14 @@ impl LoopVms {
         failed_ms > 0 && self.home.now_ms().saturating_sub(failed_ms) < RETRY_MS
     }
 
-    fn choose(self: &Arc<Self>, home: LoopRef, cx: &Context<'_>) -> Option<Chosen> {
+    /// `asker`: what waits already, and may have something better.
+    fn choose(self: &Arc<Self>, cx: &Context<'_>, asker: Option<&Chosen>) -> Option<Chosen> {
         let own = self.own.load_full();
-        let (state, standing) = look(&own, home, cx);
-        if standing == Standing::Good && matches!(state, Own::Free | Own::Held) {
-            return Some(Chosen::again(own));
+        let standing = standing(self.home, cx, asker);
+        let state = self.state_of(&own);
+        let chosen = |slot| Some(Chosen::of(slot, standing, Stage::Open));
+        if state == Own::Good && standing == Standing::Good {
+            return chosen(own);
         }
         if state == Own::Poisoned {
             self.rebuild_own();
@@ -276,13 +418,7 @@ impl LoopVms {
         // Before the reserves: one that is ready by now is among them then.
         let is_building = self.building.is_under_way();
         let reserves = self.reserves.load();
-        let mut states: Vec<Reserve> = reserves
-            .iter()
-            .map(|slot| match slot.is_poisoned() {
-                true => Reserve::Poisoned,
-                false => Reserve::Ready { waiting: slot.users.load(Ordering::Relaxed) },
-            })
-            .collect();
+        let mut states: Vec<Reserve> = reserves.iter().map(|slot| slot.state(self.home, asker)).collect();
         if is_building {
             states.push(Reserve::Building);
         }
@@ -291,12 +427,22 @@ impl LoopVms {
             self.build_reserve(instead_of.unwrap_or(reserves.len()));
         }
         match decision.choice {
-            Choice::Reserve(index) => Some(Chosen::again(Arc::clone(&reserves[index]))),
-            Choice::Own if state != Own::Poisoned => Some(Chosen::again(own)),
-            // One that is free again is as good as a reserve that is still being made.
-            Choice::First if state == Own::Free => Some(Chosen::again(own)),
-            Choice::First if state != Own::Poisoned && self.has_failed() => Some(Chosen::again(own)),
-            Choice::Own | Choice::First => None,
+            Choice::Reserve(index) => chosen(Arc::clone(&reserves[index])),
+            Choice::Own if state != Own::Poisoned => chosen(own),
+            Choice::Own | Choice::Later => None,
+        }
+    }
+
+    fn state_of(&self, own: &Slot) -> Own {
+        if own.is_poisoned() {
+            return Own::Poisoned;
+        }
+        match own.token().holder() {
+            Some(poll) if self.home.is_away(poll) => match own.is_gone(self.home) {
+                true => Own::Gone,
+                false => Own::Stuck,
+            },
+            _ => Own::Good,
         }
     }
 
@@ -311,7 +457,7 @@ impl LoopVms {
             match made {
                 Some(interpreter) => {
                     let mut reserves = Vec::clone(&vms.reserves.load());
-                    let slot = Slot::new(interpreter, vms.home);
+                    let slot = Slot::new(interpreter, vms.home, &Arc::downgrade(&vms));
                     match reserves.get_mut(index) {
                         Some(place) => *place = slot,
                         None => reserves.push(slot),
@@ -333,7 +479,7 @@ impl LoopVms {
         let vms = Arc::clone(self);
         let publish = Publish::new(move |made| {
             match made {
-                Some(interpreter) => vms.own.store(Slot::new(interpreter, vms.home)),
+                Some(interpreter) => vms.own.store(Slot::new(interpreter, vms.home, &Arc::downgrade(&vms))),
                 None => vms.note_failure(),
             }
             vms.rebuilding.end(&vms.line);
@@ -346,22 +492,14 @@ impl LoopVms {
     }
 }
 
-/// What the own VM's token says, and whether the poll that asks is one that may block: such a one is away
-/// from its loop before it begins.
-fn look(own: &Slot, home: LoopRef, cx: &Context<'_>) -> (Own, Standing) {
-    if own.is_poisoned() {
-        return (Own::Poisoned, Standing::Good);
+/// Whether the poll that asks is one that may block: such a one is away from its loop before it begins. What
+/// has waited was asked when it came.
+fn standing(home: LoopRef, cx: &Context<'_>, asker: Option<&Chosen>) -> Standing {
+    if let Some(asker) = asker {
+        return asker.standing;
     }
-    let token: &clearway_runtime::Token = own.guarded.as_ref();
-    match own.try_enter(cx) {
-        Some(held) => {
-            let is_away = token.holder().is_some_and(|poll| home.is_away(poll));
-            drop(held);
-            (Own::Free, if is_away { Standing::Suspect } else { Standing::Good })
-        }
-        None => match token.holder() {
-            Some(poll) if home.is_away(poll) => (Own::Stuck, Standing::Good),
-            _ => (Own::Held, Standing::Good),
-        },
+    match Token::poll_of(cx) {
+        Some(poll) if home.is_away(poll) => Standing::Suspect,
+        _ => Standing::Good,
     }
 }

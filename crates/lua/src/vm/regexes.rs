@@ -87,10 +87,20 @@ pub(crate) struct Regexes {
     /// How many are in `known`.
     count: usize,
     last: Option<(Box<[u8]>, Flags, Arc<Code>)>,
+    /// Those of `known` that compiled code looks for.
+    pub(crate) numbered: Vec<Known>,
+}
+
+/// An expression that has a number.
+pub(crate) struct Numbered {
+    pub(crate) number: usize,
+    pub(crate) groups: usize,
+    /// Groups that have names.
+    pub(crate) names: Vec<(usize, Box<[u8]>)>,
 }
 
 /// One of the expressions that have a text in common.
-type Known = (Flags, Arc<Code>);
+pub(crate) type Known = (Flags, Arc<Code>);
 
 /// How an expression was come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +123,11 @@ impl Regexes {
     /// Whether none is remembered.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether an expression that is not known is remembered.
+    pub(crate) fn has_room(&self) -> bool {
+        self.count < self.conf.cache_max_entries && self.numbered.len() < self.conf.cache_max_entries
     }
 
     /// The expression of this text.

@@ -67,6 +67,14 @@ pub(crate) struct Lease(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PollId(pub(crate) u64);
 
+impl PollId {
+    /// A number that no other poll of the runtime has, and that is not 0.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// See rule 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {

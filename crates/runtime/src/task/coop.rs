@@ -33,6 +33,13 @@ pub(crate) fn spend(cx: &mut Context<'_>) {
     }
 }
 
+/// The poll ends as it has to wait for a token: if it was that of a suspect, it says nothing for that one.
+pub(crate) fn note_waiting(cx: &Context<'_>) {
+    if let Some(poll) = Polling::of(cx) {
+        poll.carrier.waited.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Lets the other ready tasks of the loop run first.
 pub async fn yield_now() {
     let mut yielded = false;

@@ -23,6 +23,8 @@ use crate::handover::word::PollId;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 use crate::task;
 use crate::task::cell::{Entered, TaskCell};
+#[cfg(not(loom))]
+use crate::task::coop::note_waiting;
 use crate::task::place::{Departure, Place};
 
 /// The holder in tasks of other executors: no value of a word in POLL.
@@ -53,6 +55,13 @@ impl Token {
     /// If this poll holds it already.
     pub fn try_enter(&self, cx: &Context<'_>) -> Option<Held<'_>> {
         if self.line().is_some_and(|line| !line.is_empty()) { None } else { self.take(cx) }
+    }
+
+    /// The poll that `cx` is of, as [`Token::holder`] names it; `None` in tasks of other executors.
+    #[must_use]
+    pub fn poll_of(cx: &Context<'_>) -> Option<PollId> {
+        let lease = task::header(cx.waker())?.lease.load(Ordering::Relaxed);
+        (lease != 0).then_some(PollId(lease))
     }
 
     /// The poll that holds it; `LoopRef::is_away` tells whether its loop was handed over.
@@ -181,7 +190,10 @@ fn enter_in_turn<'a>(
 ) -> Poll<Held<'a>> {
     let entered = match own_place {
         None => token.try_enter(cx),
-        Some(place) if place.poll_granted(cx).is_pending() => return Poll::Pending,
+        Some(place) if place.poll_granted(cx).is_pending() => {
+            note_waiting(cx);
+            return Poll::Pending;
+        }
         Some(_) => token.take(cx),
     };
     if let Some(held) = entered {
@@ -197,8 +209,12 @@ fn enter_in_turn<'a>(
         // It was released at once, before the waker was there.
         cx.waker().wake_by_ref();
     }
+    note_waiting(cx);
     Poll::Pending
 }
+
+#[cfg(loom)]
+fn note_waiting(_: &Context<'_>) {}
 
 impl<T: Deref<Target: AsRef<Token>>> Drop for Entering<T> {
     fn drop(&mut self) {
