@@ -142,6 +142,13 @@ impl Call<'_> {
     pub fn thread(&self) -> usize {
         self.stack.state().addr()
     }
+
+    /// Whether the thread can yield where it is: not below a metamethod or a C function.
+    #[must_use]
+    pub fn may_yield(&self) -> bool {
+        // SAFETY: the thread runs.
+        unsafe { ffi::lua_isyieldable(self.stack.state()) == 1 }
+    }
 }
 
 /// What is left to do when a function of ours is over. It owns nothing.

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use clearway_base::log::Discard;
-use clearway_runtime::{Config, LoopRef, Runtime, Socket, Tag, Timer, enter, within};
+use clearway_runtime::{Config, Entering, LoopRef, Runtime, Socket, Tag, Timer, Token, enter, within};
 use clearway_testkit::{expect_soon, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -166,6 +166,61 @@ async fn limited<R>(home: LoopRef, ms: u64, future: impl Future<Output = R>) -> 
         Poll::Pending => future.as_mut().poll(cx).map(|_| true),
     })
     .await
+}
+
+/// A poll that could not do what it was for, as another one held the token, tells nothing.
+#[test]
+fn waiting_for_a_token_earns_no_trust() {
+    const TASKS: usize = 30;
+    if NO_SUSPECTS {
+        return;
+    }
+    let runtime = start(10, 4);
+    let (home, tag) = (runtime.at(0), Tag::of(b"enters"));
+    let token = Arc::new(Token::new());
+    let (may_end, has_begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (held, told, begun) = (Arc::clone(&token), Arc::clone(&may_end), Arc::clone(&has_begun));
+    home.spawn(Tag::NONE, async move {
+        let hold = poll_fn(|cx| {
+            let held = held.try_enter(cx);
+            begun.store(true, Ordering::Relaxed);
+            while !told.load(Ordering::Relaxed) {
+                doze();
+            }
+            drop(held);
+            Poll::Ready(())
+        });
+        within(Tag::of(b"holds"), hold).await;
+    });
+    expect_soon("it is held", || has_begun.load(Ordering::Relaxed));
+    make_suspect(home, tag, doze);
+    let (waiting, entered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..TASKS {
+        let (token, waiting, entered) = (Arc::clone(&token), Arc::clone(&waiting), Arc::clone(&entered));
+        home.spawn(Tag::NONE, async move {
+            let mut entering = Entering::new(token);
+            let mut has_waited = false;
+            let enter = poll_fn(|cx| {
+                let polled = entering.poll(cx).map(drop);
+                if polled.is_pending() && !std::mem::replace(&mut has_waited, true) {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                }
+                polled
+            });
+            within(tag, enter).await;
+            entered.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    expect_soon("all wait", || waiting.load(Ordering::Relaxed) == TASKS);
+    let (answer, answered) = mpsc::channel();
+    home.spawn(Tag::NONE, async move {
+        let look = poll_fn(|cx| Poll::Ready(Token::poll_of(cx).is_some_and(|poll| home.is_away(poll))));
+        answer.send(within(tag, look).await).unwrap();
+    });
+    assert_eq!(answered.recv_timeout(PATIENCE), Ok(true), "it is still a suspect");
+    may_end.store(true, Ordering::Relaxed);
+    expect_soon("all have entered", || entered.load(Ordering::Relaxed) == TASKS);
+    runtime.stop();
 }
 
 #[test]

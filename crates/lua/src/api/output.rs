@@ -49,11 +49,30 @@ fn write(call: &mut Call<'_>, name: &str, end: &[u8]) -> Result<Returns, Raise> 
         append(call, argument, argument, &mut data, (name, 0))?;
     }
     data.extend_from_slice(end);
-    let sent = scene(call, |scene| match scene {
-        Scene::Handler(exchange) => send(exchange, data),
-        Scene::Head(_) | Scene::Body(_) => Ok(()),
+    let (sent, filter) = scene(call, |scene| match scene {
+        Scene::Handler(exchange) => {
+            let filter = filter_of(exchange);
+            (send(exchange, data), filter)
+        }
+        Scene::Head(_) | Scene::Body(_) => (Ok(()), Filter::None),
     })?;
+    if sent.is_ok() && filter == Filter::Waits && call.may_yield() {
+        return pause(call, Pause::Push);
+    }
     Ok(answer(call, sent))
+}
+
+/// Whether the head has code of a filter before it, which runs when its handler is not in the VM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    None,
+    /// So the handler makes way for it, and finds done what that does.
+    Waits,
+}
+
+fn filter_of(exchange: &Exchange<'_, '_>) -> Filter {
+    let has_code = exchange.request.conf(&LUA_CONF).header_filter.is_some();
+    if has_code && !exchange.output.head_sent() { Filter::Waits } else { Filter::None }
 }
 
 /// 1, or `nil` and what is wrong.
@@ -265,16 +284,20 @@ fn is_ended(exchange: &Exchange<'_, '_>) -> bool {
 fn send_headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, ANSWERING)?;
     let sent = scene(call, |scene| {
-        let Scene::Handler(exchange) = scene else { return };
+        let Scene::Handler(exchange) = scene else { return Filter::None };
         if exchange.output.head_sent() {
             let text = format_args!("attempt to send headers after they were sent");
             exchange.request.log(Level::Debug, text);
-            return;
+            return Filter::None;
         }
+        let filter = filter_of(exchange);
         prepare_head(exchange);
         exchange.output.send_head(exchange.request);
+        filter
     });
-    sent?;
+    if sent? == Filter::Waits && call.may_yield() {
+        return pause(call, Pause::Push);
+    }
     Ok(answer(call, Ok(())))
 }
 

@@ -1,4 +1,5 @@
 local methods, read_until, is_address = ngx._tcp, ngx._tcp_until, ngx._is_address
+local check_waits = ngx._check_waits
 ngx._tcp, ngx._tcp_until = nil, nil
 
 local error, setmetatable, tonumber, tostring, type = error, setmetatable, tonumber, tostring, type
@@ -99,6 +100,7 @@ function ngx.socket.tcp(...)
     if select("#", ...) > 0 then
         error("expecting zero arguments, but got " .. select("#", ...), 2)
     end
+    check_waits()
     return setmetatable({}, methods)
 end
 

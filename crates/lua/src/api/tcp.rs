@@ -38,6 +38,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     });
     install.table("", |stack| {
         put(stack, "_tcp_until", receive_until);
+        put(stack, "_check_waits", check_waits);
         put(stack, "_is_address", |call| {
             let is_address =
                 std::str::from_utf8(call.text(1)?).is_ok_and(|text| text.parse::<IpAddr>().is_ok());
@@ -46,6 +47,12 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         });
     });
     install.run(include_str!("tcp.lua"), c"=ngx.socket.tcp")
+}
+
+/// Refuses phases that cannot wait, and so have no sockets.
+fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, YIELDABLE)?;
+    Ok(Returns::Values(0))
 }
 
 /// What holds for the sockets of a run, and which name servers they ask.

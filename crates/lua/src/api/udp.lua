@@ -1,5 +1,5 @@
-local methods, is_address = ngx._udp, ngx._is_address
-ngx._udp, ngx._is_address = nil, nil
+local methods, is_address, check_waits = ngx._udp, ngx._is_address, ngx._check_waits
+ngx._udp, ngx._is_address, ngx._check_waits = nil, nil, nil
 methods.__index = methods
 
 local error, select, setmetatable, tonumber = error, select, setmetatable, tonumber
@@ -28,5 +28,6 @@ function ngx.socket.udp(...)
     if select("#", ...) > 0 then
         error("expecting zero arguments, but got " .. select("#", ...), 2)
     end
+    check_waits()
     return setmetatable({}, methods)
 end
