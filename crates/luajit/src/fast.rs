@@ -1,7 +1,7 @@
-//! Functions of ours that compiled code of Lua calls by itself, through LuaJIT's FFI: a call of a function of C's
-//! kind (`call.rs`) ends a trace, one of these is a part of it. In return they see no value of Lua's: two texts
-//! and two numbers go in, a text, a number, places and a whole number come back. What raises errors, yields or
-//! makes tables stays with `call.rs`.
+//! Functions of ours that compiled code of Lua calls by itself, through LuaJIT's FFI: a call of a function
+//! of C's kind (`call.rs`) ends a trace, one of these is a part of it. In return they see no value of Lua's:
+//! two texts and two numbers go in, a text, a number, places and a whole number come back. What raises
+//! errors, yields or makes tables stays with `call.rs`.
 //!
 //! 1. Lua is given the address of each, and that of its VM ([`Stack::push_fast`], [`Stack::push_host`]), as
 //!    addresses without a type; our own Lua keeps both to itself. Code that forges FFI calls can do anything
@@ -59,8 +59,7 @@ impl FastCall<'_> {
         work: impl for<'a> FnOnce(&mut C::Of<'a>, &mut Reply) -> R,
     ) -> Option<R> {
         let place = self.host.context(TypeId::of::<C>())?;
-        // SAFETY: as of `Call::with_context`. The reply, which each call has one of, is borrowed for as long as
-        // this is, and `work`, which has it, reaches no other call.
+        // SAFETY: as of `Call::with_context`: `work` reaches no other call.
         let context: &mut C::Of<'_> = unsafe { &mut **place.cast::<*mut C::Of<'_>>() };
         Some(work(context, reply))
     }

@@ -12,7 +12,7 @@ fn light_threads_run_beside_each_other() {
         "location = /spawn {
              content_by_lua_block {
                  local function f(n)
-                     ngx.print('<', n) ngx.sleep(0.001 * n) ngx.print(n, '>')
+                     ngx.print('<', n) ngx.sleep(0.1 * n) ngx.print(n, '>')
                      return n, n + 1
                  end
                  local a, b = ngx.thread.spawn(f, 20), ngx.thread.spawn(f, 1)

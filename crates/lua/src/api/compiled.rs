@@ -1,7 +1,7 @@
 //! What requests call most, in forms that compiled code of Lua calls by itself (`clearway_luajit::FastCall`):
-//! `ngx.var.NAME`, `ngx.ctx`, `ngx.re.match` and `find`, `get` and `incr` of dictionaries. `compiled.lua` puts
-//! each before the function of the same name that is there already; what is out of the ordinary (arguments of
-//! other types, errors, what is to be made first) is left to that one, so nothing is said twice.
+//! `ngx.var.NAME`, `ngx.ctx`, `ngx.re.match` and `find`, `get` and `incr` of dictionaries. `compiled.lua`
+//! puts each before the function of the same name that is there already; what is out of the ordinary
+//! (arguments of other types, errors, what is to be made first) is left to that one.
 
 use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns};
 use clearway_os::clock::unix_ms;
@@ -93,8 +93,8 @@ fn ctx(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
     })
 }
 
-/// Where the numbered expression matches the first text: 1 and the places of its groups, each from where, from
-/// 0, and to where; −1 of one that took no part.
+/// Where the numbered expression matches the first text: 1 and the places of its groups, each from where, to
+/// where; -1 of one that took no part.
 fn find(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
     if i32::try_from(call.first.len()).is_err() {
         return ORDINARY;

@@ -1,19 +1,16 @@
 //! Which of a loop's VMs a request runs in, and when another one is built. Plain data; asked by its task.
 //!
-//! 1. A loop has one VM of its own, whose number is the loop's, and reserves, whose numbers are those
-//!    behind the loops': what is shared out by `id % count`, or done by worker 0, is not done twice.
-//! 2. What belongs to one VM (coroutines, `ngx.ctx`, closures of timers) stays in it for life, so a request
-//!    that has entered one is never asked about again. Until then it may go to another one: it looks again
-//!    while it waits, as the poll before it may never end.
-//! 3. A request runs in the loop's own VM unless a poll holds that which is away from its loop (it is stuck).
-//! 4. If its location has blocked of late it runs in a reserve: the one with the fewest that wait, of equal
-//!    ones the first. So what blocks is kept out of the own VM from its first time on.
-//! 5. Where the own VM is stuck, others run in a reserve without such locations: behind them they would wait
-//!    for what they have nothing to do with. Without one they wait for the own VM; once that is gone (stuck
-//!    for more than a second) for any reserve.
-//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; and a second one where the
-//!    first one is gone as well, or has only what blocks. A number: as many are built with the configuration.
-//!    A VM that is poisoned counts as none, and another one is built for it.
+//! 1. A loop has one VM of its own, with the loop's number, and reserves, with numbers behind those: what is
+//!    shared out by `id % count`, or done by worker 0, is not done twice.
+//! 2. What belongs to one VM (coroutines, `ngx.ctx`, timers) stays in it for life, so a request that has
+//!    entered one is not asked about again. Until then it may change: the poll before it may never end.
+//! 3. A request runs in the own VM unless a poll holds that which is away from its loop (it is stuck).
+//! 4. If its location has blocked of late it runs in a reserve: the one with the fewest that wait.
+//! 5. Where the own VM is stuck others run in a reserve without such locations, or else wait for the own one;
+//!    once that is gone (stuck for more than a second) for any reserve.
+//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; a second one where the
+//!    first one is gone as well, or has what blocks. A number: as many are built with the configuration. A VM
+//!    that is poisoned counts as none, and another one is built for it.
 
 use std::num::NonZeroU32;
 

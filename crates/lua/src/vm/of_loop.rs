@@ -6,16 +6,13 @@
 //!    as the generation or the last request that has something in it.
 //! 3. A slot whose VM is poisoned takes nobody in any more. The first request that finds it so has another
 //!    one made and published in its place; what is under way in the old one ends with 500.
-//! 4. What is published is swapped as a whole: a request sees a slot or its successor. After publishing the
-//!    builder wakes everything in `line`; a request registers there first and looks again then, so it misses
-//!    no slot (rules of `waiting`, with its models).
+//! 4. What is published is swapped as a whole, and then everything in `line` is woken; a request registers
+//!    there first and looks again then, so it misses no slot (rules of `waiting`, with its models).
 //! 5. What waits in `line` has a limit ([`WAITING_MAX`]); what comes beyond it is refused.
 //! 6. One reserve is made at a time (`building`), and one own VM (`rebuilding`). Where none could be made
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
-//! 7. With `lua_code_cache off` a VM is made for one request, and goes with it.
-//! 8. A request that waits for the first time looks again after [`AGAIN_MS`], then after twice that, and so
-//!    on: what holds its VM may never end, and another one may be there by then. It changes where that one
-//!    has fewer before it than it has itself where it is.
+//! 7. With `lua_code_cache off` a VM is made for one request.
+//! 8. What waits for its first VM looks again at times ([`AGAIN_MS`]), as what holds that may never end.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -36,7 +33,8 @@ pub const WAITING_MAX: usize = 4096;
 /// For how long nothing is tried where a VM could not be made, milliseconds.
 pub const RETRY_MS: u64 = 1000;
 
-/// After how long a request that waits for its first VM looks again, milliseconds.
+/// After how long a request that waits for its first VM looks again, milliseconds, then after twice that, and
+/// so on. It changes to another one that has fewer before it.
 const AGAIN_MS: u64 = 2;
 
 /// The most that this is after some times.
