@@ -12,7 +12,6 @@
 #![expect(unsafe_code, reason = "functions that compiled code calls")]
 
 use std::any::TypeId;
-use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +21,7 @@ use std::slice;
 use crate::call::Context;
 use crate::host::{Halt, Host};
 use crate::reference::Reference;
+use crate::reply::{Reply, Shown};
 use crate::stack::{Address, Stack};
 
 /// What a call answers that has panicked; the VM is poisoned then.
@@ -75,39 +75,6 @@ impl FastCall<'_> {
     }
 }
 
-/// What comes back beside the answer; empty at the beginning of each call.
-#[derive(Debug, Default)]
-pub struct Reply {
-    /// A text.
-    pub text: Vec<u8>,
-    /// A number.
-    pub number: f64,
-    /// Places in a text.
-    pub places: Vec<i32>,
-}
-
-/// As `clearway_reply`.
-#[repr(C)]
-struct Shown {
-    text: *const u8,
-    len: usize,
-    number: f64,
-    places: *const i32,
-}
-
-/// What a VM has for its calls.
-pub(crate) struct Replies {
-    reply: Cell<Reply>,
-    shown: UnsafeCell<Shown>,
-}
-
-impl Default for Replies {
-    fn default() -> Self {
-        let shown = Shown { text: ptr::null(), len: 0, number: 0.0, places: ptr::null() };
-        Self { reply: Cell::default(), shown: UnsafeCell::new(shown) }
-    }
-}
-
 impl Stack<'_> {
     /// Pushes the address of a function (`clearway_fast`).
     pub fn push_fast<F: FastFunction>(&mut self, _: F) {
@@ -118,7 +85,7 @@ impl Stack<'_> {
     /// Pushes the VM's own address, which each call is to be given, and that of its replies.
     pub fn push_host(&mut self) {
         let host = self.host();
-        let (vm, reply) = (ptr::from_ref(host), host.replies().shown.get());
+        let (vm, reply) = (ptr::from_ref(host), host.replies().shown());
         self.push(Address(vm.expose_provenance()));
         self.push(Address(reply.expose_provenance()));
     }
@@ -146,20 +113,13 @@ unsafe extern "C" fn enter<F: FastFunction>(
     // SAFETY: `push_fast` was given a value of this type, which has no bytes and is `Copy`.
     let function = unsafe { NonNull::<F>::dangling().read() };
     let replies = host.replies();
-    let mut reply = replies.reply.take();
-    reply.text.clear();
-    reply.places.clear();
+    let mut reply = replies.take();
     let call = FastCall { first, second, which, number, host };
     let answer = catch_unwind(AssertUnwindSafe(|| function(&call, &mut reply)));
-    let shown = Shown {
-        text: reply.text.as_ptr(),
-        len: reply.text.len(),
-        number: reply.number,
-        places: reply.places.as_ptr(),
-    };
+    let shown = Shown::of(&reply);
     // SAFETY: Lua reads it between calls, on this thread.
-    unsafe { replies.shown.get().write(shown) };
-    replies.reply.set(reply);
+    unsafe { replies.shown().write(shown) };
+    replies.put_back(reply);
     answer.unwrap_or_else(|thrown| {
         // To drop what was thrown may panic as well.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {

@@ -16,11 +16,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::fast::Replies;
 use crate::ffi::{self, Activation, Allocate, State};
 use crate::layout::layout;
 use crate::reference::Released;
 use crate::registry::Presence;
+use crate::reply::Replies;
 use crate::stack::{TOOLS, Tool};
 
 /// More than there can be: the collector has nothing to do, as LuaJIT says it.

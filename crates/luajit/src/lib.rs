@@ -15,6 +15,7 @@ pub mod interrupt;
 mod layout;
 mod reference;
 pub mod registry;
+mod reply;
 pub mod samples;
 mod stack;
 #[cfg(test)]
@@ -23,8 +24,9 @@ mod vm;
 pub mod walk;
 
 pub use call::{Call, Context, HostFunction, NoContext, Raise, Returns, SLOTS};
-pub use fast::{DECLARATIONS, FastCall, FastFunction, Reply};
+pub use fast::{DECLARATIONS, FastCall, FastFunction};
 pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
+pub use reply::Reply;
 pub use stack::{Address, Caller, Push, Stack, Value};
 pub use vm::{Coroutine, NoVm, Resumed, Vm};

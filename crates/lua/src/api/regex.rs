@@ -259,8 +259,8 @@ fn compile(call: &mut Call<'_>) -> Result<Returns, Raise> {
     })
 }
 
-/// Numbers the expression in slot 1 with the options in slot 2, where those have it remembered, and its groups
-/// are told apart by their numbers. Nothing is said of one that is wrong.
+/// Numbers the expression in slot 1 with the options in slot 2, where those have it remembered, and its
+/// groups are told apart by their numbers. Nothing is said of one that is wrong.
 pub(super) fn number(call: &mut Call<'_>) -> Result<Option<Numbered>, Raise> {
     let Ok(flags) = Flags::parse(text_at(call, 2)) else { return Ok(None) };
     let is_plain = flags.how == clearway_pcre::How::Perl && !flags.has(Options::DUPNAMES);
