@@ -1,4 +1,4 @@
-//! What comes back from functions that compiled code calls (`fast.rs`). Touched by the thread that has the VM.
+//! What comes back from functions that compiled code calls (`fast.rs`). Touched by the one that has the VM.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
