@@ -13,9 +13,6 @@
 //! 5. A value is changed by one compare-and-swap of its word, which holds if the slot is found live in the
 //!    same version behind it; all of them at once by filling the slot anew: a death meanwhile takes the key
 //!    away.
-//! 6. A table that is looked through has a mark for each page of buckets, made before a slot of the page is
-//!    reserved for the first time and never taken away. A page without one holds nothing, and is not read:
-//!    reading it would have the system give it memory.
 
 use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, half_of, is_half, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
@@ -110,7 +107,9 @@ pub struct Contended;
 #[derive(Clone, Copy)]
 pub struct Table<'a, const VALUES: usize = 0> {
     words: &'a [AtomicU64],
-    /// Rule 6; empty: each page counts as marked.
+    /// A mark for each page of buckets, made before a slot of the page is reserved for the first time and
+    /// never taken away. A page without one holds nothing, and a look through all slots does not read it:
+    /// reading it would have the system give it memory. Empty: each page counts as marked.
     marks: &'a [AtomicU64],
     buckets: usize,
 }
@@ -383,7 +382,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         Some((word, 1 << (page % u64::BITS as usize)))
     }
 
-    /// Rule 6. A thread that is told of the key by the one that has put it sees the mark as well.
+    /// A thread that is told of the key by the one that has put it sees the mark as well.
     fn mark(&self, bucket: usize) {
         if let Some((word, bit)) = self.mark_of(bucket)
             && word.load(Ordering::Relaxed) & bit == 0

@@ -194,8 +194,8 @@ impl Stampede {
     }
 }
 
-/// Takes the object: when its first byte came, if all of it is right. It does little else, since it shares the
-/// processors with the server.
+/// Takes the object: when its first byte came, if all of it is right. It does little else, since it shares
+/// the processors with the server.
 fn take(address: SocketAddr, (bytes, pattern): (usize, &[u8]), start: &Barrier) -> Option<Instant> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE);
     let mut piece = vec![0; PATTERN_BYTES];
