@@ -17,6 +17,7 @@ pub(crate) static ALL: &[Metric] = &[
     Metric::Values(&RESPONSES, put_responses),
     Metric::Counter(&regex::LIMITS_HIT),
     Metric::Counter(&CONNECTIONS_MOVED),
+    Metric::Counter(&TLS_BROKEN),
 ];
 
 /// See its text.
@@ -24,6 +25,14 @@ pub(crate) static CONNECTIONS_MOVED: Counter = Counter::new(
     "connections_moved_total",
     "connections",
     "Connections that became idle on a loop that lagged, and were moved to another loop.",
+);
+
+/// See its text.
+pub(crate) static TLS_BROKEN: Counter = Counter::new(
+    "tls_connections_broken_total",
+    "connections",
+    "Connections of clients with TLS that were ended behind their handshake: a record that was changed, an \
+     alert, or a flood of updates of keys, of empty records or of wishes for another handshake.",
 );
 
 const LOOP: Label = Label { name: "loop", help: "Which event loop, from 0." };

@@ -17,12 +17,15 @@ use crate::engine::{
 use crate::hello::Hello;
 use crate::level::Version;
 use crate::pair::Pair;
-use crate::reason::Library;
+use crate::reason::{Library, Reason};
 use crate::refusal::Circumstances;
 use crate::sys::{self, Certificate, Owned};
 
 /// Largest content of a record, bytes.
 const RECORD_MAX: usize = 16_384;
+/// What a peer may send without a byte to read in it, bytes: more than the beginning of a record, and less than
+/// is worth the while of one that does nothing but update its keys, which costs it little (27 bytes each).
+const FRUITLESS_MAX_BYTES: usize = 20 * 1024;
 /// Smallest that the library makes.
 const RECORD_MIN: usize = 512;
 
@@ -81,6 +84,8 @@ pub struct TlsSession {
     lookups: Pinned<Lookups>,
     /// How long records may be, as the library was told; 0 before it was.
     record: usize,
+    /// What was read since there was something to read in it, bytes.
+    fruitless: usize,
     context: Arc<Context>,
 }
 
@@ -162,7 +167,7 @@ impl TlsSession {
             ffi::SSL_set_shed_handshake_config(ssl.as_ptr(), 1);
             ssl
         };
-        Ok(Self { ssl, lent, lookups, record: 0, context: Arc::clone(context) })
+        Ok(Self { ssl, lent, lookups, record: 0, fruitless: 0, context: Arc::clone(context) })
     }
 
     /// Shows the peer this certificate, instead of those of the context.
@@ -248,6 +253,16 @@ impl TlsSession {
         }
     }
 
+    /// Ends a session whose peer does nothing but update its keys.
+    fn refuse_updates(&mut self, output: &mut Vec<u8>) -> Failure {
+        const UNEXPECTED_MESSAGE: u8 = ffi::SSL_AD_UNEXPECTED_MESSAGE as u8;
+        // SAFETY: the session is alive, and what it writes is lent.
+        let alert = |ssl| unsafe { ffi::SSL_send_fatal_alert(ssl, UNEXPECTED_MESSAGE) };
+        // The alert is there or not: the session is over in either case.
+        let _ = self.lend(&mut &[][..], output, alert);
+        Failure { reasons: vec![Reason::named(Library::Ssl, "TOO_MANY_KEY_UPDATES")] }
+    }
+
     fn refined(&self, failure: Failure) -> Failure {
         if !self.is_server() {
             return failure;
@@ -323,11 +338,25 @@ impl Session for TlsSession {
             }
             let start: *mut c_void = room.as_mut_ptr().cast();
             let length = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+            let offered = input.len().min(FRUITLESS_MAX_BYTES - self.fruitless);
+            let mut part = &input[..offered];
             // SAFETY: there is room for that many bytes, and the library writes only.
-            match self.lend(input, output, |ssl| unsafe { ffi::SSL_read(ssl, start, length) }) {
-                // SAFETY: that many bytes behind the old end were written.
-                Outcome::Done(count) => unsafe { plain.set_len(plain.len() + count) },
-                Outcome::Need => return Opened::Need,
+            let outcome = self.lend(&mut part, output, |ssl| unsafe { ffi::SSL_read(ssl, start, length) });
+            let used = offered - part.len();
+            *input = &input[used..];
+            match outcome {
+                Outcome::Done(count) => {
+                    self.fruitless = 0;
+                    // SAFETY: that many bytes behind the old end were written.
+                    unsafe { plain.set_len(plain.len() + count) }
+                }
+                Outcome::Need => {
+                    self.fruitless += used;
+                    if self.fruitless >= FRUITLESS_MAX_BYTES {
+                        return Opened::Failed(self.refuse_updates(output));
+                    }
+                    return Opened::Need;
+                }
                 Outcome::Closed => return Opened::Closed,
                 Outcome::Failed(failure) => return Opened::Failed(failure),
             }

@@ -17,6 +17,8 @@ use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
 use clearway_tls::hello::Hello;
 
+use crate::metrics;
+
 /// What is received at once: a record of the largest size, bytes.
 const RECEIVE_BYTES: usize = 17 * 1024;
 /// The same while more comes than that, bytes.
@@ -431,7 +433,10 @@ impl State {
         match opened {
             Opened::Need | Opened::Full => {}
             Opened::Closed => self.end = End::Closed,
-            Opened::Failed(failure) => self.end = End::Failed(failure),
+            Opened::Failed(failure) => {
+                metrics::TLS_BROKEN.increment();
+                self.end = End::Failed(failure);
+            }
         }
         if !matches!(self.end, End::Open) {
             self.input = Vec::new();

@@ -84,6 +84,29 @@ fn updates_of_keys_are_answered_once() {
     assert_eq!(ends.send_to_client(&[b"response"], 16_384), b"response");
 }
 
+#[test]
+fn a_flood_of_updates_of_keys_ends_the_session() {
+    let mut ends = Ends::new(&context(plan(ECDSA)), &Arc::new(client_config(TLS13)));
+    ends.handshake().unwrap();
+    ends.assert_connected();
+    for _ in 0..1_000 {
+        ends.client.refresh_traffic_keys().unwrap();
+    }
+    while ends.client.wants_write() {
+        ends.client.write_tls(&mut ends.to_server).unwrap();
+    }
+    let (mut rest, mut plain) = (&ends.to_server[..], Vec::with_capacity(100));
+    let opened = ends.server.open(&mut rest, &mut plain, &mut ends.to_client);
+    let Opened::Failed(failure) = opened else { panic!("{opened:?}") };
+    assert_eq!(failure.to_string(), "(SSL: error:0A000084:SSL routines::too many key updates)");
+    assert!(failure.reasons[0].is_of_peer() && !rest.is_empty());
+    let sent = std::mem::take(&mut ends.to_client);
+    ends.client.read_tls(&mut &sent[..]).unwrap();
+    let told = ends.client.process_new_packets().unwrap_err().to_string();
+    assert!(told.contains("UnexpectedMessage"), "{told}");
+    assert!(ends.server.seal(&[std::io::IoSlice::new(b"x")], 16_384, &mut Vec::new()).is_err());
+}
+
 /// A generator whose numbers are always the same.
 struct Draws(u64);
 

@@ -117,6 +117,30 @@ fn sessions_are_taken_up_by_clients() {
     }
 }
 
+/// Wherever a ticket was changed: it is none, and the handshake a full one.
+#[test]
+fn changed_tickets_are_full_handshakes() {
+    const NAME: [u8; 16] = [1; 16];
+    for version in [Version::Tls12, Version::Tls13] {
+        let mut plan = plan(ECDSA);
+        let key = TicketKey::from_file(&[1; 80]).unwrap();
+        plan.tickets = Tickets::Ring(Arc::new(KeyRing::new(vec![key]).unwrap()));
+        plan.versions = Versions::none().and(version);
+        let (server, client) = (context(plan), context(client_plan()));
+        let (_, mut first) = connected(&server, &client, None);
+        let content = first.take_kept().remove(0).content;
+        let at = content.windows(NAME.len()).position(|part| part == NAME).expect("the key's name");
+        for place in (0..120).step_by(7) {
+            let mut changed = content.clone();
+            changed[at + place] ^= 0x10;
+            let (at_server, again) = connected(&server, &client, Some(&changed));
+            assert!(!again.info().is_resumed && !at_server.info().is_resumed, "{version:?}, {place}");
+        }
+        let (_, again) = connected(&server, &client, Some(&content));
+        assert!(again.info().is_resumed);
+    }
+}
+
 #[test]
 fn a_server_that_nobody_has_vouched_for_is_told() {
     let mut distrustful = client_plan();
