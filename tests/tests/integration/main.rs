@@ -19,6 +19,8 @@ mod startup;
 mod status;
 mod timeouts;
 mod tls;
+mod tls_faults;
+mod tls_sessions;
 mod tunnels;
 mod unread;
 

@@ -26,8 +26,8 @@ macro_rules! data {
     };
 }
 
-const TLS12: &SupportedProtocolVersion = &rustls::version::TLS12;
-const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
+pub(crate) const TLS12: &SupportedProtocolVersion = &rustls::version::TLS12;
+pub(crate) const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
 
 const HTTP: &str = "
     ssl_certificate example.pem;
@@ -67,7 +67,7 @@ pub(crate) fn connect_with(server: &Server, protocols: &[&str]) -> StreamOwned<C
     connect(server, &Arc::new(config))
 }
 
-fn config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+pub(crate) fn config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(data!("ca.pem")).expect("it is one")).expect("it is sound");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -76,7 +76,7 @@ fn config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-fn client(config: &Arc<ClientConfig>) -> ClientConnection {
+pub(crate) fn client(config: &Arc<ClientConfig>) -> ClientConnection {
     client_for(config, "www.example.com")
 }
 
@@ -85,19 +85,22 @@ fn client_for(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnectio
     ClientConnection::new(Arc::clone(config), name).expect("it is configured")
 }
 
-fn socket(server: &Server) -> TcpStream {
+pub(crate) fn socket(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { panic!("not a port") };
     let socket = TcpStream::connect(address).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     socket
 }
 
-fn connect(server: &Server, config: &Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
+pub(crate) fn connect(
+    server: &Server,
+    config: &Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     StreamOwned::new(client(config), socket(server))
 }
 
 /// Asks for a target on a connection that ends with the answer.
-fn ask(stream: &mut (impl Read + Write), target: &str) -> Vec<u8> {
+pub(crate) fn ask(stream: &mut (impl Read + Write), target: &str) -> Vec<u8> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: www.example.com\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it is taken");
     let mut answer = Vec::new();
@@ -124,7 +127,7 @@ pub(crate) fn ask_unknown(server: &Address, target: &str) -> (Vec<u8>, Vec<u8>) 
 
 /// Takes any certificate, but no signature that is wrong.
 #[derive(Debug)]
-struct Trusting(Arc<CryptoProvider>);
+pub(crate) struct Trusting(pub(crate) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Trusting {
     fn verify_server_cert(
@@ -163,7 +166,7 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-fn body(answer: &[u8]) -> &[u8] {
+pub(crate) fn body(answer: &[u8]) -> &[u8] {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("there is a head");
     &answer[end + 4..]
 }
