@@ -23,8 +23,8 @@ use crate::sys::{self, Certificate, Owned};
 
 /// Largest content of a record, bytes.
 const RECORD_MAX: usize = 16_384;
-/// What a peer may send without a byte to read in it, bytes: more than the beginning of a record, and less than
-/// is worth the while of one that does nothing but update its keys, which costs it little (27 bytes each).
+/// What a peer may send without a byte to read in it, bytes: more than the beginning of a record, and less
+/// than is worth the while of one that does nothing but update its keys (27 bytes each).
 const FRUITLESS_MAX_BYTES: usize = 20 * 1024;
 /// Smallest that the library makes.
 const RECORD_MIN: usize = 512;

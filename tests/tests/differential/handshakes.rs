@@ -264,6 +264,16 @@ impl Hello {
     }
 }
 
+/// The record of a hello of TLS 1.2 with these changes.
+pub(crate) fn offer_12<'a>(changes: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    hello(Hello::new(), changes)
+}
+
+/// The record of a hello of TLS 1.3 with these changes.
+pub(crate) fn offer_13<'a>(changes: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    hello(Hello::new().of_13(), changes)
+}
+
 fn hello<'a>(mut hello: Hello, changes: impl Iterator<Item = &'a str>) -> Vec<u8> {
     changes.for_each(|change| hello.change(change));
     let version = hello.parts["record"].as_slice().try_into().expect("two bytes");

@@ -51,6 +51,7 @@ mod stock;
 mod stub_status;
 mod sub_filter;
 mod subrequests;
+mod tls_offers;
 mod tls_variables;
 mod tunnel_pass;
 mod visitors;

@@ -143,3 +143,64 @@ fn values_are_those_of_nginx() {
         }
     }
 }
+
+const DEPTHS: [(&str, usize); 4] = [("PORT", 0), ("PORT2", 1), ("PORT3", 2), ("PORT4", 3)];
+
+/// A server for each depth, which tells what came of the check also where it refuses the request for that.
+fn http_of_depths() -> String {
+    let server = |(port, depth)| {
+        format!(
+            "server {{
+                listen 127.0.0.1:%%{port}%% ssl;
+                ssl_certificate server.pem;
+                ssl_certificate_key server.key;
+                ssl_verify_client on;
+                ssl_client_certificate ca.pem;
+                ssl_verify_depth {depth};
+                error_page 495 =200 /told;
+                location / {{ return 200 \"taken [$ssl_client_verify]\\n\"; }}
+                location = /told {{ return 200 \"refused [$ssl_client_verify]\\n\"; }}
+            }}"
+        )
+    };
+    DEPTHS.into_iter().map(server).collect()
+}
+
+/// Chains of no, one and two certificates between the client's and the trusted one.
+fn chains() -> [&'static [u8]; 3] {
+    [data!("depth-0.pem"), data!("depth-1.pem"), data!("depth-2.pem")]
+}
+
+fn config_with_chain(version: &'static SupportedProtocolVersion, chain: &[u8]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(data!("ca.pem")).expect("it is one")).expect("it is sound");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_protocol_versions(&[version]).expect("it is spoken");
+    let chain = CertificateDer::pem_slice_iter(chain).map(|one| one.expect("it is one")).collect();
+    let key = PrivateKeyDer::from_pem_slice(data!("depth.key")).expect("it is one");
+    let builder = builder.with_root_certificates(roots);
+    Arc::new(builder.with_client_auth_cert(chain, key).expect("they fit"))
+}
+
+/// `ssl_verify_depth`: how many certificates may lie between a client's and a trusted one, and what is said
+/// of more.
+#[test]
+fn chains_are_as_long_as_is_said() {
+    let http = http_of_depths();
+    for (version, name) in [(&rustls::version::TLS12, "TLS 1.2"), (&rustls::version::TLS13, "TLS 1.3")] {
+        compare(&format!("{name}, chains and depths\n{http}"), |binary| {
+            let setup = Setup::http(binary.clone(), &http).file("ca.pem", data!("depth-ca.pem"));
+            let setup = setup.file("server.pem", data!("ecdsa.pem")).file("server.key", data!("ecdsa.key"));
+            let server = setup.start();
+            let mut told = String::new();
+            for (port, depth) in DEPTHS {
+                for (between, chain) in chains().into_iter().enumerate() {
+                    let said = values(&server, port, &config_with_chain(version, chain));
+                    told.push_str(&format!("depth {depth}, {between} between: {said}"));
+                }
+            }
+            told
+        });
+    }
+}

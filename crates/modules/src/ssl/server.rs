@@ -116,7 +116,7 @@ impl Maker {
                 true => Preference::Server,
                 false => Preference::Client,
             },
-            groups: groups(&conf.ecdh_curve),
+            groups: Some(groups(&conf.ecdh_curve)),
             protocols: [super::HTTP2, b"http/1.1", b"http/1.0", b"http/0.9"].map(<[u8]>::to_vec).to_vec(),
             tickets: if has_tickets { Tickets::Ring(Arc::clone(&ring)) } else { Tickets::Off },
             keeping,
@@ -528,8 +528,10 @@ fn versions(named: &[bool]) -> Versions {
     chosen.filter_map(|(version, _)| version).fold(Versions::none(), Versions::and)
 }
 
-fn groups(curve: &[u8]) -> Option<String> {
-    (curve != b"auto").then(|| String::from_utf8_lossy(curve).into_owned())
+fn groups(curve: &[u8]) -> String {
+    /// The library's, and the one of nginx's that it leaves out.
+    const AUTO: &str = "X25519MLKEM768:SecP256r1MLKEM768:SecP384r1MLKEM1024:X25519:P-256:P-384:P-521";
+    if curve == b"auto" { AUTO.to_owned() } else { String::from_utf8_lossy(curve).into_owned() }
 }
 
 /// Adds a certificate in the place of one with the same kind of key, as the library has one of each.
