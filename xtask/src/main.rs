@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a command-line program: there is no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "a command-line program talks to its terminal")]
 
+mod asan;
 mod bench;
 mod docs;
 mod fuzz;
@@ -32,6 +33,8 @@ usage: cargo xtask COMMAND
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS]   run each fuzz target for that long (default 20; needs the nightly toolchain)
   miri [PACKAGE …] the crates without system calls under Miri (needs it, and the nightly toolchain)
+  asan [PACKAGE …] the tests of crates with unsafe code under AddressSanitizer (default clearway-tls;
+                   needs the nightly toolchain)
   layout           find the functions that serve requests, for the linker (needs valgrind)";
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Some("stress") => stress::command(rest),
         Some("fuzz") => fuzz::command(rest),
         Some("miri") => miri::command(rest),
+        Some("asan") => asan::command(rest),
         Some("layout") => layout::command(),
         _ => Err(USAGE.to_owned()),
     };

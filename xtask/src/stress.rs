@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::asan;
 use crate::run::{Outcome, Step, target_dir};
 
 const MINUTES: u64 = 10;
@@ -17,7 +18,6 @@ const TESTS: &str = "test --package clearway-runtime --lib --tests";
 /// The last step.
 const STRESS: &str = "test --package clearway-runtime --release --test stress -- --ignored --nocapture";
 
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const SPINNERS: usize = 3;
 
 pub(crate) fn command(args: &[String]) -> Outcome {
@@ -32,22 +32,12 @@ pub(crate) fn command(args: &[String]) -> Outcome {
             .env("CLEARWAY_CHAOS_LEND", every)
             .run()?;
     }
-    under_address_sanitizer()?;
+    // Runtimes are never freed.
+    asan::tests(TESTS)?;
     Step::cargo(TESTS).arg("--no-run").run()?;
     Step::pinned(TESTS)?.run()?;
     beside_spinners(|| Step::cargo(TESTS).run())?;
     Step::cargo(STRESS).env("CLEARWAY_STRESS_SECONDS", &(minutes * 60).to_string()).run()
-}
-
-/// Runtimes are never freed, so that what they hold is no leak.
-fn under_address_sanitizer() -> Outcome {
-    Step::new(&format!("rustup run nightly cargo {TESTS} --target={TRIPLE}"))
-        .env("CARGO_TARGET_DIR", &target_dir().join("asan").to_string_lossy())
-        .env("RUSTFLAGS", "-Zsanitizer=address -Cforce-frame-pointers=yes")
-        .env("ASAN_OPTIONS", "detect_leaks=0")
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .run()
 }
 
 /// Runs `step` while three threads use all the processor time that they can get.
