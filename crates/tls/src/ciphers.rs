@@ -300,7 +300,7 @@ fn is_separator(byte: u8) -> bool {
 
 /// The word that begins there, and what is behind it.
 fn split_word(text: &str) -> (&str, &str) {
-    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-.=_".contains(&byte);
+    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-.=".contains(&byte);
     let end = text.bytes().position(|byte| !is_of_word(byte)).unwrap_or(text.len());
     text.split_at(end)
 }
