@@ -163,7 +163,7 @@ fn silence_is_found_out_without_a_request() {
     let http = format!("upstream u {{ zone u 64k; server 127.0.0.1:{}; {} }}", silent.port, other.server());
     let server = start(
         &http,
-        "location / { proxy_pass http://u; proxy_read_timeout 200ms; health_check interval=100ms; }",
+        "location / { proxy_pass http://u; proxy_read_timeout 3s; health_check interval=100ms; }",
     );
     let said = "upstream timed out (110: Connection timed out) while reading response";
     server.wait_log("logs/error.log", said);

@@ -325,7 +325,7 @@ fn servers_are_checked_over_tls_as_requests_go() {
              upstream wrong.example.com {{ zone b 64k; server 127.0.0.1:{port}; }}"
         ),
         &format!(
-            "proxy_connect_timeout 300ms; proxy_ssl_verify on; proxy_ssl_server_name on;
+            "proxy_connect_timeout 5s; proxy_ssl_verify on; proxy_ssl_server_name on;
              proxy_ssl_trusted_certificate {DATA}/ca.pem;
              location / {{ proxy_pass https://www.example.com; {check} }}
              location /wrong {{ proxy_pass https://wrong.example.com; {check} }}"
