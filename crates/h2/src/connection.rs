@@ -33,8 +33,11 @@ use streams::{Ended, Streams};
 
 /// The table of the client's header fields, bytes; no more is announced, and no more is kept.
 const TABLE_BYTES: usize = 4096;
-/// The longest payload that the client may send, bytes.
-const PAYLOAD_MAX_BYTES: u32 = 1 << 20;
+/// The longest payload that the client may send, bytes: longer ones would save little.
+const PAYLOAD_MAX_BYTES: u32 = PAYLOAD_MIN_MAX_BYTES;
+/// The longest part of a header block that is taken, bytes: heads may be larger than what was announced, and
+/// clients of nginx have sent them in one frame.
+const BLOCK_MAX_BYTES: u32 = 1 << 20;
 /// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
 const BLOCK_OVERHEAD_BYTES: usize = 261;
 /// What is looked at of a header block of which more is to come, bytes.
@@ -301,7 +304,7 @@ impl Connection {
         }
         match head.kind {
             kind::HEADERS | kind::CONTINUATION => {
-                head.check(PAYLOAD_MAX_BYTES)?;
+                head.check(BLOCK_MAX_BYTES)?;
                 let most = self.limits.head.head_bytes.saturating_add(BLOCK_OVERHEAD_BYTES);
                 if head.length as usize > most {
                     return Err(Reason::Unreadable(Unreadable::LargeHead).into());

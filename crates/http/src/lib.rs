@@ -30,6 +30,7 @@ pub use clearway_h1::Fault;
 pub use clearway_message::{
     Conditions, HeaderLine, HeaderName, Headers, Ranges, ResponseHead, Text, Varies, put_decimal, status, uri,
 };
+pub use clearway_pipe::{READY_BITS, Ready};
 pub use clearway_site::{
     Aio, Answers, Conf, ConfKey, ConfPrefix, ConfSlot, Confs, Connect, CoreLocation, Cost, Directio, ETags,
     Environment, IfModifiedSince, Keep, Level, LocalAddress, LocationForm, LocationId, Merge, NGINX_VERSION,
@@ -47,7 +48,6 @@ pub use link::http1::Http1Link;
 #[cfg(feature = "testing")]
 pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
-pub use link::ready::{READY_BITS, Ready};
 pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{
     Fault as StreamFault, Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded,

@@ -7,7 +7,6 @@ pub(crate) mod http1;
 pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod parts;
-pub(crate) mod ready;
 pub(crate) mod send_queue;
 pub(crate) mod stream;
 pub(crate) mod tls;

@@ -9,6 +9,10 @@
 //! 5. What is on its way is bounded by bytes, counted before they are pushed and after they are taken.
 #![forbid(unsafe_code)]
 
+mod ready;
+
+pub use ready::{READY_BITS, Ready};
+
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;

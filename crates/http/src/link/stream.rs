@@ -12,13 +12,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_message::Headers;
 pub use clearway_pipe::WINDOW_BYTES as STREAM_WINDOW_BYTES;
-use clearway_pipe::{Pipe, State, Waiting};
+use clearway_pipe::{Pipe, Ready, State, Waiting};
 use clearway_runtime::{LoopRef, Timer};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 
 use super::departure::Deeds;
-use super::ready::Ready;
 use super::tls::Tls;
 
 /// The largest piece that a response is cut into, bytes.

@@ -8,10 +8,14 @@
 //!    sets one finds the waker.
 //! 4. Streams may share a bit, where there are more of them than bits: they are looked at together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use clearway_pipe::Waiting;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Waiting;
 
 /// How many bits there are.
 pub const READY_BITS: u32 = u128::BITS;
@@ -63,7 +67,7 @@ impl Ready {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
@@ -96,5 +100,63 @@ mod tests {
         ready.forget_waker();
         ready.mark(0);
         assert_eq!(count.0.load(Ordering::SeqCst), 1, "it is being polled");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::future::poll_fn;
+
+    use loom::future::block_on;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// What streams have said is found, however they and the connection meet: it is woken for it, or sees it
+    /// before it waits.
+    #[test]
+    fn no_mark_is_lost() {
+        loom::model(|| {
+            let ready = Arc::new(Ready::default());
+            let streams = [3, 70].map(|bit| {
+                let ready = Arc::clone(&ready);
+                thread::spawn(move || ready.mark(bit))
+            });
+            let mut bits = 0;
+            while bits != 1 << 3 | 1 << 70 {
+                block_on(poll_fn(|cx| ready.poll(cx)));
+                ready.forget_waker();
+                bits |= ready.take();
+            }
+            streams.into_iter().for_each(|stream| stream.join().expect("it ends"));
+        });
+    }
+
+    /// What a stream changes before it sets its bit is seen by the connection that takes the bit, also where
+    /// the bit was set before.
+    #[test]
+    fn what_was_changed_before_a_mark_is_seen_behind_it() {
+        loom::model(|| {
+            let shared = Arc::new((Ready::default(), AtomicU64::new(0)));
+            let stream = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    for value in 1..=2 {
+                        shared.1.store(value, Ordering::Relaxed);
+                        shared.0.mark(0);
+                    }
+                })
+            };
+            let mut seen = 0;
+            while seen < 2 {
+                block_on(poll_fn(|cx| shared.0.poll(cx)));
+                shared.0.forget_waker();
+                if shared.0.take() != 0 {
+                    seen = shared.1.load(Ordering::Relaxed);
+                }
+            }
+            stream.join().expect("it ends");
+        });
     }
 }
