@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fastcgi;
+pub mod memc;
 pub mod memcached;
 mod param;
 pub mod scgi;

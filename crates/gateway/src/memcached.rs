@@ -18,6 +18,14 @@ const NOT_FOUND: &[u8] = b"END\r";
 pub fn push_get(key: &[u8], out: &mut Vec<u8>) -> Range<usize> {
     out.extend_from_slice(b"get ");
     let start = out.len();
+    push_key(key, out);
+    let end = out.len();
+    out.extend_from_slice(b"\r\n");
+    start..end
+}
+
+/// Writes a key, in which what memcached cannot take is written as `%XX`.
+pub fn push_key(key: &[u8], out: &mut Vec<u8>) {
     for &byte in key {
         if byte <= b' ' || byte == b'%' {
             out.extend_from_slice(format!("%{byte:02X}").as_bytes());
@@ -25,9 +33,6 @@ pub fn push_get(key: &[u8], out: &mut Vec<u8>) -> Range<usize> {
             out.push(byte);
         }
     }
-    let end = out.len();
-    out.extend_from_slice(b"\r\n");
-    start..end
 }
 
 /// What the first line says.

@@ -33,6 +33,9 @@ pub(crate) struct AloneConf {
     pub(crate) time_slice: Option<Duration>,
     pub(crate) sockets: SocketConf,
     pub(crate) name_servers: AskedServers,
+    /// What its connections have in common that use TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<clearway_tls::Context>>,
 }
 
 impl Default for AloneConf {
@@ -43,6 +46,8 @@ impl Default for AloneConf {
             time_slice: None,
             sockets: SocketConf::default(),
             name_servers: AskedServers { servers: None, timeout },
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }

@@ -32,6 +32,8 @@ mod tcp;
 pub(crate) mod testing;
 pub mod time;
 mod timer;
+#[cfg(feature = "tls")]
+mod tls;
 mod udp;
 mod variables;
 
@@ -64,6 +66,8 @@ const ROOMS: &[Room] = &[
     semaphore::install,
     body_socket::install,
     tcp::install,
+    #[cfg(feature = "tls")]
+    tls::install,
     udp::install,
     time::install,
     timer::install,

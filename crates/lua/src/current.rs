@@ -11,7 +11,7 @@ use clearway_runtime::LoopRef;
 
 use crate::alone::Alone;
 use crate::request_state::{Kept, RequestState};
-use crate::socket::operations::Receiving;
+use crate::socket::operations::{Receiving, Sending};
 pub(crate) use crate::threads::BodyWork;
 use crate::threads::{Operation, Threads};
 use crate::vm::state::VmState;
@@ -193,8 +193,10 @@ pub(crate) enum Pause {
     Threads(Vec<usize>),
     /// For something beside the request.
     Operation(Operation),
-    /// For something of the request's body.
+    /// For something of the request's body, or of its client's connection.
     Receive(Receiving),
+    /// Until the client has this.
+    Send(Sending),
     /// For subrequests that have begun.
     Captures(Operation),
     /// It ends: `ngx.exit`.

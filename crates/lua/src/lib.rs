@@ -30,6 +30,8 @@ pub mod vm;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
 
+#[cfg(all(not(loom), feature = "tls"))]
+pub use phases::LUA_TLS;
 #[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare, retire, try_out,

@@ -11,11 +11,15 @@ pub(crate) mod run;
 pub(crate) mod scheduler;
 mod set;
 mod set_misc;
+#[cfg(feature = "tls")]
+mod tls_directives;
 
 pub use crate::vm::vms::{begin, end, is_busy, retire};
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
 pub use net_directives::LUA_NET;
 pub use set_misc::SET_MISC;
+#[cfg(feature = "tls")]
+pub use tls_directives::LUA_TLS;
 
 use std::sync::Arc;
 

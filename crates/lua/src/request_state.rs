@@ -76,6 +76,8 @@ pub(crate) enum Response {
     Open,
     /// `ngx.eof`, or it was sent by something else.
     Ended,
+    /// Code writes to the client itself (`ngx.req.socket(true)`).
+    Raw,
 }
 
 /// Where the type of the response comes from.
@@ -84,6 +86,17 @@ pub(crate) enum ContentType {
     #[default]
     ByExtension,
     Chosen,
+}
+
+impl Response {
+    /// Why nothing can be written, if nothing can.
+    pub(crate) fn refusal(self) -> Option<&'static str> {
+        match self {
+            Self::Open => None,
+            Self::Ended => Some("seen eof"),
+            Self::Raw => Some("raw request socket acquired"),
+        }
+    }
 }
 
 impl RequestState {

@@ -7,9 +7,12 @@ pub(crate) mod datagrams;
 pub(crate) mod operations;
 pub(crate) mod pool;
 pub(crate) mod receive;
+#[cfg(feature = "tls")]
+pub(crate) mod secure;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use clearway_net::connect::Connector;
 use connection::Tcp;
@@ -37,13 +40,46 @@ pub(crate) struct Sockets {
     pub(crate) owner: u64,
     pub(crate) tcp: Slab<Tcp>,
     pub(crate) udp: Slab<Udp>,
+    life: Arc<()>,
+}
+
+impl Sockets {
+    /// Ends with them.
+    pub(crate) fn life(&self) -> Weak<()> {
+        Arc::downgrade(&self.life)
+    }
+}
+
+/// Requests and timers that have had sockets of a VM, so that those of what is over are known for closed
+/// ones. What a subrequest had belongs to its main request, as far as code can tell, and stays another's.
+#[derive(Default)]
+pub(crate) struct Owners {
+    alive: HashMap<u64, Weak<()>>,
+    swept: usize,
+}
+
+impl Owners {
+    /// Owners before those that are over are forgotten.
+    const MIN: usize = 64;
+
+    pub(crate) fn note(&mut self, owner: u64, life: Weak<()>) {
+        if self.alive.len() >= 2 * self.swept.max(Self::MIN) {
+            self.alive.retain(|_, life| life.strong_count() > 0);
+            self.swept = self.alive.len();
+        }
+        self.alive.insert(owner, life);
+    }
+
+    pub(crate) fn is_alive(&self, owner: u64) -> bool {
+        self.alive.get(&owner).is_none_or(|life| life.strong_count() > 0)
+    }
 }
 
 impl Default for Sockets {
     fn default() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let owner = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { owner, tcp: Slab::default(), udp: Slab::default() }
+        Self { owner, tcp: Slab::default(), udp: Slab::default(), life: Arc::default() }
     }
 }
 

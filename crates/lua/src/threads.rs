@@ -20,7 +20,7 @@ use clearway_http::Afterwards;
 use clearway_luajit::{Coroutine, Stack};
 use clearway_runtime::Timer;
 
-use crate::socket::operations::Receiving;
+use crate::socket::operations::{Receiving, Sending};
 
 /// Threads of one run that are not over: each has a stack of its own.
 pub(crate) const THREADS_MAX: usize = 65_536;
@@ -107,8 +107,10 @@ pub(crate) enum Wait {
     Body,
     /// This is done with the body, once.
     BodyWork(Option<BodyWork>),
-    /// Something of the request's body.
+    /// Something of the request's body, or of its client's connection.
     Receive(Box<Receiving>),
+    /// The client has something.
+    Send(Box<Sending>),
     /// One of these is over.
     Threads(Vec<usize>),
     /// See [`Operation`].
@@ -241,6 +243,13 @@ impl Threads {
                 State::Ready(_) | State::Running => Known::Alive(Hold::None),
             },
         }
+    }
+
+    /// Whether one of them waits for the request's body.
+    pub(crate) fn waits_for_body(&self) -> bool {
+        let waits =
+            |thread: &Thread| matches!(thread.state, State::Waiting(Wait::Body | Wait::BodyWork(_), _));
+        self.list.values().any(waits)
     }
 
     /// Whether one of them waits for subrequests.

@@ -16,6 +16,8 @@ pub(crate) mod settings;
 pub mod state;
 #[cfg(not(loom))]
 pub(crate) mod timers;
+#[cfg(all(not(loom), feature = "tls"))]
+pub(crate) mod tls_settings;
 #[cfg(not(loom))]
 pub(crate) mod vms;
 pub(crate) mod waiting;

@@ -6,6 +6,7 @@ mod cache_path;
 mod family;
 pub mod fastcgi;
 pub mod health;
+pub mod memc;
 pub mod memcached;
 pub mod proxy;
 mod readers;

@@ -16,6 +16,7 @@ mod follow;
 mod http1;
 mod keep;
 mod lookup;
+mod memc;
 mod memcached;
 mod mend;
 mod next;
@@ -48,6 +49,7 @@ use crate::engine::asked::{AskedBody, Family, Where};
 use crate::engine::cached::Looked;
 pub use crate::engine::connect::start;
 use crate::engine::connect_only::TunnelPass;
+use crate::engine::memc::MemcPass;
 use crate::engine::memcached::MemcachedPass;
 use crate::engine::object::Cached;
 pub(crate) use crate::engine::probe::{Kept, Question, ask as probe};
@@ -77,6 +79,11 @@ pub(crate) fn handle_uwsgi<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 /// `memcached_pass`
 pub(crate) fn handle_memcached<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::WaitRegardless(Box::pin(pass::<MemcachedPass>(exchange)))
+}
+
+/// `memc_pass`
+pub(crate) fn handle_memc<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    Step::WaitRegardless(Box::pin(pass::<MemcPass>(exchange)))
 }
 
 /// `tunnel_pass`

@@ -19,6 +19,7 @@ use clearway_modules::{access_log, mirror, rewrite};
 use clearway_proxy::api::API_MODULE;
 use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
 use clearway_proxy::directives::health::HEALTH_MODULE;
+use clearway_proxy::directives::memc::MEMC_MODULE;
 use clearway_proxy::directives::memcached::MEMCACHED_MODULE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
 use clearway_proxy::directives::scgi::SCGI_MODULE;
@@ -49,6 +50,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &realpath::REALPATH,
     &LUA_EARLY,
     &LUA_NET,
+    #[cfg(feature = "tls")]
+    &clearway_lua::LUA_TLS,
     &rewrite::REWRITE,
     &SET_MISC,
     &map::MAP,
@@ -93,6 +96,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &UWSGI_MODULE,
     &SCGI_MODULE,
     &MEMCACHED_MODULE,
+    &MEMC_MODULE,
     &TUNNEL_MODULE,
     #[cfg(feature = "tls")]
     &clearway_proxy::directives::tls::PROXY_TLS,

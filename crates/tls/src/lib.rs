@@ -24,6 +24,8 @@ pub mod objects;
 #[cfg(feature = "aws-lc")]
 pub mod ocsp;
 #[cfg(feature = "aws-lc")]
+pub mod outgoing;
+#[cfg(feature = "aws-lc")]
 mod pair;
 pub mod reason;
 #[cfg(feature = "aws-lc")]

@@ -180,6 +180,12 @@ impl TlsSession {
         self.use_pair(pair)
     }
 
+    /// Has the server asked what authorities say of its certificate. Before the handshake.
+    pub fn ask_for_staple(&mut self) {
+        // SAFETY: the session is alive.
+        unsafe { ffi::SSL_enable_ocsp_stapling(self.ssl.as_ptr()) };
+    }
+
     fn use_pair(&self, pair: &Pair) -> Result<(), LoadError> {
         let ssl = self.ssl.as_ptr();
         // SAFETY: all objects are alive; the library counts its references.

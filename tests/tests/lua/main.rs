@@ -4,7 +4,10 @@
 
 mod bad_input;
 mod beside;
+mod faults;
+mod libraries;
 mod lifecycle;
+mod network;
 mod own;
 
 use std::time::{Duration, Instant};

@@ -100,6 +100,12 @@ impl<'c> OutputState<'c> {
         }
     }
 
+    /// Nothing follows that is pushed, not even a head.
+    pub(crate) fn end_raw(&mut self) {
+        self.source = Source::Ended;
+        (self.progress, self.connection) = (Progress::Complete, Connection::Close);
+    }
+
     /// Whether the socket has taken everything.
     pub(crate) fn is_sent(&self) -> bool {
         self.sink.is_empty() && self.progress != Progress::HeadHeld

@@ -50,6 +50,55 @@ impl<'a, 'c> Exchange<'a, 'c> {
     }
 }
 
+/// What a handler needs that reads and writes the client's bytes itself, while it keeps the request.
+impl Exchange<'_, '_> {
+    /// Whether [`take_raw`](Self::take_raw) can do it, now: the client has one connection for each request,
+    /// and everything that was sent so far has left.
+    pub fn may_take_raw(&self) -> bool {
+        let is_here = matches!(self.request.link, Link::Http1(_)) && self.request.is_main();
+        is_here && (!self.output.head_sent() || self.output.state.is_sent())
+    }
+
+    /// Takes the client's bytes out of the server's hands: nothing is read or written from now on but by the
+    /// two functions below, no head is sent any more, and the connection is to be closed
+    /// ([`Answer::Close`]). What has come behind the head of the request and was not read.
+    pub fn take_raw(&mut self) -> Vec<u8> {
+        self.output.state.end_raw();
+        let mut received = Vec::new();
+        if let Link::Http1(link) = self.request.link {
+            link.send_at_once(&self.request.location().core);
+            let head_end = self.request.start + self.request.parts.parser.len();
+            received = self.request.parts.own().input.split_off(head_end);
+            self.body.state.put_rest_into(&mut received);
+        }
+        received
+    }
+
+    /// Reads from the client into the spare room of `data`, which there is; 0 when it has ended its
+    /// direction.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn poll_raw_read(&mut self, cx: &mut Context<'_>, data: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self.request.link {
+            Link::Http1(link) => link.transport.poll_read_vec(cx, data),
+            Link::Stream(_) => Poll::Ready(Ok(0)),
+        }
+    }
+
+    /// Writes to the client; how much it was.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn poll_raw_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(self.request.link.poll_write(cx, bytes));
+        if let Ok(count) = written {
+            self.output.state.note_tunnelled(count);
+        }
+        Poll::Ready(written)
+    }
+}
+
 impl<'c> Tunnel<'_, 'c> {
     /// The request that has led to it.
     pub fn request(&mut self) -> &mut Request<'c> {

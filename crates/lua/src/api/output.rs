@@ -187,8 +187,8 @@ fn send(exchange: &mut Exchange<'_, '_>, data: Vec<u8>) -> Result<(), &'static s
     }
     if let Some(state) = RequestState::of(exchange.request) {
         let mut kept = state.kept.enter();
-        if kept.response == Response::Ended {
-            return Err("seen eof");
+        if let Some(refusal) = kept.response.refusal() {
+            return Err(refusal);
         }
         let is_old = exchange.request.version() < Version::HTTP_11;
         let is_to_keep = is_old && !exchange.output.head_sent() && exchange.request.is_main();
@@ -230,8 +230,8 @@ fn flush(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let Scene::Handler(exchange) = scene else { return Ok(Flushed::Done) };
         if let Some(state) = RequestState::of(exchange.request) {
             let kept = state.kept.enter();
-            if kept.response == Response::Ended {
-                return Err("seen eof");
+            if let Some(refusal) = kept.response.refusal() {
+                return Err(refusal);
             }
             if kept.buffered.is_some() {
                 let line = format_args!("lua http 1.0 buffering makes ngx.flush() a no-op");
@@ -265,8 +265,8 @@ fn eof(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, ANSWERING)?;
     let ended = scene(call, |scene| {
         let Scene::Handler(exchange) = scene else { return Ok(()) };
-        if is_ended(exchange) {
-            return Err("seen eof");
+        if let Some(refusal) = refusal(exchange) {
+            return Err(refusal);
         }
         finish(exchange);
         Ok(())
@@ -277,8 +277,8 @@ fn eof(call: &mut Call<'_>) -> Result<Returns, Raise> {
     pause(call, Pause::Push)
 }
 
-fn is_ended(exchange: &Exchange<'_, '_>) -> bool {
-    RequestState::of(exchange.request).is_some_and(|state| state.kept.enter().response == Response::Ended)
+fn refusal(exchange: &Exchange<'_, '_>) -> Option<&'static str> {
+    RequestState::of(exchange.request)?.kept.enter().response.refusal()
 }
 
 fn send_headers(call: &mut Call<'_>) -> Result<Returns, Raise> {

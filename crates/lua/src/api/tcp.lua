@@ -14,24 +14,25 @@ local function is_timeout(ms)
     return type(ms) == "number" and ms >= 0 and ms <= 2147483647
 end
 
-function methods.settimeouts(self, connect, send, read, ...)
-    if select("#", ...) > 0 or not read then
+function methods.settimeouts(self, ...)
+    if select("#", ...) ~= 3 then
         error("ngx.socket settimeouts: expecting 4 arguments (including the object) but seen "
-            .. 4 + select("#", ...), 2)
+            .. 1 + select("#", ...), 2)
     end
-    connect, send, read = tonumber(connect), tonumber(send), tonumber(read)
+    local connect, send, read = ...
+    connect, send, read = tonumber(connect or 0), tonumber(send or 0), tonumber(read or 0)
     if not (is_timeout(connect) and is_timeout(send) and is_timeout(read)) then
         error("bad timeout value", 2)
     end
     self[4], self[5], self[6] = connect, send, read
 end
 
-function methods.settimeout(self, ms, ...)
-    if ms == nil or select("#", ...) > 0 then
+function methods.settimeout(self, ...)
+    if select("#", ...) ~= 1 then
         error("ngx.socket settimeout: expecting 2 arguments (including the object) but seen "
-            .. (ms == nil and 1 or 2 + select("#", ...)), 2)
+            .. 1 + select("#", ...), 2)
     end
-    ms = tonumber(ms)
+    local ms = tonumber((...) or 0)
     if not is_timeout(ms) then
         error("bad timeout value", 2)
     end
@@ -109,6 +110,8 @@ ngx.socket.stream = ngx.socket.tcp
 local begin_body = ngx._body_socket
 ngx._body_socket = nil
 
+ngx._tcp_methods = methods
+
 local body_methods = {
     receive = methods.receive,
     receiveany = methods.receiveany,
@@ -117,6 +120,16 @@ local body_methods = {
     settimeouts = methods.settimeouts,
 }
 body_methods.__index = body_methods
+
+local client_methods = {
+    receive = methods.receive,
+    receiveany = methods.receiveany,
+    receiveuntil = methods.receiveuntil,
+    send = methods.send,
+    settimeout = methods.settimeout,
+    settimeouts = methods.settimeouts,
+}
+client_methods.__index = client_methods
 
 function ngx.req.socket(...)
     if select("#", ...) > 1 then
@@ -127,7 +140,7 @@ function ngx.req.socket(...)
     if not ok then
         return nil, err
     end
-    return setmetatable(socket, body_methods)
+    return setmetatable(socket, (...) and client_methods or body_methods)
 end
 
 local function connected(socket, ok, err)

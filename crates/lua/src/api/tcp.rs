@@ -9,14 +9,14 @@ use clearway_http::{AskedServers, NAME_SERVERS};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_net::url::RemoteText;
 use clearway_os::outgoing::{self, Remote, UNIX_PATH_MAX_BYTES};
-use clearway_runtime::{LoopRef, Probe};
+use clearway_runtime::{LoopRef, Socket};
 
 use super::room::{Install, put};
 use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
 use crate::socket::conf::SocketConf;
-use crate::socket::connection::{Direction, Source, Tcp, TcpState, Timeouts};
+use crate::socket::connection::{Direction, Rest, Source, Tcp, TcpState, Timeouts};
 use crate::socket::operations::{
-    self, Connecting, Receiving, Target, connect, receive, received, received_until, send,
+    self, Connecting, Receiving, Sending, Target, connect, receive, received, received_until, send,
 };
 use crate::socket::pool::{IsNew, Room};
 use crate::socket::receive::{Until, Want};
@@ -92,7 +92,7 @@ pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
 }
 
 /// What the table of the socket stands for; `None` where it is closed.
-fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
+pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     check_table(call)?;
     let (Some(number), Some(owner)) = (field(call, 1), field(call, 2)) else { return Ok(None) };
     let found = current(call, |current| {
@@ -103,9 +103,20 @@ fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     })?;
     match found {
         Some(Ok(tcp)) => Ok(tcp),
-        Some(Err(())) => Err(call.raise("bad request")),
+        Some(Err(())) => foreign(call, owner).map(|()| None),
         None => Err(call.raise("no request found")),
     }
+}
+
+/// A socket of another request: it is closed, if that one is over.
+///
+/// # Errors
+/// "bad request": it is not.
+pub(super) fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
+    if current(call, |current| current.vm.owners.is_alive(owner as u64))? {
+        return Err(call.raise("bad request"));
+    }
+    Ok(())
 }
 
 /// Forgets what the table stands for.
@@ -131,6 +142,8 @@ struct Wanted {
     target: Target,
     key: Vec<u8>,
     shown: String,
+    /// The server as it was said.
+    said: String,
     /// The size of the pool, and how many may wait for it.
     pool: Option<(usize, Option<usize>)>,
 }
@@ -164,13 +177,18 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     call.stack.push(&wanted.key[..]);
     call.stack.raw_set_item(1, 3);
     open_pool(call, &wanted)?;
-    let Wanted { target, key, shown, .. } = wanted;
+    let Wanted { target, key, shown, said, .. } = wanted;
+    let local = local_address(call);
+    if let Some(local) = local {
+        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {local}"))?;
+    }
     let room = current(call, |current| current.vm.pools.room(&key, home, timeouts.connect_ms))?;
     let (ticket, queued) = match room {
         Room::Idle(conn, used) => {
             log_taken(call)?;
             let tcp = Arc::new(Tcp::new(conf, key, timeouts));
             tcp.state().begin(conn, used + 1);
+            tcp.note_server(&said, None);
             keep(call, &tcp)?;
             call.stack.push(1.0);
             return Ok(Returns::Values(1));
@@ -184,13 +202,9 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     };
     let tcp = Arc::new(Tcp::new(conf, key, timeouts));
     keep(call, &tcp)?;
-    let local = local_address(call);
-    if let Some(local) = local {
-        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {local}"))?;
-    }
     let ms = timeouts.connect_ms;
     log(call, Level::Debug, format_args!("lua tcp socket connect timeout: {ms}"))?;
-    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, local };
+    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, said, local };
     pause(call, Pause::Operation(Operation::new(connect(work))))
 }
 
@@ -219,12 +233,26 @@ fn log_queued(call: &mut Call<'_>, key: &[u8]) -> Result<(), Raise> {
     log(call, Level::Debug, text)
 }
 
+/// Has it known how long an owner of sockets lives, unless it is a subrequest.
+pub(super) fn note_owner(current: &mut Current<'_>, owner: u64, life: std::sync::Weak<()>) {
+    if current.scene(|scene| scene.request().is_main()).unwrap_or(true) {
+        current.vm.owners.note(owner, life);
+    }
+}
+
 /// Has the table stand for a socket.
 pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
     let kept = current(call, |current| {
-        current.kept(|kept| kept.sockets.tcp.add(Arc::clone(tcp)).map(|number| (number, kept.sockets.owner)))
+        let kept = current.kept(|kept| {
+            let number = kept.sockets.tcp.add(Arc::clone(tcp))?;
+            Some((number, kept.sockets.owner, kept.sockets.life()))
+        });
+        kept.flatten().map(|(number, owner, life)| {
+            note_owner(current, owner, life);
+            (number, owner)
+        })
     })?;
-    let Some((number, owner)) = kept.flatten() else { return Err(call.raise("too many sockets")) };
+    let Some((number, owner)) = kept else { return Err(call.raise("too many sockets")) };
     call.stack.push(number as f64);
     call.stack.raw_set_item(1, 1);
     call.stack.push(owner as f64);
@@ -290,11 +318,12 @@ fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
         Some(port) => [&host[..], b":", port.to_string().as_bytes()].concat(),
         None => host,
     };
+    let said = String::from_utf8_lossy(&key).into_owned();
     let pool = match options {
         Some(options) => read_pool(call, options, &mut key)?,
         None => None,
     };
-    Ok(Ok(Wanted { target, key, shown, pool }))
+    Ok(Ok(Wanted { target, key, shown, said, pool }))
 }
 
 /// An address stands for itself.
@@ -353,7 +382,7 @@ fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns
     let is_closed = found.as_ref().is_none_or(|tcp| {
         let state = tcp.state();
         let direction = if verb == "send" { state.writing } else { state.reading };
-        let has_source = state.conn.is_some() || tcp.source == Source::Body;
+        let has_source = state.conn.is_some() || tcp.source != Source::Connection;
         (!has_source && !state.is_connecting && state.input.is_empty()) || direction == Direction::Closed
     });
     match found {
@@ -497,7 +526,7 @@ fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: Source) -> Result<Returns, Raise> {
     match source {
         Source::Connection => pause(call, Pause::Operation(Operation::new(receive(receiving)))),
-        Source::Body => pause(call, Pause::Receive(receiving)),
+        Source::Body | Source::Client => pause(call, Pause::Receive(receiving)),
     }
 }
 
@@ -575,7 +604,12 @@ fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some(home) = current(call, |current| current.home())? else {
         return Err(call.raise("no request found"));
     };
-    pause(call, Pause::Operation(Operation::new(send(tcp, home, data))))
+    let source = tcp.source;
+    let sending = Sending::new(tcp, home, data);
+    match source {
+        Source::Client => pause(call, Pause::Send(sending)),
+        Source::Connection | Source::Body => pause(call, Pause::Operation(Operation::new(send(sending)))),
+    }
 }
 
 /// A socket that nothing uses at the moment; else what the function answers.
@@ -627,10 +661,10 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
     };
     let refused = {
         let state = tcp.state();
-        match () {
-            () if is_half_closed(&state) => Some("closed"),
-            () if !state.input.is_empty() => Some("unread data in buffer"),
-            () => None,
+        match rest(&state) {
+            Rest::Ended => Some("closed"),
+            Rest::Unread => Some("unread data in buffer"),
+            Rest::Quiet => None,
         }
     };
     if let Some(refused) = refused {
@@ -670,10 +704,16 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// Whether the peer has gone, or one direction is closed.
-fn is_half_closed(state: &TcpState) -> bool {
+/// What is left of its connection.
+fn rest(state: &TcpState) -> Rest {
     let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
-    is_closed || state.conn.as_ref().is_none_or(|conn| conn.socket().probe() == Probe::Ended)
+    match &state.conn {
+        Some(conn) if !is_closed => match conn.rest() {
+            Rest::Quiet if !state.input.is_empty() => Rest::Unread,
+            rest => rest,
+        },
+        _ => Rest::Ended,
+    }
 }
 
 fn reused_times(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -699,7 +739,7 @@ fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
     use std::os::fd::{AsFd, AsRawFd};
     let found = find(call)?.and_then(|tcp| {
         let state = tcp.state();
-        state.conn.as_ref().map(|conn| conn.socket().as_fd().as_raw_fd())
+        state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| socket.as_fd().as_raw_fd()))
     });
     match found {
         Some(descriptor) => {
@@ -721,8 +761,8 @@ fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let (name, value) = (call.text(2)?.to_vec(), call.stack.number(3).unwrap_or(1.0));
     let is_on = call.stack.is_true(3) && value != 0.0;
     let Some(tcp) = find(call)? else { return refuse(call, "closed") };
-    let set = tcp.state().conn.as_ref().map(|conn| {
-        let fd = conn.socket().as_fd();
+    let set = |socket: &Socket| {
+        let fd = socket.as_fd();
         match &name[..] {
             b"keepalive" if is_on => outgoing::set_keepalive(fd),
             b"sndbuf" => outgoing::set_send_buffer(fd, value.max(0.0) as usize),
@@ -731,8 +771,9 @@ fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
             b"tcp-nodelay" if is_on => Ok(()),
             _ => Err(std::io::Error::from(std::io::ErrorKind::Unsupported)),
         }
-    });
-    match set {
+    };
+    let is_set = tcp.state().conn.as_ref().and_then(|conn| conn.with_socket(set));
+    match is_set {
         None => refuse(call, "closed"),
         Some(Ok(())) => {
             call.stack.push(1.0);

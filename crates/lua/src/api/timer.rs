@@ -118,6 +118,8 @@ fn place_of(current: &mut Current<'_>) -> (Vec<Arc<dyn clearway_base::log::Sink>
             time_slice: *request.conf(&LUA_CONF).time_slice,
             sockets: request.conf(&NET_CONF).sockets(),
             name_servers: request.conf(&clearway_http::NAME_SERVERS).asked(),
+            #[cfg(feature = "tls")]
+            tls: request.conf(&crate::vm::tls_settings::TLS_CONF).context(),
         };
         let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec());
         let server = Some(request.listen_address().to_string());

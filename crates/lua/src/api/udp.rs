@@ -7,7 +7,9 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 
 use super::room::{Install, put};
-use super::tcp::{check_table, conf_of, data_of, field, local_address, log, refuse, target};
+use super::tcp::{
+    check_table, conf_of, data_of, field, foreign, local_address, log, note_owner, refuse, target,
+};
 use crate::current::{Pause, YIELDABLE, allow, current, pause};
 use crate::socket::datagrams::{DATAGRAM_BYTES_MAX, Udp, receive, send, set_peer};
 use crate::socket::operations::Target;
@@ -35,7 +37,7 @@ fn find(call: &mut Call<'_>) -> Result<Option<Arc<Udp>>, Raise> {
     })?;
     match found {
         Some(Ok(udp)) => Ok(udp),
-        Some(Err(())) => Err(call.raise("bad request")),
+        Some(Err(())) => foreign(call, owner).map(|()| None),
         None => Err(call.raise("no request found")),
     }
 }
@@ -73,6 +75,10 @@ fn set_peer_name(call: &mut Call<'_>) -> Result<Returns, Raise> {
             }
         }
     };
+    let said = match count {
+        2 => host_said(call)?,
+        _ => format!("{}:{}", host_said(call)?, call.number(3)? as i64),
+    };
     if let Some(udp) = find(call)? {
         let is_busy = udp.state.enter().is_busy;
         if is_busy {
@@ -85,17 +91,28 @@ fn set_peer_name(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some((conf, servers, home)) = current(call, conf_of)? else {
         return Err(call.raise("no request found"));
     };
-    let udp = Arc::new(Udp::new(conf));
+    let udp = Arc::new(Udp::new(conf, said));
     let kept = current(call, |current| {
-        current.kept(|kept| Some((kept.sockets.udp.add(Arc::clone(&udp))?, kept.sockets.owner)))
+        let kept = current.kept(|kept| {
+            let number = kept.sockets.udp.add(Arc::clone(&udp))?;
+            Some((number, kept.sockets.owner, kept.sockets.life()))
+        });
+        kept.flatten().map(|(number, owner, life)| {
+            note_owner(current, owner, life);
+            (number, owner)
+        })
     })?;
-    let Some((number, owner)) = kept.flatten() else { return Err(call.raise("too many sockets")) };
+    let Some((number, owner)) = kept else { return Err(call.raise("too many sockets")) };
     call.stack.push(number as f64);
     call.stack.raw_set_item(1, 1);
     call.stack.push(owner as f64);
     call.stack.raw_set_item(1, 2);
     let local = local_address(call);
     pause(call, Pause::Operation(Operation::new(set_peer(udp, home, target, servers, local))))
+}
+
+fn host_said(call: &mut Call<'_>) -> Result<String, Raise> {
+    Ok(String::from_utf8_lossy(call.text(2)?).into_owned())
 }
 
 /// One that is connected, which is busy from now on; else what the function answers.

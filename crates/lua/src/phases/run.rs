@@ -155,6 +155,11 @@ fn start(interpreter: &mut Interpreter, code: &Code, file: Option<&File>) -> Res
 /// What the phase comes to.
 fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> Step<'static> {
     match ended {
+        Ended::Failed(failure) if is_raw(exchange) => {
+            log_failure(exchange, phase, &failure);
+            Step::Respond(Answer::Close)
+        }
+        Ended::Finished | Ended::Asked(_) if is_raw(exchange) => Step::Respond(Answer::Close),
         Ended::Finished => conclude_finished(exchange, phase),
         Ended::Asked(Pause::Exit(code)) => conclude_exit(exchange, phase, code),
         Ended::Asked(Pause::Redirect { status, location }) => {
@@ -236,6 +241,11 @@ fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) ->
             Step::Done
         }
     }
+}
+
+/// Whether Lua has written to the client itself.
+fn is_raw(exchange: &Exchange<'_, '_>) -> bool {
+    RequestState::of(exchange.request).is_some_and(|state| state.kept.enter().response == Response::Raw)
 }
 
 /// Whether Lua has begun to answer.

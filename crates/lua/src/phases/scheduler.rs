@@ -21,7 +21,8 @@ use crate::current::{BodyWork, Current, LuaPhase, Pause, Run};
 use crate::metrics;
 use crate::phases::made_body;
 use crate::request_state::{OnAbort, RequestState};
-use crate::socket::operations::Receiving;
+use crate::socket::connection::Source;
+use crate::socket::operations::{Receiving, Sending};
 use crate::threads::{Answers, Hold, Number, Polls, State, Threads, Wait, push_results};
 use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::of_loop::{Chosen, Slot};
@@ -90,11 +91,15 @@ impl Ground<'_, '_, '_> {
         }
     }
 
-    /// Goes on with what is received of the body.
+    /// Goes on with what is received of the body, or of the client.
     fn poll_receive(&mut self, receiving: &mut Receiving, cx: &mut Context<'_>) -> Poll<Answers> {
         let Self::Request(exchange) = self else { return Poll::Ready(Answers::Failed("no request".into())) };
+        let is_raw = receiving.tcp.source == Source::Client;
         receiving.poll(
             &mut |_, buffer, cx| {
+                if is_raw {
+                    return exchange.poll_raw_read(cx, buffer);
+                }
                 let len = buffer.len();
                 match ready!(exchange.poll_body(buffer, cx)) {
                     Ok(()) => Poll::Ready(Ok(buffer.len() - len)),
@@ -103,6 +108,12 @@ impl Ground<'_, '_, '_> {
             },
             cx,
         )
+    }
+
+    /// Goes on with what the client is sent.
+    fn poll_send(&mut self, sending: &mut Sending, cx: &mut Context<'_>) -> Poll<Answers> {
+        let Self::Request(exchange) = self else { return Poll::Ready(Answers::Failed("no request".into())) };
+        sending.poll(&mut |_, data, cx| exchange.poll_raw_write(cx, data), cx)
     }
 
     /// Ready when the client has left, where that is looked for.
@@ -310,19 +321,9 @@ impl Schedule {
                     None
                 }
                 Wait::Threads(_) => None,
-                Wait::Receive(receiving) => match ground.poll_receive(receiving, cx) {
-                    Poll::Ready(answers) => Some(answers),
-                    Poll::Pending => None,
-                },
-                Wait::Operation(operation) => match operation.0.as_mut().poll(cx) {
-                    Poll::Ready(answers) => {
-                        if let Some(line) = answers.line() {
-                            ground.log(line.level, format_args!("{}", line.text));
-                        }
-                        Some(answers)
-                    }
-                    Poll::Pending => None,
-                },
+                Wait::Receive(receiving) => said(ground.poll_receive(receiving, cx), ground),
+                Wait::Send(sending) => said(ground.poll_send(sending, cx), ground),
+                Wait::Operation(operation) => said(operation.0.as_mut().poll(cx), ground),
             };
             ready.extend(answers.map(|answers| (number, answers)));
         }
@@ -418,6 +419,7 @@ impl Schedule {
             Some(Pause::Body(work)) => Wait::BodyWork(Some(work)),
             Some(Pause::Operation(operation)) => Wait::Operation(operation),
             Some(Pause::Receive(receiving)) => Wait::Receive(Box::new(receiving)),
+            Some(Pause::Send(sending)) => Wait::Send(Box::new(sending)),
             Some(end) => return Some(Ended::Asked(end)),
         };
         self.threads.set_waiting(number, wait, Hold::None);
@@ -510,6 +512,15 @@ fn resume(
     let resumed = interpreter.vm.resume_for::<Run>(coroutine, &mut current);
     let pause = current.pause.take();
     (resumed, pause)
+}
+
+/// What a function answers, whose line goes to the log.
+fn said(answers: Poll<Answers>, ground: &Ground<'_, '_, '_>) -> Option<Answers> {
+    let Poll::Ready(answers) = answers else { return None };
+    if let Some(line) = answers.line() {
+        ground.log(line.level, format_args!("{}", line.text));
+    }
+    Some(answers)
 }
 
 /// Sends what there is meanwhile.

@@ -1,11 +1,17 @@
 //! One connection of Lua's: its socket, what has come, and whether something reads or writes. Used by the
 //! task of its request, or of its timer.
 
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::task::{Context, Poll, Waker};
 
 use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::Outbound;
-use clearway_runtime::{Entered, LoopRef, Socket, TaskCell};
+use clearway_os::outgoing::Remote;
+use clearway_runtime::{Entered, LoopRef, Probe, Socket, TaskCell};
+#[cfg(feature = "tls")]
+use clearway_upstream::TlsStream;
+use clearway_upstream::Transport;
 
 use super::pool::Ticket;
 use super::receive::Input;
@@ -13,16 +19,60 @@ use crate::socket::conf::SocketConf;
 
 /// A connection that was made.
 pub(crate) struct Conn {
-    socket: Socket,
+    carrier: Carrier,
+    home: LoopRef,
     _slot: ConnectionSlot,
     /// Counts it among those of its key.
     ticket: OnceLock<Ticket>,
 }
 
+/// What carries its bytes.
+enum Carrier {
+    Plain(Socket),
+    /// TLS. One uses it at a time: its request, or what looks after it while it is idle, which may still be
+    /// at it as the next request takes it; who finds it taken is polled again.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing makes one"))]
+    Tls(Secured),
+}
+
+/// See [`Carrier::Tls`].
+struct Secured(Mutex<Transport>);
+
+impl Secured {
+    fn enter(&self) -> Option<MutexGuard<'_, Transport>> {
+        match self.0.try_lock() {
+            Ok(stream) => Some(stream),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Drop for Secured {
+    /// Nothing follows: the peer is told so, as far as the socket takes it at once.
+    fn drop(&mut self) {
+        if let Some(mut stream) = self.enter() {
+            stream.close();
+        }
+    }
+}
+
 impl Conn {
     pub(crate) fn new(outbound: Outbound, ticket: Option<Ticket>) -> Self {
         let ticket = ticket.map_or_else(OnceLock::new, OnceLock::from);
-        Self { socket: outbound.socket, _slot: outbound.slot, ticket }
+        let home = outbound.socket.home();
+        Self { carrier: Carrier::Plain(outbound.socket), home, _slot: outbound.slot, ticket }
+    }
+
+    /// Has `make` put TLS between its bytes and its socket. One that has it stays as it is.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secured(self, make: impl FnOnce(Socket) -> Transport) -> Self {
+        match self.carrier {
+            Carrier::Plain(socket) => {
+                Self { carrier: Carrier::Tls(Secured(Mutex::new(make(socket)))), ..self }
+            }
+            Carrier::Tls(_) => self,
+        }
     }
 
     /// Has it counted, unless it is.
@@ -30,13 +80,82 @@ impl Conn {
         self.ticket.get_or_init(ticket);
     }
 
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+    pub(crate) fn home(&self) -> LoopRef {
+        self.home
     }
 
-    pub(crate) fn home(&self) -> LoopRef {
-        self.socket.home()
+    pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match &self.carrier {
+            Carrier::Plain(socket) => socket.poll_read_vec(cx, buffer),
+            Carrier::Tls(stream) => match stream.enter() {
+                Some(mut stream) => stream.poll_read_vec(cx, buffer),
+                None => again(cx),
+            },
+        }
     }
+
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        match &self.carrier {
+            Carrier::Plain(socket) => socket.poll_write(cx, data),
+            Carrier::Tls(stream) => match stream.enter() {
+                // A record more than the socket takes is offered again as it was.
+                Some(mut stream) => stream.poll_write(cx, data),
+                None => again(cx),
+            },
+        }
+    }
+
+    /// Does something with its socket; nothing where another one is at it.
+    pub(crate) fn with_socket<R>(&self, work: impl FnOnce(&Socket) -> R) -> Option<R> {
+        match &self.carrier {
+            Carrier::Plain(socket) => Some(work(socket)),
+            Carrier::Tls(stream) => stream.enter().map(|stream| work(stream.socket())),
+        }
+    }
+
+    /// Does something with its TLS, where it has any.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_tls<R>(&self, work: impl FnOnce(&mut TlsStream) -> R) -> Option<R> {
+        match &self.carrier {
+            Carrier::Plain(_) => None,
+            Carrier::Tls(stream) => stream.enter()?.tls_mut().map(work),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn has_tls(&self) -> bool {
+        matches!(self.carrier, Carrier::Tls(_))
+    }
+
+    /// Whether nothing more can come, as far as the loop has learned.
+    pub(crate) fn rest(&self) -> Rest {
+        match &self.carrier {
+            Carrier::Plain(socket) if socket.probe() == Probe::Ended => Rest::Ended,
+            Carrier::Plain(_) => Rest::Quiet,
+            Carrier::Tls(stream) => {
+                let Some(mut stream) = stream.enter() else { return Rest::Quiet };
+                let mut byte = Vec::with_capacity(1);
+                match stream.poll_read_vec(&mut Context::from_waker(Waker::noop()), &mut byte) {
+                    Poll::Pending => Rest::Quiet,
+                    Poll::Ready(Ok(1..)) => Rest::Unread,
+                    Poll::Ready(_) => Rest::Ended,
+                }
+            }
+        }
+    }
+}
+
+/// What is left of a connection that is to be put aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Quiet,
+    Unread,
+    Ended,
+}
+
+fn again<T>(cx: &Context<'_>) -> Poll<T> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }
 
 /// What one direction does.
@@ -63,6 +182,8 @@ pub(crate) struct Tcp {
     /// The key of its pool.
     pub(crate) key: Vec<u8>,
     pub(crate) source: Source,
+    /// What stands behind its lines of the log: the server, as it was said, and its address.
+    tail: OnceLock<String>,
 }
 
 /// What it receives.
@@ -72,6 +193,8 @@ pub(crate) enum Source {
     Connection,
     /// The body of the request.
     Body,
+    /// What comes from the client, which is sent what is written.
+    Client,
 }
 
 pub(crate) struct TcpState {
@@ -97,7 +220,7 @@ impl Tcp {
             used: 0,
             timeouts,
         };
-        Self { state: TaskCell::new(state), conf, key, source: Source::Connection }
+        Self { state: TaskCell::new(state), conf, key, source: Source::Connection, tail: OnceLock::new() }
     }
 
     /// One that receives the body of its request.
@@ -107,8 +230,38 @@ impl Tcp {
         tcp
     }
 
+    /// The client's own, with what has come from it.
+    pub(crate) fn of_client(conf: SocketConf, timeouts: Timeouts, received: &[u8]) -> Self {
+        let tcp = Self { source: Source::Client, ..Self::new(conf, Vec::new(), timeouts) };
+        {
+            let mut state = tcp.state();
+            state.is_connecting = false;
+            state.input.room(received.len()).extend_from_slice(received);
+        }
+        tcp
+    }
+
+    /// Its server is known.
+    pub(crate) fn note_server(&self, said: &str, remote: Option<&Remote>) {
+        // One that was noted before is the same.
+        let _ = self.tail.set(server_tail(said, remote));
+    }
+
+    /// See the field.
+    pub(crate) fn tail(&self) -> &str {
+        self.tail.get().map_or("", String::as_str)
+    }
+
     pub(crate) fn state(&self) -> Entered<'_, TcpState> {
         self.state.enter()
+    }
+}
+
+/// What stands behind lines of the log about a server.
+pub(crate) fn server_tail(said: &str, remote: Option<&Remote>) -> String {
+    match remote {
+        Some(Remote::Inet(address)) => format!(", upstream: {said}({})", address.ip()),
+        Some(Remote::Unix(_)) | None => format!(", upstream: {said}"),
     }
 }
 

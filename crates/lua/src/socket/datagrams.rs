@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use clearway_base::Errno;
@@ -13,6 +13,7 @@ use clearway_os::outgoing::{self, Carries, Remote};
 use clearway_runtime::{Datagrams, LoopRef, TaskCell, Timer};
 
 use super::conf::SocketConf;
+use super::connection::server_tail;
 use super::operations::{self, Target, failed, reason};
 use crate::threads::{Answers, Line};
 
@@ -23,6 +24,10 @@ pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_536;
 pub(crate) struct Udp {
     pub(crate) state: TaskCell<UdpState>,
     pub(crate) conf: SocketConf,
+    /// The server as it was said.
+    said: String,
+    /// What stands behind its lines of the log.
+    tail: OnceLock<String>,
 }
 
 #[derive(Default)]
@@ -33,12 +38,14 @@ pub(crate) struct UdpState {
 }
 
 impl Udp {
-    pub(crate) fn new(conf: SocketConf) -> Self {
-        Self { state: TaskCell::new(UdpState { socket: None, is_busy: true }), conf }
+    pub(crate) fn new(conf: SocketConf, said: String) -> Self {
+        let state = TaskCell::new(UdpState { socket: None, is_busy: true });
+        Self { state, conf, said, tail: OnceLock::new() }
     }
 
     fn line(&self, text: String) -> Option<Line> {
-        self.conf.logs_errors.then_some(Line { level: Level::Error, text })
+        let tail = self.tail.get().map_or("", String::as_str);
+        self.conf.logs_errors.then(|| Line { level: Level::Error, text: text + tail })
     }
 }
 
@@ -64,6 +71,7 @@ pub(crate) async fn set_peer(
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };
+    let _ = udp.tail.set(server_tail(&udp.said, Some(&remote)));
     match open(home, &remote, local) {
         Ok(socket) => {
             udp.state.enter().socket = Some(Arc::new(socket));

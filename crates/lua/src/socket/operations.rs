@@ -14,6 +14,7 @@ use clearway_http::{AskedServers, Unresolved};
 use clearway_net::connect::{AddressOwner, ConnectOptions, Local, Outbound};
 use clearway_os::outgoing::Remote;
 use clearway_runtime::{LoopRef, Timer};
+use clearway_upstream::TlsError;
 
 use super::connection::{Conn, Direction, Tcp, TcpState};
 use super::connector;
@@ -46,16 +47,32 @@ pub(crate) struct Connecting {
     pub(crate) local: Option<IpAddr>,
     /// The server in lines of the log.
     pub(crate) shown: String,
+    /// The server as it was said.
+    pub(crate) said: String,
 }
 
 /// As system calls fail, in Lua's words.
 pub(crate) fn reason(error: &io::Error) -> String {
+    if TlsError::find(error).is_some() {
+        return "error".to_owned();
+    }
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_ascii_lowercase()
 }
 
-fn line(tcp: &Tcp, level: Level, text: String) -> Option<Line> {
-    tcp.conf.logs_errors.then_some(Line { level, text })
+pub(crate) fn line(tcp: &Tcp, level: Level, text: String) -> Option<Line> {
+    let tail = tcp.tail();
+    tcp.conf.logs_errors.then(|| Line { level, text: text + tail })
+}
+
+/// What the log is told of a connection that has broken.
+fn broken_line(tcp: &Tcp, call: &str, error: &io::Error) -> Option<Line> {
+    let text = match (TlsError::find(error), error.raw_os_error()) {
+        (Some(error), _) => error.to_string(),
+        (None, Some(_)) => format!("{call} failed {}", Errno(error)),
+        (None, None) => return None,
+    };
+    line(tcp, Level::Error, text)
 }
 
 /// `nil` and a text, with a line for the log.
@@ -70,13 +87,13 @@ pub(crate) fn failed(line: Option<Line>, text: String) -> Answers {
 }
 
 /// Ends what was begun where it is not carried to its end.
-struct Guard {
+pub(crate) struct Guard {
     tcp: Arc<Tcp>,
-    is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Guard {
-    fn new(tcp: &Arc<Tcp>) -> Self {
+    pub(crate) fn new(tcp: &Arc<Tcp>) -> Self {
         Self { tcp: Arc::clone(tcp), is_over: false }
     }
 }
@@ -93,14 +110,14 @@ impl Drop for Guard {
 }
 
 /// Ends after so many milliseconds; begun anew after each step.
-struct Limit {
+pub(crate) struct Limit {
     timer: Timer,
     home: LoopRef,
     ms: u64,
 }
 
 impl Limit {
-    fn new(home: LoopRef, ms: u64) -> Self {
+    pub(crate) fn new(home: LoopRef, ms: u64) -> Self {
         let limit = Self { timer: Timer::new(home), home, ms };
         limit.renew();
         limit
@@ -110,7 +127,7 @@ impl Limit {
         self.timer.arm(self.home.now_ms() + self.ms);
     }
 
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll_expired(cx)
     }
 }
@@ -149,6 +166,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };
+    work.tcp.note_server(&work.said, Some(&remote));
     let Some(connector) = connector() else { return failed(None, "no connector".to_owned()) };
     let limit = Limit::new(work.home, timeout_ms);
     let local = work.local.filter(|_| matches!(remote, Remote::Inet(_)));
@@ -157,7 +175,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
     let connecting = connector.connect(work.home, &remote, &options, &Discard);
     match within(&limit, connecting).await {
         None => {
-            let text = format!("lua tcp socket connect timed out, when connecting to {}", work.shown);
+            let text = "lua tcp socket connect timed out".to_owned();
             failed(line(&work.tcp, Level::Error, text), "timeout".to_owned())
         }
         Some(Err(fault)) => {
@@ -227,7 +245,7 @@ pub(crate) type Taken = Result<(Vec<u8>, bool), (String, Vec<u8>)>;
 
 /// What is being received: `reading` of its socket is Busy until it is over.
 pub(crate) struct Receiving {
-    tcp: Arc<Tcp>,
+    pub(crate) tcp: Arc<Tcp>,
     want: Want,
     limit: Limit,
     guard: Guard,
@@ -297,9 +315,7 @@ fn conclude(
         Err(Broken::Error(error)) => {
             let partial = state.input.take_all();
             state.close_reading();
-            let text = format!("recv() failed {}", Errno(&error));
-            let said = error.raw_os_error().and_then(|_| line(tcp, Level::Error, text));
-            (Err((reason(&error), partial)), said)
+            (Err((reason(&error), partial)), broken_line(tcp, "recv()", &error))
         }
     }
 }
@@ -342,7 +358,7 @@ pub(crate) async fn receive(mut receiving: Receiving) -> Answers {
     poll_fn(|cx| {
         receiving.poll(
             &mut |conn, buffer, cx| match conn {
-                Some(conn) => conn.socket().poll_read_vec(cx, buffer),
+                Some(conn) => conn.poll_read(cx, buffer),
                 None => Poll::Ready(Ok(0)),
             },
             cx,
@@ -376,53 +392,97 @@ pub(crate) fn received((taken, line): (Taken, Option<Line>)) -> Answers {
     Answers::Push(Box::new(move |stack| received.push(stack)), line)
 }
 
-/// Sends all of it. `writing` is Busy until it is over.
-pub(crate) async fn send(tcp: Arc<Tcp>, home: LoopRef, data: Vec<u8>) -> Answers {
-    let mut guard = Guard::new(&tcp);
-    let limit = Limit::new(home, tcp.state().timeouts.send_ms);
-    let mut sent = 0;
-    let broken = poll_fn(|cx| {
+/// What is being sent: `writing` of its socket is Busy until it is over.
+pub(crate) struct Sending {
+    pub(crate) tcp: Arc<Tcp>,
+    data: Vec<u8>,
+    sent: usize,
+    limit: Limit,
+    guard: Guard,
+}
+
+impl std::fmt::Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sending").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+/// Writes to a connection, or to what stands for one.
+pub(crate) type Write<'w> =
+    &'w mut dyn FnMut(Option<&Conn>, &[u8], &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+impl Sending {
+    pub(crate) fn new(tcp: Arc<Tcp>, home: LoopRef, data: Vec<u8>) -> Self {
+        let limit = Limit::new(home, tcp.state().timeouts.send_ms);
+        let guard = Guard::new(&tcp);
+        Self { tcp, data, sent: 0, limit, guard }
+    }
+
+    /// Goes on with what `write` takes.
+    pub(crate) fn poll(&mut self, write: Write<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
+        let tcp = Arc::clone(&self.tcp);
+        let broken = ready!(self.poll_write(write, cx));
+        self.guard.is_over = true;
+        let mut state = tcp.state();
+        if state.writing == Direction::Busy {
+            state.writing = Direction::Free;
+        }
+        Poll::Ready(match broken {
+            Ok(()) => {
+                let len = self.data.len();
+                Answers::Push(Box::new(move |stack| stack.push(len as f64)), None)
+            }
+            Err(broken) => {
+                state.close_writing();
+                unsent(&tcp, broken)
+            }
+        })
+    }
+
+    fn poll_write(&mut self, write: Write<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let tcp = Arc::clone(&self.tcp);
         let state = tcp.state();
-        while sent < data.len() {
-            let Some(conn) = &state.conn else { return Poll::Ready(Err(Broken::End)) };
-            match conn.socket().poll_write(cx, &data[sent..]) {
+        while self.sent < self.data.len() {
+            match write(state.conn.as_deref(), &self.data[self.sent..], cx) {
                 Poll::Ready(Ok(count)) => {
-                    sent += count;
-                    limit.renew();
+                    self.sent += count;
+                    self.limit.renew();
+                }
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::NotConnected => {
+                    return Poll::Ready(Err(Broken::End));
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
-                Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
+                Poll::Pending => return self.limit.poll(cx).map(|()| Err(Broken::Timeout)),
             }
         }
         Poll::Ready(Ok(()))
-    })
-    .await;
-    guard.is_over = true;
-    let mut state = tcp.state();
-    if state.writing == Direction::Busy {
-        state.writing = Direction::Free;
     }
-    let len = data.len();
+}
+
+fn unsent(tcp: &Tcp, broken: Broken) -> Answers {
     match broken {
-        Ok(()) => Answers::Push(Box::new(move |stack| stack.push(len as f64)), None),
-        Err(Broken::Timeout) => {
-            state.close_writing();
+        Broken::Timeout => {
             let text = "lua tcp socket write timed out".to_owned();
-            failed(line(&tcp, Level::Error, text), "timeout".to_owned())
+            failed(line(tcp, Level::Error, text), "timeout".to_owned())
         }
-        Err(Broken::Error(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            state.close_writing();
-            let text = format!("send() failed {}", Errno(&error));
-            failed(line(&tcp, Level::Error, text), "broken pipe".to_owned())
+        Broken::Error(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            failed(broken_line(tcp, "send()", &error), "broken pipe".to_owned())
         }
-        Err(Broken::Error(error)) => {
-            state.close_writing();
-            let text = format!("send() failed {}", Errno(&error));
-            failed(line(&tcp, Level::Error, text), reason(&error))
-        }
-        Err(Broken::End | Broken::TooMuch) => {
-            state.close_writing();
-            failed(None, "closed".to_owned())
-        }
+        Broken::Error(error) => failed(broken_line(tcp, "send()", &error), reason(&error)),
+        Broken::End | Broken::TooMuch => failed(None, "closed".to_owned()),
     }
+}
+
+/// Sends all of it over the connection of a socket.
+pub(crate) async fn send(mut sending: Sending) -> Answers {
+    poll_fn(|cx| {
+        sending.poll(
+            &mut |conn, data, cx| match conn {
+                Some(conn) => conn.poll_write(cx, data),
+                None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            },
+            cx,
+        )
+    })
+    .await
 }

@@ -289,7 +289,7 @@ fn poll_over(idle: &Idle, timer: Option<&Timer>, byte: &mut Vec<u8>, cx: &mut Co
         return Poll::Ready(());
     }
     match idle.conn.load_full() {
-        Some(conn) if idle.is_alive() => conn.socket().poll_read_vec(cx, byte).map(drop),
+        Some(conn) if idle.is_alive() => conn.poll_read(cx, byte).map(drop),
         // It was taken, which rings.
         _ => Poll::Pending,
     }

@@ -137,7 +137,11 @@ impl Until {
         let (rest, len) = (input.rest(), self.pattern.len());
         let found = find(&rest[self.searched.min(rest.len())..], &self.pattern).map(|at| at + self.searched);
         // What may be the beginning of the pattern stays.
-        let safe = found.unwrap_or_else(|| (rest.len() + 1).saturating_sub(len));
+        let is_begun = |&count: &usize| rest.ends_with(&self.pattern[..count]);
+        let safe = found.unwrap_or_else(|| {
+            let begun = (1..len.min(rest.len() + 1)).rev().find(is_begun);
+            rest.len() - begun.unwrap_or_default()
+        });
         match (self.most, found) {
             (Some(most), _) if safe > most || (safe == most && found.is_none()) => {
                 self.searched = 0;
@@ -230,6 +234,15 @@ mod tests {
         assert_eq!(next(), Found::Data(b"hello".to_vec()));
         assert_eq!(next(), Found::Data(b", wor".to_vec()));
         assert_eq!(next(), Found::Last(b"ld".to_vec()));
+    }
+
+    #[test]
+    fn what_cannot_begin_the_pattern_is_not_waited_for() {
+        let next = |bytes: &[u8], most| until(b"--end", Some(most)).find(&mut input(bytes));
+        assert_eq!(next(b"$", 1), Found::Data(b"$".to_vec()));
+        assert_eq!(next(b"ab-", 2), Found::Data(b"ab".to_vec()));
+        assert_eq!(next(b"-", 1), Found::More);
+        assert_eq!(next(b"a--en", 2), Found::More);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clearway_log::UtcOffset;
 use clearway_runtime::LoopRef;
 use clearway_zone::Zone;
 
+use crate::socket::Owners;
 use crate::socket::pool::Pools;
 use crate::vm::net_settings::NET_MAIN;
 use crate::vm::of_loop::Slot;
@@ -39,6 +40,8 @@ pub struct VmState {
     pub sink: Option<Arc<dyn Sink>>,
     /// Connections that are put aside.
     pub(crate) pools: Pools,
+    /// Who has sockets.
+    pub(crate) owners: Owners,
     /// Threads that wait for semaphores.
     pub(crate) bells: Bells,
     /// Where relative paths of the configuration begin (`ngx.config.prefix()`).

@@ -6,18 +6,16 @@ use std::sync::Arc;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{ConfKey, Load, Module, context, set};
-use clearway_tls::ciphers::CipherList;
-use clearway_tls::command::Applied;
-use clearway_tls::engine::Plan;
 use clearway_tls::files::{self, full_name};
 use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
+use clearway_tls::outgoing::{self, Outgoing};
 
 use crate::directives::readers::{Place, invalid_parameter, read_value};
 use crate::settings::gateway::UWSGI_PASS;
 use crate::settings::masks::read_mask;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::PROXY_PASS;
-use crate::settings::tls::{ContextKey, Passwords, Places, ServerTls, TlsConf, apply};
+use crate::settings::tls::{Passwords, Places, ServerTls, TlsConf, build};
 
 /// The table of a family. `at` gives its `TlsConf` at the level that is read.
 macro_rules! tls_directives {
@@ -201,13 +199,7 @@ fn read_command(
 ) -> Result<(), Error> {
     let (name, value) = (&directive.args[0], &directive.args[1]);
     // What is wrong is said when the context is made, as in nginx; here it is tried what it comes to.
-    let ciphers = CipherList::parse("DEFAULT");
-    let tried = ciphers.map(|ciphers| apply(&mut Plan::new(ciphers, Vec::new()), name, value));
-    let reason = match tried {
-        Ok(Ok(Applied::WithoutEffect(reason))) => Some(reason),
-        Ok(Ok(Applied::Tickets)) => Some("tickets are the server's"),
-        _ => None,
-    };
+    let reason = outgoing::without_effect(name, value);
     if let Some(reason) = reason {
         let text = message(&[&"the command \"", &printed(name), &"\" has no effect: ", &reason]);
         scope.warn(directive.error(text));
@@ -229,13 +221,13 @@ fn make_contexts<'a>(
     confs: impl Iterator<Item = &'a mut TlsConf>,
     places: &Places,
 ) -> Result<(), String> {
-    let mut made: Vec<(ContextKey, Arc<ServerTls>)> = Vec::new();
+    let mut made: Vec<(Outgoing, Arc<ServerTls>)> = Vec::new();
     for conf in confs {
         let key = conf.key(prefix, places)?;
         let context = match made.iter().find(|(known, _)| *known == key) {
             Some((_, context)) => Arc::clone(context),
             None => {
-                let context = key.build(places)?;
+                let context = build(&key, places)?;
                 made.push((key, Arc::clone(&context)));
                 context
             }

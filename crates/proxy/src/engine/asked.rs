@@ -118,6 +118,8 @@ pub(super) enum AskedBody {
 pub(super) enum Framing {
     /// As it is.
     Plain,
+    /// As it is, with a line end behind it (memcached).
+    Line,
     /// In chunks (HTTP/1.1), if it is passed on as it comes.
     Chunked,
     /// In records with an empty one at the end (FastCGI). Without a body that one belongs to the head.

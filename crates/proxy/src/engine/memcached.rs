@@ -61,8 +61,7 @@ impl Family for MemcachedPass {
         if head[sent.clone()] != key {
             key = head[sent].to_vec();
         }
-        let protocol =
-            Memcached { key, gzip_flag: *conf.gzip_flag, head: None, value: None, trailer: Trailer::Valid };
+        let protocol = Memcached::new(key, *conf.gzip_flag);
         let wanted = if exchange.request.is_head() { Wanted::Head } else { Wanted::Whole };
         let asked = Asked { pass, proxy: None, choice, head, body, framing: Framing::Plain, wanted };
         Ok((asked, protocol))
@@ -104,6 +103,11 @@ impl fmt::Display for Fault {
 }
 
 impl Memcached {
+    /// For a key as it was sent.
+    pub(super) fn new(key: Vec<u8>, gzip_flag: u64) -> Self {
+        Self { key, gzip_flag, head: None, value: None, trailer: Trailer::Valid }
+    }
+
     fn flags(&self) -> Flags {
         if self.gzip_flag == 0 { Flags::Ignored } else { Flags::Wanted }
     }

@@ -153,7 +153,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
                 let most = match self.asked.framing {
                     Framing::Records => RECORD_PIECE_BYTES,
-                    Framing::Plain | Framing::Chunked => FILE_PIECE_BYTES,
+                    Framing::Plain | Framing::Line | Framing::Chunked => FILE_PIECE_BYTES,
                 };
                 let bytes = match body.in_memory() {
                     Some(bytes) => bytes.clone(),
@@ -170,7 +170,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                 let is_last = sending.body_at == body.len();
                 sending.piece.bytes = match self.asked.framing {
                     Framing::Records => records_of(&bytes, is_last.then_some(fastcgi::END_OF_STDIN)),
-                    Framing::Plain | Framing::Chunked => bytes,
+                    Framing::Line if is_last => [&bytes[..], b"\r\n"].concat().into(),
+                    Framing::Plain | Framing::Line | Framing::Chunked => bytes,
                 };
             }
             AskedBody::Stream => return self.poll_client(exchange, cx),
@@ -190,7 +191,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let sending = &mut self.sending;
         sending.body_at += data.len() as u64;
         sending.piece.bytes = match self.asked.framing {
-            Framing::Plain => data.into(),
+            Framing::Plain | Framing::Line => data.into(),
             Framing::Chunked if is_last && !data.is_empty() => {
                 [&chunk_of(&data)[..], &chunk_of(b"")].concat().into()
             }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clearway_gateway::memc::Command;
 use clearway_http::regex::{Captures, Regex};
 use clearway_http::{ConfKey, Level, Own, Setting, Value, View, settings};
 
@@ -44,6 +45,12 @@ pub(crate) static MEMCACHED_PASS: ConfKey<PassConf> = ConfKey::new(Level::Locati
 
 /// The rest of `memcached_…`.
 pub(crate) static MEMCACHED: ConfKey<MemcachedConf> = ConfKey::new(Level::Location);
+
+/// What all families share, of `memc_…`.
+pub(crate) static MEMC_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
+
+/// The rest of `memc_…`.
+pub(crate) static MEMC: ConfKey<MemcConf> = ConfKey::new(Level::Location);
 
 /// What all families share, of `tunnel_…`.
 pub(crate) static TUNNEL_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
@@ -104,6 +111,15 @@ settings! {
         pub(crate) target: Passed<KeyServer>,
         /// 0: flags are not looked at.
         pub(crate) gzip_flag: Setting<u64> = 0,
+    }
+}
+
+settings! {
+    /// Of `memc_…`.
+    pub(crate) struct MemcConf {
+        pub(crate) target: Passed<ServerSaid>,
+        /// Those that are allowed; none: all are.
+        pub(crate) commands: Setting<Vec<Command>>,
     }
 }
 

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use clearway_conf::KeptFiles;
 use clearway_http::{Own, Setting, Value, settings};
-use clearway_tls::ciphers::{CipherError, CipherList};
-use clearway_tls::command::{self, Applied, CommandError};
-use clearway_tls::engine::{Asking, Engine, Keeping, LoadError, Plan, Reasons, Side, Verification, Versions};
-use clearway_tls::files::{self, PairNames, full_name};
+use clearway_tls::Context;
+use clearway_tls::engine::{Asking, Versions};
+use clearway_tls::files::{PairName, full_name};
 use clearway_tls::level::Version;
 use clearway_tls::objects::ObjectCache;
-use clearway_tls::reason::{Library, Reason};
-use clearway_tls::{AwsLc, Context, Pair};
+use clearway_tls::outgoing::{Checks, Outgoing};
 
 use crate::settings::masks::Mask;
 use crate::settings::proxy::Passed;
@@ -111,18 +109,6 @@ impl Places {
     }
 }
 
-/// What of a configuration decides what a context is.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ContextKey {
-    protocols: u16,
-    ciphers: Bytes,
-    reuse: bool,
-    verify: Option<(u64, Bytes, Bytes)>,
-    pair: Option<(Vec<u8>, Vec<u8>)>,
-    passwords: Option<Passwords>,
-    commands: Vec<(Bytes, Bytes)>,
-}
-
 impl TlsConf {
     /// Whether the certificate has to be looked for when a request is there.
     pub(crate) fn has_evaluated_pair(&self) -> bool {
@@ -137,7 +123,7 @@ impl TlsConf {
     ///
     /// # Errors
     /// If something is missing, in nginx's words.
-    pub(crate) fn key(&self, prefix: &str, places: &Places) -> Result<ContextKey, String> {
+    pub(crate) fn key(&self, prefix: &str, places: &Places) -> Result<Outgoing, String> {
         let certificate = self.certificate.as_ref().and_then(Value::as_literal);
         let is_said = self.certificate.is_some() && certificate != Some(b"");
         if is_said && self.key.is_none() {
@@ -149,115 +135,36 @@ impl TlsConf {
         }
         let key = self.key.as_ref().and_then(Value::as_literal);
         let pair = certificate.filter(|name| !name.is_empty()).zip(key);
-        Ok(ContextKey {
-            protocols: self.protocols.bits(),
-            ciphers: Bytes::clone(&self.ciphers),
-            reuse: *self.session_reuse,
-            verify: self
-                .verify
-                .then(|| (*self.depth, Bytes::clone(&self.trusted), Bytes::clone(&self.revoked))),
-            pair: pair.map(|(certificate, key)| (places.full(certificate), places.full(key))),
+        let full = |name: &Bytes| if name.is_empty() { Vec::new() } else { places.full(name) };
+        Ok(Outgoing {
+            versions: self.protocols.versions(),
+            ciphers: self.ciphers.to_vec(),
+            keeps_sessions: *self.session_reuse,
+            verify: self.verify.then(|| Checks {
+                asking: Asking::On,
+                depth: *self.depth,
+                trusted: full(&self.trusted),
+                revoked: full(&self.revoked),
+            }),
+            pair: pair.map(|(certificate, key)| PairName {
+                certificate: places.full(certificate),
+                key: places.full(key),
+            }),
             passwords: Option::clone(&self.passwords),
-            commands: self.commands.to_vec(),
+            commands: self.commands.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
         })
     }
 }
 
-impl ContextKey {
-    /// Makes the context.
-    ///
-    /// # Errors
-    /// What nginx says.
-    pub(crate) fn build(&self, places: &Places) -> Result<Arc<ServerTls>, String> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let text = String::from_utf8_lossy(&self.ciphers);
-        let ciphers = CipherList::parse(&text).map_err(|error| refused_ciphers(&text, error))?;
-        let mut plan = Plan::<Pair>::new(ciphers, Vec::new());
-        plan.side = Side::Client;
-        plan.versions = Protocols(self.protocols).versions();
-        plan.keeping = if self.reuse { Keeping::Kept } else { Keeping::None };
-        let mut read = |path: &[u8]| places.read(path);
-        let passwords = self.passwords.as_ref().map_or(&[][..], |all| &all[..]);
-        if let Some(names) = self.pair_names() {
-            plan.pairs.push(Arc::new(names.load(passwords, &mut read)?));
-        }
-        if let Some((depth, trusted, revoked)) = &self.verify {
-            plan.verification = Verification {
-                asking: Asking::On,
-                trusted: files::load_trusted(&places.full(trusted), &mut read)?,
-                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
-                ..Verification::default()
-            };
-            if !revoked.is_empty() {
-                plan.verification.revoked = files::load_revoked(&places.full(revoked), &mut read)?;
-            }
-        }
-        self.apply_commands(&mut plan, places, passwords)?;
-        let context = AwsLc::context(&plan).map_err(|error| self.refusal(&error))?;
-        Ok(Arc::new(ServerTls {
-            context,
-            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
-            prefix: places.prefix.clone(),
-        }))
-    }
-
-    fn pair_names(&self) -> Option<PairNames<'_>> {
-        self.pair.as_ref().map(|(certificate, key)| PairNames { certificate, key })
-    }
-
-    fn refusal(&self, error: &LoadError) -> String {
-        let is_of_pair = error.call.starts_with("SSL_CTX_use_");
-        match self.pair_names().filter(|_| is_of_pair) {
-            Some(names) => names.refusal(error),
-            None => error.to_string(),
-        }
-    }
-
-    fn apply_commands(
-        &self,
-        plan: &mut Plan<Pair>,
-        places: &Places,
-        passwords: &[Vec<u8>],
-    ) -> Result<(), String> {
-        let mut certificate = None;
-        for (name, value) in &self.commands {
-            match apply(plan, name, value)? {
-                Applied::Planned | Applied::Tickets | Applied::WithoutEffect(_) => {}
-                Applied::Certificate => certificate = Some(places.full(value)),
-                Applied::PrivateKey => {
-                    let Some(certificate) = certificate.take() else { continue };
-                    let key = places.full(value);
-                    let names = PairNames { certificate: &certificate, key: &key };
-                    plan.pairs.push(Arc::new(names.load(passwords, &mut |path| places.read(path))?));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Applies one `…_ssl_conf_command`.
+/// Makes a context.
 ///
 /// # Errors
 /// What nginx says.
-pub(crate) fn apply(plan: &mut Plan<Pair>, name: &[u8], value: &[u8]) -> Result<Applied, String> {
-    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-    command::apply(plan, &name, &value).map_err(|error| {
-        let said = match error {
-            CommandError::Refused(reasons) => format!("SSL:{}", Reasons(&reasons)),
-            CommandError::NotHere(reason) => reason.to_owned(),
-        };
-        format!("SSL_CONF_cmd(\"{name}\", \"{value}\") failed ({said})")
-    })
-}
-
-fn refused_ciphers(text: &str, error: CipherError) -> String {
-    let name = match error {
-        CipherError::InvalidCommand => "INVALID_COMMAND",
-        CipherError::NoMatch => "NO_CIPHER_MATCH",
-    };
-    let reason = Reason::named(Library::Ssl, name);
-    format!("SSL_CTX_set_cipher_list(\"{text}\") failed (SSL: {reason})")
+pub(crate) fn build(said: &Outgoing, places: &Places) -> Result<Arc<ServerTls>, String> {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let context = said.build(&|name| places.full(name), &mut |path| places.read(path))?;
+    let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    Ok(Arc::new(ServerTls { context, id, prefix: places.prefix.clone() }))
 }
 
 #[cfg(test)]
@@ -271,7 +178,7 @@ mod tests {
     fn built(change: impl FnOnce(&mut TlsConf)) -> Result<Arc<ServerTls>, String> {
         let mut conf = TlsConf::default();
         change(&mut conf);
-        conf.key("p", &places())?.build(&places())
+        build(&conf.key("p", &places())?, &places())
     }
 
     fn literal(text: &'static str) -> Option<Value> {

@@ -115,7 +115,7 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
     NoEffect { directive: "types_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "types_hash_max_size", reason: "tables have the size that they need" },
-    NoEffect { directive: "use", reason: "there is one method, `epoll`; others are refused" },
+    NoEffect { directive: "use", reason: "events come by `epoll`; `poll` and `select` mean the same" },
     NoEffect {
         directive: "variables_hash_bucket_size",
         reason: "variables are numbered when they are loaded",
@@ -142,8 +142,10 @@ pub(super) struct Formal {
 }
 
 fn event_method(d: &Directive) -> Result<(), Error> {
+    /// Those that nginx can have on Linux; the last two where it is built with them.
+    const METHODS: [&str; 3] = ["epoll", "poll", "select"];
     let method = d.value(0)?;
-    if method == "epoll" {
+    if METHODS.iter().any(|known| method == *known) {
         return Ok(());
     }
     Err(d.error(clearway_conf::error::message(&[&"invalid event type \"", &method, &"\""])))
@@ -201,7 +203,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         name: "use",
         contexts: EVENTS,
         args: Args::TAKE1,
-        syntax: "use epoll",
+        syntax: "use epoll | poll | select",
         default: "use epoll",
         doc: "The method of waiting for events.",
         example: "",

@@ -71,6 +71,15 @@ impl Transport {
         }
     }
 
+    /// What the bytes go over.
+    #[must_use]
+    pub fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.socket,
+        }
+    }
+
     /// TLS, where there is any.
     pub fn tls_mut(&mut self) -> Option<&mut TlsStream> {
         match self {
