@@ -1,12 +1,14 @@
 //! Many clients that want the same at once, of an origin that is slow: one of them asks it, and all are sent
 //! what comes as it comes. Where the response may not be kept nobody waits for anybody.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::deployed;
 use crate::client::PATIENCE;
@@ -16,6 +18,8 @@ use crate::{Address, Binary, Server, Setup};
 const PATTERN_BYTES: usize = 64 * 1024;
 /// Of a thread that does no more than read and write.
 const STACK_BYTES: usize = 256 * 1024;
+/// Threads in which the clients live.
+const THREADS: usize = 2;
 /// What the origin sends at once, bytes.
 const STEP_BYTES: usize = 16 * 1024;
 /// How often the same is done with a lock and without.
@@ -146,18 +150,18 @@ impl Stampede {
     pub fn play(self, binary: &Binary) -> StampedeReport {
         let (port, asked) = origin(self);
         let (_server, address) = server(binary, port);
-        let start = Arc::new(Barrier::new(self.clients + 1));
+        let start = Arc::new(Barrier::new(THREADS + 1));
         let pattern: Arc<[u8]> = pattern().into();
-        let clients: Vec<_> = (0..self.clients)
-            .map(|_| {
+        let takers: Vec<_> = (0..THREADS)
+            .map(|number| {
                 let (start, pattern) = (Arc::clone(&start), Arc::clone(&pattern));
-                let take = move || take(address, (self.bytes, &pattern), &start);
-                thread::Builder::new().stack_size(STACK_BYTES).spawn(take).expect("a thread")
+                let clients = self.clients / THREADS + usize::from(number < self.clients % THREADS);
+                thread::spawn(move || take_all(address, clients, (self.bytes, &pattern), &start))
             })
             .collect();
         start.wait();
         let taken: Vec<Option<Instant>> =
-            clients.into_iter().map(|client| client.join().expect("it does not panic")).collect();
+            takers.into_iter().flat_map(|taker| taker.join().expect("it does not panic")).collect();
         let firsts: Vec<Instant> = taken.iter().flatten().copied().collect();
         let leader = firsts.iter().min().copied();
         let mut behind: Vec<Duration> =
@@ -194,34 +198,81 @@ impl Stampede {
     }
 }
 
-/// Takes the object: when its first byte came, if all of it is right. It does little else, since it shares
-/// the processors with the server.
-fn take(address: SocketAddr, (bytes, pattern): (usize, &[u8]), start: &Barrier) -> Option<Instant> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE);
-    let mut piece = vec![0; PATTERN_BYTES];
-    start.wait();
-    let mut stream = stream.ok()?;
-    stream.set_read_timeout(Some(2 * PATIENCE)).ok()?;
-    stream.write_all(b"GET /object HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
-    let (head, data) = read_head(&mut stream)?;
-    let first = Instant::now();
-    let mut at = 0;
-    let mut is_right = |data: &[u8]| {
-        let from = at % PATTERN_BYTES;
+/// A client that takes the object.
+struct Taker {
+    stream: TcpStream,
+    /// Until it is complete.
+    head: Vec<u8>,
+    first: Option<Instant>,
+    /// How much of the body has come, bytes.
+    at: usize,
+    /// `Some` at its end: whether all was right.
+    is_right: Option<bool>,
+}
+
+impl Taker {
+    /// Reads once: what comes is compared at once.
+    fn read(&mut self, piece: &mut [u8], (bytes, pattern): (usize, &[u8])) {
+        let mut data = match self.stream.read(piece) {
+            Ok(0) => return self.is_right = Some(self.at == bytes),
+            Ok(size) => &piece[..size],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(_) => return self.is_right = Some(false),
+        };
+        if self.first.is_none() {
+            let before = self.head.len();
+            self.head.extend_from_slice(data);
+            let Some(end) = self.head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return };
+            self.first = Some(Instant::now());
+            data = &data[end + 4 - before..];
+            if !self.head.starts_with(b"HTTP/1.1 200") {
+                self.is_right = Some(false);
+            }
+        }
+        let from = self.at % PATTERN_BYTES;
         let (now, then) = data.split_at(data.len().min(PATTERN_BYTES - from));
-        at += data.len();
-        *now == pattern[from..from + now.len()] && *then == pattern[..then.len()]
-    };
-    if !is_right(&data) {
-        return None;
-    }
-    loop {
-        match stream.read(&mut piece).ok()? {
-            0 => return (at == bytes && head.starts_with(b"HTTP/1.1 200")).then_some(first),
-            size if is_right(&piece[..size]) => {}
-            _ => return None,
+        self.at += data.len();
+        if *now != pattern[from..from + now.len()] || *then != pattern[..then.len()] {
+            self.is_right = Some(false);
         }
     }
+}
+
+/// Takes the object as so many clients at once, in one thread: a thread for each would leave the server next to
+/// nothing of the processors. When the first byte of each came, if all of it is right.
+fn take_all(
+    address: SocketAddr,
+    clients: usize,
+    wanted: (usize, &[u8]),
+    start: &Barrier,
+) -> Vec<Option<Instant>> {
+    let taker = |stream| Taker { stream, head: Vec::new(), first: None, at: 0, is_right: None };
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE).expect("it listens");
+    let mut takers: Vec<Taker> = (0..clients).map(|_| taker(connect())).collect();
+    takers.iter().for_each(|taker| taker.stream.set_nonblocking(true).expect("a socket"));
+    let mut piece = vec![0; PATTERN_BYTES];
+    start.wait();
+    for taker in &mut takers {
+        let sent = taker.stream.write_all(b"GET /object HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        sent.expect("a request fits");
+    }
+    let until = Instant::now() + 2 * PATIENCE;
+    while Instant::now() < until {
+        let open: Vec<usize> = (0..clients).filter(|&number| takers[number].is_right.is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        let mut polled: Vec<PollFd<'_>> =
+            open.iter().map(|&number| PollFd::new(&takers[number].stream, PollFlags::IN)).collect();
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        poll(&mut polled, Some(&second)).expect("they are sockets");
+        let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        drop(polled);
+        for (&number, _) in open.iter().zip(ready).filter(|(_, ready)| *ready) {
+            takers[number].read(&mut piece, wanted);
+        }
+    }
+    takers.iter().map(|taker| taker.first.filter(|_| taker.is_right == Some(true))).collect()
 }
 
 fn ask(address: SocketAddr, path: &str, rounds: usize) -> Vec<Duration> {
