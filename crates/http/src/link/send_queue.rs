@@ -136,6 +136,11 @@ impl<'c> SendQueue<'c> {
         self.front.clear();
         if self.front.capacity() > FULL_BYTES {
             files::give_back(std::mem::take(&mut self.front));
+            if let Behind::Rest(rest) = &mut self.behind
+                && let Some(files) = &mut rest.files
+            {
+                files.drop_copy();
+            }
         }
     }
 
@@ -528,16 +533,14 @@ impl SendQueue<'_> {
             Ok(Fetched::Data(data)) => {
                 files.begun = Begun::Yes;
                 part.advance(data.len() as u64);
-                if part.is_empty() {
-                    rest.drop_sent_file();
-                }
                 if self.front.is_empty() {
                     self.front = data;
-                } else if self.front.len() + data.len() <= GATHER_MAX_BYTES {
-                    self.front.extend_from_slice(&data);
                 } else {
-                    // Copied behind the head it would be there twice for a moment.
-                    rest.queue.push_front(Chunk::Owned(data));
+                    self.front.extend_from_slice(&data);
+                    files::give_back(data);
+                }
+                if part.is_empty() {
+                    rest.drop_sent_file();
                 }
             }
             Err(failure) => {

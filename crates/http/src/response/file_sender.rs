@@ -308,6 +308,11 @@ impl FileSender {
         Poll::Ready(Err(FileFailure::TimedOut))
     }
 
+    /// The copy that was brought last is gone.
+    pub(crate) fn drop_copy(&mut self) {
+        self.held = None;
+    }
+
     fn begin(&mut self, part: &FilePart, sending: &Sending) -> Result<Fetch, FileFailure> {
         let pool = self.pool.as_ref().ok_or(FileFailure::NoThread)?;
         // The copy before has been sent, or there is another file.

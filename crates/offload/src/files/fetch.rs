@@ -88,20 +88,21 @@ impl Drop for Held {
     }
 }
 
+/// Buffers of copies that have been sent and wait for the next ones, at most.
+const BUFFERS_MAX: usize = 16;
+
 /// Buffers of copies that have been sent, for the next ones. Pool threads take what loops give back: an
 /// allocator would keep one for each thread that has ever had one.
-static BUFFERS: LazyLock<ArrayQueue<Vec<u8>>> =
-    LazyLock::new(|| ArrayQueue::new(COPIES_MAX_BYTES / COPY_BYTES));
+static BUFFERS: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
 
 fn buffer() -> Vec<u8> {
     BUFFERS.pop().unwrap_or_else(|| Vec::with_capacity(COPY_BYTES))
 }
 
-/// Takes the buffer of a copy that has been sent back, unless fewer copies are under way than wait here;
-/// any other buffer is dropped. Never waits.
+/// Takes the buffer of a copy that has been sent back while other copies are under way; any other buffer is
+/// dropped. Never waits.
 pub fn give_back(mut buffer: Vec<u8>) {
-    let waiting_bytes = BUFFERS.len() * COPY_BYTES;
-    if buffer.capacity() == COPY_BYTES && waiting_bytes < POLICY.copied_bytes.load(Ordering::Relaxed) {
+    if buffer.capacity() == COPY_BYTES && POLICY.copied_bytes.load(Ordering::Relaxed) > COPY_BYTES {
         buffer.clear();
         // Where there is no more room it is dropped.
         let _ = BUFFERS.push(buffer);
