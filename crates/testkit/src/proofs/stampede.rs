@@ -238,8 +238,8 @@ impl Taker {
     }
 }
 
-/// Takes the object as so many clients at once, in one thread: a thread for each would leave the server next to
-/// nothing of the processors. When the first byte of each came, if all of it is right.
+/// Takes the object as so many clients at once, in one thread: a thread for each would leave the server next
+/// to nothing of the processors. When the first byte of each came, if all of it is right.
 fn take_all(
     address: SocketAddr,
     clients: usize,
