@@ -22,8 +22,6 @@ const STACK_BYTES: usize = 256 * 1024;
 const THREADS: usize = 2;
 /// What the origin sends at once, bytes.
 const STEP_BYTES: usize = 16 * 1024;
-/// How often the same is done with a lock and without.
-const TURNS: usize = 4;
 /// How long the origin thinks about a response that may not be kept.
 const THINKS: Duration = Duration::from_millis(5);
 
@@ -143,6 +141,9 @@ fn server(binary: &Binary, port: u16) -> (Server, SocketAddr) {
 }
 
 impl Stampede {
+    /// How often the same is done with a lock and without.
+    pub const TURNS: usize = 4;
+
     /// Plays it.
     ///
     /// # Panics
@@ -171,7 +172,8 @@ impl Stampede {
         StampedeReport { asked: asked.load(Ordering::SeqCst), wrong, behind }
     }
 
-    /// Has each client ask for what may not be kept so many times, with a lock and without.
+    /// Has each client ask for what may not be kept so many times in each of [`Self::TURNS`] turns, with a lock
+    /// and without.
     ///
     /// # Panics
     /// Where there is no answer.
@@ -188,7 +190,7 @@ impl Stampede {
         // Turn about, since the machine is not the same a moment later.
         ask_all("/private");
         let (mut locked, mut unlocked) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
+        for _ in 0..Self::TURNS {
             unlocked.extend(ask_all("/unlocked/"));
             locked.extend(ask_all("/private"));
         }
