@@ -172,8 +172,8 @@ impl Stampede {
         StampedeReport { asked: asked.load(Ordering::SeqCst), wrong, behind }
     }
 
-    /// Has each client ask for what may not be kept so many times in each of [`Self::TURNS`] turns, with a lock
-    /// and without.
+    /// Has each client ask for what may not be kept so many times in each of [`Self::TURNS`] turns, with a
+    /// lock and without.
     ///
     /// # Panics
     /// Where there is no answer.
