@@ -10,6 +10,8 @@ use crate::response::{Answer, Response};
 
 /// Dates this near to that of their answer were made of it; those of files are years away.
 const NOW_MAX_SECONDS: i64 = 366 * 86_400;
+/// A file that is no older has been made by the case, which takes some seconds.
+const FRESH_MAX_SECONDS: i64 = 60;
 
 /// Status line, headers in alphabetical order (servers agree on them as a set), body. The two that every
 /// answer has are told where they are missing.
@@ -32,7 +34,7 @@ pub(crate) fn canonical(response: &Response, answer: Answer, server: &Server) ->
                     "(of the page)".to_owned()
                 }
                 "content-length" => value.clone(),
-                _ => seconds_from_now(value, response).unwrap_or_else(|| neutral(value, server)),
+                name => seconds_from_now(name, value, response).unwrap_or_else(|| neutral(value, server)),
             };
             format!("{name}: {value}\n")
         })
@@ -47,10 +49,14 @@ pub(crate) fn canonical(response: &Response, answer: Answer, server: &Server) ->
     format!("{} {} {}\n{}\n{body}\n", response.version, response.status, response.reason, headers.concat())
 }
 
-/// A date that was made of the time of the answer, as its distance from that.
-fn seconds_from_now(value: &str, response: &Response) -> Option<String> {
+/// A date that was made of the time of the answer, as its distance from that. A file that was made for an
+/// earlier request of the case is as old as the machine is slow.
+fn seconds_from_now(name: &str, value: &str, response: &Response) -> Option<String> {
     let date = |text: &str| parse_http_date(text.as_bytes()).filter(|_| is_date(text));
-    let distance = date(value)? - date(response.header("date")?)?;
+    let mut distance = date(value)? - date(response.header("date")?)?;
+    if name == "last-modified" && (-FRESH_MAX_SECONDS..=0).contains(&distance) {
+        distance = 0;
+    }
     (distance.abs() <= NOW_MAX_SECONDS).then(|| format!("(now {distance:+} s)"))
 }
 
@@ -153,9 +159,13 @@ mod tests {
             headers: vec![("Date".to_owned(), "Tue, 02 Jan 2024 03:04:05 GMT".to_owned())],
             body: Vec::new(),
         };
-        let told = |value, response: &Response| seconds_from_now(value, response);
+        let told = |value, response: &Response| seconds_from_now("expires", value, response);
         assert_eq!(told("Tue, 02 Jan 2024 04:04:05 GMT", &response).as_deref(), Some("(now +3600 s)"));
         assert_eq!(told("Tue, 02 Jan 2024 03:04:05 GMT", &response).as_deref(), Some("(now +0 s)"));
+        assert_eq!(told("Tue, 02 Jan 2024 03:04:04 GMT", &response).as_deref(), Some("(now -1 s)"));
+        let of_file = |value| seconds_from_now("last-modified", value, &response);
+        assert_eq!(of_file("Tue, 02 Jan 2024 03:04:04 GMT").as_deref(), Some("(now +0 s)"));
+        assert_eq!(of_file("Tue, 02 Jan 2024 02:04:05 GMT").as_deref(), Some("(now -3600 s)"));
         assert_eq!(told("Thu, 01 Jan 1970 00:00:01 GMT", &response), None);
         assert_eq!(told("tomorrow", &response), None);
         response.headers.clear();
