@@ -18,6 +18,7 @@ pub mod epoll;
 pub mod file;
 pub mod filter;
 pub mod futex;
+pub mod memory_limit;
 pub mod open;
 pub mod outgoing;
 pub mod page_cache;

@@ -530,10 +530,12 @@ impl SendQueue<'_> {
         let files = rest.files.as_mut().expect("there since before the first file");
         match ready!(files.poll_fetch(&Fetching { part, sending, home: link.home(), begun }, cx)) {
             Ok(Fetched::Warm) => {}
-            Ok(Fetched::Data(data)) => {
+            Ok(Fetched::Data(mut data)) => {
                 files.begun = Begun::Yes;
                 part.advance(data.len() as u64);
-                if self.front.is_empty() {
+                // Where there is room before what was brought, which is the larger part, it needs no more.
+                if self.front.len() <= data.capacity() - data.len() {
+                    data.splice(0..0, self.front.drain(..));
                     self.front = data;
                 } else {
                     self.front.extend_from_slice(&data);

@@ -4,11 +4,13 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Once};
 
+use clearway_base::memory;
 use clearway_metrics::Counter;
 use clearway_os::clock;
+use clearway_os::memory_limit::memory_limit_bytes;
 use clearway_os::page_cache::{self, Wait};
 use crossbeam_queue::ArrayQueue;
 
@@ -25,8 +27,19 @@ pub(super) const COLD_READ_BYTES: u64 = 1 << 20;
 pub(super) const COPY_BYTES: usize = 512 << 10;
 /// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.
 const COPY_MIN_BYTES: usize = 64 << 10;
-/// What all copies that are larger than that may take together, bytes: clients may be slow to take them.
-const COPIES_MAX_BYTES: usize = 128 << 20;
+/// What is read into memory at a time in any case, bytes.
+const WARM_MIN_BYTES: usize = BLOCK_BYTES as usize;
+/// What all that is read for responses and all copies may take together before reads are kept short, bytes:
+/// disks and clients may be slow to bring and to take them.
+const HELD_MAX_BYTES: usize = 128 << 20;
+/// And at most this part of the memory that the process may have: what a disk is bringing can no more be
+/// pushed out of memory than a copy, and where there is nothing else left the kernel ends the process.
+const HELD_MAX_PART: usize = 8;
+/// Room in a copy's buffer for what goes before it, a response's head, bytes.
+const HEAD_BYTES: usize = 16 << 10;
+/// What the buffers of copies have, bytes: of large ones, and of those of `COPY_MIN_BYTES`.
+const LARGE_BYTES: usize = COPY_BYTES + HEAD_BYTES;
+const SMALL_BYTES: usize = COPY_MIN_BYTES + HEAD_BYTES;
 /// What is so short that it is copied anyway, rather than read twice, bytes.
 const COPY_ALWAYS_BYTES: u64 = 64 << 10;
 /// What was read so lately and is there when the next one asks for it is wanted, and not only on its way
@@ -46,9 +59,17 @@ const READ_AHEAD_MS: u32 = 5000;
 pub static COPIES_CUT: Counter = Counter::new(
     "files_copies_cut_total",
     "reads",
-    "Reads of a busy disk that were kept short because clients were slow to take what had been read for \
-     them before.",
+    "Reads for responses that were kept short because slow disks and clients held as much memory as they may.",
 );
+
+/// The bound on what is held, bytes; from its first use on. **Blocks** then.
+pub(super) fn held_max_bytes() -> usize {
+    static HELD_MAX: LazyLock<usize> = LazyLock::new(|| {
+        let limit = usize::try_from(memory_limit_bytes()).unwrap_or(usize::MAX);
+        (limit / HELD_MAX_PART).min(HELD_MAX_BYTES)
+    });
+    *HELD_MAX
+}
 
 /// What a pool thread has done for a response.
 #[derive(Debug)]
@@ -60,23 +81,23 @@ pub enum Fetched {
     Data(Vec<u8>, Held),
 }
 
-/// Keep it as long as the copy that came with it: all copies together are bounded.
+/// Keep it as long as the copy that came with it: all copies and reads together are bounded.
 #[derive(Debug)]
-#[must_use = "dropping it says that the copy is gone"]
+#[must_use = "dropping it says that the memory is free"]
 pub struct Held {
     bytes: usize,
     total: &'static AtomicUsize,
 }
 
 impl Held {
-    /// Takes `bytes` of what is left for copies, or as little as each response may have in any case.
-    fn take(total: &'static AtomicUsize, bytes: usize) -> Self {
+    /// Takes `bytes` of what is left, or the `least` that each response may have in any case.
+    fn take(total: &'static AtomicUsize, bytes: usize, least: usize) -> Self {
         let taken = total.fetch_add(bytes, Ordering::Relaxed);
         let mut held = Self { bytes, total };
-        if taken + bytes > COPIES_MAX_BYTES && bytes > COPY_MIN_BYTES {
+        if bytes > least && taken + bytes > held_max_bytes() {
             COPIES_CUT.increment();
-            total.fetch_sub(bytes - COPY_MIN_BYTES, Ordering::Relaxed);
-            held.bytes = COPY_MIN_BYTES;
+            total.fetch_sub(bytes - least, Ordering::Relaxed);
+            held.bytes = least;
         }
         held
     }
@@ -88,24 +109,48 @@ impl Drop for Held {
     }
 }
 
-/// Buffers of copies that have been sent and wait for the next ones, at most.
-const BUFFERS_MAX: usize = 16;
+/// Buffers of copies that have been sent and wait for the next ones, at most: large ones, and small ones.
+const BUFFERS_MAX: usize = HELD_MAX_BYTES / COPY_BYTES;
 
 /// Buffers of copies that have been sent, for the next ones. Pool threads take what loops give back: an
-/// allocator would keep one for each thread that has ever had one.
-static BUFFERS: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
+/// allocator would keep one for each thread that has ever had one, until that thread asks for another.
+static LARGE: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
+static SMALL: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
 
-fn buffer() -> Vec<u8> {
-    BUFFERS.pop().unwrap_or_else(|| Vec::with_capacity(COPY_BYTES))
+/// Those of a capacity.
+fn buffers(capacity: usize) -> Option<&'static ArrayQueue<Vec<u8>>> {
+    match capacity {
+        LARGE_BYTES => Some(&LARGE),
+        SMALL_BYTES => Some(&SMALL),
+        _ => None,
+    }
+}
+
+/// One for so many bytes.
+fn buffer(bytes: usize) -> Vec<u8> {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| memory::register(drop_buffers));
+    let capacity = if bytes > COPY_MIN_BYTES { LARGE_BYTES } else { SMALL_BYTES };
+    let kept = buffers(capacity).and_then(ArrayQueue::pop);
+    kept.unwrap_or_else(|| Vec::with_capacity(capacity))
 }
 
 /// Takes the buffer of a copy that has been sent back while other copies are under way; any other buffer is
 /// dropped. Never waits.
 pub fn give_back(mut buffer: Vec<u8>) {
-    if buffer.capacity() == COPY_BYTES && POLICY.copied_bytes.load(Ordering::Relaxed) > COPY_BYTES {
+    if POLICY.copied_bytes.load(Ordering::Relaxed) <= COPY_BYTES {
+        drop_buffers();
+    } else if let Some(all) = buffers(buffer.capacity()) {
         buffer.clear();
         // Where there is no more room it is dropped.
-        let _ = BUFFERS.push(buffer);
+        let _ = all.push(buffer);
+    }
+}
+
+/// There are no copies under way, or threads have nothing to do.
+fn drop_buffers() {
+    for all in [&LARGE, &SMALL] {
+        while all.pop().is_some() {}
     }
 }
 
@@ -137,9 +182,8 @@ impl Opened {
             }
         }
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
-        let held = Held::take(&self.files.policy.copied_bytes, count);
-        let buffer = if held.bytes > COPY_MIN_BYTES { buffer() } else { Vec::with_capacity(held.bytes) };
-        Ok(Fetched::Data(self.read_into(buffer, offset, held.bytes)?, held))
+        let held = Held::take(&self.files.policy.copied_bytes, count, COPY_MIN_BYTES);
+        Ok(Fetched::Data(self.read_into(buffer(held.bytes), offset, held.bytes)?, held))
     }
 
     /// Reads into memory some of `count` bytes from `offset`, the first of them certainly, and as much
@@ -148,8 +192,9 @@ impl Opened {
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
         let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
-        let size = self.read_on_pool(start, count, |from, wait| {
-            page_cache::read_through(self.as_fd(), from, count - (from - start) as usize, wait)
+        let held = Held::take(&self.files.policy.copied_bytes, count, WARM_MIN_BYTES);
+        let size = self.read_on_pool(start, held.bytes, |from, wait| {
+            page_cache::read_through(self.as_fd(), from, held.bytes - (from - start) as usize, wait)
         })?;
         Ok(Warmed(start..start + size))
     }
