@@ -62,6 +62,10 @@ pub use output::{
     split_content_type,
 };
 pub use phases::access::Satisfy;
+pub use phases::balancer::{
+    Balanced, BalancedKeepalive, BalancedPeer, Balancer, Balancers, Balancing, Choosing, LastAttempt, Said,
+    SetBalancer,
+};
 pub use phases::engine::Active;
 pub use phases::handshake::{Shaking, look_at_handshake};
 pub use phases::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};

@@ -6,6 +6,7 @@
 //! after `Rewrite` (back to find-config if the path was changed), post-access after `Access`.
 
 pub(crate) mod access;
+pub(crate) mod balancer;
 pub(crate) mod early_read;
 pub(crate) mod engine;
 pub(crate) mod handshake;

@@ -8,6 +8,7 @@
 mod abort;
 pub(crate) mod args;
 pub mod arguments;
+mod balancer;
 mod body_socket;
 mod capture;
 mod compiled;
@@ -64,6 +65,7 @@ const ROOMS: &[Room] = &[
     regex::install,
     shared::install,
     semaphore::install,
+    balancer::install,
     body_socket::install,
     tcp::install,
     #[cfg(feature = "tls")]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use clearway_base::log::{Level, Sink};
-use clearway_http::{Answer, Exchange, Filtering, Next, Request, ResponseHead, View};
+use clearway_http::{Answer, Balancing, Exchange, Filtering, Next, Request, ResponseHead, View};
 use clearway_luajit::{Address, Call, Context, Coroutine, Raise, Returns};
 use clearway_runtime::LoopRef;
 
@@ -45,6 +45,8 @@ pub enum LuaPhase {
     Log,
     /// A timer's function.
     Timer,
+    /// `balancer_by_lua*`.
+    Balancer,
 }
 
 impl LuaPhase {
@@ -65,6 +67,7 @@ impl LuaPhase {
             Self::BodyFilter => "body_filter_by_lua*",
             Self::Log => "log_by_lua*",
             Self::Timer => "ngx.timer",
+            Self::Balancer => "balancer_by_lua*",
         }
     }
 
@@ -85,6 +88,7 @@ impl LuaPhase {
             Self::BodyFilter => "body_filter",
             Self::Log => "log",
             Self::Timer => "timer",
+            Self::Balancer => "balancer",
         }
     }
 
@@ -99,14 +103,14 @@ impl LuaPhase {
         }
     }
 
-    const fn bit(self) -> u16 {
+    const fn bit(self) -> u32 {
         1 << self as u16
     }
 }
 
 /// Some of the phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phases(u16);
+pub struct Phases(u32);
 
 impl Phases {
     /// These.
@@ -163,6 +167,8 @@ pub(crate) enum Args {
     Chunk { data: Option<Vec<u8>>, end: End },
     /// The arguments of a `set_by_lua`.
     Set(Vec<Vec<u8>>),
+    /// None, but what is said of an attempt (`balancer_by_lua`).
+    Balancing(Box<Balancing>),
 }
 
 /// Whether a body ends behind a piece.

@@ -34,7 +34,8 @@ pub(crate) mod waiter;
 pub use phases::LUA_TLS;
 #[cfg(not(loom))]
 pub use phases::{
-    LUA, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare, retire, try_out,
+    LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,
+    retire, try_out,
 };
 #[cfg(not(loom))]
 pub use socket::connect_with;

@@ -2,6 +2,7 @@
 //! configuration begins and ends.
 
 mod at_once;
+mod balancer;
 mod directives;
 mod filters;
 mod handlers;
@@ -15,6 +16,7 @@ mod set_misc;
 mod tls_directives;
 
 pub use crate::vm::vms::{begin, end, is_busy, retire};
+pub use balancer::LUA_BALANCER;
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
 pub use net_directives::LUA_NET;
 pub use set_misc::SET_MISC;

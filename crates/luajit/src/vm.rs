@@ -185,17 +185,12 @@ impl Vm {
             &text
         };
         let mut stack = self.enter();
-        stack.reserve(1);
-        let state = stack.state();
-        let status = stack.host().in_lua(|| {
-            // SAFETY: a protected call by itself; bytes and names live until it is over; room for one value.
-            unsafe {
-                let bytes = whole.as_ptr().cast();
-                ffi::luaL_loadbufferx(state, bytes, whole.len(), chunk.as_ptr(), mode.as_ptr())
-            }
-        });
-        if status != ffi::OK {
-            return Err(stack.take_fault(status));
+        if let Err(fault) = load_into(&mut stack, whole, chunk, mode) {
+            // What is wrong is said of the code as it is written.
+            return Err(match load_into(&mut stack, code, chunk, mode) {
+                Err(of_code) if fault.kind() == FaultKind::Syntax => of_code,
+                Ok(()) | Err(_) => fault,
+            });
         }
         if !is_bytecode {
             stack.call(0, Some(1))?;
@@ -341,6 +336,20 @@ impl Vm {
         let of = self.stack(coroutine).state();
         self.enter().traceback_of(of, 0)
     }
+}
+
+/// Compiles code into a function, which is left on the stack.
+fn load_into(stack: &mut Stack<'_>, code: &[u8], chunk: &CStr, mode: &CStr) -> Result<(), Fault> {
+    stack.reserve(1);
+    let state = stack.state();
+    let status = stack.host().in_lua(|| {
+        // SAFETY: a protected call by itself; bytes and names live until it is over; room for one value.
+        unsafe {
+            let bytes = code.as_ptr().cast();
+            ffi::luaL_loadbufferx(state, bytes, code.len(), chunk.as_ptr(), mode.as_ptr())
+        }
+    });
+    if status == ffi::OK { Ok(()) } else { Err(stack.take_fault(status)) }
 }
 
 /// Its frame owns nothing, as an error may unwind through it.

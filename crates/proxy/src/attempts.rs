@@ -274,6 +274,11 @@ impl Attempts {
         write!(f, "{scheme}{name}{separator}{}", Verbatim(uri))
     }
 
+    /// What stands before the address in the log from here on.
+    pub(crate) fn set_scheme(&mut self, scheme: &'static str) {
+        self.scheme = scheme;
+    }
+
     /// Says how a cache takes part.
     pub(crate) fn note_cache(request: &mut Request<'_>, status: CacheStatus) {
         Self::of_mut(request).cache.status = Some(status);

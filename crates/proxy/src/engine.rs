@@ -6,6 +6,8 @@ mod application;
 mod aside;
 mod ask;
 mod asked;
+mod balance;
+mod by_code;
 mod cached;
 mod connect;
 mod connect_only;
@@ -136,8 +138,18 @@ async fn pass<F: Family>(mut exchange: Exchange<'_, '_>) -> Step<'static> {
         }
         session.tls = Some(tls);
     }
-    let end = poll_fn(|cx| session.poll(&mut exchange, cx)).await;
+    let end = loop {
+        match poll_fn(|cx| session.poll(&mut exchange, cx)).await {
+            End::Renew => {
+                if let Err(answer) = Box::pin(session.renew::<F>(&mut exchange)).await {
+                    return Step::Respond(answer);
+                }
+            }
+            end => break end,
+        }
+    };
     match end {
+        End::Renew => Step::status(500),
         End::Step(step) => match session.take_remembering() {
             Some(remembering) => Box::pin(remembering.run(exchange.request, step)).await,
             None => step,

@@ -1,7 +1,7 @@
 //! Directives about other servers: which there are, how one is chosen, how their names are found; and the
 //! groups that are made of them, which handlers ask for servers.
 
-mod address;
+pub(crate) mod address;
 pub mod balancers;
 mod block;
 pub mod choice;

@@ -10,7 +10,8 @@ use clearway_cache::disks::Caches;
 use clearway_conf::{Directive, Error, KeptFiles, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
 use clearway_http::{
-    Checked, ConfPrefix, Environment, HttpLoader, Scripts, Services, Snapshot, ThreadPools, WantedRights,
+    Balancers, Checked, ConfPrefix, Environment, HttpLoader, Scripts, Services, Snapshot, ThreadPools,
+    WantedRights,
 };
 use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
@@ -218,6 +219,7 @@ fn environment(
             .with(Arc::clone(means.writer))
             .with(Arc::clone(means.zones))
             .with(Scripts(clearway_modules::rewrite::append_script))
+            .with(Balancers(clearway_proxy::upstreams::balancers::set_balancer))
             .with(Arc::clone(means.names))
             .with(Arc::clone(means.kept_files))
             .with(temp_paths.clone())

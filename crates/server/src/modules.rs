@@ -2,7 +2,7 @@
 //! module is one line here.
 
 use clearway_http::{Module, POSTPONE};
-use clearway_lua::{LUA, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC};
+use clearway_lua::{LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC};
 use clearway_modules::access_control::{
     access, auth_basic, auth_request, limit_conn, limit_req, realip, referer, secure_link,
 };
@@ -50,6 +50,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &realpath::REALPATH,
     &LUA_EARLY,
     &LUA_NET,
+    &LUA_BALANCER,
     #[cfg(feature = "tls")]
     &clearway_lua::LUA_TLS,
     &rewrite::REWRITE,

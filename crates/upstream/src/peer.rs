@@ -390,6 +390,15 @@ impl Peer {
     }
 
     /// Takes it for an attempt; `None` if others were faster than `max_conns` allows.
+    /// A lease of a server that is in no group: whatever becomes of it, nobody asks.
+    ///
+    /// # Panics
+    /// Where the server has a limit of connections.
+    pub fn lease_by_itself(self: Arc<Self>, now_ms: u64) -> Lease {
+        let lease = self.lease(Company::Alone, TimeRule::None, now_ms);
+        lease.expect("a server in no group has no limit")
+    }
+
     pub(crate) fn lease(self: &Arc<Self>, company: Company, rule: TimeRule, now_ms: u64) -> Option<Lease> {
         let now_s = now_ms / 1000;
         let max_conns = self.config.max_conns;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod bad_input;
+mod balancer;
 mod beside;
 mod faults;
 mod libraries;

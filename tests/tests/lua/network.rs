@@ -8,7 +8,7 @@ use clearway_testkit::Server;
 use super::{ask, check, server};
 
 /// Certificates and keys of the TLS crate's own tests.
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/tls/tests/data");
+pub(super) const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/tls/tests/data");
 
 /// A server with TLS beside the locations, which says what it knows of a connection.
 fn with_tls(more: &str, locations: &str) -> Server {

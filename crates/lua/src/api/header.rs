@@ -22,6 +22,7 @@ const WITH_HEAD: Phases = Phases::of(&[
     LuaPhase::HeaderFilter,
     LuaPhase::BodyFilter,
     LuaPhase::Log,
+    LuaPhase::Balancer,
 ]);
 
 /// Lines that `get_headers` gives unless it is asked for more.

@@ -209,7 +209,7 @@ fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {
             let text = at.checked_sub(1).and_then(|at| texts.get(at));
             text.cloned().map_or(Found::Nothing, Found::Text)
         }
-        (Args::None, _) => Found::NotHere(current.phase),
+        (Args::None | Args::Balancing(_), _) => Found::NotHere(current.phase),
         _ => Found::Nothing,
     })?;
     match found {

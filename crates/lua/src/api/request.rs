@@ -21,6 +21,7 @@ pub(super) const CHANGING: Phases = Phases::of(&[
     LuaPhase::Access,
     LuaPhase::Precontent,
     LuaPhase::Content,
+    LuaPhase::Balancer,
 ]);
 
 /// Header lines or arguments that are given unless more is asked for.

@@ -19,6 +19,7 @@ const LOOKING: Phases = Phases::of(&[
     LuaPhase::HeaderFilter,
     LuaPhase::BodyFilter,
     LuaPhase::Log,
+    LuaPhase::Balancer,
 ]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
@@ -111,11 +112,12 @@ fn get_post_args(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn set_body_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, CHANGING)?;
+    let phase = allow(call, CHANGING)?;
     let data = call.text(1)?.to_vec();
     let is_set = scene(call, |scene| {
         let Scene::Handler(exchange) = scene else { return false };
-        if !exchange.request.has_read_body() {
+        // What passes a request on has read it.
+        if phase != LuaPhase::Balancer && !exchange.request.has_read_body() {
             return false;
         }
         exchange.request.set_stored_body(data.into()).is_ok()

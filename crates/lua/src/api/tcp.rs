@@ -49,10 +49,14 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.run(include_str!("tcp.lua"), c"=ngx.socket.tcp")
 }
 
-/// Refuses phases that cannot wait, and so have no sockets.
+/// Why the phase has no sockets, as it cannot wait; nothing where it can.
 fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, YIELDABLE)?;
-    Ok(Returns::Values(0))
+    let phase = current(call, |current| current.phase)?;
+    if YIELDABLE.has(phase) {
+        return Ok(Returns::Values(0));
+    }
+    call.stack.push(&*format!("API disabled in the context of {}", phase.context_name()));
+    Ok(Returns::Values(1))
 }
 
 /// What holds for the sockets of a run, and which name servers they ask.

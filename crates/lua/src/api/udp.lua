@@ -28,6 +28,9 @@ function ngx.socket.udp(...)
     if select("#", ...) > 0 then
         error("expecting zero arguments, but got " .. select("#", ...), 2)
     end
-    check_waits()
+    local refused = check_waits()
+    if refused then
+        error(refused, 2)
+    end
     return setmetatable({}, methods)
 end

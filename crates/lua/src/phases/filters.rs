@@ -18,7 +18,7 @@ use crate::vm::of_loop::{Chosen, Fresh, LoopVms, NoVm};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 
 /// Waits for a VM.
-enum Entrance {
+pub(super) enum Entrance {
     Choosing(Arc<LoopVms>),
     /// Until one is made for this request alone.
     Making(Arc<LoopVms>, Fresh),
@@ -26,7 +26,7 @@ enum Entrance {
 }
 
 impl Entrance {
-    fn of(request: &Request<'_>) -> Option<Self> {
+    pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         if let Some(state) = RequestState::of(request)
             && let Some(slot) = state.usable_slot()
         {
@@ -41,7 +41,11 @@ impl Entrance {
         Some(Self::Making(of_loop, fresh))
     }
 
-    fn poll(&mut self, request: &Request<'_>, cx: &Context<'_>) -> Poll<Result<&mut Chosen, NoVm>> {
+    pub(super) fn poll(
+        &mut self,
+        request: &Request<'_>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<&mut Chosen, NoVm>> {
         let found = match self {
             Self::Chosen(chosen) if chosen.is_settled() => None,
             // Another filter may have had one made meanwhile.

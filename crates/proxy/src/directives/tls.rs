@@ -16,6 +16,7 @@ use crate::settings::masks::read_mask;
 use crate::settings::pass::PassConf;
 use crate::settings::proxy::PROXY_PASS;
 use crate::settings::tls::{Passwords, Places, ServerTls, TlsConf, build};
+use crate::upstreams::draft::UPSTREAMS_CONF;
 
 /// The table of a family. `at` gives its `TlsConf` at the level that is read.
 macro_rules! tls_directives {
@@ -211,8 +212,10 @@ fn read_command(
 /// Makes the contexts of locations that pass requests to servers with TLS, or may.
 fn finish(load: &mut Load, prefix: &str, pass: &'static ConfKey<PassConf>) -> Result<(), Error> {
     let places = Places { files: load.kept_files(), prefix: load.conf_prefix() };
+    let may_all = *load.main(&UPSTREAMS_CONF).has_balancer;
     let confs = load.all_locations(pass).map(|conf| &mut conf.tls);
-    make_contexts(prefix, confs.filter(|tls| tls.used.get().is_some()), &places).map_err(Error::unplaced)
+    make_contexts(prefix, confs.filter(|tls| may_all || tls.used.get().is_some()), &places)
+        .map_err(Error::unplaced)
 }
 
 /// One context for each set of equal settings.

@@ -1,6 +1,7 @@
 //! What application servers are asked (`fastcgi_pass`, `scgi_pass`, `uwsgi_pass`): parameters, then the body.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
@@ -72,29 +73,78 @@ impl Family for FastCgiPass {
         Some(caching("fastcgi", Self::pass(request), request.main_conf(&FASTCGI_CACHES)))
     }
 
+    fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
+        renew_body(exchange, asked);
+        asked.head = fastcgi_head(exchange, &asked.body)?;
+        Ok(())
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         ((), choice): ((), Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, FastCgi), Answer> {
         let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&FASTCGI));
-        let keep = if *conf.keep_conn { KeepConnection::Yes } else { KeepConnection::No };
-        let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-        let mut request = fastcgi::Request::begin(&mut head, keep);
-        put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
-        request.finish().map_err(|error| refuse(exchange, Level::Alert, &error))?;
-        let has_body = match &body {
-            AskedBody::None => false,
-            AskedBody::Stored(stored) => !stored.is_empty(),
-            AskedBody::Stream => true,
-        };
-        if !has_body {
-            head.extend_from_slice(&fastcgi::END_OF_STDIN);
-        }
+        let keep = keeps(exchange);
+        let head = fastcgi_head(exchange, &body)?;
         let relayed = if *pass.buffering { Relayed::Buffered } else { Relayed::AsItComes };
         let protocol = FastCgi::new(keep, relayed, conf.catch_stderr.to_vec());
         Ok((asked(exchange, (pass, choice), (head, body), Framing::Records), protocol))
     }
+}
+
+fn keeps(exchange: &Exchange<'_, '_>) -> KeepConnection {
+    if *exchange.request.conf(&FASTCGI).keep_conn { KeepConnection::Yes } else { KeepConnection::No }
+}
+
+fn fastcgi_head(exchange: &Exchange<'_, '_>, body: &AskedBody) -> Result<Vec<u8>, Answer> {
+    let (pass, conf) = (FastCgiPass::pass(exchange.request), exchange.request.conf(&FASTCGI));
+    let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
+    let mut request = fastcgi::Request::begin(&mut head, keeps(exchange));
+    put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
+    request.finish().map_err(|error| refuse(exchange, Level::Alert, &error))?;
+    let has_body = match body {
+        AskedBody::None => false,
+        AskedBody::Stored(stored) => !stored.is_empty(),
+        AskedBody::Stream => true,
+    };
+    if !has_body {
+        head.extend_from_slice(&fastcgi::END_OF_STDIN);
+    }
+    Ok(head)
+}
+
+/// The body as it is now, unless it is passed on as it comes.
+fn renew_body(exchange: &Exchange<'_, '_>, asked: &mut Asked<'_>) {
+    if *asked.pass.pass_request_body
+        && !matches!(asked.body, AskedBody::Stream)
+        && let Some(stored) = exchange.request.stored_body()
+    {
+        asked.body = AskedBody::Stored(Arc::clone(stored));
+    }
+}
+
+fn scgi_head(exchange: &Exchange<'_, '_>, body: &AskedBody) -> Result<Vec<u8>, Answer> {
+    let (pass, conf) = (ScgiPass::pass(exchange.request), exchange.request.conf(&SCGI));
+    let body_bytes = match body {
+        AskedBody::Stored(stored) => stored.len(),
+        AskedBody::None | AskedBody::Stream => exchange.body.announced().unwrap_or(0),
+    };
+    let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
+    let mut request = scgi::Request::begin(&mut head, body_bytes);
+    put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
+    request.finish().map_err(|error| refuse(exchange, Level::Error, &error))?;
+    Ok(head)
+}
+
+fn uwsgi_head(exchange: &Exchange<'_, '_>) -> Result<Vec<u8>, Answer> {
+    let (pass, conf) = (UwsgiPass::pass(exchange.request), exchange.request.conf(&UWSGI));
+    let modifiers = [0, 1].map(|at: usize| u8::try_from(*conf.modifiers[at]).unwrap_or(u8::MAX));
+    let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
+    let mut request = uwsgi::Request::begin(&mut head, modifiers);
+    put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
+    request.finish(&conf.string).map_err(|error| refuse(exchange, Level::Alert, &error))?;
+    Ok(head)
 }
 
 impl Family for ScgiPass {
@@ -123,20 +173,18 @@ impl Family for ScgiPass {
         Some(caching("scgi", Self::pass(request), request.main_conf(&SCGI_CACHES)))
     }
 
+    fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
+        renew_body(exchange, asked);
+        asked.head = scgi_head(exchange, &asked.body)?;
+        Ok(())
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         ((), choice): ((), Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
-        let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&SCGI));
-        let body_bytes = match &body {
-            AskedBody::Stored(stored) => stored.len(),
-            AskedBody::None | AskedBody::Stream => exchange.body.announced().unwrap_or(0),
-        };
-        let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-        let mut request = scgi::Request::begin(&mut head, body_bytes);
-        put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
-        request.finish().map_err(|error| refuse(exchange, Level::Error, &error))?;
+        let (pass, head) = (Self::pass(exchange.request), scgi_head(exchange, &body)?);
         let asked = asked(exchange, (pass, choice), (head, body), Framing::Plain);
         Ok((asked, Http1::of_application()))
     }
@@ -194,17 +242,18 @@ impl Family for UwsgiPass {
         Some(caching("uwsgi", Self::pass(request), request.main_conf(&UWSGI_CACHES)))
     }
 
+    fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
+        renew_body(exchange, asked);
+        asked.head = uwsgi_head(exchange)?;
+        Ok(())
+    }
+
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         (_, choice): (Option<Bytes>, Choice<'c>),
         body: AskedBody,
     ) -> Result<(Asked<'c>, Http1), Answer> {
-        let (pass, conf) = (Self::pass(exchange.request), exchange.request.conf(&UWSGI));
-        let modifiers = [0, 1].map(|at: usize| u8::try_from(*conf.modifiers[at]).unwrap_or(u8::MAX));
-        let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-        let mut request = uwsgi::Request::begin(&mut head, modifiers);
-        put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
-        request.finish(&conf.string).map_err(|error| refuse(exchange, Level::Alert, &error))?;
+        let (pass, head) = (Self::pass(exchange.request), uwsgi_head(exchange)?);
         let asked = asked(exchange, (pass, choice), (head, body), Framing::Plain);
         Ok((asked, Http1::of_application()))
     }

@@ -1,5 +1,7 @@
 //! What an HTTP server is asked (`proxy_pass`).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
 use clearway_h1::begin_request;
@@ -83,6 +85,11 @@ impl Family for Proxy {
         describe(exchange, target, body)
     }
 
+    fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
+        make_anew(exchange, asked);
+        Ok(())
+    }
+
     fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
         let caches = request.main_conf(&PROXY_CACHES);
         let (pass, proxy) = (request.conf(&PROXY_PASS), request.conf(&PROXY));
@@ -130,16 +137,7 @@ impl<'c> Aim<'c> {
 fn describe<'c>(exchange: &mut Exchange<'_, 'c>, aim: &mut Aim<'c>, body: &AskedBody) -> Result<(), Answer> {
     let proxy: &'c ProxyConf = exchange.request.conf(&PROXY);
     aim.text = proxy.body.as_ref().map(|text| Box::new(text.eval(&exchange.view()).into_owned().into()));
-    let form = match (body, &aim.text) {
-        (_, Some(text)) => BodyForm::Counted(text.len() as u64),
-        (AskedBody::Stored(stored), None) => BodyForm::Counted(stored.len()),
-        (AskedBody::Stream, None) => exchange.body.announced().map_or(BodyForm::Chunked, BodyForm::Counted),
-        // As in nginx: one that was announced and dropped is said to be empty.
-        (AskedBody::None, None) if exchange.body.is_dropped() && exchange.body.announced().is_some() => {
-            BodyForm::Counted(0)
-        }
-        (AskedBody::None, None) => BodyForm::None,
-    };
+    let form = form_of(exchange, body, aim.text.as_deref());
     let origin = aim.origin.clone();
     let uri = make_uri(exchange.request, std::mem::replace(&mut aim.uri, Uri::Given(Vec::new())));
     let scheme = origin.scheme.text();
@@ -149,6 +147,40 @@ fn describe<'c>(exchange: &mut Exchange<'_, 'c>, aim: &mut Aim<'c>, body: &Asked
         return Err(Answer::Status(500));
     }
     Ok(())
+}
+
+/// How a body is passed on that is this one, or the text in its place.
+fn form_of(exchange: &Exchange<'_, '_>, body: &AskedBody, text: Option<&Bytes>) -> BodyForm {
+    match (body, text) {
+        (_, Some(text)) => BodyForm::Counted(text.len() as u64),
+        (AskedBody::Stored(stored), None) => BodyForm::Counted(stored.len()),
+        (AskedBody::Stream, None) => exchange.body.announced().map_or(BodyForm::Chunked, BodyForm::Counted),
+        // As in nginx: one that was announced and dropped is said to be empty.
+        (AskedBody::None, None) if exchange.body.is_dropped() && exchange.body.announced().is_some() => {
+            BodyForm::Counted(0)
+        }
+        (AskedBody::None, None) => BodyForm::None,
+    }
+}
+
+/// Makes the request once more: header lines, variables and the body may be others now.
+fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) {
+    let proxy: &'c ProxyConf = exchange.request.conf(&PROXY);
+    let text: Option<Bytes> = proxy.body.as_ref().map(|text| text.eval(&exchange.view()).into_owned().into());
+    let is_passed = Proxy::body_use(exchange) != BodyUse::Dropped && text.is_none();
+    if is_passed
+        && !matches!(asked.body, AskedBody::Stream)
+        && let Some(stored) = exchange.request.stored_body()
+    {
+        asked.body = AskedBody::Stored(Arc::clone(stored));
+    }
+    let form = form_of(exchange, &asked.body, text.as_ref());
+    let attempts = Attempts::of_mut(exchange.request);
+    attempts.body = form;
+    let host = attempts.origin.as_ref().map(|origin| origin.host_header.clone()).unwrap_or_default();
+    let (head, wanted) = head_of(exchange, &host, text.as_ref());
+    (asked.head, asked.wanted) = (head, wanted);
+    asked.framing = if form == BodyForm::Chunked { Framing::Chunked } else { Framing::Plain };
 }
 
 fn asked_uri<'a>(request: &'a Request<'_>) -> &'a [u8] {
@@ -173,6 +205,15 @@ fn begin<'c>(
 ) -> Asked<'c> {
     let (pass, proxy): (&'c PassConf, &'c ProxyConf) =
         (exchange.request.conf(&PROXY_PASS), exchange.request.conf(&PROXY));
+    let (head, wanted) = head_of(exchange, &aim.origin.host_header, aim.text.as_deref());
+    let form = Attempts::of(exchange.request).map_or(BodyForm::None, |attempts| attempts.body);
+    let framing = if form == BodyForm::Chunked { Framing::Chunked } else { Framing::Plain };
+    Asked { pass, proxy: Some(proxy), choice, head, body, framing, wanted }
+}
+
+/// The head of the request, with the text that is its body behind it; and what it wants.
+fn head_of<'c>(exchange: &Exchange<'_, 'c>, host: &[u8], text: Option<&Bytes>) -> (Vec<u8>, Wanted) {
+    let proxy: &'c ProxyConf = exchange.request.conf(&PROXY);
     let (request, view) = (&*exchange.request, exchange.view());
     let notes = Attempts::of(request).map(|attempts| &attempts.cache);
     let method = match &*proxy.method {
@@ -187,10 +228,9 @@ fn begin<'c>(
     };
     let form = Attempts::of(request).map_or(BodyForm::None, |attempts| attempts.body);
     let mut head = Vec::with_capacity(HEAD_FIRST_BYTES);
-    write_head((request, &view), (&method, headers), &aim.origin.host_header, form, &mut head);
-    head.extend_from_slice(aim.text.as_deref().map_or(&[][..], |text| text));
-    let framing = if form == BodyForm::Chunked { Framing::Chunked } else { Framing::Plain };
-    Asked { pass, proxy: Some(proxy), choice, head, body, framing, wanted }
+    write_head((request, &view), (&method, headers), host, form, &mut head);
+    head.extend_from_slice(text.map_or(&[][..], |text| text));
+    (head, wanted)
 }
 
 /// Room for most heads, bytes.

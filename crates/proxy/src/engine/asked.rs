@@ -58,6 +58,15 @@ pub(super) trait Family {
         Ok(())
     }
 
+    /// Makes the request once more, as what it is made from has changed since.
+    ///
+    /// # Errors
+    /// What is answered instead; the log says why.
+    fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
+        let _ = (exchange, asked);
+        Ok(())
+    }
+
     /// How responses are kept, if they may be.
     fn caching<'c>(request: &Request<'c>) -> Option<Caching<'c>> {
         let _ = request;

@@ -15,6 +15,7 @@ use clearway_os::outgoing::Remote;
 use clearway_upstream::{Ejection, Fault, Identity, Lease, Moment, Pool, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
+use crate::engine::by_code::Timeout;
 use crate::engine::protocol::Protocol;
 use crate::engine::send::Sending;
 use crate::engine::session::{CONNECTING, Flow, Session, Stage};
@@ -38,6 +39,11 @@ pub(super) fn connector() -> Option<Connector> {
 
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn select(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        self.begin_choosing(exchange).unwrap_or_else(|| self.select_by_rule(exchange))
+    }
+
+    /// The group's rule says which server is next.
+    pub(super) fn select_by_rule(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         exchange.request.set_action(CONNECTING);
         let now_ms = self.home.now_ms();
         self.attempt_ms = now_ms;
@@ -97,9 +103,15 @@ impl<'c, P: Protocol> Session<'c, P> {
         let Some(pool) = CONNECTOR.get().and_then(|connector| upstream.idle(*connector)) else {
             return false;
         };
+        let kept_by_code = self.by_code.as_ref().filter(|by_code| by_code.keepalive().is_some());
         let is_of_location = upstream.keepalive().is_some_and(|one| one.reuse == Reuse::Location);
-        let of_location = if is_of_location { scope_of(exchange.request) } else { 0 };
-        self.scope = of_location ^ self.tls.as_ref().map_or(0, |tls| tls.tag());
+        let scope = match kept_by_code {
+            Some(by_code) => by_code.scope(),
+            None if !upstream.keeps_by_itself() => return false,
+            None if is_of_location => scope_of(exchange.request),
+            None => 0,
+        };
+        self.scope = scope ^ self.tls.as_ref().map_or(0, |tls| tls.tag());
         let identity = Identity { remote, local: self.local, scope: self.scope };
         let Some(connection) = pool.take(self.home, identity, self.repeat(exchange)) else { return false };
         self.outbound = Some(connection);
@@ -151,7 +163,14 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     /// The connection may be used by another request.
-    pub(super) fn put_idle(&self, connection: Box<clearway_upstream::Connection>) {
+    pub(super) fn put_idle(&self, mut connection: Box<clearway_upstream::Connection>) {
+        match self.by_code.as_ref().and_then(|by_code| by_code.keepalive()) {
+            Some(said) => connection.keep_for(said.timeout_ms, said.requests_max),
+            None if self.asked.choice.upstream().is_some_and(|upstream| !upstream.keeps_by_itself()) => {
+                return;
+            }
+            None => {}
+        }
         if let Some(pool) = self.pool() {
             pool.put(self.home, connection);
         }
@@ -181,7 +200,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let options = self.options();
         let log = RequestLog(exchange.request);
         self.stage = Stage::Connecting(connector.connect(self.home, remote, &options, &log));
-        let until_ms = self.home.now_ms() + *self.asked.pass.connect_timeout_ms;
+        let until_ms = self.home.now_ms() + self.timeout_ms(Timeout::Connect);
         self.clocks.send_until_ms = Some(until_ms);
         Flow::On
     }
@@ -199,6 +218,9 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// `…_bind`
     fn local_address(&self, exchange: &Exchange<'_, 'c>) -> Option<Local> {
+        if let Some(local) = self.by_code.as_ref().and_then(|by_code| by_code.local()) {
+            return Some(local);
+        }
         let bind = self.asked.pass.bind.as_ref()?;
         let address = match &bind.address {
             BindAddress::Fixed(address) => Some(*address),

@@ -31,6 +31,8 @@ impl Secure<'_> {
         }
     }
 
+    pub(super) fn call(&mut self, _: &[u8]) {}
+
     pub(super) fn tag(&self) -> u64 {
         match self {
             Self::Never(never, _) => match *never {},

@@ -15,6 +15,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The attempt has failed so.
     pub(super) fn fail(&mut self, exchange: &mut Exchange<'_, 'c>, failure: Failures) -> Flow {
         let had_lease = self.lease.is_some();
+        exchange.request.log(Level::Debug, format_args!("http next upstream, {:x}", failure.number()));
         let is_blameless = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
         self.note_sent(exchange);
         self.finish_lease(exchange, if is_blameless { Outcome::Passed } else { Outcome::Failed });
@@ -25,12 +26,15 @@ impl<'c, P: Protocol> Session<'c, P> {
             let message = "upstream timed out (110: Connection timed out)";
             exchange.request.log(Level::Error, format_args!("{message}"));
         }
-        if self.connection == Connection::Reused && failure == Failures::ERROR {
+        if self.connection == Connection::Reused && failure == Failures::ERROR && self.by_code.is_none() {
             // It was closed while nobody used it: nobody's fault, and no attempt.
             self.tries += 1;
         }
         let status = failure.status();
         self.attempt(exchange).status = status;
+        if let Some(by_code) = &mut self.by_code {
+            by_code.note_end(failure, status);
+        }
         let may_ask_again = self.tries > 0
             && had_lease
             && self.allows(exchange, failure)
@@ -38,6 +42,21 @@ impl<'c, P: Protocol> Session<'c, P> {
         if !may_ask_again {
             return self.end_failed(exchange, failure);
         }
+        self.begin_again(exchange)
+    }
+
+    /// Code has said that the server which it means has failed.
+    pub(super) fn fail_unasked(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        self.attempt(exchange).status = 502;
+        let may_ask_again = self.tries > 0 && self.allows(exchange, Failures::ERROR);
+        if !may_ask_again || !self.asked.choice.may_try_again() {
+            return self.end_failed(exchange, Failures::ERROR);
+        }
+        self.begin_again(exchange)
+    }
+
+    /// Another server is asked.
+    fn begin_again(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         self.note_end(exchange);
         self.drop_connection();
         self.clocks.clear();

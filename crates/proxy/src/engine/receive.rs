@@ -10,6 +10,7 @@ use clearway_http::{Answer, Chunk, Exchange, HeaderName, Mark, Request, Step, Vi
 use clearway_message::{Headers, Known};
 
 use crate::attempts::{Attempts, KeptHead};
+use crate::engine::by_code::Timeout;
 use crate::engine::keep::adapt_head;
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
@@ -50,7 +51,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     pub(super) fn restart_read_clock(&mut self) {
-        self.clocks.read_until_ms = Some(self.home.now_ms() + *self.asked.pass.read_timeout_ms);
+        self.clocks.read_until_ms = Some(self.home.now_ms() + self.timeout_ms(Timeout::Receive));
     }
 
     fn poll_head(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {

@@ -44,6 +44,21 @@ impl Secure<'_> {
     pub(super) fn tag(&self) -> u64 {
         self.tag
     }
+
+    /// The server is asked by this name, unless the location says one. Before anything is loaded.
+    pub(super) fn call(&mut self, name: &[u8]) {
+        let needs_name = *self.conf.server_name || *self.conf.verify;
+        if self.conf.name.is_none() && needs_name {
+            self.name = without_port(name).to_vec();
+            self.tag = self.reckon_tag();
+        }
+    }
+
+    fn reckon_tag(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.tls.id, &self.name, *self.conf.server_name, &self.pair_name).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// What TLS takes with the servers of this request, which are known as `host`; and the names of the
@@ -64,9 +79,9 @@ pub(super) fn prepare<'c>(
         None => without_port(host).to_vec(),
     };
     let pair_name = evaluated_pair(exchange, conf, &tls.prefix);
-    let mut hasher = DefaultHasher::new();
-    (tls.id, &name, *conf.server_name, &pair_name).hash(&mut hasher);
-    Ok(Box::new(Secure { conf, tls, name, pair_name, pair: None, tag: hasher.finish() }))
+    let mut secure = Box::new(Secure { conf, tls, name, pair_name, pair: None, tag: 0 });
+    secure.tag = secure.reckon_tag();
+    Ok(secure)
 }
 
 /// The names of the certificate, where they have variables in them.

@@ -13,6 +13,7 @@ use clearway_h1::{CHUNK_END, push_chunk_size, push_last_chunk};
 use clearway_http::{Answer, Exchange};
 
 use crate::engine::asked::{AskedBody, Framing};
+use crate::engine::by_code::Timeout;
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{SENDING, Session};
 
@@ -119,7 +120,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 }
                 Poll::Pending => {
                     if self.clocks.send_until_ms.is_none() {
-                        let until_ms = self.home.now_ms() + *self.asked.pass.send_timeout_ms;
+                        let until_ms = self.home.now_ms() + self.timeout_ms(Timeout::Send);
                         self.clocks.send_until_ms = Some(until_ms);
                     }
                     return Poll::Pending;

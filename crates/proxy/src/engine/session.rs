@@ -18,6 +18,7 @@ use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, QueuePlace, TlsE
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
+use crate::engine::by_code::{ByCode, ChoosingStage};
 use crate::engine::lookup::log_departure;
 use crate::engine::object::Cached;
 use crate::engine::protocol::Protocol;
@@ -47,6 +48,8 @@ pub(super) struct Session<'c, P> {
     pub(super) outbound: Option<Box<clearway_upstream::Connection>>,
     /// Where it comes from, if that is said.
     pub(super) local: Option<Local>,
+    /// What code has to do with it that chooses servers.
+    pub(super) by_code: Option<Box<ByCode<'c>>>,
     /// What TLS with the server takes, if it is asked so.
     pub(super) tls: Option<Box<Secure<'c>>>,
     /// Stands for the location where connections are not shared by locations.
@@ -72,6 +75,10 @@ pub(super) struct Session<'c, P> {
 pub(super) enum Stage {
     /// A server is to be found.
     Selecting,
+    /// Code is finding one.
+    Choosing(ChoosingStage),
+    /// It has.
+    Chosen,
     /// It waits until one can be used.
     Queued(Queued),
     Connecting(Connecting),
@@ -108,6 +115,8 @@ pub(super) enum Flow {
     Tunnel,
     /// What is in the cache is sent.
     Cached(CacheStatus),
+    /// When code's wishes are done.
+    Renew,
 }
 
 /// What comes of a request.
@@ -115,6 +124,8 @@ pub(super) enum End {
     Step(Step<'static>),
     Tunnel,
     Cached(CacheStatus),
+    /// It goes on when what code wants is done.
+    Renew,
 }
 
 /// What is waited for at most until when, on the clock of the loop.
@@ -161,7 +172,10 @@ impl<'c, P: Protocol> Session<'c, P> {
     ) -> Self {
         let home = exchange.request.home();
         let most = usize::try_from(*asked.pass.next_upstream_tries).unwrap_or(usize::MAX);
-        let tries = if most == 0 { asked.choice.tries() } else { asked.choice.tries().min(most) };
+        let by_code = asked.choice.balancer().map(|balancer| ByCode::new(balancer, most));
+        let least = usize::from(by_code.is_some());
+        let tries = asked.choice.tries().max(least);
+        let tries = if most == 0 { tries } else { tries.min(most) };
         let now_ms = home.now_ms();
         Self {
             asked,
@@ -173,6 +187,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             lease: None,
             outbound: None,
             local: None,
+            by_code,
             tls: None,
             scope: 0,
             connection: Connection::New,
@@ -193,6 +208,8 @@ impl<'c, P: Protocol> Session<'c, P> {
         loop {
             let flow = match &mut self.stage {
                 Stage::Selecting => self.select(exchange),
+                Stage::Choosing(_) => self.poll_choosing(exchange, cx),
+                Stage::Chosen => self.ask_chosen(exchange),
                 Stage::Queued(_) => self.poll_queued(exchange, cx),
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
                 Stage::Handshaking => self.poll_handshaking(exchange, cx),
@@ -219,6 +236,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                     return Poll::Ready(End::Cached(status));
                 }
                 Flow::Tunnel => return Poll::Ready(End::Tunnel),
+                Flow::Renew => return Poll::Ready(End::Renew),
             }
         }
     }

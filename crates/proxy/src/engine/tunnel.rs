@@ -12,6 +12,7 @@ use clearway_runtime::{LoopRef, Timer};
 use clearway_upstream::{Connection, Outcome};
 
 use crate::attempts::Attempts;
+use crate::engine::by_code::Timeout;
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Session, TunnelEnd};
 
@@ -134,7 +135,7 @@ impl Begun {
     /// The tunnel of a request that was answered with one.
     pub(super) fn of<P: Protocol>(session: &mut Session<'_, P>) -> Option<Self> {
         let pass = session.asked.pass;
-        let (read_ms, send_ms) = (*pass.read_timeout_ms, *pass.send_timeout_ms);
+        let (read_ms, send_ms) = (session.timeout_ms(Timeout::Receive), session.timeout_ms(Timeout::Send));
         let buffer_bytes = usize::try_from(*pass.buffer_bytes).unwrap_or(usize::MAX).max(BUFFER_MIN_BYTES);
         Some(Self {
             server: session.outbound.take()?,

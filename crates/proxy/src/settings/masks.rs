@@ -27,6 +27,11 @@ pub(crate) trait Mask: Copy + Default + 'static {
 pub(crate) struct Failures(u16);
 
 impl Failures {
+    /// As nginx's debug lines number it.
+    pub(crate) fn number(self) -> u32 {
+        u32::from(self.0) << 1
+    }
+
     /// The words of `fastcgi_next_upstream`, `scgi_next_upstream`, `uwsgi_next_upstream`.
     pub(crate) const OF_APPLICATIONS: &[(&str, Self)] = &[
         ("error", Self::ERROR),

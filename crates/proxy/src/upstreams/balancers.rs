@@ -5,10 +5,10 @@ use std::time::Duration;
 use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{Load, Module, context};
+use clearway_http::{Load, Module, Said, context};
 use clearway_upstream::{Method, TimeRule, Waiting};
 
-use crate::upstreams::draft::block;
+use crate::upstreams::draft::{UPSTREAMS_CONF, block};
 use crate::upstreams::said::QueueDraft;
 
 /// How long a request waits for a server where nothing is said.
@@ -143,6 +143,33 @@ fn choose(scope: &mut Scope<'_, Load>, directive: &Directive, method: Method) {
     if before || session || queue {
         scope.warn(directive.error("load balancing method redefined"));
     }
+}
+
+/// What is said of code that chooses servers of the block that is being read ([`clearway_http::Balancers`]).
+///
+/// # Errors
+/// In nginx's words.
+pub fn set_balancer(scope: &mut Scope<'_, Load>, directive: &Directive, said: Said) -> Result<(), Error> {
+    match said {
+        Said::Keepalive(number) => {
+            let by_code = &mut block(scope.conf).keepalive.by_code;
+            if by_code.replace(number).is_some() {
+                return Err(directive.reject("is duplicate"));
+            }
+        }
+        Said::Balancer(balancer) => {
+            if block(scope.conf).balancer.is_some() {
+                return Err(directive.reject("is duplicate"));
+            }
+            let is_kept = block(scope.conf).keepalive.idle.is_some();
+            if is_kept || block(scope.conf).method.method.is_some() {
+                scope.warn(directive.error("load balancing method redefined"));
+            }
+            block(scope.conf).balancer = Some(balancer);
+            *scope.conf.main(&UPSTREAMS_CONF).has_balancer = true;
+        }
+    }
+    Ok(())
 }
 
 fn read_hash(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

@@ -238,7 +238,7 @@ fn read_upstream(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
             return Err(directive.error("\"server\" and \"state\" cannot be used together in upstream"));
         }
         read_servers(scope, directive, state)?;
-    } else if block(scope.conf).servers.is_empty() {
+    } else if block(scope.conf).servers.is_empty() && block(scope.conf).balancer.is_none() {
         return Err(match directive.block() {
             Some(inside) => Error::new("no servers are inside upstream", &inside.close),
             None => directive.error("no servers are inside upstream"),

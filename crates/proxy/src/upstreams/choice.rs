@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clearway_http::{Text, View};
+use clearway_http::{Balancer, Text, View};
 use clearway_upstream::{Ejection, Group, Key, Lease, Moment, QueuePlace, Where};
 
 use crate::upstreams::group::{Members, UpstreamGroup};
@@ -114,6 +114,18 @@ impl<'c> Choice<'c> {
     #[must_use]
     pub fn upstream(&self) -> Option<&'c UpstreamGroup> {
         self.upstream
+    }
+
+    /// The code that chooses in place of the group's rule, if there is some.
+    #[must_use]
+    pub fn balancer(&self) -> Option<&'c dyn Balancer> {
+        self.upstream.and_then(UpstreamGroup::balancer)
+    }
+
+    /// Whether the group has no servers of its own, as code chooses them.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.group.group().peers().next().is_none()
     }
 
     /// Whether the request may have a further attempt (`upstream_retry_budget`), which it makes then.

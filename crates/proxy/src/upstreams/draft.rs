@@ -31,6 +31,8 @@ settings! {
         pub(crate) ejection: Own<Option<EjectionDraft>>,
         /// `upstream_start_unresolved`.
         pub(crate) start_unresolved: Own<Option<bool>>,
+        /// Whether code chooses the servers of a group, and so how they are asked.
+        pub(crate) has_balancer: Own<bool>,
         /// What has become of them, by the same numbers.
         pub(crate) groups: Own<Vec<GroupEntry>>,
         /// Those that variables name.

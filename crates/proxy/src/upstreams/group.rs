@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use clearway_conf::Error;
 use clearway_conf::error::message;
-use clearway_http::{Load, Value};
+use clearway_http::{Balancer, Load, Value};
 use clearway_net::url::resolve;
 use clearway_os::outgoing::Remote;
 use clearway_upstream::{
@@ -34,6 +34,8 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
+    /// What chooses in place of its rule.
+    by_code: Option<BalancedBy>,
     /// Its servers as they are said at present.
     pub(crate) roster: ArcSwap<Roster>,
     /// How they are changed while serving: there if it has a zone.
@@ -48,6 +50,13 @@ pub struct UpstreamGroup {
     pub(crate) queue: Option<QueueConf>,
     /// Where requests wait if they do; the same for all configurations.
     line: Arc<Queue>,
+}
+
+/// What chooses in place of a group's rule (`balancer_by_lua_block`).
+struct BalancedBy {
+    balancer: Arc<dyn Balancer>,
+    /// Whether connections are kept that code says nothing of.
+    keeps: bool,
 }
 
 /// What becomes of requests that find no server (`queue`).
@@ -90,6 +99,18 @@ impl UpstreamGroup {
     #[must_use]
     pub fn keepalive(&self) -> Option<Keepalive> {
         self.keepalive
+    }
+
+    /// The code that chooses in place of its rule, if there is some.
+    #[must_use]
+    pub fn balancer(&self) -> Option<&dyn Balancer> {
+        self.by_code.as_ref().map(|by_code| &*by_code.balancer)
+    }
+
+    /// Whether connections are kept without code that says so.
+    #[must_use]
+    pub fn keeps_by_itself(&self) -> bool {
+        self.by_code.as_ref().is_none_or(|by_code| by_code.keeps)
     }
 
     /// Whether it has a `zone`.
@@ -168,7 +189,8 @@ pub(crate) fn make(
     if block.state.is_some() && block.zone.is_none() {
         return Err(refuse("keeping the state of", " requires it to be in shared memory"));
     }
-    if block.state.is_none() && block.servers.iter().all(|server| server.rank == Rank::Backup) {
+    let needs_server = block.state.is_none() && !(block.servers.is_empty() && block.balancer.is_some());
+    if needs_server && block.servers.iter().all(|server| server.rank == Rank::Backup) {
         return Err(refuse("no servers in", ""));
     }
     let timeout = block.resolver_timeout.unwrap_or(http.resolver.timeout);
@@ -245,6 +267,7 @@ impl Maker<'_> {
             key: None,
             sticky: None,
             keepalive: None,
+            by_code: None,
             roster: ArcSwap::default(),
             editing: None,
             times: 1,
@@ -279,7 +302,13 @@ impl Maker<'_> {
     }
 
     fn explicit(&self, block: BlockDraft, resolver: Option<(ResolverSpec, Duration)>) -> UpstreamGroup {
-        let BlockDraft { servers, method, sticky, keepalive, zone, state, queue, .. } = block;
+        let BlockDraft { servers, method, sticky, keepalive, zone, state, queue, balancer, .. } = block;
+        let keeps = keepalive.complete().is_some();
+        let keepalive = match &balancer {
+            Some(_) => keepalive.complete_beside_code(),
+            None => keepalive.complete(),
+        };
+        let by_code = balancer.map(|balancer| BalancedBy { balancer, keeps });
         let line = self.line();
         let queue = queue.filter(|queue| queue.is_on).map(|QueueDraft { limit, timeout, .. }| QueueConf {
             queue: Arc::clone(&line),
@@ -314,7 +343,8 @@ impl Maker<'_> {
             members,
             key: method.key,
             sticky: sticky.filter(|sticky| sticky.is_on),
-            keepalive: keepalive.complete(),
+            keepalive,
+            by_code,
             roster,
             editing,
             times,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_http::{ConfKey, Level, NameServers, Resolving, Setting, Unresolved, Value, settings};
+use clearway_http::{Balancer, ConfKey, Level, NameServers, Resolving, Setting, Unresolved, Value, settings};
 use clearway_runtime::LoopRef;
 use clearway_upstream::{EjectRule, Method};
 use clearway_zone::Zone;
@@ -31,6 +31,8 @@ pub(crate) struct BlockDraft {
     pub(crate) retry_budget: Option<RetryShare>,
     pub(crate) queue: Option<QueueDraft>,
     pub(crate) ejection: Option<EjectionDraft>,
+    /// What chooses in place of the method.
+    pub(crate) balancer: Option<Arc<dyn Balancer>>,
 }
 
 /// What `queue` says.
@@ -115,15 +117,24 @@ pub enum Reuse {
 }
 
 /// What a block says about idle connections so far.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct KeepaliveDraft {
     pub(crate) idle: Option<(u32, Reuse)>,
     pub(crate) time: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) requests: Option<u32>,
+    /// How many connections code may have kept (`balancer_keepalive`).
+    pub(crate) by_code: Option<u32>,
 }
 
 impl KeepaliveDraft {
+    /// The same where code has the say: there is room for what it keeps.
+    pub(crate) fn complete_beside_code(&self) -> Option<Keepalive> {
+        let by_code = self.by_code.unwrap_or(IDLE_DEFAULT);
+        let (idle, reuse) = self.idle.unwrap_or((IDLE_DEFAULT, Reuse::Location));
+        Self { idle: Some((idle.max(by_code), reuse)), ..*self }.complete()
+    }
+
     /// `None`: connections are closed behind their requests.
     pub(crate) fn complete(&self) -> Option<Keepalive> {
         let (idle, reuse) = self.idle.unwrap_or((IDLE_DEFAULT, Reuse::Location));

@@ -104,6 +104,10 @@ pub struct Connection {
     pub(crate) idle_since_ms: u64,
     /// What earlier requests have sent on it, bytes.
     sent_bytes: u64,
+    /// How long it may be idle, where that is not for its pool to say; milliseconds.
+    pub(crate) timeout_ms: Option<u64>,
+    /// How many requests it may have, likewise.
+    pub(crate) requests_max: Option<u32>,
 }
 
 impl Connection {
@@ -142,6 +146,8 @@ impl Connection {
             born_ms: now_ms,
             idle_since_ms: now_ms,
             sent_bytes: 0,
+            timeout_ms: None,
+            requests_max: None,
         })
     }
 
@@ -155,6 +161,13 @@ impl Connection {
     #[must_use]
     pub fn is_reused(&self) -> bool {
         self.requests > 1
+    }
+
+    /// It may be idle for so many milliseconds, and have so many requests, whatever its pool says; 0 is
+    /// without a limit.
+    pub fn keep_for(&mut self, timeout_ms: u64, requests_max: u32) {
+        self.timeout_ms = Some(if timeout_ms == 0 { u64::MAX } else { timeout_ms });
+        self.requests_max = Some(if requests_max == 0 { u32::MAX } else { requests_max });
     }
 
     /// Whether its loop wants its place for another connection.

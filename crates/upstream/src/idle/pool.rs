@@ -209,7 +209,8 @@ impl Pool {
                 continue;
             }
             let idle_ms = now_ms.saturating_sub(connection.idle_since_ms);
-            if idle_ms > self.timeout_ms.load(Ordering::Relaxed) || connection.identity() != identity {
+            let timeout_ms = connection.timeout_ms.unwrap_or_else(|| self.timeout_ms());
+            if idle_ms > timeout_ms || connection.identity() != identity {
                 continue;
             }
             if !connection.is_fit(repeat, now_ms) {
@@ -237,7 +238,9 @@ impl Pool {
     pub fn put(&self, home: LoopRef, mut connection: Box<Connection>) {
         let now_ms = home.now_ms();
         let connections_max = self.connections_max.load(Ordering::Relaxed);
-        let is_spent = connection.requests >= self.requests_max.load(Ordering::Relaxed)
+        let requests_max = connection.requests_max;
+        let requests_max = requests_max.unwrap_or_else(|| self.requests_max.load(Ordering::Relaxed));
+        let is_spent = connection.requests >= requests_max
             || now_ms.saturating_sub(connection.born_ms) > self.time_ms.load(Ordering::Relaxed);
         if is_spent || connections_max == 0 {
             return;
@@ -318,7 +321,9 @@ impl Pool {
                 } else if !connection.is_quiet() {
                     self.trust.note_closed(connection.tag, idle_ms, now_ms);
                     Some(&per_loop.gone)
-                } else if idle_ms >= timeout_ms {
+                } else if idle_ms
+                    >= connection.timeout_ms.filter(|_| connections_max > 0).unwrap_or(timeout_ms)
+                {
                     None
                 } else if idle_ms >= EXCESS_MS
                     && self.count.fetch_update(relaxed, relaxed, take_excess).is_ok()

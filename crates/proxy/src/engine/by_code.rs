@@ -1,0 +1,70 @@
+//! What code that chooses servers has to do with the attempts of a request: what it is told, and what it has
+//! said ([`clearway_http::Balancing`]).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use clearway_http::{BalancedKeepalive, Balancer, Balancing, Choosing, LastAttempt};
+use clearway_net::connect::{AddressOwner, Local};
+
+use crate::settings::masks::Failures;
+
+/// What takes its time at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timeout {
+    Connect,
+    Send,
+    Receive,
+}
+
+/// What code has to do with the attempts of a request.
+pub(super) struct ByCode<'c> {
+    pub(super) balancer: &'c dyn Balancer,
+    pub(super) balancing: Balancing,
+    /// Whether the location says TLS.
+    pub(super) is_secure: bool,
+    /// By what name the server of this attempt is asked, where code has said it.
+    pub(super) host: Option<Vec<u8>>,
+}
+
+/// A server is being chosen.
+pub(super) struct ChoosingStage(pub(super) Box<dyn Choosing>);
+
+impl<'c> ByCode<'c> {
+    /// For a request that has so many attempts at most, 0 being no limit.
+    pub(super) fn new(balancer: &'c dyn Balancer, tries_max: usize) -> Box<Self> {
+        let balancing = Balancing { tries_max, ..Balancing::default() };
+        Box::new(Self { balancer, balancing, is_secure: false, host: None })
+    }
+
+    /// How the attempt that is over has ended.
+    pub(super) fn note_end(&mut self, failure: Failures, status: u16) {
+        let is_next = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
+        let last = if is_next { LastAttempt::Next } else { LastAttempt::Failed };
+        if self.balancing.peer.is_some() {
+            self.balancing.last = Some((last, status));
+        }
+    }
+
+    /// For how long to connect, to send, to receive, where code has said it; milliseconds.
+    pub(super) fn timeouts_ms(&self) -> [Option<u64>; 3] {
+        self.balancing.timeouts_ms
+    }
+
+    /// Where connections come from, where code has said it.
+    pub(super) fn local(&self) -> Option<Local> {
+        let address = self.balancing.local?;
+        Some(Local { address, owner: AddressOwner::Here })
+    }
+
+    /// How long the connection of this attempt is kept, where code has said it.
+    pub(super) fn keepalive(&self) -> Option<BalancedKeepalive> {
+        self.balancing.keepalive
+    }
+
+    /// Stands for the name by which the server is asked.
+    pub(super) fn scope(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.host.as_ref().map(|host| host.to_ascii_lowercase()).hash(&mut hasher);
+        hasher.finish()
+    }
+}
