@@ -511,8 +511,8 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         syntax: "lua_reserve_vms auto | NUMBER",
         default: "lua_reserve_vms auto;",
         doc: "How many VMs a loop has beside its own one, for requests that would have to wait for code that \
-              blocks. With `auto` one is made when code has blocked for the first time, and a second one \
-              where the first one has only such requests, or one of them does not end.",
+              blocks. With `auto` one is made when code has blocked for the first time, and up to two \
+              more where others wait, so that one is left to code that does not block.",
         example: "
             lua_reserve_vms 2;",
         see: &["lua_max_memory"],

@@ -5,12 +5,17 @@
 //! 2. What belongs to one VM (coroutines, `ngx.ctx`, timers) stays in it for life, so a request that has
 //!    entered one is not asked about again. Until then it may change: the poll before it may never end.
 //! 3. A request runs in the own VM unless a poll holds that which is away from its loop (it is stuck).
-//! 4. If its location has blocked of late it runs in a reserve: the one with the fewest that wait.
-//! 5. Where the own VM is stuck others run in a reserve without such locations, or else wait for the own one;
-//!    once that is gone (stuck for more than a second) for any reserve.
-//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; a second one where the
-//!    first one is gone as well, or has what blocks. A number: as many are built with the configuration. A VM
-//!    that is poisoned counts as none, and another one is built for it.
+//! 4. If its location has blocked again since that was found out (it blocks) it runs in a reserve with others
+//!    of its kind. A clean reserve, one without such requests, is taken for them where there is none of theirs,
+//!    or where one that is clean remains beside it.
+//! 5. Where the own VM is stuck, and where the location blocked only once (it is accused, and may have been
+//!    unlucky), others run in a clean reserve, or else in the own VM. Once that is gone (stuck for more than a
+//!    second) in any reserve: the one with the fewest that wait.
+//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; more where there is none
+//!    that is clean, or where requests of locations that block wait. A number: as many are built with the
+//!    configuration. A VM that is poisoned counts as none, and another one is built for it.
+//! 7. So a location that blocks holds nothing that others may need: while it becomes known it has the own VM
+//!    once and a clean reserve once.
 
 use std::num::NonZeroU32;
 
@@ -26,8 +31,8 @@ pub enum Reserves {
     Fixed(NonZeroU32),
 }
 
-/// Reserves of a loop where nothing is said of them: one for what blocks, one for what does not.
-pub const AUTO_MAX: u32 = 2;
+/// Reserves of a loop where nothing is said of them: two for what blocks, one for what does not.
+pub const AUTO_MAX: u32 = 3;
 
 impl Reserves {
     /// How many a loop has when its configuration begins.
@@ -62,12 +67,14 @@ pub enum Own {
 }
 
 /// What is known of the request's location.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// It has not blocked of late.
     Good,
-    /// It has.
-    Suspect,
+    /// It has once.
+    Accused,
+    /// It has again since.
+    Blocks,
 }
 
 /// One reserve.
@@ -77,8 +84,10 @@ pub enum Reserve {
     Ready {
         /// Requests that wait for it or are in it.
         waiting: u32,
-        /// Those of them whose location has blocked of late.
-        suspects: u32,
+        /// Whether locations that block have none of them.
+        is_clean: bool,
+        /// Whether one poll has been in it for longer than polls are.
+        is_held: bool,
     },
     /// One poll has been in it for a second and more.
     Gone {
@@ -129,39 +138,20 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     if own == Own::Good && standing == Standing::Good {
         return Decision { choice: Choice::Own, build: Build::Nothing };
     }
-    let fit = best(reserves, |reserve| match reserve {
-        Reserve::Ready { waiting, suspects } if *suspects == 0 || standing == Standing::Suspect => {
-            Some(*waiting)
-        }
-        _ => None,
-    });
-    let is_building = reserves.contains(&Reserve::Building);
-    let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
-    let build = if is_building {
-        // One at a time: what it takes, others want to use the processor for.
-        Build::Nothing
-    } else if poisoned.is_some() && policy != Reserves::None {
-        Build::One { instead_of: poisoned }
-    } else if fit.is_none() && reserves.len() < policy.most() as usize {
-        Build::One { instead_of: None }
-    } else {
-        Build::Nothing
+    let place = match standing {
+        Standing::Good | Standing::Accused => clean_place(reserves),
+        Standing::Blocks => place_of_blocking(reserves),
     };
-    let is_coming = is_building || build != Build::Nothing;
-    let any = || {
-        best(reserves, |reserve| match reserve {
-            Reserve::Ready { waiting, .. } => Some((0, *waiting)),
-            Reserve::Gone { waiting } => Some((1, *waiting)),
-            Reserve::Building | Reserve::Poisoned => None,
-        })
-    };
-    let choice = match (fit, own, standing) {
-        (Some(index), ..) => Choice::Reserve(index),
-        // What has blocked stays out of it, unless there is nothing else, or will not be for long.
-        (None, Own::Good, Standing::Suspect) if is_coming => Choice::Own,
-        (None, Own::Stuck, Standing::Good) => Choice::Own,
-        _ => match any() {
-            Some(index) => Choice::Reserve(index),
+    let is_wanted = place.is_none_or(|(waiting, _)| standing == Standing::Blocks && waiting > 0);
+    let build = build(policy, reserves, is_wanted);
+    let is_coming = reserves.contains(&Reserve::Building) || build != Build::Nothing;
+    let choice = match (place, own, standing) {
+        (Some((_, index)), ..) => Choice::Reserve(index),
+        (None, Own::Good | Own::Stuck, Standing::Good | Standing::Accused) => Choice::Own,
+        // There is no reserve at all. It stays out of the own VM.
+        (None, _, Standing::Blocks) if is_coming => Choice::Later,
+        _ => match any_place(reserves) {
+            Some((_, index)) => Choice::Reserve(index),
             None if own != Own::Poisoned || !is_coming => Choice::Own,
             None => Choice::Later,
         },
@@ -169,10 +159,54 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     Decision { choice, build }
 }
 
-/// The index of the reserve with the lowest rank, the first of equal ones.
-fn best<R: Ord>(reserves: &[Reserve], rank: impl Fn(&Reserve) -> Option<R>) -> Option<usize> {
-    let ranked = reserves.iter().enumerate().filter_map(|(index, reserve)| Some((rank(reserve)?, index)));
-    ranked.min().map(|(_, index)| index)
+/// Rule 6. One at a time: what it takes, others want to use the processor for.
+fn build(policy: Reserves, reserves: &[Reserve], is_wanted: bool) -> Build {
+    if policy == Reserves::None || reserves.contains(&Reserve::Building) {
+        return Build::Nothing;
+    }
+    let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
+    match poisoned {
+        Some(_) => Build::One { instead_of: poisoned },
+        None if is_wanted && reserves.len() < policy.most() as usize => Build::One { instead_of: None },
+        None => Build::Nothing,
+    }
+}
+
+/// Rule 5: how many wait there, and its index.
+fn clean_place(reserves: &[Reserve]) -> Option<(u32, usize)> {
+    best(reserves, |reserve| match reserve {
+        Reserve::Ready { waiting, is_clean: true, is_held: false } => Some(*waiting),
+        _ => None,
+    })
+}
+
+/// Rule 4.
+fn place_of_blocking(reserves: &[Reserve]) -> Option<(u32, usize)> {
+    let is_theirs =
+        |reserve: &Reserve| matches!(reserve, Reserve::Ready { is_clean: false, .. } | Reserve::Gone { .. });
+    let is_clean = |reserve: &&Reserve| matches!(reserve, Reserve::Ready { is_clean: true, .. });
+    let may_take = !reserves.iter().any(is_theirs) || reserves.iter().filter(is_clean).count() > 1;
+    let found = best(reserves, |reserve| match reserve {
+        Reserve::Ready { is_clean: true, .. } if !may_take => None,
+        Reserve::Ready { waiting, is_clean, .. } => Some((false, *waiting, *is_clean)),
+        Reserve::Gone { waiting } => Some((true, *waiting, false)),
+        Reserve::Building | Reserve::Poisoned => None,
+    });
+    found.map(|((_, waiting, _), index)| (waiting, index))
+}
+
+/// Any that can be entered some time.
+fn any_place(reserves: &[Reserve]) -> Option<((bool, u32), usize)> {
+    best(reserves, |reserve| match reserve {
+        Reserve::Ready { waiting, .. } => Some((false, *waiting)),
+        Reserve::Gone { waiting } => Some((true, *waiting)),
+        Reserve::Building | Reserve::Poisoned => None,
+    })
+}
+
+/// The lowest rank and the index of its reserve, the first of equal ones.
+fn best<R: Ord>(reserves: &[Reserve], rank: impl Fn(&Reserve) -> Option<R>) -> Option<(R, usize)> {
+    reserves.iter().enumerate().filter_map(|(index, reserve)| Some((rank(reserve)?, index))).min()
 }
 
 /// What `ngx.worker.id()` says in a VM of this loop: rule 1. `reserve` is its index, or `None` for the own
@@ -193,21 +227,22 @@ mod tests {
     const ONE: Build = Build::One { instead_of: None };
 
     fn ready(waiting: u32) -> Reserve {
-        Reserve::Ready { waiting, suspects: 0 }
+        Reserve::Ready { waiting, is_clean: true, is_held: false }
     }
 
-    /// One with what has blocked.
+    /// One with locations that block.
     fn bad(waiting: u32) -> Reserve {
-        Reserve::Ready { waiting, suspects: waiting }
+        Reserve::Ready { waiting, is_clean: false, is_held: true }
     }
 
     #[test]
     fn each_situation_has_its_vm() {
         use Own::{Gone, Poisoned, Stuck};
-        use Standing::{Good, Suspect};
+        use Standing::{Accused, Blocks, Good};
         let two = Reserves::Fixed(NonZeroU32::new(2).unwrap());
         let own = Own::Good;
-        let lost = Reserve::Gone { waiting: 1 };
+        let (lost, held) =
+            (Reserve::Gone { waiting: 1 }, Reserve::Ready { waiting: 1, is_clean: true, is_held: true });
         type Case<'a> = (Reserves, Own, Standing, &'a [Reserve], Choice, Build);
         let cases: &[Case<'_>] = &[
             (Reserves::Auto, own, Good, &[], Choice::Own, NONE),
@@ -216,21 +251,31 @@ mod tests {
             (Reserves::Auto, Stuck, Good, &[], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[Reserve::Building], Choice::Own, NONE),
             (Reserves::Auto, Stuck, Good, &[ready(3)], Choice::Reserve(0), NONE),
-            // Not behind what has blocked, as long as there is hope.
+            // Not behind what blocks, as long as there is hope.
             (Reserves::Auto, Stuck, Good, &[bad(3)], Choice::Own, ONE),
+            (Reserves::Auto, Stuck, Good, &[held], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[bad(3), ready(5)], Choice::Reserve(1), NONE),
-            (Reserves::Auto, Gone, Good, &[bad(3), bad(2)], Choice::Reserve(1), NONE),
-            (Reserves::Auto, Gone, Good, &[lost, bad(2)], Choice::Reserve(1), NONE),
-            // What has blocked stays out of the own VM, though that is free.
-            (Reserves::Auto, own, Suspect, &[ready(7)], Choice::Reserve(0), NONE),
-            (Reserves::Auto, own, Suspect, &[bad(7)], Choice::Reserve(0), NONE),
-            (Reserves::Auto, own, Suspect, &[], Choice::Own, ONE),
-            (Reserves::Auto, own, Suspect, &[lost], Choice::Own, ONE),
-            (Reserves::Auto, own, Suspect, &[lost, lost], Choice::Reserve(0), NONE),
-            (Reserves::Auto, Stuck, Suspect, &[lost, Reserve::Building], Choice::Reserve(0), NONE),
+            (Reserves::Auto, Gone, Good, &[bad(3), bad(2), bad(2)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, Gone, Good, &[lost, bad(2), lost], Choice::Reserve(1), NONE),
+            // What may have been unlucky is not behind it either.
+            (Reserves::Auto, own, Accused, &[], Choice::Own, ONE),
+            (Reserves::Auto, own, Accused, &[bad(0)], Choice::Own, ONE),
+            (Reserves::Auto, own, Accused, &[bad(0), ready(9)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, Stuck, Accused, &[bad(0), held, bad(0)], Choice::Own, NONE),
+            // What blocks stays out of the own VM, though that is free, and of the last one that is clean.
+            (Reserves::Auto, own, Blocks, &[ready(0)], Choice::Reserve(0), NONE),
+            (Reserves::Auto, own, Blocks, &[bad(7)], Choice::Reserve(0), ONE),
+            (Reserves::Auto, own, Blocks, &[bad(7), ready(0)], Choice::Reserve(0), ONE),
+            (Reserves::Auto, own, Blocks, &[bad(7), ready(0), ready(0)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, own, Blocks, &[bad(0), ready(0), ready(0)], Choice::Reserve(0), NONE),
+            (Reserves::Auto, own, Blocks, &[bad(7), bad(6), ready(0)], Choice::Reserve(1), NONE),
+            (Reserves::Auto, own, Blocks, &[], Choice::Later, ONE),
+            (Reserves::Auto, own, Blocks, &[lost], Choice::Reserve(0), ONE),
+            (Reserves::Auto, Stuck, Blocks, &[lost, Reserve::Building], Choice::Reserve(0), NONE),
+            (Reserves::Auto, own, Blocks, &[Reserve::Building], Choice::Later, NONE),
             // The fewest that wait; the first of equal ones.
             (two, Stuck, Good, &[ready(2), ready(1)], Choice::Reserve(1), NONE),
-            (two, Stuck, Suspect, &[ready(1), ready(1)], Choice::Reserve(0), NONE),
+            (two, Stuck, Blocks, &[ready(1), ready(1)], Choice::Reserve(0), NONE),
             (
                 two,
                 Stuck,
@@ -242,13 +287,30 @@ mod tests {
             (two, Poisoned, Good, &[ready(0)], Choice::Reserve(0), NONE),
             (two, Poisoned, Good, &[bad(1), Reserve::Building], Choice::Reserve(0), NONE),
             (Reserves::Auto, Poisoned, Good, &[], Choice::Later, ONE),
-            (Reserves::None, Stuck, Suspect, &[], Choice::Own, NONE),
+            (Reserves::None, Stuck, Blocks, &[], Choice::Own, NONE),
+            (Reserves::None, own, Blocks, &[], Choice::Own, NONE),
             (Reserves::None, Poisoned, Good, &[], Choice::Own, NONE),
         ];
         for (policy, own, standing, reserves, choice, build) in cases {
             let decision = choose(*policy, *own, *standing, reserves);
             let expected = Decision { choice: *choice, build: *build };
             assert_eq!(decision, expected, "{policy:?} {own:?} {standing:?} {reserves:?}");
+        }
+    }
+
+    /// Rule 7, for all that two locations that block may do one after the other.
+    #[test]
+    fn one_clean_reserve_remains() {
+        for queues in 0..64_u32 {
+            let mut reserves = vec![ready(0), ready(0), ready(0)];
+            for turn in 0..6 {
+                let decision = choose(Reserves::Auto, Own::Good, Standing::Blocks, &reserves);
+                let Choice::Reserve(index) = decision.choice else { panic!("there is one") };
+                let Reserve::Ready { waiting, .. } = reserves[index] else { panic!("all are ready") };
+                // It ends before the next one comes, or does not.
+                reserves[index] = bad(waiting + (queues >> turn & 1));
+            }
+            assert!(reserves.contains(&ready(0)), "{queues:b}: {reserves:?}");
         }
     }
 
@@ -259,7 +321,7 @@ mod tests {
         let owns = [Own::Good, Own::Stuck, Own::Gone, Own::Poisoned];
         for policy in policies {
             for own in owns {
-                for standing in [Standing::Good, Standing::Suspect] {
+                for standing in [Standing::Good, Standing::Accused, Standing::Blocks] {
                     for state in states {
                         for reserves in [&[][..], &[state], &[state, ready(1)]] {
                             let decision = choose(policy, own, standing, reserves);

@@ -13,6 +13,8 @@
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
 //! 7. With `lua_code_cache off` a VM is made for one request.
 //! 8. What waits for its first VM looks again at times ([`AGAIN_MS`]), as what holds that may never end.
+//! 9. A location that is accused (its polls are away from their loop before they begin) and holds a VM for
+//!    [`HABIT_MS`] all the same is one that blocks, for [`HABIT_MEMORY_MS`].
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
-use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef, Timer, Token};
+use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef, PollId, Timer, Token};
 
 use crate::metrics;
 use crate::vm::choice::{self, Build, Choice, Own, Reserve, Reserves, Standing};
@@ -38,7 +40,22 @@ pub const RETRY_MS: u64 = 1000;
 const AGAIN_MS: u64 = 2;
 
 /// The most that this is after some times.
-const AGAIN_MAX_MS: u64 = 512;
+const AGAIN_MAX_MS: u64 = 16;
+
+/// The same for what blocks itself.
+const AGAIN_MAX_BLOCKS_MS: u64 = 512;
+
+/// How long a poll is in a VM until others look for another one, milliseconds.
+const HELD_MS: u64 = 5;
+
+/// See rule 9. At the priority of polls that use the processor for long a short one may take some turns.
+const HABIT_MS: u64 = 20;
+
+/// See rule 9.
+const HABIT_MEMORY_MS: u64 = 10_000;
+
+/// Entries of the table of rule 9; locations that meet in one displace each other.
+const HABITS: usize = 64;
 
 /// How long a poll is in a VM until that counts as gone, milliseconds.
 const GONE_MS: u64 = 1000;
@@ -103,11 +120,14 @@ pub struct Slot {
     is_poisoned: AtomicBool,
     /// Requests that have chosen it.
     users: AtomicU32,
-    /// Those of them whose location has blocked of late.
-    suspects: AtomicU32,
-    /// The poll that was seen in it last, and since when, milliseconds of the loop's clock.
+    /// Those of them whose location blocks.
+    blocking: AtomicU32,
+    /// The poll that was seen in it last, and since when, milliseconds of the loop's clock; its location, or
+    /// 0 if that is good.
     seen: AtomicU64,
     seen_ms: AtomicU64,
+    seen_tag: AtomicU32,
+    home: LoopRef,
     /// Those of its loop.
     vms: Weak<LoopVms>,
 }
@@ -121,9 +141,11 @@ impl Slot {
                 guarded: Guarded::new(interpreter),
                 is_poisoned: AtomicBool::new(false),
                 users: AtomicU32::new(0),
-                suspects: AtomicU32::new(0),
+                blocking: AtomicU32::new(0),
                 seen: AtomicU64::new(0),
                 seen_ms: AtomicU64::new(0),
+                seen_tag: AtomicU32::new(0),
+                home,
                 vms: Weak::clone(vms),
             }
         })
@@ -133,33 +155,48 @@ impl Slot {
         self.guarded.as_ref()
     }
 
-    /// Whether one poll has been in it for long. Looked at when something else is wrong, so that the first
-    /// look begins the time.
-    fn is_gone(&self, home: LoopRef) -> bool {
-        let Some(holder) = self.token().holder() else { return false };
-        if self.seen.swap(holder.number(), Ordering::Relaxed) != holder.number() {
-            self.seen_ms.store(home.now_ms(), Ordering::Relaxed);
-            return false;
+    /// For how long the poll has been in it that is there now, milliseconds: since that came in if it is one
+    /// of an accused location, or else since the first look, which is taken when something is wrong.
+    fn held_ms(&self) -> Option<u64> {
+        let holder = self.token().holder()?;
+        if self.seen.load(Ordering::Relaxed) != holder.number() {
+            self.note(holder, 0);
+            return Some(0);
         }
-        home.now_ms().saturating_sub(self.seen_ms.load(Ordering::Relaxed)) >= GONE_MS
+        Some(self.home.now_ms().saturating_sub(self.seen_ms.load(Ordering::Relaxed)))
+    }
+
+    /// The poll is in it.
+    fn note(&self, holder: PollId, tag: u32) {
+        self.seen_ms.store(self.home.now_ms(), Ordering::Relaxed);
+        self.seen_tag.store(tag, Ordering::Relaxed);
+        self.seen.store(holder.number(), Ordering::Relaxed);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.held_ms().is_some_and(|held_ms| held_ms >= GONE_MS)
     }
 
     /// As a reserve.
-    fn state(&self, home: LoopRef, asker: Option<&Chosen>) -> Reserve {
+    fn state(&self, habits: &Habits, asker: Option<&Chosen>) -> Reserve {
         if self.is_poisoned() {
             return Reserve::Poisoned;
         }
         let mut waiting = self.users.load(Ordering::Relaxed);
-        let mut suspects = self.suspects.load(Ordering::Relaxed);
-        if let Some(asker) = asker.filter(|asker| ptr::eq(&*asker.slot, self)) {
+        if asker.is_some_and(|asker| ptr::eq(&*asker.slot, self)) {
             // On average half of those that are there came before it.
             waiting = waiting.saturating_sub(1) / 2;
-            suspects = suspects.saturating_sub(u32::from(asker.standing == Standing::Suspect));
         }
-        match self.is_gone(home) {
-            true => Reserve::Gone { waiting },
-            false => Reserve::Ready { waiting, suspects },
+        let held_ms = self.held_ms();
+        let now_ms = self.home.now_ms();
+        let tag = held_ms.map_or(0, |_| self.seen_tag.load(Ordering::Relaxed));
+        match held_ms {
+            Some(GONE_MS..) => return Reserve::Gone { waiting },
+            Some(HABIT_MS..) => habits.add(tag, now_ms),
+            _ => {}
         }
+        let is_clean = self.blocking.load(Ordering::Relaxed) == 0 && !habits.has(tag, now_ms);
+        Reserve::Ready { waiting, is_clean, is_held: held_ms >= Some(HELD_MS) }
     }
 
     /// Says that nothing is to be run in it any more.
@@ -183,8 +220,46 @@ impl Slot {
 pub struct Chosen {
     entering: Entering<Handle>,
     slot: Arc<Slot>,
-    standing: Standing,
+    by: By,
     stage: Stage,
+}
+
+/// What has chosen.
+#[derive(Clone, Copy)]
+struct By {
+    standing: Standing,
+    /// Its location and phase, as a number; 0 if it is good.
+    tag: u32,
+}
+
+/// Rule 9: the locations that block, by tag.
+struct Habits([AtomicU64; HABITS]);
+
+impl Habits {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    fn entry(&self, tag: u32) -> &AtomicU64 {
+        &self.0[tag as usize % HABITS]
+    }
+
+    /// In a unit that is worth its half of a word for two years.
+    fn units(ms: u64) -> u64 {
+        (ms / 16) & u64::from(u32::MAX)
+    }
+
+    fn add(&self, tag: u32, now_ms: u64) {
+        if tag != 0 {
+            let until = Self::units(now_ms + HABIT_MEMORY_MS);
+            self.entry(tag).store(u64::from(tag) << 32 | until, Ordering::Relaxed);
+        }
+    }
+
+    fn has(&self, tag: u32, now_ms: u64) -> bool {
+        let value = self.entry(tag).load(Ordering::Relaxed);
+        tag != 0 && value >> 32 == u64::from(tag) && (value & u64::from(u32::MAX)) >= Self::units(now_ms)
+    }
 }
 
 /// Whether another VM would do as well.
@@ -211,15 +286,15 @@ impl Chosen {
     /// Of a slot that the request has used before.
     #[must_use]
     pub fn again(slot: Arc<Slot>) -> Self {
-        Self::of(slot, Standing::Good, Stage::Settled)
+        Self::of(slot, By { standing: Standing::Good, tag: 0 }, Stage::Settled)
     }
 
-    fn of(slot: Arc<Slot>, standing: Standing, stage: Stage) -> Self {
+    fn of(slot: Arc<Slot>, by: By, stage: Stage) -> Self {
         slot.users.fetch_add(1, Ordering::Relaxed);
-        if standing == Standing::Suspect {
-            slot.suspects.fetch_add(1, Ordering::Relaxed);
+        if by.standing == Standing::Blocks {
+            slot.blocking.fetch_add(1, Ordering::Relaxed);
         }
-        Self { entering: Entering::new(Handle(Arc::clone(&slot))), slot, standing, stage }
+        Self { entering: Entering::new(Handle(Arc::clone(&slot))), slot, by, stage }
     }
 
     /// The VM; until it was entered another one may take its place.
@@ -242,6 +317,11 @@ impl Chosen {
 
     fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<HeldValue<'_, Interpreter>> {
         let polled = self.entering.poll_value(cx);
+        if polled.is_ready()
+            && let Some(poll) = away(self.slot.home, cx)
+        {
+            self.slot.note(poll, tag_of(cx));
+        }
         match (&polled, &mut self.stage) {
             (_, Stage::Settled) => {}
             (Poll::Ready(_), stage) => *stage = Stage::Settled,
@@ -269,20 +349,24 @@ impl Chosen {
         self.poll_here(cx).map(|held| (held, slot))
     }
 
-    /// Rule 8.
+    /// Rule 8. What turns out while it waits to be one that blocks, or may, goes where such ones do.
     fn look_again(&mut self, cx: &mut Context<'_>) {
         let Stage::Waiting { timer, again_ms } = &mut self.stage else { return };
-        if timer.poll_expired(cx).is_pending() {
+        let Some(vms) = self.slot.vms.upgrade() else { return };
+        let by = vms.by(self.by.tag, cx);
+        let is_worse = by.standing > self.by.standing;
+        if timer.poll_expired(cx).is_ready() {
+            let most = if by.standing == Standing::Blocks { AGAIN_MAX_BLOCKS_MS } else { AGAIN_MAX_MS };
+            *again_ms = (*again_ms * 2).min(most);
+            timer.arm(vms.home.now_ms() + *again_ms);
+            if timer.poll_expired(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        } else if !is_worse {
             return;
         }
-        let Some(vms) = self.slot.vms.upgrade() else { return };
-        *again_ms = (*again_ms * 2).min(AGAIN_MAX_MS);
-        timer.arm(vms.home.now_ms() + *again_ms);
-        if timer.poll_expired(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-        let Some(better) = vms.choose(cx, Some(self)) else { return };
-        if !Arc::ptr_eq(&better.slot, &self.slot) {
+        let Some(better) = vms.choose(by, Some(self)) else { return };
+        if is_worse || !Arc::ptr_eq(&better.slot, &self.slot) {
             let stage = std::mem::replace(&mut self.stage, Stage::Settled);
             *self = better;
             self.stage = stage;
@@ -293,8 +377,8 @@ impl Chosen {
 impl Drop for Chosen {
     fn drop(&mut self) {
         self.slot.users.fetch_sub(1, Ordering::Relaxed);
-        if self.standing == Standing::Suspect {
-            self.slot.suspects.fetch_sub(1, Ordering::Relaxed);
+        if self.by.standing == Standing::Blocks {
+            self.slot.blocking.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -305,6 +389,7 @@ pub struct LoopVms {
     policy: Reserves,
     own: ArcSwap<Slot>,
     reserves: ArcSwap<Vec<Arc<Slot>>>,
+    habits: Habits,
     building: Making,
     rebuilding: Making,
     line: Line,
@@ -331,6 +416,7 @@ impl LoopVms {
                 policy,
                 own: ArcSwap::new(Slot::new(own, home, vms)),
                 reserves: ArcSwap::from_pointee(reserves),
+                habits: Habits::new(),
                 building: Making::new(),
                 rebuilding: Making::new(),
                 line: Line::new(WAITING_MAX),
@@ -353,7 +439,7 @@ impl LoopVms {
     /// # Errors
     /// [`NoVm`].
     pub fn poll_choose(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Result<Chosen, NoVm>> {
-        let found = self.line.poll(cx.waker(), || match self.choose(cx, None) {
+        let found = self.line.poll(cx.waker(), || match self.choose(self.by(0, cx), None) {
             None if self.has_failed() => Some(Err(NoVm::NotMade)),
             chosen => chosen.map(Ok),
         });
@@ -401,13 +487,23 @@ impl LoopVms {
         failed_ms > 0 && self.home.now_ms().saturating_sub(failed_ms) < RETRY_MS
     }
 
+    /// What asks; `known`: the tag of its location, if that was accused before.
+    fn by(&self, known: u32, cx: &Context<'_>) -> By {
+        let tag = away(self.home, cx).map_or(known, |_| tag_of(cx));
+        let standing = match tag {
+            0 => Standing::Good,
+            tag if self.habits.has(tag, self.home.now_ms()) => Standing::Blocks,
+            _ => Standing::Accused,
+        };
+        By { standing, tag }
+    }
+
     /// `asker`: what waits already, and may have something better.
-    fn choose(self: &Arc<Self>, cx: &Context<'_>, asker: Option<&Chosen>) -> Option<Chosen> {
+    fn choose(self: &Arc<Self>, by: By, asker: Option<&Chosen>) -> Option<Chosen> {
         let own = self.own.load_full();
-        let standing = standing(self.home, cx, asker);
         let state = self.state_of(&own);
-        let chosen = |slot| Some(Chosen::of(slot, standing, Stage::Open));
-        if state == Own::Good && standing == Standing::Good {
+        let chosen = |slot| Some(Chosen::of(slot, by, Stage::Open));
+        if state == Own::Good && by.standing == Standing::Good {
             return chosen(own);
         }
         if state == Own::Poisoned {
@@ -416,17 +512,19 @@ impl LoopVms {
         // Before the reserves: one that is ready by now is among them then.
         let is_building = self.building.is_under_way();
         let reserves = self.reserves.load();
-        let mut states: Vec<Reserve> = reserves.iter().map(|slot| slot.state(self.home, asker)).collect();
+        let mut states: Vec<Reserve> = reserves.iter().map(|slot| slot.state(&self.habits, asker)).collect();
         if is_building {
             states.push(Reserve::Building);
         }
-        let decision = choice::choose(self.policy, state, standing, &states);
+        let decision = choice::choose(self.policy, state, by.standing, &states);
         if let Build::One { instead_of } = decision.build {
             self.build_reserve(instead_of.unwrap_or(reserves.len()));
         }
         match decision.choice {
             Choice::Reserve(index) => chosen(Arc::clone(&reserves[index])),
             Choice::Own if state != Own::Poisoned => chosen(own),
+            // It does not come.
+            Choice::Later if state != Own::Poisoned && self.has_failed() => chosen(own),
             Choice::Own | Choice::Later => None,
         }
     }
@@ -436,7 +534,7 @@ impl LoopVms {
             return Own::Poisoned;
         }
         match own.token().holder() {
-            Some(poll) if self.home.is_away(poll) => match own.is_gone(self.home) {
+            Some(poll) if self.home.is_away(poll) => match own.is_gone() {
                 true => Own::Gone,
                 false => Own::Stuck,
             },
@@ -490,14 +588,12 @@ impl LoopVms {
     }
 }
 
-/// Whether the poll that asks is one that may block: such a one is away from its loop before it begins. What
-/// has waited was asked when it came.
-fn standing(home: LoopRef, cx: &Context<'_>, asker: Option<&Chosen>) -> Standing {
-    if let Some(asker) = asker {
-        return asker.standing;
-    }
-    match Token::poll_of(cx) {
-        Some(poll) if home.is_away(poll) => Standing::Suspect,
-        _ => Standing::Good,
-    }
+/// The poll if it is one that may block: such a one is away from its loop before it begins.
+fn away(home: LoopRef, cx: &Context<'_>) -> Option<PollId> {
+    Token::poll_of(cx).filter(|poll| home.is_away(*poll))
+}
+
+/// What the poll does, as a number that is not 0.
+fn tag_of(cx: &Context<'_>) -> u32 {
+    clearway_runtime::tag_of(cx).number().max(1)
 }

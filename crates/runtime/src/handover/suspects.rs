@@ -31,6 +31,12 @@ impl Tag {
         let hash = name.iter().fold(0x811c_9dc5_u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
         Self(hash.max(1))
     }
+
+    /// A number that stands for it; 0 is nothing in particular.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// How a tag blocked last.

@@ -33,6 +33,12 @@ pub(crate) fn spend(cx: &mut Context<'_>) {
     }
 }
 
+/// What the poll does now; [`Tag::NONE`] in tasks of other executors.
+#[must_use]
+pub fn tag_of(cx: &Context<'_>) -> Tag {
+    Polling::of(cx).map_or(Tag::NONE, |poll| Tag(poll.carrier.tag.load(Ordering::Relaxed)))
+}
+
 /// The poll ends as it has to wait for a token: if it was that of a suspect, it says nothing for that one.
 pub(crate) fn note_waiting(cx: &Context<'_>) {
     if let Some(poll) = Polling::of(cx) {
