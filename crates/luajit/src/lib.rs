@@ -7,6 +7,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod call;
+pub mod exports;
 mod fast;
 mod fault;
 mod ffi;

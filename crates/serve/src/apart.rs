@@ -31,7 +31,11 @@ where
 {
     Box::pin(async move {
         let mut serving = Box::pin(serve(conn, strands, next, nested));
-        poll_fn(|cx| strands.poll_beside(serving.as_mut(), cx)).await
+        poll_fn(|cx| match strands.poll_beside(serving.as_mut(), cx) {
+            Poll::Pending if conn.closes() => Poll::Ready((After::Close, None)),
+            next => next,
+        })
+        .await
     })
 }
 

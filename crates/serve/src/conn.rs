@@ -64,6 +64,12 @@ impl Conn {
         self.client.log(&self.setup, level, action, message);
     }
 
+    /// Whether it is to be closed at once, whatever goes on.
+    #[inline]
+    pub(crate) fn closes(&self) -> bool {
+        self.client.listener().closes(self.setup.generation())
+    }
+
     /// Says that the client has closed the connection, or how reading has failed.
     pub(crate) fn log_closed(&self, action: &str, result: io::Result<usize>) {
         let served = self.link.served();

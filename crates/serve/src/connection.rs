@@ -90,8 +90,7 @@ fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'stati
                     let conn = &connection.conn;
                     // Made after its memory, so that nothing but its arguments is written there.
                     let requests = Box::write(Box::new_uninit(), serve_requests(conn, Some(parts), 0));
-                    let mut requests = Box::into_pin(requests);
-                    poll_fn(move |cx| poll_unless_closed(conn, &mut requests, cx)).await
+                    Box::into_pin(requests).await
                 };
                 begun = match after {
                     After::Idle { timeout_ms, min_timeout_ms } => {
@@ -323,21 +322,6 @@ pub(crate) fn read_idle(
             read => Poll::Ready(read),
         },
         _ => conn.link.transport.poll_read_vec(cx, buf),
-    }
-}
-
-/// Polls its requests, unless it is to be closed at once.
-#[inline]
-fn poll_unless_closed<F: Future<Output = (After, Option<Box<Parts>>)>>(
-    conn: &Conn,
-    requests: &mut Pin<Box<F>>,
-    cx: &mut Context<'_>,
-) -> Poll<(After, Option<Box<Parts>>)> {
-    match requests.as_mut().poll(cx) {
-        Poll::Pending if conn.client.listener().closes(conn.setup.generation()) => {
-            Poll::Ready((After::Close, None))
-        }
-        after => after,
     }
 }
 

@@ -14,6 +14,9 @@ use clearway_http::{
 use crate::apart;
 use crate::conn::Conn;
 
+/// How long what logs a request is waited for whose connection is to be closed, milliseconds.
+const LOG_MAX_MS: u64 = 1000;
+
 /// Serves what has arrived: `parts`, which are there, have the first bytes. They come back with what was
 /// received of a request that another generation is to answer, or that is to be begun anew. `nested` counts
 /// the requests of the connection of which something goes on meanwhile.
@@ -35,8 +38,16 @@ pub(crate) fn serve_requests(
             let mut active = Active::new(way, &strands, parts, start, conn.link.count_request());
             let after = {
                 let mut serving = pin!(serve(&mut active, conn));
-                poll_fn(|cx| strands.poll_beside(serving.as_mut(), cx)).await
+                poll_fn(|cx| match strands.poll_beside(serving.as_mut(), cx) {
+                    Poll::Pending if conn.closes() => Poll::Ready(None),
+                    after => after.map(Some),
+                })
+                .await
             };
+            let after = after.unwrap_or_else(|| {
+                active.cut();
+                After::Close
+            });
             // Also one of which nothing came but empty lines.
             let code = Some(active.status());
             match after {
@@ -45,7 +56,7 @@ pub(crate) fn serve_requests(
             }
             if active.logs_slowly() {
                 // Boxed, as others should not have to have room for it.
-                Box::pin(active.log_slowly()).await;
+                Box::pin(log_slowly(&mut active, conn)).await;
             }
             active.log();
             let rest_start = active.end();
@@ -73,6 +84,23 @@ pub(crate) fn serve_requests(
         conn.client.put_back(parts);
         (after, next)
     }
+}
+
+/// Runs those handlers of the log phase that may have to wait. A connection that is to be closed waits for
+/// them for a moment only.
+async fn log_slowly(active: &mut Active<'_>, conn: &Conn) {
+    let mut logging = pin!(active.log_slowly());
+    let mut is_armed = false;
+    poll_fn(|cx| match logging.as_mut().poll(cx) {
+        Poll::Pending if conn.closes() => {
+            if !std::mem::replace(&mut is_armed, true) {
+                conn.link.timer.arm(conn.client.home.now_ms() + LOG_MAX_MS);
+            }
+            conn.link.timer.poll_expired(cx)
+        }
+        logged => logged,
+    })
+    .await;
 }
 
 /// What was received of the next request, in buffers of its own.

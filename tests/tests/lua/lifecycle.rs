@@ -163,3 +163,21 @@ fn reloads_lose_no_request_of_lua() {
     assert!(asked > 10, "{asked} in {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(120));
 }
+
+/// What is under way when a worker may not wait any longer is logged by Lua as well.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn requests_that_are_cut_are_logged_by_lua() {
+    let config = "daemon off;\nworker_processes 1;\nworker_shutdown_timeout 200ms;\npid nginx.pid;\n\
+         error_log logs/error.log info;\nevents { worker_connections 512; }\n\
+         http { access_log logs/access.log; server { listen 127.0.0.1:%%PORT%%;\n\
+         location / { content_by_lua_block { ngx.log(ngx.WARN, 'it has begun') ngx.sleep(3600) }\n\
+             log_by_lua_block { ngx.log(ngx.WARN, 'it is over: ', ngx.var.uri) } } } }\n";
+    let server = Setup::new(Binary::under_test(), config).start();
+    let mut connection = clearway_testkit::Connection::open(&server.address()).expect("it listens");
+    connection.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("logs/error.log", "it has begun");
+    server.signal(Signal::HUP);
+    server.wait_log("logs/error.log", "it is over: /cut");
+    server.wait_log("logs/access.log", "GET /cut HTTP/1.1");
+}

@@ -125,3 +125,46 @@ fn bodies_that_are_made_may_be_in_files() {
     assert_eq!(response.header("X-Set"), Some("kept"), "set before the request was passed on");
     assert_eq!(ask(&server, "/cheap").0, 200);
 }
+
+/// What C modules of OpenResty's look for in the executable.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn c_modules_find_dictionaries_by_name() {
+    let server = server(
+        "lua_shared_dict dogs 1m; init_by_lua_block { ffi = require 'ffi'
+             ffi.cdef[[
+                 typedef struct { size_t len; char *data; } ngx_str_t;
+                 typedef struct {
+                     uint8_t type; union { int b; double n; ngx_str_t s; } value;
+                 } ngx_http_lua_value_t;
+                 void *ngx_http_lua_find_zone(const char *name, size_t len);
+                 intptr_t ngx_http_lua_shared_dict_get(void *zone, const char *key, size_t len,
+                     ngx_http_lua_value_t *value);
+             ]]
+             function get(key, room)
+                 local zone = ffi.C.ngx_http_lua_find_zone('dogs', 4)
+                 local value, text = ffi.new('ngx_http_lua_value_t'), ffi.new('char[8]')
+                 value.value.s.len, value.value.s.data = room or 0, text
+                 local code = tonumber(ffi.C.ngx_http_lua_shared_dict_get(zone, key, #key, value))
+                 return code, value
+             end }",
+        "location = /c { content_by_lua_block {
+             local d = ngx.shared.dogs
+             d:set('n', 2.5) d:set('b', true) d:set('t', 'a text') d:lpush('l', 1) d:set('old', 1, 0.001)
+             ngx.sleep(0.05)
+             local code, value = get('n')
+             ngx.print(code, ' ', value.type, ' ', value.value.n, ', ')
+             code, value = get('b')
+             ngx.print(code, ' ', value.type, ' ', value.value.b, ', ')
+             code, value = get('t', 4)
+             ngx.print(code, ' ', value.type, ' ', ffi.string(value.value.s.data, value.value.s.len), ', ')
+             code, value = get('t', 8)
+             ngx.print(code, ' ', ffi.string(value.value.s.data, value.value.s.len), ', ')
+             local none = ffi.C.ngx_http_lua_find_zone('cats', 4)
+             ngx.print((get('t')), ' ', (get('l')), ' ', (get('old')), ' ', (get('no')), ' ')
+             ngx.print(none == nil, ' ')
+             ngx.print(tonumber(ffi.C.ngx_http_lua_shared_dict_get(none, 'n', 1, value))) } }",
+    );
+    let text = "0 3 2.5, 0 1 1, 0 4 a te, 0 a text, -1 -1 -5 -5 true -1";
+    check(&server, &[("/c", 200, text)]);
+}

@@ -348,8 +348,8 @@ impl<'c> Active<'c> {
         phases.part(Part::Log).any(|index| phases.entry(index).tag.is_some())
     }
 
-    /// Runs those handlers of the log phase that may have to wait; before [`Self::log`]. A request that is
-    /// cut short does without them.
+    /// Runs those handlers of the log phase that may have to wait; before [`Self::log`]. A request whose task
+    /// is dropped does without them.
     pub async fn log_slowly(&mut self) {
         self.request.begin_logging(&self.body);
         for index in self.request.location().phases.part(Part::Log) {

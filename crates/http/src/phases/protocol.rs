@@ -108,6 +108,11 @@ impl<'c> Active<'c> {
         &mut self.request.parts.own().input
     }
 
+    /// Ends what goes on beside the request, since its connection is to be closed at once.
+    pub fn cut(&mut self) {
+        self.request.strands().clear();
+    }
+
     /// When the first byte came, on the clock of the loop.
     #[inline]
     pub fn started_ms(&self) -> u64 {

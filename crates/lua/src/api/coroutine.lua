@@ -72,3 +72,7 @@ function coroutine.wrap(f)
         return unwrap(pass(thread, resume(thread, ...)))
     end
 end
+
+-- Under the names that upstream has them by as well.
+coroutine.__create, coroutine.__resume = coroutine.create, coroutine.resume
+coroutine.__status, coroutine.__yield = coroutine.status, coroutine.yield

@@ -2,20 +2,15 @@
 //!
 //! 1. A loop has one VM of its own, with the loop's number, and reserves, with numbers behind those: what is
 //!    shared out by `id % count`, or done by worker 0, is not done twice.
-//! 2. What belongs to one VM (coroutines, `ngx.ctx`, timers) stays in it for life, so a request that has
-//!    entered one is not asked about again. Until then it may change: the poll before it may never end.
+//! 2. A request that has entered one stays in it; until then it may change: the poll before it may not end.
 //! 3. A request runs in the own VM unless a poll holds that which is away from its loop (it is stuck).
-//! 4. If its location has blocked again since that was found out (it blocks) it runs in a reserve with others
-//!    of its kind. A clean reserve, one without such requests, is taken for them where there is none of theirs,
-//!    or where one that is clean remains beside it.
-//! 5. Where the own VM is stuck, and where the location blocked only once (it is accused, and may have been
-//!    unlucky), others run in a clean reserve, or else in the own VM. Once that is gone (stuck for more than a
-//!    second) in any reserve: the one with the fewest that wait.
-//! 6. `auto`: a reserve is built when one is wanted for the first time, and kept; more where there is none
-//!    that is clean, or where requests of locations that block wait. A number: as many are built with the
-//!    configuration. A VM that is poisoned counts as none, and another one is built for it.
-//! 7. So a location that blocks holds nothing that others may need: while it becomes known it has the own VM
-//!    once and a clean reserve once.
+//! 4. One whose location has blocked again since that was found out (it blocks) runs in a reserve with others
+//!    of its kind. A clean reserve, one without such, is taken where none has them, or where another remains.
+//! 5. Where the own VM is stuck, and where the location has blocked once (it is accused), others run in a
+//!    clean reserve, or else in the own VM; once that is gone (stuck for over a second) in any reserve.
+//! 6. `auto`: a reserve is built when one is wanted, and more where none is clean or what blocks waits. A
+//!    number: as many are built with the configuration. For a VM that is poisoned another one is built.
+//! 7. So a location that blocks has the own VM once, and a clean one once, until it is known.
 
 use std::num::NonZeroU32;
 
@@ -142,8 +137,11 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
         Standing::Good | Standing::Accused => clean_place(reserves),
         Standing::Blocks => place_of_blocking(reserves),
     };
-    let is_wanted = place.is_none_or(|(waiting, _)| standing == Standing::Blocks && waiting > 0);
-    let build = build(policy, reserves, is_wanted);
+    let is_enough = place.is_some_and(|(waiting, _)| standing != Standing::Blocks || waiting == 0);
+    let build = match is_enough {
+        true => repair(policy, reserves),
+        false => build(policy, reserves),
+    };
     let is_coming = reserves.contains(&Reserve::Building) || build != Build::Nothing;
     let choice = match (place, own, standing) {
         (Some((_, index)), ..) => Choice::Reserve(index),
@@ -159,16 +157,25 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     Decision { choice, build }
 }
 
-/// Rule 6. One at a time: what it takes, others want to use the processor for.
-fn build(policy: Reserves, reserves: &[Reserve], is_wanted: bool) -> Build {
-    if policy == Reserves::None || reserves.contains(&Reserve::Building) {
+/// Rule 6 where there are as many as are wanted. One at a time: what it takes, others want to use the
+/// processor for.
+fn repair(policy: Reserves, reserves: &[Reserve]) -> Build {
+    let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
+    if poisoned.is_none() || policy == Reserves::None || reserves.contains(&Reserve::Building) {
         return Build::Nothing;
     }
-    let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
-    match poisoned {
-        Some(_) => Build::One { instead_of: poisoned },
-        None if is_wanted && reserves.len() < policy.most() as usize => Build::One { instead_of: None },
-        None => Build::Nothing,
+    Build::One { instead_of: poisoned }
+}
+
+/// Rule 6 where one more is wanted.
+fn build(policy: Reserves, reserves: &[Reserve]) -> Build {
+    match repair(policy, reserves) {
+        Build::Nothing
+            if !reserves.contains(&Reserve::Building) && reserves.len() < policy.most() as usize =>
+        {
+            Build::One { instead_of: None }
+        }
+        build => build,
     }
 }
 

@@ -1,7 +1,6 @@
 //! The VMs of one loop in one generation: which one a request enters, and how they come to be and go.
 //!
-//! 1. A loop has one VM of its own, made before its generation serves requests, and reserves (`choice`). A
-//!    VM is made by a thread that may take its time, never by a poll of a loop.
+//! 1. A loop has one VM of its own and reserves (`choice`), made by threads that may take their time.
 //! 2. A VM is entered with its token, inside a poll. What runs in it keeps a [`Slot`], so a VM lives as long
 //!    as the generation or the last request that has something in it.
 //! 3. A slot whose VM is poisoned takes nobody in any more. The first request that finds it so has another
@@ -13,8 +12,7 @@
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
 //! 7. With `lua_code_cache off` a VM is made for one request.
 //! 8. What waits for its first VM looks again at times ([`AGAIN_MS`]), as what holds that may never end.
-//! 9. A location that is accused (its polls are away from their loop before they begin) and holds a VM for
-//!    [`HABIT_MS`] all the same is one that blocks, for [`HABIT_MEMORY_MS`].
+//! 9. An accused location (its polls begin away from their loop) that holds a VM for [`HABIT_MS`] blocks.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -48,10 +46,11 @@ const AGAIN_MAX_BLOCKS_MS: u64 = 512;
 /// How long a poll is in a VM until others look for another one, milliseconds.
 const HELD_MS: u64 = 5;
 
-/// See rule 9. At the priority of polls that use the processor for long a short one may take some turns.
+/// See rule 9; milliseconds. At the priority of polls that use the processor for long a short one may take
+/// some turns.
 const HABIT_MS: u64 = 20;
 
-/// See rule 9.
+/// For how long a location counts as one that blocks (rule 9), milliseconds.
 const HABIT_MEMORY_MS: u64 = 10_000;
 
 /// Entries of the table of rule 9; locations that meet in one displace each other.

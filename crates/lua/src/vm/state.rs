@@ -5,8 +5,11 @@ use std::sync::{Arc, Weak};
 use clearway_base::log::Sink;
 use clearway_http::Snapshot;
 use clearway_log::UtcOffset;
+use clearway_luajit::exports::{self, Stored};
+use clearway_os::clock::unix_ms;
 use clearway_runtime::LoopRef;
 use clearway_zone::Zone;
+use clearway_zone::dict::{Got, KEY_MAX_BYTES};
 
 use crate::socket::Owners;
 use crate::socket::pool::Pools;
@@ -75,8 +78,30 @@ pub struct Dictionaries {
 impl Dictionaries {
     /// Those of these zones, which were declared as dictionaries; each is called what its zone is.
     pub fn new(zones: impl IntoIterator<Item = Arc<Zone>>) -> Self {
-        let list = zones.into_iter().map(|zone| Arc::new(Dictionary { zone }));
+        let list = zones.into_iter().map(|zone| {
+            exports::set(zone.name(), Box::new(ForC(Arc::downgrade(&zone))));
+            Arc::new(Dictionary { zone })
+        });
         Self { list: list.collect(), text: Vec::new() }
+    }
+}
+
+/// A dictionary as C modules ask for it, by name: the one of the configuration that came last.
+struct ForC(Weak<Zone>);
+
+impl exports::Dictionary for ForC {
+    fn get(&self, key: &[u8]) -> Option<Stored> {
+        let zone = self.0.upgrade()?;
+        let dict = zone.dict().filter(|_| !key.is_empty() && key.len() <= KEY_MAX_BYTES)?;
+        let (mut text, now_ms) = (Vec::new(), unix_ms());
+        let found = dict.get(&zone.dict_key(key), now_ms, &mut text);
+        let found = found.filter(|found| !found.is_stale(now_ms))?;
+        Some(match found.got {
+            Got::Text => Stored::Text(text),
+            Got::Number(number) => Stored::Number(number),
+            Got::Boolean(boolean) => Stored::Boolean(boolean),
+            Got::List => Stored::List,
+        })
     }
 }
 

@@ -1,0 +1,170 @@
+//! Functions that C modules, and code through the FFI, find in the executable under their names of
+//! OpenResty's C interface: dictionaries by name, and what is in them. What dictionaries are is said by
+//! [`set`]. Any thread.
+//!
+//! 1. A dictionary's name is declared once in the life of the process, and its place stays where it is: its
+//!    address is what C gets. What it stands for may be another one after a reload.
+#![expect(unsafe_code, reason = "functions that C calls")]
+
+use std::ffi::c_int;
+use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+/// Names that are remembered; what comes beyond them is not found.
+pub const NAMES_MAX: usize = 4096;
+
+/// `NGX_OK`, `NGX_ERROR` and `NGX_DECLINED`
+const OK: isize = 0;
+const ERROR: isize = -1;
+const DECLINED: isize = -5;
+
+/// `LUA_TBOOLEAN`, `LUA_TNUMBER` and `LUA_TSTRING`
+const BOOLEAN: u8 = 1;
+const NUMBER: u8 = 3;
+const STRING: u8 = 4;
+
+/// A value of a dictionary.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// A boolean.
+    Boolean(bool),
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(Vec<u8>),
+    /// A list, which this interface has no form for.
+    List,
+}
+
+/// A dictionary, as C may ask for it.
+pub trait Dictionary: Send + Sync {
+    /// What is under the key, unless its time is over.
+    fn get(&self, key: &[u8]) -> Option<Stored>;
+}
+
+struct Place {
+    name: Vec<u8>,
+    dictionary: ArcSwap<Box<dyn Dictionary>>,
+}
+
+static PLACES: std::sync::LazyLock<ArcSwap<Vec<&'static Place>>> = std::sync::LazyLock::new(ArcSwap::default);
+
+fn find(name: &[u8]) -> Option<&'static Place> {
+    PLACES.load().iter().copied().find(|place| place.name == name)
+}
+
+/// Says which dictionary C finds under the name from now on.
+pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
+    // The linker keeps what is named.
+    black_box((ngx_http_lua_find_zone as *const (), ngx_http_lua_shared_dict_get as *const ()));
+    if let Some(place) = find(name) {
+        return place.dictionary.store(Arc::new(dictionary));
+    }
+    let place = Place { name: name.to_vec(), dictionary: ArcSwap::from_pointee(dictionary) };
+    // Rule 1.
+    let place: &'static Place = Box::leak(Box::new(place));
+    PLACES.rcu(|places| {
+        let mut places = Vec::clone(places);
+        // Of two that come at once either one will do.
+        if places.len() < NAMES_MAX && !places.iter().any(|other| other.name == place.name) {
+            places.push(place);
+        }
+        places
+    });
+}
+
+/// A text of nginx's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Text {
+    len: usize,
+    data: *mut u8,
+}
+
+#[repr(C)]
+union Content {
+    boolean: c_int,
+    number: f64,
+    text: Text,
+}
+
+/// Where C wants a value: for a text it has room, and says how much.
+#[repr(C)]
+pub struct Value {
+    kind: u8,
+    content: Content,
+}
+
+/// The dictionary of this name, or null.
+///
+/// # Safety
+/// There are `len` bytes at `name`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ngx_http_lua_find_zone(name: *const u8, len: usize) -> *const std::ffi::c_void {
+    // SAFETY: by the contract.
+    let name = unsafe { bytes(name, len) };
+    find(name).map_or(ptr::null(), |place| ptr::from_ref(place).cast())
+}
+
+/// Puts what is under a key where C wants it: 0; -5 if there is nothing, -1 if it does not fit.
+///
+/// # Safety
+/// `zone` is null or what the function above gave; there are `len` bytes at `key`; `value` is there, and for
+/// a text it has as much room as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ngx_http_lua_shared_dict_get(
+    zone: *const std::ffi::c_void,
+    key: *const u8,
+    len: usize,
+    value: *mut Value,
+) -> isize {
+    // SAFETY: rule 1.
+    let Some(place) = (unsafe { zone.cast::<Place>().as_ref() }) else { return ERROR };
+    // SAFETY: by the contract.
+    let key = unsafe { bytes(key, len) };
+    let found = catch_unwind(AssertUnwindSafe(|| place.dictionary.load().get(key)));
+    let Ok(found) = found else { return ERROR };
+    // SAFETY: by the contract.
+    found.map_or(DECLINED, |stored| unsafe { put(&stored, &mut *value) })
+}
+
+/// # Safety
+/// Where it is a text, `value` has room for one, as it says.
+unsafe fn put(stored: &Stored, value: &mut Value) -> isize {
+    match stored {
+        Stored::Boolean(boolean) => {
+            value.kind = BOOLEAN;
+            value.content.boolean = c_int::from(*boolean);
+        }
+        Stored::Number(number) => {
+            value.kind = NUMBER;
+            value.content.number = *number;
+        }
+        Stored::Text(text) => {
+            value.kind = STRING;
+            // SAFETY: by the contract; any bytes are a length and an address.
+            let Text { len, data } = unsafe { value.content.text };
+            if data.is_null() || len == 0 {
+                return ERROR;
+            }
+            let len = len.min(text.len());
+            // SAFETY: by the contract there is room for it.
+            unsafe { ptr::copy_nonoverlapping(text.as_ptr(), data, len) };
+            value.content.text = Text { len, data };
+        }
+        Stored::List => return ERROR,
+    }
+    OK
+}
+
+/// # Safety
+/// There are so many bytes, for as long as the call takes.
+unsafe fn bytes<'c>(at: *const u8, len: usize) -> &'c [u8] {
+    // SAFETY: by the contract.
+    if at.is_null() { &[] } else { unsafe { slice::from_raw_parts(at, len) } }
+}
