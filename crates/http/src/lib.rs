@@ -56,7 +56,7 @@ pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};
-pub use output::view::{Assign, Computed, Eval, Presence, View};
+pub use output::view::{Assign, Computed, Eval, NamedVariable, Presence, View};
 pub use output::{
     BodyFilter, Compression, Filtering, HeaderFilter, Hold, Input, Next, Output, TIMED_OUT, Trailers, Unsent,
     split_content_type,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clearway_base::log::{Level, Sink};
 use clearway_http::{Answer, Balancing, Exchange, Filtering, Next, Request, ResponseHead, View};
-use clearway_luajit::{Address, Call, Context, Coroutine, Raise, Returns};
+use clearway_luajit::{Address, Call, Context, Coroutine, Raise, Resumed, Returns, Vm};
 use clearway_runtime::LoopRef;
 
 use crate::alone::Alone;
@@ -300,6 +300,16 @@ impl<'a> Current<'a> {
 
     fn new(phase: LuaPhase, vm: &'a mut VmState) -> Self {
         Self { phase, vm, stage: None, sink: None, pause: None, args: Args::None, threads: None, alone: None }
+    }
+
+    /// Resumes a thread for what this is for, with its `ngx.ctx` at hand.
+    pub(crate) fn resume(&mut self, vm: &mut Vm, coroutine: &mut Coroutine) -> Resumed {
+        let is_shown = self.kept(|kept| vm.show(kept.ctx.as_ref())).is_some();
+        let resumed = vm.resume_for::<Run>(coroutine, self);
+        if is_shown {
+            vm.show(None);
+        }
+        resumed
     }
 
     /// Does something with what Lua keeps of the request, or of the timer; `None` where there is neither.

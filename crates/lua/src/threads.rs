@@ -179,9 +179,15 @@ pub(crate) enum Known {
     Gone,
 }
 
+/// That of the entry thread.
+const ENTRY: Number = Number(1);
+
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct Threads {
+    /// Most runs have no other, and allocate nothing for this one.
+    entry: Option<Thread>,
+    /// The others.
     list: BTreeMap<Number, Thread>,
     by_id: HashMap<usize, Number>,
     /// In the order in which they are resumed.
@@ -199,11 +205,16 @@ impl Threads {
         let id = coroutine.id();
         self.last += 1;
         let number = Number(self.last);
+        let state = State::Ready(Answers::None);
+        let thread = Thread { id, parent, coroutine: Some(coroutine), state, waited_by: None };
+        self.alive += 1;
+        if number == ENTRY {
+            self.entry = Some(thread);
+            return number;
+        }
         self.gone.remove(&id);
         self.by_id.insert(id, number);
-        let state = State::Ready(Answers::None);
-        self.list.insert(number, Thread { id, parent, coroutine: Some(coroutine), state, waited_by: None });
-        self.alive += 1;
+        self.list.insert(number, thread);
         number
     }
 
@@ -213,19 +224,39 @@ impl Threads {
     }
 
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut Thread> {
-        self.list.get_mut(&number)
+        if number == ENTRY { self.entry.as_mut() } else { self.list.get_mut(&number) }
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Number, &mut Thread)> {
-        self.list.iter_mut().map(|(&number, thread)| (number, thread))
+        let others = self.list.iter_mut().map(|(&number, thread)| (number, thread));
+        self.entry.as_mut().map(|entry| (ENTRY, entry)).into_iter().chain(others)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Thread> {
+        self.entry.iter().chain(self.list.values())
     }
 
     pub(crate) fn id(&self, number: Number) -> Option<usize> {
-        self.list.get(&number).map(|thread| thread.id)
+        let thread = if number == ENTRY { self.entry.as_ref() } else { self.list.get(&number) };
+        thread.map(|thread| thread.id)
+    }
+
+    fn number(&self, id: usize) -> Option<Number> {
+        match &self.entry {
+            Some(entry) if entry.id == id => Some(ENTRY),
+            _ => self.by_id.get(&id).copied(),
+        }
     }
 
     fn find(&self, id: usize) -> Option<&Thread> {
-        self.list.get(self.by_id.get(&id)?)
+        match &self.entry {
+            Some(entry) if entry.id == id => Some(entry),
+            _ => self.list.get(self.by_id.get(&id)?),
+        }
+    }
+
+    fn find_mut(&mut self, id: usize) -> Option<&mut Thread> {
+        self.number(id).and_then(|number| self.get_mut(number))
     }
 
     /// What `asker` is to know of a thread.
@@ -249,18 +280,18 @@ impl Threads {
     pub(crate) fn waits_for_body(&self) -> bool {
         let waits =
             |thread: &Thread| matches!(thread.state, State::Waiting(Wait::Body | Wait::BodyWork(_), _));
-        self.list.values().any(waits)
+        self.all().any(waits)
     }
 
     /// Whether one of them waits for subrequests.
     pub(crate) fn has_subrequests(&self) -> bool {
         let waits = |thread: &Thread| matches!(thread.state, State::Waiting(_, Hold::Subrequests));
-        self.list.values().any(waits)
+        self.all().any(waits)
     }
 
     /// Those that sleep.
     pub(crate) fn sleeping(&self) -> usize {
-        self.list.values().filter(|thread| thread.is_asleep()).count()
+        self.all().filter(|thread| thread.is_asleep()).count()
     }
 
     /// What `coroutine.status` says of a light thread.
@@ -271,8 +302,13 @@ impl Threads {
 
     /// Takes one out, and what it waits for is given up.
     pub(crate) fn remove(&mut self, number: Number) -> Option<Thread> {
-        let thread = self.list.remove(&number)?;
-        self.by_id.remove(&thread.id);
+        let thread = if number == ENTRY {
+            self.entry.take()?
+        } else {
+            let thread = self.list.remove(&number)?;
+            self.by_id.remove(&thread.id);
+            thread
+        };
         if !matches!(thread.state, State::Over(_)) {
             self.alive -= 1;
         }
@@ -281,22 +317,23 @@ impl Threads {
 
     /// Takes a light thread out that is waited for or killed.
     pub(crate) fn take(&mut self, id: usize) -> Option<Thread> {
-        let number = *self.by_id.get(&id)?;
+        let number = self.number(id)?;
         self.gone.insert(id);
         self.remove(number)
     }
 
     /// A thread is over: it keeps its place, unless something waits for it, which is told.
     pub(crate) fn end(&mut self, number: Number, failed: Option<Vec<u8>>) -> Option<Number> {
-        let thread = self.list.get_mut(&number)?;
+        let thread = self.get_mut(number)?;
         thread.state = State::Over(failed);
+        let waited_by = thread.waited_by;
         self.alive -= 1;
-        thread.waited_by
+        waited_by
     }
 
     /// What one wants to be done with the body, if that is not to read it.
     pub(crate) fn take_work(&mut self, number: Number) -> Option<BodyWork> {
-        match &mut self.list.get_mut(&number)?.state {
+        match &mut self.get_mut(number)?.state {
             State::Waiting(Wait::BodyWork(work), _) => work.take(),
             _ => None,
         }
@@ -305,7 +342,7 @@ impl Threads {
     /// Has a thread wait for others; the first one to be over ends that.
     pub(crate) fn wait_for(&mut self, waiter: Number, ids: Vec<usize>) {
         for id in &ids {
-            if let Some(thread) = self.by_id.get(id).and_then(|number| self.list.get_mut(number)) {
+            if let Some(thread) = self.find_mut(*id) {
                 thread.waited_by = Some(waiter);
             }
         }
@@ -313,18 +350,18 @@ impl Threads {
     }
 
     pub(crate) fn set_waiting(&mut self, number: Number, wait: Wait, hold: Hold) {
-        if let Some(thread) = self.list.get_mut(&number) {
+        if let Some(thread) = self.get_mut(number) {
             thread.state = State::Waiting(wait, hold);
         }
     }
 
     /// Ends what a thread waits for, as one of the others is over.
     pub(crate) fn end_wait(&mut self, waiter: Number) {
-        let Some(thread) = self.list.get_mut(&waiter) else { return };
+        let Some(thread) = self.get_mut(waiter) else { return };
         let before = std::mem::replace(&mut thread.state, State::Running);
         let State::Waiting(Wait::Threads(ids), _) = before else { return };
         for id in ids {
-            if let Some(thread) = self.by_id.get(&id).and_then(|number| self.list.get_mut(number)) {
+            if let Some(thread) = self.find_mut(id) {
                 thread.waited_by = None;
             }
         }
@@ -332,7 +369,7 @@ impl Threads {
 
     /// Has one be resumed with this when it is its turn.
     pub(crate) fn make_ready(&mut self, number: Number, answers: Answers) {
-        if let Some(thread) = self.list.get_mut(&number) {
+        if let Some(thread) = self.get_mut(number) {
             thread.state = State::Ready(answers);
             self.ready.push_back(number);
         }

@@ -8,7 +8,10 @@
 //!    anyway.
 //! 2. A call runs in mode Lua, and touches nothing of LuaJIT: texts are borrowed from strings that the caller
 //!    has on its stack, where no collector runs meanwhile and nothing is moved.
-//! 3. What comes back stays where it is until the next call in the same VM; Lua copies it at once.
+//! 3. What comes back stays where it is until the next call in the same VM; Lua copies it at once. A function
+//!    of this kind reaches no VM, so there is no call inside another.
+//! 4. A value that a run has at hand all the time is shown by its number in the registry, without a call
+//!    ([`Stack::show`]): what shows it keeps a reference to it until it shows something else.
 #![expect(unsafe_code, reason = "functions that compiled code calls")]
 
 use std::any::TypeId;
@@ -63,16 +66,6 @@ impl FastCall<'_> {
         let context: &mut C::Of<'_> = unsafe { &mut **place.cast::<*mut C::Of<'_>>() };
         Some(work(context, reply))
     }
-
-    /// The number of a value in the registry.
-    ///
-    /// # Panics
-    /// If it is another VM's.
-    #[must_use]
-    pub fn key(&self, reference: &Reference) -> f64 {
-        assert!(reference.is_of(self.host), "a value belongs to one VM for life");
-        f64::from(reference.key())
-    }
 }
 
 impl Stack<'_> {
@@ -82,12 +75,22 @@ impl Stack<'_> {
         self.push(Address((enter::<F> as Entry as *const c_void).expose_provenance()));
     }
 
-    /// Pushes the VM's own address, which each call is to be given, and that of its replies.
+    /// Pushes the VM's own address, which each call is to be given, that of its replies, and that of the
+    /// number of the value that is shown (`int32_t`, 0: none).
     pub fn push_host(&mut self) {
         let host = self.host();
-        let (vm, reply) = (ptr::from_ref(host), host.replies().shown());
+        let (vm, reply, value) = (ptr::from_ref(host), host.replies().shown(), host.replies().value());
         self.push(Address(vm.expose_provenance()));
         self.push(Address(reply.expose_provenance()));
+        self.push(Address(value.expose_provenance()));
+    }
+
+    /// Shows this value from now on, or none (rule 4).
+    ///
+    /// # Panics
+    /// If it is another VM's.
+    pub fn show(&mut self, value: Option<&Reference>) {
+        self.host().show(value);
     }
 }
 
@@ -113,13 +116,15 @@ unsafe extern "C" fn enter<F: FastFunction>(
     // SAFETY: `push_fast` was given a value of this type, which has no bytes and is `Copy`.
     let function = unsafe { NonNull::<F>::dangling().read() };
     let replies = host.replies();
-    let mut reply = replies.take();
+    // SAFETY: rule 3.
+    let reply = unsafe { &mut *replies.reply() };
+    reply.text.clear();
+    reply.places.clear();
     let call = FastCall { first, second, which, number, host };
-    let answer = catch_unwind(AssertUnwindSafe(|| function(&call, &mut reply)));
-    let shown = Shown::of(&reply);
+    let answer = catch_unwind(AssertUnwindSafe(|| function(&call, reply)));
+    let shown = Shown::of(reply);
     // SAFETY: Lua reads it between calls, on this thread.
     unsafe { replies.shown().write(shown) };
-    replies.put_back(reply);
     answer.unwrap_or_else(|thrown| {
         // To drop what was thrown may panic as well.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::ffi::{self, Activation, Allocate, State};
 use crate::layout::layout;
-use crate::reference::Released;
+use crate::reference::{Reference, Released};
 use crate::registry::Presence;
 use crate::reply::Replies;
 use crate::stack::{TOOLS, Tool};
@@ -289,6 +289,15 @@ impl Host {
     /// What functions have answered that compiled code has called.
     pub(crate) fn replies(&self) -> &Replies {
         &self.replies
+    }
+
+    /// Shows a value to compiled code, or none.
+    pub(crate) fn show(&self, value: Option<&Reference>) {
+        let key = value.map_or(0, |value| {
+            assert!(value.is_of(self), "a value belongs to one VM for life");
+            value.key()
+        });
+        self.replies.show_value(key);
     }
 
     pub(crate) fn main(&self) -> *mut State {

@@ -1,6 +1,8 @@
-//! What comes back from functions that compiled code calls (`fast.rs`). Touched by the one that has the VM.
+//! What comes back from functions that compiled code calls (`fast.rs`), and what it sees without a call.
+//! Touched by the one that has the VM.
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_int;
 use std::ptr;
 
 /// What comes back beside the answer; empty at the beginning of each call.
@@ -37,14 +39,16 @@ impl Shown {
 
 /// What a VM has for its calls.
 pub(crate) struct Replies {
-    reply: Cell<Reply>,
+    reply: UnsafeCell<Reply>,
     shown: UnsafeCell<Shown>,
+    /// The number of a value in the registry, or 0.
+    value: Cell<c_int>,
 }
 
 impl Default for Replies {
     fn default() -> Self {
         let shown = Shown { text: ptr::null(), len: 0, number: 0.0, places: ptr::null() };
-        Self { reply: Cell::default(), shown: UnsafeCell::new(shown) }
+        Self { reply: UnsafeCell::default(), shown: UnsafeCell::new(shown), value: Cell::new(0) }
     }
 }
 
@@ -54,16 +58,18 @@ impl Replies {
         self.shown.get()
     }
 
-    /// An empty one.
-    pub(crate) fn take(&self) -> Reply {
-        let mut reply = self.reply.take();
-        reply.text.clear();
-        reply.places.clear();
-        reply
+    /// What the next call fills; it stays until the one behind that.
+    pub(crate) fn reply(&self) -> *mut Reply {
+        self.reply.get()
     }
 
-    /// It stays until the next call.
-    pub(crate) fn put_back(&self, reply: Reply) {
-        self.reply.set(reply);
+    /// Where Lua reads the number of the value that is shown.
+    pub(crate) fn value(&self) -> *const c_int {
+        self.value.as_ptr()
+    }
+
+    /// Shows the value with this number; 0: none.
+    pub(crate) fn show_value(&self, key: c_int) {
+        self.value.set(key);
     }
 }

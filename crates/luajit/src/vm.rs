@@ -328,6 +328,14 @@ impl Vm {
         self.enter().pop(len);
     }
 
+    /// As [`Stack::show`].
+    ///
+    /// # Panics
+    /// If it is another VM's.
+    pub fn show(&mut self, value: Option<&Reference>) {
+        self.host().show(value);
+    }
+
     /// Where a coroutine is, as `debug.traceback` writes it.
     ///
     /// # Panics

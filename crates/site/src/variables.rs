@@ -233,7 +233,11 @@ impl<E: Engine> VariableNames<E> {
     pub fn finish(self, specs: Specs<'_, E>) -> Result<Variables<E>, Error> {
         let bindings = self.names.into_iter().map(|name| name.bind(specs));
         let bindings = bindings.collect::<Result<_, _>>()?;
-        Ok(Variables { bindings, ids: self.ids, specs: specs.into() })
+        let (families, exact): (Vec<_>, Vec<_>) =
+            specs.iter().copied().partition(|spec| matches!(spec.kind, VariableKind::Prefix));
+        // Of two that have one name the first one counts.
+        let exact = exact.into_iter().rev().map(|spec| (spec.name.as_bytes(), spec)).collect();
+        Ok(Variables { bindings, ids: self.ids, exact, families: families.into() })
     }
 }
 
@@ -291,7 +295,17 @@ pub struct Variables<E: Engine> {
     bindings: Vec<Binding<E>>,
     /// For those whose names are part of a response.
     ids: HashMap<Box<[u8]>, u32>,
-    specs: Box<[&'static VariableSpec<E>]>,
+    exact: HashMap<&'static [u8], &'static VariableSpec<E>>,
+    families: Box<[&'static VariableSpec<E>]>,
+}
+
+/// What a name means, for its value to be asked for often.
+pub enum Named<E: Engine> {
+    /// A variable that the configuration uses.
+    Bound(VariableId),
+    /// One that a module works out; `rest` is the part of the name behind a family's prefix.
+    #[expect(missing_docs, reason = "said above")]
+    Offered { eval: E::Eval, rest: Box<[u8]> },
 }
 
 /// What a variable stands for.
@@ -340,9 +354,20 @@ impl<E: Engine> Variables<E> {
     /// The variable of a module that a name in lower case means, and the part of the name behind a family's
     /// prefix.
     pub fn spec<'n>(&self, name: &'n [u8]) -> Option<(&'static VariableSpec<E>, &'n [u8])> {
-        let spec = exact(name, &self.specs).or_else(|| family(name, &self.specs))?;
-        let rest = if matches!(spec.kind, VariableKind::Prefix) { &name[spec.name.len()..] } else { &[] };
-        Some((spec, rest))
+        if let Some(spec) = self.exact.get(name) {
+            return Some((spec, &[]));
+        }
+        let spec = family(name, &self.families)?;
+        Some((spec, &name[spec.name.len()..]))
+    }
+
+    /// What a name in lower case means, if there is such a variable.
+    pub fn named(&self, name: &[u8]) -> Option<Named<E>> {
+        if let Some(id) = self.id(name) {
+            return Some(Named::Bound(id));
+        }
+        let (spec, rest) = self.spec(name)?;
+        Some(Named::Offered { eval: spec.eval, rest: rest.into() })
     }
 }
 

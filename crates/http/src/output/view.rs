@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use clearway_base::log::Level;
 use clearway_base::units;
 use clearway_message::{ResponseHead, Text, Version};
-use clearway_site::{Keep, Look, Quote, Scene, Size, Source, VariableId};
+use clearway_site::{Keep, Look, Named, Quote, Scene, Size, Source, VariableId};
 
 use crate::output::{Compression, OutputState};
 use crate::request::Request;
+use crate::tables::Http;
 use clearway_base::log::Verbatim;
 
 /// How deep variables may be made of each other: a value of `map` with variables in it, and so on.
@@ -42,6 +43,9 @@ impl Presence {
         }
     }
 }
+
+/// A variable that was looked up by its name. It means something to requests of one configuration.
+pub struct NamedVariable(Named<Http>);
 
 /// What a variable may look at.
 #[derive(Clone, Copy)]
@@ -168,6 +172,19 @@ impl<'c> View<'_, 'c> {
         let (spec, rest) = variables.spec(name)?;
         let mut out = Vec::new();
         ((spec.eval)(self, rest, &mut out) == Presence::Found).then_some(Cow::Owned(out))
+    }
+
+    /// Looks a variable up by its name in lower case, if there is such a variable.
+    pub fn named(&self, name: &[u8]) -> Option<NamedVariable> {
+        self.request.variables().named(name).map(NamedVariable)
+    }
+
+    /// Appends the value of a variable that was looked up for a request of this configuration.
+    pub fn append_named(&self, NamedVariable(named): &NamedVariable, out: &mut Vec<u8>) -> Presence {
+        match named {
+            Named::Bound(id) => self.append_variable(*id, out),
+            Named::Offered { eval, rest } => eval(self, rest, out),
+        }
     }
 }
 

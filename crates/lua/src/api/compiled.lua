@@ -6,36 +6,52 @@ ffi.cdef(raw.declarations)
 
 local vm = ffi.cast("void *", raw.vm)
 local reply = ffi.cast("clearway_reply *", raw.reply)
+-- Where `ngx.ctx` is in the registry, once code has asked for it.
+local shown = ffi.cast("const int32_t *", raw.shown)
 local function fast(name)
     return ffi.cast("clearway_fast", raw[name])
 end
-local find_variable, find_ctx, find_match = fast("variable"), fast("ctx"), fast("find")
+local find_variable, find_match = fast("variable"), fast("find")
 local find_value, add_to = fast("get"), fast("incr")
-local number_of = raw.number
+local number_of, number_of_variable = raw.number, raw.number_of_variable
 
 local text, type, sub, has = ffi.string, type, string.sub, string.find
 local registry = debug.getregistry()
 
 local variables = getmetatable(ngx.var)
 local any_variable = variables.__index
+
+-- Variables that the VM remembers, by their names as code writes them.
+local known_variables = {}
+
 function variables.__index(self, name)
-    if type(name) == "string" then
-        local found = find_variable(vm, name, #name, nil, 0, 0, 0)
-        if found == 1 then
-            return text(reply.text, reply.len)
+    local number = known_variables[name]
+    if not number then
+        number = number_of_variable(name)
+        if not number then
+            return any_variable(self, name)
         end
-        if found == 0 then
-            return nil
-        end
+        known_variables[name] = number
+    end
+    local found = find_variable(vm, nil, 0, nil, 0, number, 0)
+    if found == 1 then
+        return text(reply.text, reply.len)
+    end
+    if found == 0 then
+        return nil
     end
     return any_variable(self, name)
 end
 
 local properties = getmetatable(ngx)
 local any_property = properties.__index
+
 function properties.__index(self, name)
-    if name == "ctx" and find_ctx(vm, nil, 0, nil, 0, 0, 0) == 1 then
-        return registry[reply.number]
+    if name == "ctx" then
+        local ctx = shown[0]
+        if ctx ~= 0 then
+            return registry[ctx]
+        end
     end
     return any_property(self, name)
 end

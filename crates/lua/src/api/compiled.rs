@@ -3,11 +3,11 @@
 //! puts each before the function of the same name that is there already; what is out of the ordinary
 //! (arguments of other types, errors, what is to be made first) is left to that one.
 
-use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns};
+use clearway_http::Presence;
+use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns, Value};
 use clearway_os::clock::unix_ms;
 use clearway_zone::dict::{Got, KEY_MAX_BYTES};
 
-use crate::api::properties::WITH_CTX;
 use crate::api::request::REQUEST;
 use crate::api::room::{Install, put};
 use crate::current::{Current, Run};
@@ -19,21 +19,20 @@ const ORDINARY: i32 = -1;
 /// Nothing was found.
 const NOTHING: i32 = 0;
 
-/// The longest name of a variable that is looked up here, bytes.
-const NAME_MAX_BYTES: usize = 64;
+/// Names of variables that a VM remembers; others are looked up each time.
+const VARIABLES_MAX: usize = 1024;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
-        stack.push_table(0, 12);
+        stack.push_table(0, 16);
         stack.push(DECLARATIONS);
         stack.raw_set_field(-2, "declarations");
         stack.push_host();
+        stack.raw_set_field(-4, "shown");
         stack.raw_set_field(-3, "reply");
         stack.raw_set_field(-2, "vm");
         stack.push_fast(variable);
         stack.raw_set_field(-2, "variable");
-        stack.push_fast(ctx);
-        stack.raw_set_field(-2, "ctx");
         stack.push_fast(find);
         stack.raw_set_field(-2, "find");
         stack.push_fast(get);
@@ -41,6 +40,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push_fast(incr);
         stack.raw_set_field(-2, "incr");
         put(stack, "number", number);
+        put(stack, "number_of_variable", number_of_variable);
         stack.raw_set_field(-2, "_compiled");
     });
     install.run(include_str!("compiled.lua"), c"=ngx")
@@ -55,42 +55,41 @@ fn with_current(
     call.with_context::<Run, i32>(reply, work).unwrap_or(ORDINARY)
 }
 
-/// A variable of the request: 1 and its text.
+/// A variable of the request by its number: 1 and its text.
 fn variable(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
-    let mut lower = [0; NAME_MAX_BYTES];
-    let Some(name) = lower.get_mut(..call.first.len()) else { return ORDINARY };
-    name.copy_from_slice(call.first);
-    name.make_ascii_lowercase();
     with_current(call, reply, |current, reply| {
-        if !REQUEST.has(current.phase) {
+        let Current { phase, vm, stage: Some(stage), .. } = current else { return ORDINARY };
+        let Some(named) = vm.variables.get(call.which as usize).filter(|_| REQUEST.has(*phase)) else {
             return ORDINARY;
-        }
-        let found = current.scene(|scene| match scene.view().variable_named(name) {
-            Some(value) => {
-                reply.text.extend_from_slice(&value);
-                1
-            }
-            None => NOTHING,
+        };
+        let mut answer = ORDINARY;
+        stage.show(&mut |scene| {
+            answer = match scene.view().append_named(named, &mut reply.text) {
+                Presence::Found => 1,
+                Presence::NotFound => NOTHING,
+            };
         });
-        found.unwrap_or(ORDINARY)
+        answer
     })
 }
 
-/// The number of the request's table in the registry.
-fn ctx(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
-    with_current(call, reply, |current, reply| {
-        if !WITH_CTX.has(current.phase) {
-            return ORDINARY;
+/// The number of a variable by its name, which it has for as long as the VM lives; nothing where there is no
+/// such variable, or no number for it.
+fn number_of_variable(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let Value::Text(name) = call.stack.get(1) else { return Ok(Returns::Values(0)) };
+    let name = name.to_ascii_lowercase();
+    let number = call.with_context::<Run, _>(|current| {
+        let number = current.vm.variables.len();
+        if number == VARIABLES_MAX {
+            return None;
         }
-        let key = current.kept(|kept| kept.ctx.as_ref().map(|table| call.key(table)));
-        match key.flatten() {
-            Some(key) => {
-                reply.number = key;
-                1
-            }
-            None => ORDINARY,
-        }
-    })
+        let named = current.scene(|scene| scene.view().named(&name)).flatten()?;
+        current.vm.variables.push(named);
+        Some(number)
+    });
+    let Some(number) = number.flatten() else { return Ok(Returns::Values(0)) };
+    call.stack.push(number as f64);
+    Ok(Returns::Values(1))
 }
 
 /// Where the numbered expression matches the first text: 1 and the places of its groups, each from where, to

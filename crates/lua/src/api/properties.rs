@@ -3,7 +3,7 @@
 //! `ngx.config`, `ngx.worker`.
 
 use clearway_base::log::Level;
-use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
 
 use super::request::REQUEST;
 use super::room::{Install, put};
@@ -11,8 +11,7 @@ use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current
 use crate::request_state::RequestState;
 
 /// Where there is `ngx.ctx`.
-pub(super) const WITH_CTX: Phases =
-    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
+const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
@@ -150,8 +149,18 @@ fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
             call.stack.take_reference()
         }
     };
-    current(call, |current| current.kept(|all| all.ctx = Some(kept)))?;
+    keep_ctx(call, kept)?;
     Ok(Returns::Values(1))
+}
+
+/// Compiled code finds it from now on.
+fn keep_ctx(call: &mut Call<'_>, table: Reference) -> Result<(), Raise> {
+    call.stack.show(Some(&table));
+    let is_kept = current(call, |current| current.kept(|all| all.ctx = Some(table)).is_some())?;
+    if !is_kept {
+        call.stack.show(None);
+    }
+    Ok(())
 }
 
 fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -163,7 +172,7 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             }
             call.stack.push_slot(3);
             let table = call.stack.take_reference();
-            current(call, |current| current.kept(|all| all.ctx = Some(table)))?;
+            keep_ctx(call, table)?;
         }
         Value::Text(b"status") => {
             let phase = allow(call, REQUEST)?;

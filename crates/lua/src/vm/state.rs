@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use clearway_base::log::Sink;
-use clearway_http::Snapshot;
+use clearway_http::{NamedVariable, Snapshot};
 use clearway_log::UtcOffset;
 use clearway_luajit::exports::{self, Stored};
 use clearway_os::clock::unix_ms;
@@ -31,6 +31,8 @@ pub struct VmState {
     pub regex_conf: RegexConf,
     /// What `ngx.re` keeps, once it was used; away while it is.
     pub(crate) regexes: Option<Box<Regexes>>,
+    /// Variables that have numbers (`api::compiled`).
+    pub(crate) variables: Vec<NamedVariable>,
     /// What the VM is among those of its worker.
     pub place: VmPlace,
     /// The loop that it belongs to.
