@@ -79,6 +79,7 @@ impl Drop for Alone {
         if self.kept.enter().ctx.is_some() {
             self.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
         }
+        self.slot.note_left(Some(self));
     }
 }
 

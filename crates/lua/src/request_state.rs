@@ -33,6 +33,7 @@ impl Drop for RequestState {
             sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
         }
         if let (Some(pool), Some(slot)) = (self.closer.take(), self.slot.take()) {
+            slot.note_left(self.debug.as_deref().map(|sink| sink as &dyn Sink));
             pool.submit(move |_: &_| drop(slot)).detach();
         }
     }
@@ -124,7 +125,9 @@ impl RequestState {
     /// The VM is chosen.
     pub(crate) fn choose(&self, slot: &Arc<Slot>) {
         // One that was chosen before is poisoned, and what belongs to it is over.
-        let _ = self.slot.set(Arc::clone(slot));
+        if self.slot.set(Arc::clone(slot)).is_ok() {
+            slot.note_owner();
+        }
     }
 
     /// Whether no VM is chosen yet.

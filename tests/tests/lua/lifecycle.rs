@@ -175,7 +175,7 @@ fn requests_that_are_cut_are_logged_by_lua() {
              log_by_lua_block { ngx.log(ngx.WARN, 'it is over: ', ngx.var.uri) } } } }\n";
     let server = Setup::new(Binary::under_test(), config).start();
     let mut connection = clearway_testkit::Connection::open(&server.address()).expect("it listens");
-    connection.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
+    connection.send(b"GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
     server.wait_log("logs/error.log", "it has begun");
     server.signal(Signal::HUP);
     server.wait_log("logs/error.log", "it is over: /cut");

@@ -77,6 +77,14 @@ impl Request<'_> {
         }
     }
 
+    /// Has the task that waits be woken when its connection is to be closed at once
+    /// (`worker_shutdown_timeout`): for what waits for nothing that has to do with the client's socket.
+    pub fn await_cut(&self, cx: &mut Context<'_>) {
+        if self.strand() == StrandId::ROOT {
+            let _ = self.link.poll_closed(cx);
+        }
+    }
+
     /// Says that the client has left.
     pub(crate) fn log_left(&self, left: &io::Result<()>) {
         let error = left.as_ref().err().map(|error| format!(" {}", Errno(error)));

@@ -1,4 +1,5 @@
-local get_phase, log, warn = ngx.get_phase, ngx.log, ngx.WARN
+local get_phase, written = ngx.get_phase, ngx._global_written
+ngx._global_written = nil
 local gsub, rawset, tostring, traceback = string.gsub, rawset, tostring, debug.traceback
 
 setmetatable(_G, {
@@ -8,8 +9,6 @@ setmetatable(_G, {
         if phase == "init" or phase == "init_worker" then
             return
         end
-        log(warn, "writing a global Lua variable ('", tostring(name), "') which may lead to race conditions ",
-            "between concurrent requests, so prefer the use of 'local' variables",
-            (gsub(traceback("", 2), "in function <[^>\n]*:1>", "in main chunk")))
+        written(tostring(name), (gsub(traceback("", 2), "in function <[^>\n]*:1>", "in main chunk")))
     end,
 })

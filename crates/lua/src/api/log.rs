@@ -1,6 +1,6 @@
 //! `ngx.log` and `print`: lines for the error log, with the place that they come from.
 
-use clearway_base::log::{Level, Verbatim};
+use clearway_base::log::{Level, Lines, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::room::{Install, put};
@@ -12,6 +12,7 @@ const LINE_BYTES_MAX: usize = 2048;
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
         put(stack, "log", log);
+        put(stack, "_global_written", global_written);
         stack.push_globals();
         put(stack, "print", print);
         stack.pop(1);
@@ -29,6 +30,22 @@ fn log(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 fn print(call: &mut Call<'_>) -> Result<Returns, Raise> {
     write(call, Level::Notice, 1)
+}
+
+/// Warns of a global variable that was made, by its name, with the place where.
+fn global_written(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let mut line = place(call);
+    line.extend_from_slice(b"writing a global Lua variable ('");
+    line.extend_from_slice(call.text(1)?);
+    line.extend_from_slice(
+        b"') which may lead to race conditions between concurrent requests, so prefer the use of 'local' \
+          variables",
+    );
+    let traceback = call.text(2)?.to_vec();
+    let logged = current(call, |current| {
+        current.log(Level::Warn, format_args!("{}{}", Verbatim(&line), Lines(&traceback)));
+    });
+    logged.map(|()| Returns::Values(0))
 }
 
 fn level_of(number: f64) -> Option<Level> {

@@ -20,7 +20,7 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("re", |stack| {
         put(stack, "match", match_);
         put(stack, "find", find);
-        put(stack, "opt", opt);
+        put(stack, "_opt", opt);
         put(stack, "_match_at", match_at);
         put(stack, "_sub", substitute);
         put(stack, "_compile", compile);
@@ -471,6 +471,27 @@ mod tests {
     use crate::vm::state::VmState;
 
     #[test]
+    fn texts_are_split() {
+        let mut lua = Lua::new();
+        let mut is = |arguments: &str, expected: &str| {
+            let code = format!("return table.concat(require('ngx.re').split({arguments}), '|')");
+            lua.says(&code, expected);
+        };
+        is("'a,b,,c', ','", "a|b||c");
+        is("',a,b,,', ','", "|a|b");
+        is("'a,b,,', ',', nil, nil, 3", "a|b|,");
+        is("'a,b', ',', nil, nil, 5", "a|b");
+        is("'a1b2c', '([0-9])', 'jo'", "a|1|b|2|c");
+        is("'abc', ''", "a|b|c");
+        is("'abc', '', nil, nil, 2", "a|bc");
+        is("'a,b,c', ',', nil, { pos = 3 }", "b|c");
+        is("'', ','", "");
+        lua.says("return #require('ngx.re').split('a,b', ',', nil, nil, 0, { 1, 2, 3 })", "2");
+        lua.says("local t, err = require('ngx.re').split('a', '(') return t, #err > 10", "nil true");
+        lua.raises("require('ngx.re').split('a', 'b', nil, nil, 0, 'c')", "res is not a table");
+    }
+
+    #[test]
     fn captures_come_by_number_and_name() {
         let mut lua = Lua::new();
         lua.says(
@@ -506,8 +527,8 @@ mod tests {
         lua.raises("return ngx.re.match('a', 'b', 'Hm')", "unknown flag \"H\" (flags \"Hm\")");
         lua.says("return ngx.re.match('A', 'a', 'ijo')[0], ngx.re.match('xA', 'a', 'ia')", "A nil");
         lua.says("return ngx.re.find('a', 'a', '', nil, 1)", "nil nil nth out of bound");
-        lua.raises("ngx.re.opt('x', 1)", "unrecognized option name");
-        lua.raises("ngx.re.opt('jit_stack_size', 100)", "have already been compiled and cached");
+        lua.raises("require('ngx.re').opt('x', 1)", "unrecognized option name");
+        lua.raises("require('ngx.re').opt('jit_stack_size', 100)", "have already been compiled and cached");
     }
 
     #[test]

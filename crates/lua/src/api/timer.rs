@@ -93,6 +93,7 @@ fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static st
     let (waiter, bell) = Waiter::new(home, Some(delay_ms));
     timers.ring_at_end(bell);
     let most_running = usize::try_from(*main.max_running_timers).unwrap_or(usize::MAX);
+    slot.note_owner();
     let alone = Arc::new(Alone { home, sinks, tail, conf, slot, kept: TaskCell::default() });
     let snapshot = Arc::downgrade(&snapshot);
     Ok(Delayed { alone, waiter, count, most_running, snapshot })

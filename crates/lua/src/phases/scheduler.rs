@@ -17,7 +17,7 @@ use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
 use clearway_runtime::{LoopRef, Timer};
 
 use crate::alone::Alone;
-use crate::current::{BodyWork, Current, LuaPhase, Pause, Run};
+use crate::current::{BodyWork, Current, LuaPhase, Pause};
 use crate::metrics;
 use crate::phases::made_body;
 use crate::request_state::{OnAbort, RequestState};
@@ -123,6 +123,12 @@ impl Ground<'_, '_, '_> {
                 exchange.request.poll_closed(cx)
             }
             _ => Poll::Pending,
+        }
+    }
+
+    fn await_cut(&self, cx: &mut Context<'_>) {
+        if let Self::Request(exchange) = self {
+            exchange.request.await_cut(cx);
         }
     }
 
@@ -246,7 +252,10 @@ impl Schedule {
                     _ if !self.threads.ready.is_empty() => {}
                     Some(number) => return Poll::Ready(Event::Body(number)),
                     None if !self.is_bound => return Poll::Ready(Event::Waits),
-                    None => return Poll::Pending,
+                    None => {
+                        ground.await_cut(cx);
+                        return Poll::Pending;
+                    }
                 }
             }
             let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
@@ -509,7 +518,7 @@ fn resume(
         Ground::Alone(alone) => Current::of_timer(phase, &mut interpreter.state, alone),
     };
     current.threads = Some(threads);
-    let resumed = interpreter.vm.resume_for::<Run>(coroutine, &mut current);
+    let resumed = current.resume(&mut interpreter.vm, coroutine);
     let pause = current.pause.take();
     (resumed, pause)
 }

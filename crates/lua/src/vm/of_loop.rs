@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
+use clearway_base::log::{Level, Sink};
 use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef, PollId, Timer, Token};
 
 use crate::metrics;
@@ -126,13 +127,24 @@ pub struct Slot {
     seen: AtomicU64,
     seen_ms: AtomicU64,
     seen_tag: AtomicU32,
+    /// What keeps one that was made for a single request: that, and its timers.
+    owners: Option<AtomicU32>,
     home: LoopRef,
     /// Those of its loop.
     vms: Weak<LoopVms>,
 }
 
 impl Slot {
-    fn new(mut interpreter: Interpreter, home: LoopRef, vms: &Weak<LoopVms>) -> Arc<Self> {
+    fn new(interpreter: Interpreter, home: LoopRef, vms: &Weak<LoopVms>) -> Arc<Self> {
+        Self::owned(interpreter, home, vms, None)
+    }
+
+    fn owned(
+        mut interpreter: Interpreter,
+        home: LoopRef,
+        vms: &Weak<LoopVms>,
+        owners: Option<AtomicU32>,
+    ) -> Arc<Self> {
         interpreter.state.home = Some(home);
         Arc::new_cyclic(|slot| {
             interpreter.state.slot = Weak::clone(slot);
@@ -144,6 +156,7 @@ impl Slot {
                 seen: AtomicU64::new(0),
                 seen_ms: AtomicU64::new(0),
                 seen_tag: AtomicU32::new(0),
+                owners,
                 home,
                 vms: Weak::clone(vms),
             }
@@ -207,6 +220,24 @@ impl Slot {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(Ordering::SeqCst)
+    }
+
+    /// A request, or a timer, keeps it from now on.
+    pub(crate) fn note_owner(&self) {
+        if let Some(owners) = &self.owners {
+            owners.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One of these keeps it no more: where it is a single request's, the log is told how many it had.
+    pub(crate) fn note_left(&self, sink: Option<&dyn Sink>) {
+        let Some(owners) = &self.owners else { return };
+        let count = owners.fetch_sub(1, Ordering::Relaxed);
+        let Some(sink) = sink else { return };
+        sink.log(Level::Debug, format_args!("lua decrementing the reference count for Lua VM: {count}"));
+        if count == 1 {
+            sink.log(Level::Debug, format_args!("lua close the global Lua VM {:p}", ptr::from_ref(self)));
+        }
     }
 
     /// Enters at once, if nobody holds it or waits for it.
@@ -457,8 +488,9 @@ impl LoopVms {
         let (vms, made) = (Arc::clone(self), Arc::new(OnceLock::new()));
         let place = Arc::clone(&made);
         let publish = Publish::new(move |interpreter| {
-            let is_first =
-                place.set(interpreter.map(|fresh| Slot::new(fresh, vms.home, &Weak::new()))).is_ok();
+            let owners = Some(AtomicU32::new(0));
+            let slot = interpreter.map(|fresh| Slot::owned(fresh, vms.home, &Weak::new(), owners));
+            let is_first = place.set(slot).is_ok();
             debug_assert!(is_first, "it is made once");
             vms.line.wake_all();
         });
