@@ -3,6 +3,7 @@
 
 mod at_once;
 mod balancer;
+mod code_file;
 mod directives;
 mod filters;
 mod handlers;

@@ -15,6 +15,8 @@ pub(crate) mod settings;
 #[cfg(not(loom))]
 pub mod state;
 #[cfg(not(loom))]
+pub(crate) mod texts;
+#[cfg(not(loom))]
 pub(crate) mod timers;
 #[cfg(all(not(loom), feature = "tls"))]
 pub(crate) mod tls_settings;

@@ -168,3 +168,41 @@ fn c_modules_find_dictionaries_by_name() {
     let text = "0 3 2.5, 0 1 1, 0 4 a te, 0 a text, -1 -1 -5 -5 true -1";
     check(&server, &[("/c", 200, text)]);
 }
+
+/// The names of files with code may depend on the request, those of filters as well; what was read first
+/// counts for all VMs until the configuration is read anew.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn files_with_code_are_named_by_requests_and_read_once() {
+    let server = server(
+        "",
+        "location /write { content_by_lua_block {
+             local file = assert(io.open(ngx.config.prefix() .. '/' .. ngx.var.arg_name .. '.lua', 'w'))
+             file:write(ngx.unescape_uri(ngx.var.arg_code)) file:close() ngx.print('written') } }
+         location ~ ^/content/(.+)$ { content_by_lua_file $1.lua; }
+         location ~ ^/head/(.+)$ { header_filter_by_lua_file $1.lua; return 200 body; }
+         location ~ ^/body/(.+)$ { body_filter_by_lua_file $1.lua; return 200 body; }
+         location = /head { header_filter_by_lua_file late.lua; return 200 body; }",
+    );
+    check(
+        &server,
+        &[
+            ("/write?name=a&code=ngx.print('first')", 200, "written"),
+            ("/content/a", 200, "first"),
+            ("/write?name=a&code=ngx.print('second')", 200, "written"),
+            ("/content/a", 200, "first"),
+            ("/write?name=h&code=ngx.status=202", 200, "written"),
+            ("/head/h", 202, "body"),
+            ("/write?name=b&code=ngx.arg[1]=ngx.arg[1]:upper()", 200, "written"),
+            ("/body/b", 200, "BODY"),
+            ("/body/b", 200, "BODY"),
+            // It was not there when the configuration was read.
+            ("/write?name=late&code=ngx.status=203", 200, "written"),
+            ("/head", 203, "body"),
+        ],
+    );
+    let mut connection = server.connect();
+    connection.send(b"GET /head/none HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("logs/error.log", "none.lua\": cannot open ");
+    check(&server, &[("/write?name=none&code=ngx.status=204", 200, "written"), ("/head/none", 204, "")]);
+}

@@ -4,9 +4,10 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_http::Request;
 use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
 
-use crate::code::{Code, Source};
-use crate::current::{Args, Current, LuaPhase, Pause, Run, Stage};
+use crate::code::Code;
+use crate::current::{Args, Current, LuaPhase, Pause, Stage};
 use crate::metrics;
+use crate::phases::code_file::File;
 use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::settings::LUA_CONF;
 use crate::vm::vms::Described;
@@ -27,25 +28,30 @@ pub(super) struct Over {
 /// Why it has not run to its end.
 pub(super) fn run_at_once<'a>(
     interpreter: &'a mut Interpreter,
-    code: &Code,
+    (code, file): (&Code, Option<&File>),
     phase: LuaPhase,
     stage: &'a mut (dyn Stage + 'a),
     args: Args,
 ) -> Result<Over, Broken> {
-    let coroutine = start(interpreter, code)?;
+    let coroutine = start(interpreter, code, file)?;
     finish(interpreter, coroutine, phase, stage, args)
 }
 
-/// A thread for code of the configuration, or of a file that the VM began with.
+/// A thread for code of the configuration, for that of this file, or of one that the VM began with.
 ///
 /// # Errors
-/// It is no Lua, or its file is not there.
-pub(super) fn start(interpreter: &mut Interpreter, code: &Code) -> Result<Coroutine, Broken> {
+/// It is no Lua.
+pub(super) fn start(
+    interpreter: &mut Interpreter,
+    code: &Code,
+    file: Option<&File>,
+) -> Result<Coroutine, Broken> {
+    if let Some(File { path, text }) = file {
+        let started = interpreter.start_file(path, text.as_deref());
+        return started.map_err(|fault| Broken::LoadFile(path.clone(), fault));
+    }
     if !interpreter.has_compiled(code) {
-        match code.source() {
-            Source::Inline(_) => interpreter.compile(code).map_err(Broken::Load)?,
-            Source::File(_) => return Err(Broken::File),
-        }
+        interpreter.compile(code).map_err(Broken::Load)?;
     }
     Ok(interpreter.start(code))
 }
@@ -65,7 +71,7 @@ pub(super) fn finish<'a>(
     current.args = args;
     let limit = current.scene(|scene| *scene.request().conf(&LUA_CONF).max_run_time).flatten();
     interpreter.vm.limit_runs(limit, None);
-    let resumed = interpreter.vm.resume_for::<Run>(&mut coroutine, &mut current);
+    let resumed = current.resume(&mut interpreter.vm, &mut coroutine);
     let (pause, args) = (current.pause.take(), std::mem::take(&mut current.args));
     match resumed {
         Resumed::Finished(values) => {
@@ -93,8 +99,8 @@ pub(super) fn finish<'a>(
 pub(super) enum Broken {
     /// It is no Lua.
     Load(Fault),
-    /// Its file could not be read when the VM was made, or is no Lua; the log had that then.
-    File,
+    /// This file is none.
+    LoadFile(Vec<u8>, Fault),
     /// It has raised an error; what has become of the VM.
     Run(Fault, Recovery),
 }
@@ -107,7 +113,11 @@ impl Broken {
                 let text = Verbatim(fault.text());
                 request.log(Level::Error, format_args!("failed to load inlined Lua code: {text}"));
             }
-            Self::File => request.log(Level::Error, format_args!("the file of {name}_file was not loaded")),
+            Self::LoadFile(path, fault) => {
+                let (path, text) = (Verbatim(path), Verbatim(fault.text()));
+                let line = format_args!("failed to load external Lua file \"{path}\": {text}");
+                request.log(Level::Error, line);
+            }
             Self::Run(fault, recovery) => {
                 request.log(Level::Error, format_args!("failed to run {name}*: {}", Described(fault)));
                 if *recovery == Recovery::GivenUp {

@@ -67,11 +67,9 @@ macro_rules! code {
                 handler: |scope, directive| {
                     let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
                     let is_of_filter = directive.name.windows(7).any(|part| part == b"_filter");
-                    if is_of_filter && path.as_literal().is_none() {
-                        return Err(directive.reject("cannot have variables in the name of its file"));
-                    }
+                    let is_literal = path.as_literal().is_some();
                     let code = Code::file(&directive.name, path);
-                    if is_of_filter {
+                    if is_of_filter && is_literal {
                         scope.conf.main(&LUA_MAIN).ahead.push(Arc::clone(&code));
                     }
                     put(scope, directive, code, $set)

@@ -11,7 +11,8 @@ use clearway_http::{BodyFilter, Chunk, Filtering, Hold, Mark, Next, Request};
 
 use crate::code::Code;
 use crate::current::{Args, End, LuaPhase, Pause};
-use crate::phases::at_once::run_at_once;
+use crate::phases::at_once::{Broken, Over, run_at_once};
+use crate::phases::code_file::{FilterFile, Unread};
 use crate::phases::run::log_no_vm;
 use crate::request_state::RequestState;
 use crate::vm::of_loop::{Chosen, Fresh, LoopVms, NoVm};
@@ -78,7 +79,7 @@ pub(super) fn header_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box
     log_begin(filtering.request, LuaPhase::HeaderFilter);
     if let Some(code) = &*conf.header_filter {
         let entrance = Entrance::of(filtering.request)?;
-        filtering.hold(HeadHold { entrance, code });
+        filtering.hold(HeadHold { entrance, code, file: FilterFile::default() });
         return None;
     }
     body_filter(filtering)
@@ -89,13 +90,15 @@ fn body_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilt
     let entrance = Entrance::of(filtering.request)?;
     // The code may change how long it is.
     filtering.head().content_length = None;
-    Some(Box::new(BodyCode { entrance, code, pieces: VecDeque::new(), ended: End::No }))
+    let (pieces, file) = (VecDeque::new(), FilterFile::default());
+    Some(Box::new(BodyCode { entrance, code, file, pieces, ended: End::No }))
 }
 
 /// The head waits for the VM.
 struct HeadHold<'c> {
     entrance: Entrance,
     code: &'c Arc<Code>,
+    file: FilterFile,
 }
 
 impl<'c> Hold<'c> for HeadHold<'c> {
@@ -104,24 +107,19 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         cx: &mut Context<'_>,
         filtering: &mut Filtering<'_, 'c>,
     ) -> Poll<Option<Box<dyn BodyFilter + 'c>>> {
-        let chosen = match ready!(self.entrance.poll(filtering.request, cx)) {
-            Ok(chosen) => chosen,
-            Err(why) => {
+        let outcome = match ready!(self.run(cx, filtering)) {
+            Ok(outcome) => outcome,
+            Err(Unfit::NoVm(why)) => {
                 let status = log_no_vm(filtering.request, why);
                 filtering.refuse(status);
                 return Poll::Ready(None);
             }
+            Err(Unfit::Unread(unread)) => {
+                unread.log(filtering.request);
+                filtering.abandon();
+                return Poll::Ready(None);
+            }
         };
-        let is_settled = chosen.is_settled();
-        let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
-        let request = filtering.request;
-        if !is_settled {
-            RequestState::settle(request, &slot);
-        }
-        let outcome = run_at_once(&mut held, self.code, LuaPhase::HeaderFilter, filtering, Args::None);
-        if held.vm.is_poisoned() {
-            slot.poison();
-        }
         match outcome {
             Ok(over) => match over.pause {
                 Some(Pause::Exit(444)) => {
@@ -144,11 +142,58 @@ impl<'c> Hold<'c> for HeadHold<'c> {
                 _ => Poll::Ready(body_filter(filtering)),
             },
             Err(broken) => {
-                broken.log(request, self.code);
+                broken.log(filtering.request, self.code);
                 filtering.abandon();
                 Poll::Ready(None)
             }
         }
+    }
+}
+
+impl<'c> HeadHold<'c> {
+    /// Runs the code when it is its turn.
+    fn run(&mut self, cx: &mut Context<'_>, filtering: &mut Filtering<'_, 'c>) -> Poll<Result<Ran, Unfit>> {
+        loop {
+            ready!(self.file.poll(filtering.request, cx))?;
+            let chosen = ready!(self.entrance.poll(filtering.request, cx))?;
+            let is_settled = chosen.is_settled();
+            let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
+            if !is_settled {
+                RequestState::settle(filtering.request, &slot);
+            }
+            if self.file.is_missing(&held, self.code) {
+                drop(held);
+                self.file = FilterFile::begin(&filtering.view(), self.code)?;
+                continue;
+            }
+            let code = (&**self.code, self.file.get());
+            let outcome = run_at_once(&mut held, code, LuaPhase::HeaderFilter, filtering, Args::None);
+            if held.vm.is_poisoned() {
+                slot.poison();
+            }
+            return Poll::Ready(Ok(outcome));
+        }
+    }
+}
+
+/// What came of code.
+type Ran = Result<Over, Broken>;
+
+/// Why code cannot run.
+enum Unfit {
+    NoVm(NoVm),
+    Unread(Unread),
+}
+
+impl From<NoVm> for Unfit {
+    fn from(why: NoVm) -> Self {
+        Self::NoVm(why)
+    }
+}
+
+impl From<Unread> for Unfit {
+    fn from(unread: Unread) -> Self {
+        Self::Unread(unread)
     }
 }
 
@@ -173,6 +218,7 @@ impl BodyFilter for NoBody {
 struct BodyCode<'c> {
     entrance: Entrance,
     code: &'c Arc<Code>,
+    file: FilterFile,
     /// What the code has not seen.
     pieces: VecDeque<(Vec<u8>, Mark)>,
     /// Whether the code has ended the body.
@@ -192,61 +238,73 @@ impl BodyFilter for BodyCode<'_> {
     }
 
     fn poll_resume(&mut self, cx: &mut Context<'_>, next: &mut Next<'_, '_>) -> Poll<()> {
-        while let Some((piece, mark)) = self.pieces.pop_front() {
+        while !self.pieces.is_empty() {
             if self.ended == End::Yes {
-                if mark == Mark::Last {
+                if let Some((_, Mark::Last)) = self.pieces.pop_front() {
                     next.push(Chunk::EMPTY, Mark::Last);
                 }
                 continue;
             }
-            let entered = self.entrance.poll(next.request(), cx);
-            let Poll::Ready(chosen) = entered else {
-                self.pieces.push_front((piece, mark));
-                return Poll::Pending;
-            };
-            let chosen = match chosen {
-                Ok(chosen) => chosen,
+            let (mark, outcome) = match ready!(self.run(cx, next)) {
+                Ok(ran) => ran,
                 Err(why) => {
-                    log_no_vm(next.request(), why);
-                    self.ended = End::Yes;
-                    next.terminate();
-                    return Poll::Ready(());
+                    match why {
+                        Unfit::NoVm(why) => drop(log_no_vm(next.request(), why)),
+                        Unfit::Unread(unread) => unread.log(next.request()),
+                    }
+                    return self.break_off(next);
                 }
             };
-            let is_settled = chosen.is_settled();
-            let Poll::Ready((mut held, slot)) = chosen.poll_with_slot(cx) else {
-                self.pieces.push_front((piece, mark));
-                return Poll::Pending;
-            };
-            if !is_settled {
-                RequestState::settle(next.request(), &slot);
-            }
-            let end = if mark == Mark::Last { End::Yes } else { End::No };
-            let args = Args::Chunk { data: Some(piece), end };
-            log_begin(next.request(), LuaPhase::BodyFilter);
-            let outcome = run_at_once(&mut held, self.code, LuaPhase::BodyFilter, next, args);
-            if held.vm.is_poisoned() {
-                slot.poison();
-            }
-            drop(held);
             match outcome.map(|over| over.args) {
                 Ok(Args::Chunk { data, end }) => {
-                    let data = data.unwrap_or_default();
-                    let mark = if mark == Mark::Last { Mark::Last } else { mark };
                     if end == End::Yes && mark != Mark::Last {
                         self.ended = End::Yes;
                     }
-                    next.push(Chunk::Owned(data), mark);
+                    next.push(Chunk::Owned(data.unwrap_or_default()), mark);
                 }
                 Ok(_) => {}
                 Err(broken) => {
                     broken.log(next.request(), self.code);
-                    self.ended = End::Yes;
-                    next.terminate();
-                    return Poll::Ready(());
+                    return self.break_off(next);
                 }
             }
         }
+        Poll::Ready(())
+    }
+}
+
+impl BodyCode<'_> {
+    /// Runs the code for the first piece when it is its turn; the piece's mark comes back.
+    fn run(&mut self, cx: &mut Context<'_>, next: &mut Next<'_, '_>) -> Poll<Result<(Mark, Ran), Unfit>> {
+        loop {
+            ready!(self.file.poll(next.request(), cx))?;
+            let chosen = ready!(self.entrance.poll(next.request(), cx))?;
+            let is_settled = chosen.is_settled();
+            let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
+            if !is_settled {
+                RequestState::settle(next.request(), &slot);
+            }
+            if self.file.is_missing(&held, self.code) {
+                drop(held);
+                self.file = FilterFile::begin(&next.view(), self.code)?;
+                continue;
+            }
+            let (piece, mark) = self.pieces.pop_front().expect("there is a piece to run it for");
+            let end = if mark == Mark::Last { End::Yes } else { End::No };
+            let args = Args::Chunk { data: Some(piece), end };
+            log_begin(next.request(), LuaPhase::BodyFilter);
+            let code = (&**self.code, self.file.get());
+            let outcome = run_at_once(&mut held, code, LuaPhase::BodyFilter, next, args);
+            if held.vm.is_poisoned() {
+                slot.poison();
+            }
+            return Poll::Ready(Ok((mark, outcome)));
+        }
+    }
+
+    fn break_off(&mut self, next: &mut Next<'_, '_>) -> Poll<()> {
+        self.ended = End::Yes;
+        next.terminate();
         Poll::Ready(())
     }
 }

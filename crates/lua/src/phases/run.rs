@@ -4,19 +4,19 @@
 use std::future::poll_fn;
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{Answer, Errand, Exchange, HeaderName, Redirect, Request, Step, Store};
+use clearway_http::{Answer, Exchange, HeaderName, Redirect, Request, Step, Store};
 use clearway_luajit::{Coroutine, FaultKind};
-use clearway_offload::At;
 
 use crate::api::output::finish;
-use crate::code::{Code, Source};
+use crate::code::Code;
 use crate::current::{LuaPhase, Pause};
+use crate::phases::code_file::{self, File, Unread};
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::request_state::{RequestState, Response};
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::vms::{Described, cannot_open, read_file};
+use crate::vm::vms::Described;
 
 /// Runs code in a phase that may wait.
 pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaPhase) -> Step<'static> {
@@ -30,10 +30,10 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
         Ok(chosen) => chosen,
         Err(step) => return step,
     };
-    let file = match read(&mut exchange, code, &mut chosen).await {
+    let file = match file_of(&mut exchange, code, &mut chosen).await {
         Ok(file) => file,
         Err(unread) => {
-            exchange.request.log(Level::Error, format_args!("{}", Verbatim(&unread.line)));
+            unread.log(exchange.request);
             return Step::status(unread.status);
         }
     };
@@ -91,51 +91,21 @@ pub(crate) fn log_no_vm(request: &Request<'_>, why: NoVm) -> u16 {
     }
 }
 
-/// Code that could not be read: what the request is answered with, and what the log says.
-pub(super) struct Unread {
-    status: u16,
-    pub(super) line: Vec<u8>,
-}
-
-/// A file with code, as far as it has to be read.
-pub(super) struct File {
-    pub(super) path: Vec<u8>,
-    pub(super) text: Option<Vec<u8>>,
-}
-
-/// Reads the file that the code is in, unless the VM knows it.
-pub(super) async fn read(
+/// The file that the code is in, with its text unless the VM knows it.
+pub(super) async fn file_of(
     exchange: &mut Exchange<'_, '_>,
     code: &Code,
     chosen: &mut Chosen,
 ) -> Result<Option<File>, Unread> {
-    let Source::File(value) = code.source() else { return Ok(None) };
-    let mut path = Vec::new();
-    value.append(&exchange.view(), &mut path);
-    if path.first() != Some(&b'/') {
-        path = [exchange.request.configured_prefix(), &path].concat();
-    }
+    let Some(path) = code_file::path_of(&exchange.view(), code) else { return Ok(None) };
     if *exchange.request.conf(&LUA_CONF).code_cache {
         let is_known = poll_fn(|cx| chosen.poll(cx).map(|vm| vm.has_file(&path))).await;
         if is_known {
             return Ok(Some(File { path, text: None }));
         }
     }
-    let unread = |status, line: &[u8]| Unread { status, line: line.to_vec() };
-    let Some(pool) = exchange.request.file_pool() else { return Err(unread(500, b"no thread pool")) };
-    let name = path.clone();
-    let at = At::path(std::path::Path::new(&*String::from_utf8_lossy(&path)));
-    let task = pool.submit_at(at, move |_: &_| read_file(&name));
-    match exchange.request.wait_for(task, Errand::Question).await {
-        Ok(Ok(text)) => Ok(Some(File { path, text: Some(text) })),
-        Ok(Err(error)) => {
-            let reason = cannot_open(&path, &error, LuaPhase::Content);
-            let parts: [&[u8]; 4] = [b"failed to load external Lua file \"", &path, b"\": ", &reason];
-            let status = if error.kind() == std::io::ErrorKind::NotFound { 404 } else { 503 };
-            Err(unread(status, &parts.concat()))
-        }
-        Err(_) => Err(unread(500, b"no thread to read a file of Lua")),
-    }
+    let text = code_file::read(exchange, &path).await?;
+    Ok(Some(File { path, text: Some(text) }))
 }
 
 /// A thread for the code, which is compiled first where that is to be done.

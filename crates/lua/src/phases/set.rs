@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::task::ready;
 
 use bytes::Bytes;
-use clearway_base::log::{Level, Verbatim};
 use clearway_conf::error::message;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{Exchange, Load, Script, ScriptWait, Scripts, Step, Value, context};
 
 use crate::code::Code;
 use crate::current::{self, LuaPhase};
-use crate::phases::at_once::{Broken, Over, finish, start};
-use crate::phases::run::{File, choose, read};
+use crate::phases::at_once::{Over, finish, start};
+use crate::phases::run::{choose, file_of};
 use crate::request_state::RequestState;
 use crate::vm::settings::LUA_MAIN;
 
@@ -132,10 +131,10 @@ async fn compute(exchange: &mut Exchange<'_, '_>, of: &SetCode) -> Result<Vec<u8
     let args: Vec<Vec<u8>> = of.args.iter().map(|value| text_of(value, exchange)).collect();
     let mut chosen = choose(exchange).await?;
     let code = &*of.code;
-    let file = match read(exchange, code, &mut chosen).await {
+    let file = match file_of(exchange, code, &mut chosen).await {
         Ok(file) => file,
         Err(unread) => {
-            exchange.request.log(Level::Error, format_args!("{}", Verbatim(&unread.line)));
+            unread.log(exchange.request);
             return Err(Step::status(500));
         }
     };
@@ -144,10 +143,7 @@ async fn compute(exchange: &mut Exchange<'_, '_>, of: &SetCode) -> Result<Vec<u8
         let (mut held, slot) = ready!(chosen.poll_with_slot(cx));
         RequestState::settle(exchange.request, &slot);
         let args = current::Args::Set(args.take().unwrap_or_default());
-        let started = match &file {
-            Some(File { path, text }) => held.start_file(path, text.as_deref()).map_err(Broken::Load),
-            None => start(&mut held, code),
-        };
+        let started = start(&mut held, code, file.as_ref());
         let ended = started.and_then(|started| finish(&mut held, started, LuaPhase::Set, exchange, args));
         if held.vm.is_poisoned() {
             slot.poison();

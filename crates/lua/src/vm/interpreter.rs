@@ -151,12 +151,12 @@ impl Interpreter {
         self.vm.start(&self.compiled[&code.number()])
     }
 
-    /// A thread for the code of a file, with its text where that is to be compiled anew.
+    /// A thread for the code of a file, with its text where the VM may not have it.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn start_file(&mut self, path: &[u8], text: Option<&[u8]>) -> Result<Coroutine, Fault> {
-        if let Some(text) = text {
+        if let Some(text) = text.filter(|_| !self.has_file(path)) {
             self.load_file(path, text)?;
         }
         Ok(self.vm.start(&self.files[path]))

@@ -11,6 +11,7 @@ use clearway_zone::Zone;
 
 use crate::code::Code;
 use crate::vm::choice::Reserves;
+use crate::vm::texts::Texts;
 use crate::vm::vms::{OfLoop, Vms};
 
 /// Of a location.
@@ -61,6 +62,7 @@ settings! {
         pub(crate) pool: Own<Option<Arc<Pool>>>,
         pub(crate) is_used: Own<bool>,
         pub(crate) vms: Own<OnceLock<Arc<Vms>>>,
+        pub(crate) texts: Own<Texts>,
         /// VMs that were made before there were loops.
         pub(crate) made_ahead: Own<Mutex<Option<Vec<OfLoop>>>>,
         /// `lua_max_run_time` of `http` itself.

@@ -21,6 +21,7 @@ use crate::vm::of_loop::{Builder, LoopVms, Publish, Wanted};
 use crate::vm::regexes::RegexConf;
 use crate::vm::settings::{LUA_MAIN, LuaMain};
 use crate::vm::state::VmPlace;
+use crate::vm::texts::Texts;
 use crate::vm::timers::Timers;
 
 /// See the file's head.
@@ -107,7 +108,7 @@ pub(crate) fn try_out(
     }
     let held = Arc::new(HeldLines { of: Arc::clone(sink), lines: Mutex::default() });
     let for_code = Arc::clone(&held) as Arc<dyn Sink>;
-    let tried = Maker::new(snapshot, loops, &for_code, install).make(main, 0, None);
+    let tried = Maker::new(snapshot, loops, &for_code, install).make((main, &main.texts), 0, None);
     if tried.is_err() {
         held.release();
     }
@@ -171,25 +172,31 @@ pub fn end(snapshot: &Snapshot, sink: &dyn Sink) {
 
 fn run_in_all(snapshot: &Snapshot, code: &Option<Arc<Code>>, phase: LuaPhase, sink: &dyn Sink) {
     let Some(code) = code else { return };
-    let Some(vms) = snapshot.conf(&LUA_MAIN).vms.get() else { return };
+    let LuaMain { vms, texts, .. } = snapshot.conf(&LUA_MAIN);
+    let Some(vms) = vms.get() else { return };
     let cx = std::task::Context::from_waker(std::task::Waker::noop());
     for slot in vms.of_loops.iter().flat_map(|of_loop| of_loop.slots()) {
         // One that is in use is stuck in a request.
         let Some(mut interpreter) = slot.try_enter(&cx) else { continue };
-        if let Err(text) = run(&mut interpreter, code, phase, sink) {
+        if let Err(text) = run(&mut interpreter, code, phase, (texts, sink)) {
             sink.log(Level::Error, format_args!("{}", Verbatim(&text)));
         }
     }
 }
 
 /// Runs code without a request; the error is a line for the log.
-fn run(interpreter: &mut Interpreter, code: &Code, phase: LuaPhase, sink: &dyn Sink) -> Result<(), Vec<u8>> {
+fn run(
+    interpreter: &mut Interpreter,
+    code: &Code,
+    phase: LuaPhase,
+    (texts, sink): (&Texts, &dyn Sink),
+) -> Result<(), Vec<u8>> {
     let read;
     let (text, chunk) = match code.source() {
         Source::Inline(text) => (&text[..], code.chunk().clone()),
         Source::File(path) => {
             let path = path.as_literal().unwrap_or_default();
-            read = read_file(path).map_err(|error| cannot_open(path, &error, phase))?;
+            read = texts.get(path, read_file).map_err(|error| cannot_open(path, &error, phase))?;
             (&read[..], std::ffi::CString::new([b"@", path].concat()).unwrap_or_default())
         }
     };
@@ -308,44 +315,44 @@ impl Maker {
         let reserves = main.reserve_vms.at_start() as usize;
         (0..self.workers as usize)
             .map(|of_loop| {
-                let own = self.make(main, of_loop, None)?;
-                let reserves = (0..reserves).map(|index| self.make(main, of_loop, Some(index)));
+                let make = |reserve| self.make((main, &main.texts), of_loop, reserve);
+                let own = make(None)?;
+                let reserves = (0..reserves).map(|index| make(Some(index)));
                 Ok((own, reserves.collect::<Result<_, _>>()?))
             })
             .collect()
     }
 
     /// A VM in which `init_by_lua` has run.
-    fn make(&self, main: &LuaMain, of_loop: usize, reserve: Option<usize>) -> Result<Interpreter, String> {
+    fn make(
+        &self,
+        (main, texts): (&LuaMain, &Texts),
+        of_loop: usize,
+        reserve: Option<usize>,
+    ) -> Result<Interpreter, String> {
         let worker_id = worker_id(self.workers, of_loop as u32, reserve.map(|index| index as u32));
         let place = VmPlace { worker_id, workers: self.workers };
         let mut interpreter = Interpreter::new(&self.settings, place)?;
         if let Some(code) = &*main.init {
-            let ran = run(&mut interpreter, code, LuaPhase::Init, &*self.sink);
+            let ran = run(&mut interpreter, code, LuaPhase::Init, (texts, &*self.sink));
             ran.map_err(|text| String::from_utf8_lossy(&text).into_owned())?;
         }
         for code in main.ahead.iter() {
-            self.compile_ahead(&mut interpreter, code);
+            self.compile_ahead(&mut interpreter, code, texts);
         }
         Ok(interpreter)
     }
 
-    /// What cannot be compiled is an error of those requests that need it.
-    fn compile_ahead(&self, interpreter: &mut Interpreter, code: &Code) {
+    /// What cannot be read or compiled is found so again by the requests that need it.
+    fn compile_ahead(&self, interpreter: &mut Interpreter, code: &Code, texts: &Texts) {
         let Source::File(value) = code.source() else { return };
         let name = value.as_literal().unwrap_or_default();
         let path = match name.first() {
             Some(b'/') => name.to_vec(),
             _ => [&self.settings.prefix, name].concat(),
         };
-        let compiled = match read_file(&path) {
-            Ok(text) => interpreter.compile_ahead(code, &path, &text).map_err(|fault| fault.text().to_vec()),
-            Err(error) => Err(cannot_open(&path, &error, LuaPhase::HeaderFilter)),
-        };
-        if let Err(reason) = compiled {
-            let (path, reason) = (Verbatim(&path), Verbatim(&reason));
-            let line = format_args!("failed to load external Lua file \"{path}\": {reason}");
-            self.sink.log(Level::Error, line);
+        if let Ok(text) = texts.get(&path, read_file) {
+            let _ = interpreter.compile_ahead(code, &path, &text);
         }
     }
 
@@ -356,12 +363,14 @@ impl Maker {
             Wanted::Reserve(index) => Some(index),
             Wanted::Own | Wanted::Fresh => None,
         };
-        let mut interpreter = self.make(main, of_loop, reserve)?;
+        let anew = Texts::default();
+        let texts = if wanted == Wanted::Fresh { &anew } else { &*main.texts };
+        let mut interpreter = self.make((main, texts), of_loop, reserve)?;
         // One for a single request is no worker's.
         if let Some(code) = &*main.init_worker
             && wanted != Wanted::Fresh
         {
-            let ran = run(&mut interpreter, code, LuaPhase::InitWorker, &*self.sink);
+            let ran = run(&mut interpreter, code, LuaPhase::InitWorker, (texts, &*self.sink));
             ran.unwrap_or_else(|text| self.sink.log(Level::Error, format_args!("{}", Verbatim(&text))));
         }
         Ok(interpreter)
