@@ -11,7 +11,7 @@
 //!    [full](Connection::is_congested).
 
 mod failure;
-mod meter;
+pub(crate) mod meter;
 mod sending;
 mod streams;
 
@@ -24,6 +24,8 @@ use crate::frame::{
     Violation, flag, kind, rest,
 };
 use crate::hpack::{Decoder, look_ahead};
+use crate::passing::Passing;
+use crate::push;
 use crate::request::{HeadFault, HeadLimits, HeadReader, Unreadable};
 use crate::schedule::{Schedule, Urgency};
 use crate::settings::{Priorities, Settings, push_settings_ack};
@@ -114,18 +116,6 @@ enum Taken<'i> {
     Not(Option<Event<'i>>),
 }
 
-/// A payload that is handed on, or skipped, as it comes.
-#[derive(Clone, Copy, Debug)]
-struct Passing {
-    /// Whose body it is; 0 where it is skipped.
-    stream: u32,
-    /// What is still to come of it, bytes.
-    left: u32,
-    /// And behind that, bytes.
-    padding: u32,
-    rest: Rest,
-}
-
 /// Whether new streams are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
@@ -176,7 +166,7 @@ impl Connection {
             ..Settings::default()
         };
         settings.push_frame(&mut control);
-        sending::push_window_update(&mut control, 0, STREAM_MAX - WINDOW_FIRST_BYTES);
+        push::window_update(&mut control, 0, STREAM_MAX - WINDOW_FIRST_BYTES);
         Self {
             limits,
             expected: Expected::Preface,
@@ -253,8 +243,10 @@ impl Connection {
         }
         loop {
             if let Some(passing) = self.passing.take() {
-                match self.pass(passing, input) {
-                    Some(event) => return Ok(event),
+                let (part, left) = passing.take(input);
+                self.passing = left;
+                match part {
+                    Some((stream, bytes, rest)) => return Ok(Event::Data(stream, bytes, rest)),
                     None if self.passing.is_some() => return Ok(Event::Need),
                     None => {}
                 }
@@ -315,28 +307,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands on a part of a payload; nothing where all of it has come, or there is none now.
-    fn pass<'i>(&mut self, mut passing: Passing, input: &mut &'i [u8]) -> Option<Event<'i>> {
-        let count = input.len().min(passing.left as usize);
-        let (bytes, rest) = input.split_at(count);
-        let padding = rest.len().min(passing.padding as usize);
-        *input = &rest[padding..];
-        // Neither is longer than what it is a part of.
-        passing.left -= count as u32;
-        if passing.left == 0 {
-            passing.padding -= padding as u32;
-        }
-        let is_over = passing.left == 0 && passing.padding == 0;
-        let end = if is_over { passing.rest } else { Rest::Open };
-        if !is_over {
-            self.passing = Some(passing);
-        }
-        if passing.stream == 0 || bytes.is_empty() && end == Rest::Open {
-            return None;
-        }
-        Some(Event::Data(passing.stream, bytes, end))
-    }
-
     /// Whether all of it is there.
     fn take_preface(&mut self, input: &mut &[u8]) -> Result<bool, Failure> {
         let length = input.len().min(PREFACE.len());
@@ -380,7 +350,7 @@ impl Connection {
                 self.meter.useless().map(|()| None).map_err(Failure::from)
             }
             Frame::Ping(bytes) => {
-                sending::push_ping_ack(&mut self.control, bytes);
+                push::ping_ack(&mut self.control, bytes);
                 self.meter.useless().map(|()| None).map_err(Failure::from)
             }
             Frame::WindowUpdate(increment) => self.widen_send_window(stream, increment),
@@ -488,7 +458,7 @@ impl Connection {
         };
         self.drop_block()?;
         self.meter.refuse()?;
-        sending::push_reset(&mut self.control, stream, ErrorCode::RefusedStream);
+        push::reset(&mut self.control, stream, ErrorCode::RefusedStream);
         Ok(Event::Cut(stream, note))
     }
 
@@ -543,7 +513,7 @@ impl Connection {
             _ => return Ok(false),
         };
         self.meter.reset()?;
-        sending::push_reset(&mut self.control, stream, ErrorCode::ProtocolError);
+        push::reset(&mut self.control, stream, ErrorCode::ProtocolError);
         Ok(true)
     }
 
@@ -578,15 +548,14 @@ impl Connection {
             if head.kind == kind::GOAWAY && stream != 0 {
                 return Err(Violation::Identifier(head).into());
             }
-            self.passing = Some(Passing { stream: 0, left: length, padding: 0, rest: Rest::Open });
+            self.passing = Some(Passing::skip(length));
             return self.meter.useless().map(|()| None).map_err(Failure::from);
         }
         let padding = head.padding(input.first().copied())?;
         if padding > 0 {
             *input = &input[1..];
         }
-        let skipped = Passing { stream: 0, left: length - padding.min(1), padding: 0, rest: Rest::Open };
-        self.passing = Some(skipped);
+        self.passing = Some(Passing::skip(length - padding.min(1)));
         if let Taken::Not(event) = self.take_window(head)? {
             return Ok(event);
         }
@@ -615,7 +584,7 @@ impl Connection {
         }
         let left = self.receive_window.available();
         if left < STREAM_MAX / 4 {
-            sending::push_window_update(&mut self.control, 0, STREAM_MAX - left);
+            push::window_update(&mut self.control, 0, STREAM_MAX - left);
             self.receive_window = Window::new(STREAM_MAX);
         }
         let Some(open) = self.streams.find_mut(stream) else {

@@ -283,38 +283,42 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        f.write_str("client sent ")?;
+        self.write_what(f)
+    }
+}
+
+impl Violation {
+    /// What was sent that may not be, whichever side has sent it.
+    pub(crate) fn write_what(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Length(head) => {
-                write!(f, "client sent {} frame with incorrect length {}", name(head.kind), head.length)
+                write!(f, "{} frame with incorrect length {}", name(head.kind), head.length)
             }
             Self::Identifier(head) => {
-                write!(f, "client sent {} frame with incorrect identifier", name(head.kind))
+                write!(f, "{} frame with incorrect identifier", name(head.kind))
             }
             Self::Padding(head, _) if head.length == 0 => {
-                write!(f, "client sent padded {} frame with incorrect length: 0", name(head.kind))
+                write!(f, "padded {} frame with incorrect length: 0", name(head.kind))
             }
             Self::Padding(head, padding) => {
                 let name = name(head.kind);
-                write!(f, "client sent padded {name} frame with incorrect length: ")?;
+                write!(f, "padded {name} frame with incorrect length: ")?;
                 write!(f, "{}, padding: {padding}", head.length)
             }
-            Self::EmptyBlock(_) => f.write_str("client sent HEADERS frame with empty header block"),
+            Self::EmptyBlock(_) => f.write_str("HEADERS frame with empty header block"),
             Self::Dependency(head) => {
-                write!(f, "client sent {} frame for stream {} ", name(head.kind), head.stream)?;
+                write!(f, "{} frame for stream {} ", name(head.kind), head.stream)?;
                 f.write_str("with incorrect dependency")
             }
-            Self::AckLength(_) => {
-                f.write_str("client sent SETTINGS frame with the ACK flag and nonzero length")
-            }
+            Self::AckLength(_) => f.write_str("SETTINGS frame with the ACK flag and nonzero length"),
             Self::Setting(name, value) => {
-                write!(f, "client sent SETTINGS frame with incorrect {name} value {value}")
+                write!(f, "SETTINGS frame with incorrect {name} value {value}")
             }
-            Self::PushPromise => f.write_str("client sent PUSH_PROMISE frame"),
-            Self::ZeroIncrement(_) => {
-                f.write_str("client sent WINDOW_UPDATE frame with incorrect window increment 0")
-            }
+            Self::PushPromise => f.write_str("PUSH_PROMISE frame"),
+            Self::ZeroIncrement(_) => f.write_str("WINDOW_UPDATE frame with incorrect window increment 0"),
             Self::TooLong(head) => {
-                write!(f, "client sent {} frame that is too long: {}", name(head.kind), head.length)
+                write!(f, "{} frame that is too long: {}", name(head.kind), head.length)
             }
         }
     }
@@ -426,7 +430,7 @@ pub(crate) fn rest(head: FrameHead) -> Rest {
     if head.has(flag::END_STREAM) { Rest::Ended } else { Rest::Open }
 }
 
-fn block(head: FrameHead) -> Block {
+pub(crate) fn block(head: FrameHead) -> Block {
     if head.has(flag::END_HEADERS) { Block::Complete } else { Block::GoesOn }
 }
 

@@ -410,7 +410,7 @@ fn memchr_end_of_line(value: &[u8]) -> bool {
 }
 
 /// A number below 2^63.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     let add = |number: u64, &digit: &u8| {
         digit.is_ascii_digit().then_some(())?;
         number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))

@@ -15,7 +15,7 @@ const ALLOWANCE_MIN: u32 = 100;
 
 /// The counters of one connection.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     streams_max: u32,
     received_bytes: u64,
     payload_bytes: u64,
@@ -29,7 +29,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(streams_max: u32) -> Self {
+    pub(crate) fn new(streams_max: u32) -> Self {
         Self {
             streams_max,
             received_bytes: 0,
@@ -45,7 +45,7 @@ impl Meter {
     }
 
     /// `count` bytes were received, after all before were taken.
-    pub(super) fn begin_read(&mut self, count: usize) -> Result<(), Reason> {
+    pub(crate) fn begin_read(&mut self, count: usize) -> Result<(), Reason> {
         self.begun_by_read = 0;
         if self.received_bytes / OVERHEAD_SHARE > self.payload_bytes + OVERHEAD_BYTES {
             return Err(Reason::Flood);
@@ -55,44 +55,44 @@ impl Meter {
     }
 
     /// A frame asks for something, or carries so many bytes of a body.
-    pub(super) fn useful(&mut self, bytes: usize) {
+    pub(crate) fn useful(&mut self, bytes: usize) {
         self.useful += 1;
         self.payload_bytes += bytes as u64;
     }
 
     /// The client is given something: it may have to say that it has seen it.
-    pub(super) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.useful += 1;
     }
 
-    pub(super) fn useless(&mut self) -> Result<(), Reason> {
+    pub(crate) fn useless(&mut self) -> Result<(), Reason> {
         self.useless += 1;
         if self.useless > self.useful + USELESS_FRAMES_MAX { Err(Reason::Useless) } else { Ok(()) }
     }
 
-    pub(super) fn priority(&mut self) -> Result<(), Reason> {
+    pub(crate) fn priority(&mut self) -> Result<(), Reason> {
         self.priorities_left = self.priorities_left.checked_sub(1).ok_or(Reason::Priorities)?;
         self.useless()
     }
 
     /// A stream begins; whether too many have in one read.
-    pub(super) fn begin_stream(&mut self) -> bool {
+    pub(crate) fn begin_stream(&mut self) -> bool {
         self.begun_by_read += 1;
         self.priorities_left += u64::from(self.streams_max);
         u64::from(self.begun_by_read) > 2 * u64::from(self.streams_max)
     }
 
-    pub(super) fn refuse(&mut self) -> Result<(), Reason> {
+    pub(crate) fn refuse(&mut self) -> Result<(), Reason> {
         self.refused += 1;
         if self.refused > self.streams_max.max(ALLOWANCE_MIN) + 1 { Err(Reason::Refused) } else { Ok(()) }
     }
 
-    pub(super) fn reset(&mut self) -> Result<(), Reason> {
+    pub(crate) fn reset(&mut self) -> Result<(), Reason> {
         self.resets += 1;
         if self.resets > self.answered + RESETS_MAX { Err(Reason::Resets) } else { Ok(()) }
     }
 
-    pub(super) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.answered += 1;
     }
 }

@@ -3,34 +3,12 @@
 use clearway_message::HeaderLine;
 
 use super::{Connection, Leave};
-use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, Rest, STREAM_MAX, flag, kind};
+use crate::frame::{ErrorCode, Rest, STREAM_MAX};
 use crate::hpack::{NO_TABLE, push_field, push_status};
+use crate::push;
 
 /// The longest payload that is sent, however much the client takes, bytes.
 const SENT_PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
-/// Where a frame's head has its flags.
-const FLAGS_AT: usize = 4;
-/// Length of WINDOW_UPDATE and RST_STREAM, bytes.
-const NUMBER_BYTES: u32 = 4;
-/// Length of PING, bytes.
-const PING_BYTES: u32 = 8;
-/// Length of GOAWAY, bytes.
-const GOAWAY_BYTES: u32 = 8;
-
-pub(super) fn push_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
-    FrameHead { length: NUMBER_BYTES, kind: kind::WINDOW_UPDATE, flags: 0, stream }.push(out);
-    out.extend_from_slice(&increment.to_be_bytes());
-}
-
-pub(super) fn push_reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
-    FrameHead { length: NUMBER_BYTES, kind: kind::RST_STREAM, flags: 0, stream }.push(out);
-    out.extend_from_slice(&(code as u32).to_be_bytes());
-}
-
-pub(super) fn push_ping_ack(out: &mut Vec<u8>, bytes: [u8; 8]) {
-    FrameHead { length: PING_BYTES, kind: kind::PING, flags: flag::ACK, stream: 0 }.push(out);
-    out.extend_from_slice(&bytes);
-}
 
 /// What a stream says.
 impl Connection {
@@ -70,21 +48,7 @@ impl Connection {
     fn push_block(&mut self, out: &mut Vec<u8>, stream: u32, block: &[u8], rest: Rest) {
         // A first byte of a block may stand in front of it.
         let prefix: &[u8] = if std::mem::take(&mut self.says_no_table) { &[NO_TABLE] } else { &[] };
-        let payload_max = self.payload_max_bytes as usize;
-        let (first, mut behind) = block.split_at(block.len().min(payload_max - prefix.len()));
-        let mut flags = if rest == Rest::Ended { flag::END_STREAM } else { 0 };
-        flags |= if behind.is_empty() { flag::END_HEADERS } else { 0 };
-        let length = length(first) + length(prefix);
-        FrameHead { length, kind: kind::HEADERS, flags, stream }.push(out);
-        out.extend_from_slice(prefix);
-        out.extend_from_slice(first);
-        while !behind.is_empty() {
-            let (part, rest) = behind.split_at(behind.len().min(payload_max));
-            let flags = if rest.is_empty() { flag::END_HEADERS } else { 0 };
-            FrameHead { length: self::length(part), kind: kind::CONTINUATION, flags, stream }.push(out);
-            out.extend_from_slice(part);
-            behind = rest;
-        }
+        push::block(out, (stream, rest), (prefix, block), self.payload_max_bytes);
         self.meter.sent();
         self.note_output(stream, rest);
     }
@@ -113,20 +77,15 @@ impl Connection {
     /// with what this says.
     #[must_use]
     pub fn begin_data(&self, out: &mut Vec<u8>, stream: u32) -> (u32, usize) {
-        let at = out.len();
-        FrameHead { length: 0, kind: kind::DATA, flags: 0, stream }.push(out);
-        (stream, at)
+        (stream, push::begin_data(out, stream))
     }
 
     /// Ends what was begun: no more was written than may be [sent](Self::sendable).
     pub fn end_data(&mut self, out: &mut [u8], (stream, at): (u32, usize), rest: Rest) {
-        let flags = if rest == Rest::Ended { flag::END_STREAM } else { 0 };
-        let length = length(&out[at + HEAD_BYTES..]);
+        let length = push::end_data(out, at, rest);
         let open = self.streams.find_mut(stream).expect("a stream that sends is open");
         let taken = open.send_window.take(length).and_then(|()| self.send_window.take(length));
         debug_assert!(taken.is_ok(), "so much may be sent");
-        out[at..][..3].copy_from_slice(&length.to_be_bytes()[1..]);
-        out[at + FLAGS_AT] = flags;
         self.meter.sent();
         self.note_output(stream, rest);
     }
@@ -143,7 +102,7 @@ impl Connection {
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if let Some(open) = self.streams.find_mut(stream) {
             (open.output, open.is_told) = (Rest::Ended, true);
-            push_reset(&mut self.control, stream, code);
+            push::reset(&mut self.control, stream, code);
         }
     }
 
@@ -153,7 +112,7 @@ impl Connection {
         let Some(open) = self.streams.find(stream) else { return };
         self.schedule.close(stream);
         if open.output == Rest::Ended && open.input == Rest::Open && !open.is_told {
-            push_reset(&mut self.control, stream, ErrorCode::NoError);
+            push::reset(&mut self.control, stream, ErrorCode::NoError);
         }
         self.streams.close(stream);
     }
@@ -180,7 +139,7 @@ impl Connection {
         };
         let widened = open.receive_window.widen(increment);
         debug_assert!(widened.is_ok() && increment > 0, "a window is no larger than it may be");
-        push_window_update(&mut self.control, stream, increment);
+        push::window_update(&mut self.control, stream, increment);
     }
 
     /// Tells the client that no more streams are taken, once.
@@ -190,12 +149,6 @@ impl Connection {
         }
         let last = self.streams.last();
         debug_assert!(last <= STREAM_MAX, "a stream's number has 31 bits");
-        FrameHead { length: GOAWAY_BYTES, kind: kind::GOAWAY, flags: 0, stream: 0 }.push(&mut self.control);
-        self.control.extend_from_slice(&last.to_be_bytes());
-        self.control.extend_from_slice(&(code as u32).to_be_bytes());
+        push::go_away(&mut self.control, last, code);
     }
-}
-
-fn length(part: &[u8]) -> u32 {
-    u32::try_from(part.len()).expect("a payload has less than 2^24 bytes")
 }

@@ -28,6 +28,12 @@ pub fn push_status(out: &mut Vec<u8>, status: u16) {
     }
 }
 
+/// Writes a field that the static table has whole, with this number: 1 to 61.
+pub fn push_static(out: &mut Vec<u8>, number: u8) {
+    debug_assert!((1..=61).contains(&number), "the static table has 61 fields");
+    out.push(0x80 | number);
+}
+
 /// Writes a field. Its name is written in lower case.
 pub fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !name.iter().any(u8::is_ascii_uppercase) {
