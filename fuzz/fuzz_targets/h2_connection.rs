@@ -115,15 +115,13 @@ struct Model {
     sent: u64,
     said: Said,
     told: Vec<String>,
-    /// Of which stream a part of a body was told last.
-    in_body: u32,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let first = u64::from(WINDOW_FIRST_BYTES);
         let said = Said { first_window: first, all: first, of_stream: BTreeMap::new() };
-        Self { streams: BTreeMap::new(), last: 0, sent: 0, said, told: Vec::new(), in_body: 0 }
+        Self { streams: BTreeMap::new(), last: 0, sent: 0, said, told: Vec::new() }
     }
 }
 
@@ -155,10 +153,9 @@ impl Model {
                 stream.received += bytes.len() as u64;
                 assert!(stream.received <= stream.may_receive, "a body keeps within its window");
                 stream.is_ended = rest == Rest::Ended;
-                if self.in_body != id || rest == Rest::Ended {
-                    self.told.push(format!("{id}: data {rest:?}"));
+                if rest == Rest::Ended {
+                    self.told.push(format!("{id}: {} bytes", stream.received));
                 }
-                self.in_body = if rest == Rest::Ended { 0 } else { id };
                 if stream.received % 3 == 0
                     && let Some(left) = connection.receivable(id)
                     && left < LIMITS.window_bytes / 2
@@ -197,7 +194,6 @@ impl Model {
                 self.close(connection, id);
             }
         }
-        self.in_body = 0;
         assert_eq!(connection.open_streams(), self.streams.len());
         true
     }
