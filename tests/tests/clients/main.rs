@@ -22,6 +22,8 @@ macro_rules! data {
     };
 }
 
+mod http2;
+
 const HTTP: &str = "
     log_format told '$http_user_agent|$ssl_protocol|$ssl_cipher|$ssl_curve|$ssl_session_reused|$uri';
     access_log logs/told.log told;
