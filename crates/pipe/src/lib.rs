@@ -9,6 +9,7 @@
 //! 5. What is on its way is bounded by bytes, counted before they are pushed and after they are taken.
 #![forbid(unsafe_code)]
 
+mod pieces;
 mod ready;
 
 pub use ready::{READY_BITS, Ready};
@@ -21,10 +22,10 @@ use loom::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use pieces::Pieces;
+
 /// What a pipe holds before its filler has to wait, bytes.
 pub const WINDOW_BYTES: usize = 64 * 1024;
-/// Pieces on their way; a filler that makes smaller ones than that takes waits for the pieces.
-const PIECES_MAX: usize = 16;
 /// How far the filler of a pipe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -37,79 +38,25 @@ pub enum State {
     Broken,
 }
 
-/// What is on its way. Its memory is made with the first piece, by the filler: most bodies of requests have
-/// none.
-#[cfg(not(loom))]
-struct Pieces(std::sync::OnceLock<crossbeam_queue::ArrayQueue<Bytes>>, usize);
-
-#[cfg(not(loom))]
-impl Pieces {
-    fn new(most: usize) -> Self {
-        Self(std::sync::OnceLock::new(), most)
-    }
-
-    fn push(&self, piece: Bytes) -> Result<(), Bytes> {
-        // One task fills (rule 1), so nothing waits for another one that makes it.
-        self.0.get_or_init(|| crossbeam_queue::ArrayQueue::new(self.1)).push(piece)
-    }
-
-    fn pop(&self) -> Option<Bytes> {
-        self.0.get()?.pop()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.get().is_none_or(|pieces| pieces.is_empty())
-    }
-
-    fn is_full(&self) -> bool {
-        self.0.get().is_some_and(|pieces| pieces.is_full())
-    }
-}
-
 /// One word that is exchanged.
 #[cfg(not(loom))]
-type Slot = crossbeam_utils::atomic::AtomicCell<Option<Box<Waker>>>;
+type Slot<T> = crossbeam_utils::atomic::AtomicCell<Option<Box<T>>>;
 
 /// The same for models, whose every use is a step.
 #[cfg(loom)]
-struct Pieces(loom::sync::Mutex<std::collections::VecDeque<Bytes>>, usize);
+struct Slot<T>(loom::sync::Mutex<Option<Box<T>>>);
 
 #[cfg(loom)]
-impl Pieces {
-    fn new(most: usize) -> Self {
-        Self(loom::sync::Mutex::default(), most)
-    }
-
-    fn push(&self, piece: Bytes) -> Result<(), Bytes> {
-        let mut pieces = self.0.lock().expect("no model panics in here");
-        if pieces.len() == self.1 {
-            return Err(piece);
-        }
-        pieces.push_back(piece);
-        Ok(())
-    }
-
-    fn pop(&self) -> Option<Bytes> {
-        self.0.lock().expect("no model panics in here").pop_front()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.lock().expect("no model panics in here").is_empty()
-    }
-
-    fn is_full(&self) -> bool {
-        self.0.lock().expect("no model panics in here").len() == self.1
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(loom::sync::Mutex::new(None))
     }
 }
 
 #[cfg(loom)]
-#[derive(Default)]
-struct Slot(loom::sync::Mutex<Option<Box<Waker>>>);
-
-#[cfg(loom)]
-impl Slot {
-    fn swap(&self, waker: Option<Box<Waker>>) -> Option<Box<Waker>> {
-        std::mem::replace(&mut *self.0.lock().expect("no model panics in here"), waker)
+impl<T> Slot<T> {
+    fn swap(&self, value: Option<Box<T>>) -> Option<Box<T>> {
+        std::mem::replace(&mut *self.0.lock().expect("no model panics in here"), value)
     }
 }
 
@@ -126,7 +73,7 @@ pub struct Pipe {
 impl Default for Pipe {
     fn default() -> Self {
         Self {
-            pieces: Pieces::new(PIECES_MAX),
+            pieces: Pieces::default(),
             bytes: AtomicUsize::new(0),
             state: AtomicU8::new(State::Open as u8),
             filler: Waiting::default(),
@@ -229,7 +176,7 @@ impl Pipe {
 
 /// The task that waits for something, if one does.
 #[derive(Default)]
-pub struct Waiting(Slot);
+pub struct Waiting(Slot<Waker>);
 
 impl Waiting {
     /// Has this task woken, in place of the one before it; what it waits for it looks for once more now.
@@ -254,6 +201,7 @@ impl Waiting {
 mod tests {
     use crossbeam_utils::atomic::AtomicCell;
 
+    use super::pieces::PIECES_MAX;
     use super::*;
 
     #[test]
@@ -290,6 +238,26 @@ mod tests {
         assert!(pipe.pop().is_some());
         assert_eq!(pipe.room(), WINDOW_BYTES - (PIECES_MAX - 1), "what was refused is not counted");
         const { assert!(AtomicCell::<Option<Box<Waker>>>::is_lock_free()) };
+        const { assert!(AtomicCell::<Option<Box<Bytes>>>::is_lock_free()) };
+    }
+
+    #[test]
+    fn pieces_come_in_their_order_round_after_round() {
+        let pipe = Pipe::default();
+        let (mut pushed, mut taken) = (0_u32, 0_u32);
+        for round in 0..3 * PIECES_MAX {
+            for _ in 0..=round % (PIECES_MAX + 1) {
+                pushed += u32::from(pipe.push(Bytes::copy_from_slice(&pushed.to_be_bytes())).is_ok());
+            }
+            // Some are left for the next round, and none in the last one.
+            let left = if round + 1 < 3 * PIECES_MAX { round as u32 % 3 } else { 0 };
+            while pushed - taken > left {
+                assert_eq!(pipe.pop().as_deref(), Some(&taken.to_be_bytes()[..]));
+                taken += 1;
+            }
+        }
+        assert!(pipe.is_empty() && pipe.pop().is_none());
+        assert_eq!(pipe.len(), 0, "no byte is counted any more");
     }
 }
 
@@ -337,6 +305,40 @@ mod models {
                 }
             }));
             assert_eq!((taken, end), (vec![2, 1], State::Ended));
+            filler.join().expect("it ends");
+        });
+    }
+
+    /// A filler that is faster than its taker fills all places again and again, and no piece is lost, read
+    /// twice or out of its order.
+    #[test]
+    fn places_are_used_again() {
+        loom::model(|| {
+            let pipe = Arc::new(Pipe::default());
+            let filler = {
+                let pipe = Arc::clone(&pipe);
+                thread::spawn(move || {
+                    let pieces: [&'static [u8]; 3] = [b"a", b"bc", b"def"];
+                    for piece in pieces {
+                        let mut rest = Some(Bytes::from_static(piece));
+                        block_on(poll_fn(|cx| {
+                            pipe.poll_room(cx, || {
+                                rest = pipe.push(rest.take().expect("it is kept")).err();
+                                rest.is_none().then_some(())
+                            })
+                        }));
+                    }
+                    pipe.end(State::Ended);
+                })
+            };
+            let mut taken = Vec::new();
+            block_on(poll_fn(|cx| {
+                while let Ok(count) = std::task::ready!(take(&pipe, cx)) {
+                    taken.push(count);
+                }
+                Poll::Ready(())
+            }));
+            assert_eq!(taken, [1, 2, 3]);
             filler.join().expect("it ends");
         });
     }
