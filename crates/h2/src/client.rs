@@ -108,6 +108,13 @@ enum Leave {
     Leaves(u32),
 }
 
+/// Whether this side has said that it opens no more streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    Unsaid,
+    Said,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Client {
@@ -115,7 +122,7 @@ pub struct Client {
     expected: Expected,
     leave: Leave,
     has_acknowledged: bool,
-    has_said_go_away: bool,
+    farewell: Farewell,
     decoder: Decoder,
     /// The header block under way.
     block: Vec<u8>,
@@ -155,7 +162,7 @@ impl Client {
             expected: Expected::Settings,
             leave: Leave::Stays,
             has_acknowledged: false,
-            has_said_go_away: false,
+            farewell: Farewell::Unsaid,
             decoder: Decoder::new(TABLE_BYTES),
             block: Vec::new(),
             head: HeadReader::default(),
@@ -205,8 +212,10 @@ impl Client {
     /// Gives memory back while there are no streams.
     pub fn rest(&mut self) {
         self.streams.rest();
+        self.decoder.rest();
         self.head = HeadReader::default();
         self.block = Vec::new();
+        self.control.shrink_to_fit();
     }
 
     /// Something was received, `count` bytes: what answers nothing is counted from here on.

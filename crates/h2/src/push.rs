@@ -1,4 +1,5 @@
-//! Frames as they are written, on either side of a connection: each function adds one behind what `out` holds.
+//! Frames as they are written, on either side of a connection: each function adds one behind what `out`
+//! holds.
 
 use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, Rest, flag, kind};
 

@@ -17,7 +17,8 @@ const TURNS_MAX: usize = 200_000;
 
 #[derive(Clone, Debug)]
 struct Exchange {
-    has_head_only: bool,
+    /// `HEAD` or `POST`.
+    method: &'static str,
     request_bytes: usize,
     response_bytes: usize,
     interim_heads: usize,
@@ -42,7 +43,7 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
             let response_bytes = if has_head_only { 0 } else { response };
             let has_trailers = trailers && !has_head_only;
             Exchange {
-                has_head_only,
+                method: if has_head_only { "HEAD" } else { "POST" },
                 request_bytes: request,
                 response_bytes,
                 interim_heads,
@@ -131,7 +132,7 @@ impl<'e> Pair<'e> {
         while self.client.has_acknowledged()
             && let Some(exchange) = self.exchanges.get(self.next)
         {
-            let method: &[u8] = if exchange.has_head_only { b"HEAD" } else { b"POST" };
+            let method = exchange.method.as_bytes();
             let line = RequestLine { method, scheme: b"http", authority: b"a", path: b"/x" };
             let rest = if exchange.request_bytes == 0 { Rest::Ended } else { Rest::Open };
             let line_of_value = field(b"x-value", exchange.value.as_bytes());
@@ -248,7 +249,7 @@ impl<'e> Pair<'e> {
         let mut block = Vec::new();
         push_field(&mut block, b"x-value", exchange.value.as_bytes());
         if exchange.says_length {
-            let length = if exchange.has_head_only { 7 } else { exchange.response_bytes };
+            let length = if exchange.method == "HEAD" { 7 } else { exchange.response_bytes };
             push_field(&mut block, b"content-length", length.to_string().as_bytes());
         }
         server.push_head(out, stream, 200, &block, Rest::Open);
@@ -257,7 +258,7 @@ impl<'e> Pair<'e> {
     fn check_request(&mut self, stream: u32) {
         let exchange = &self.exchanges[self.of_stream[&stream]];
         let come = self.asked.remove(&stream).expect("it has begun");
-        let method = if exchange.has_head_only { "HEAD" } else { "POST" };
+        let method = exchange.method;
         let head = format!("{method} /x HTTP/2.0\r\nhost: a\r\nx-value: {}\r\n\r\n", exchange.value);
         assert_eq!((come.head, come.bytes), (head, exchange.request_bytes));
     }
@@ -308,7 +309,7 @@ impl<'e> Pair<'e> {
         let come = self.answered.remove(&stream).expect("it was asked for");
         let mut head = format!("x-value: {}\r\n", exchange.value);
         if exchange.says_length {
-            let length = if exchange.has_head_only { 7 } else { exchange.response_bytes };
+            let length = if exchange.method == "HEAD" { 7 } else { exchange.response_bytes };
             head += &format!("content-length: {length}\r\n");
         }
         let trailers = if exchange.has_trailers { "x-end: 2\r\n" } else { "" };

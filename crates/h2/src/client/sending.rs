@@ -3,7 +3,7 @@
 use clearway_message::HeaderLine;
 
 use super::streams::{Body, Phase};
-use super::{Client, Leave};
+use super::{Client, Farewell, Leave};
 use crate::frame::{ErrorCode, Rest};
 use crate::hpack::{NO_TABLE, push_field, push_static};
 use crate::push;
@@ -81,7 +81,7 @@ impl Client {
     /// # Errors
     /// Why it may not.
     pub fn may_open(&self) -> Result<(), Unopened> {
-        if self.leave != Leave::Stays || self.has_said_go_away {
+        if self.leave != Leave::Stays || self.farewell == Farewell::Said {
             return Err(Unopened::Leaving);
         }
         if self.streams.next().is_none() {
@@ -218,7 +218,7 @@ impl Client {
 
     /// Tells the server that no more streams come, once.
     pub fn go_away(&mut self, code: ErrorCode) {
-        if !std::mem::replace(&mut self.has_said_go_away, true) {
+        if std::mem::replace(&mut self.farewell, Farewell::Said) == Farewell::Unsaid {
             push::go_away(&mut self.control, 0, code);
         }
     }
