@@ -80,7 +80,13 @@ fn curl() {
             said(&mut command)
         };
         let pages = [format!("{url}/one"), format!("{url}/two"), format!("{url}/three")];
-        let pages = fetch(&["-Z", "-w", " v%{http_version}\n", &pages[0], &pages[1], &pages[2]]);
+        let said = |page: &[String]| {
+            let page: Vec<&str> = page.iter().map(String::as_str).collect();
+            fetch(&[&["-Z", "-w", " v%{http_version}\n"], &page[..]].concat())
+        };
+        // With prior knowledge curl 7.88 fails at the second request of a connection, also with nginx.
+        let together = if scheme == "https" { pages.len() } else { 1 };
+        let pages: String = pages.chunks(together).map(said).collect();
         assert_eq!(pages.matches(" v2\n").count(), 3, "{pages}");
         let copy = server.prefix().join("copy");
         fetch(&["-o", &copy.display().to_string(), &format!("{url}/files/large")]);
@@ -107,7 +113,8 @@ fn nghttp() {
         assert_eq!(fetch(&[&format!("{url}/one")]), "HTTP/2.0 /one");
         // Twenty at once, of which each is larger than the windows of all.
         let table = fetch(&["-n", "-s", "-m", "20", &format!("{url}/files/large")]);
-        assert_eq!(table.matches(" 200    1M /files/large").count(), 20, "{table}");
+        let is_whole = |line: &&str| line.ends_with(" 200   1M /files/large");
+        assert_eq!(table.lines().filter(is_whole).count(), 20, "{table}");
         let back = fetch(&["-d", &posted(&server).display().to_string(), &format!("{url}/body")]);
         assert_eq!(back.trim_end().len(), POSTED_BYTES);
     }
