@@ -137,6 +137,13 @@ impl LoopRef {
         task::spawn(&self.0.remote, tag.0, Binding::Free, future);
     }
 
+    /// The same for a future that is made where it stays: one that is large, and begins with little, is not
+    /// moved there.
+    #[inline]
+    pub fn spawn_with<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: impl FnOnce() -> F) {
+        task::spawn_with(&self.0.remote, tag.0, Binding::Free, future);
+    }
+
     /// Starts a task that no other loop takes when this one is crowded.
     pub fn spawn_bound<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: F) {
         task::spawn(&self.0.remote, tag.0, Binding::Bound, future);

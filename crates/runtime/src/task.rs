@@ -161,21 +161,36 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     binding: Binding,
     future: F,
 ) {
-    let task = Box::new(Task {
-        header: Header {
-            state: AtomicU64::new(NOTIFIED),
-            link: AtomicPtr::new(ptr::null_mut()),
-            home,
-            table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
-            tag: AtomicU32::new(tag),
-            binding: AtomicU8::new(binding as u8),
-            pass: AtomicU8::new(0),
-            appetite: Appetite::new(),
-            budget: AtomicU32::new(BUDGET),
-            lease: AtomicU64::new(0),
+    spawn_with(home, tag, binding, || future);
+}
+
+/// The same, whose future is made where it stays.
+#[inline]
+pub(crate) fn spawn_with<F: Future<Output = ()> + Send + 'static>(
+    home: &'static Remote,
+    tag: u32,
+    binding: Binding,
+    future: impl FnOnce() -> F,
+) {
+    // The future is made after its memory, so that nothing but its arguments is written there.
+    let task = Box::write(
+        Box::new_uninit(),
+        Task {
+            header: Header {
+                state: AtomicU64::new(NOTIFIED),
+                link: AtomicPtr::new(ptr::null_mut()),
+                home,
+                table: &Table { poll: poll_future::<F>, drop_future: drop_future::<F>, free: free::<F> },
+                tag: AtomicU32::new(tag),
+                binding: AtomicU8::new(binding as u8),
+                pass: AtomicU8::new(0),
+                appetite: Appetite::new(),
+                budget: AtomicU32::new(BUDGET),
+                lease: AtomicU64::new(0),
+            },
+            future: ManuallyDrop::new(future()),
         },
-        future: ManuallyDrop::new(future),
-    });
+    );
     home.inject(NonNull::from(Box::leak(task)).cast());
 }
 
