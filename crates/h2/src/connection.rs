@@ -216,7 +216,9 @@ impl Connection {
     pub fn rest(&mut self) {
         self.schedule.rest();
         self.streams.rest();
+        self.decoder.rest();
         (self.block, self.scratch) = (Vec::new(), Vec::new());
+        self.control.shrink_to_fit();
     }
 
     /// Whether nothing more should be read before the client has taken control frames.

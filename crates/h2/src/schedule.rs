@@ -121,8 +121,10 @@ impl Schedule {
     pub(crate) fn rest(&mut self) {
         debug_assert!(self.entries.is_empty(), "a connection that rests has no streams");
         self.entries = VecDeque::new();
-        if let Order::Turns(queue) = &mut self.order {
-            *queue = VecDeque::new();
+        match &mut self.order {
+            Order::Turns(queue) => *queue = VecDeque::new(),
+            Order::Urgencies(levels) => **levels = Default::default(),
+            Order::Tree(_) => {}
         }
     }
 

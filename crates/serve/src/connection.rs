@@ -66,10 +66,11 @@ fn spawn_moved(connection: Connection) {
 fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'static {
     let mut idle = Idle::New;
     async move {
-        if !connection.conn.setup.address().protocols.is_empty()
-            && Box::pin(begin(&mut connection)).await.is_err()
-        {
-            return;
+        if !connection.conn.setup.address().protocols.is_empty() {
+            let Ok(carried) = Box::pin(begin(&mut connection)).await else { return };
+            if carried == Carried::Http2 {
+                return Box::pin(http2::serve(&mut connection)).await;
+            }
         }
         let ending = 'serving: loop {
             let mut begun = match poll_fn(|cx| Poll::Ready(connection.receive(idle, cx))).await {
@@ -132,11 +133,19 @@ fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'stati
     }
 }
 
-/// Reads what comes before the first request of a connection; one that carries HTTP/2 is served to its end.
-async fn begin(connection: &mut Connection) -> Result<(), Ending> {
+/// What a connection carries.
+#[derive(PartialEq, Eq)]
+enum Carried {
+    Http1,
+    Http2,
+}
+
+/// Reads what comes before the first request of a connection. What it needs for that is given back before
+/// there is one.
+async fn begin(connection: &mut Connection) -> Result<Carried, Ending> {
     if connection.conn.link.transport.tls().is_some() {
         // It has come from another loop.
-        return Ok(());
+        return Ok(Carried::Http1);
     }
     let protocols = connection.conn.setup.address().protocols;
     if protocols.has(Protocols::PROXY_PROTOCOL) && connection.conn.client.front.is_none() {
@@ -150,11 +159,7 @@ async fn begin(connection: &mut Connection) -> Result<(), Ending> {
     } else {
         false
     };
-    if is_http2 {
-        Box::pin(http2::serve(connection)).await;
-        return Err(Ending);
-    }
-    Ok(())
+    Ok(if is_http2 { Carried::Http2 } else { Carried::Http1 })
 }
 
 /// Since when a connection is idle.
@@ -405,5 +410,15 @@ mod tests {
     fn an_idle_connection_is_small() {
         let bytes = future_bytes(serve) + clearway_runtime::TASK_OVERHEAD;
         assert!(bytes <= 256, "{bytes} bytes with the task's own");
+    }
+
+    fn future_bytes_of<'c, F>(_: fn(&'c mut Connection) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_with_http2_is_small() {
+        let bytes = future_bytes_of(http2::serve);
+        assert!(bytes <= 896, "{bytes} bytes beside those of any connection");
     }
 }

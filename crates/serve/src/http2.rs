@@ -27,6 +27,7 @@ use clearway_http::{
     Client, CoreLocation, Front, Lingering, LingeringClose, NotReceived, Parts, Stream, TIMED_OUT, Tls,
 };
 use clearway_runtime::Tag;
+use clearway_site::Server;
 
 use crate::conn::Conn;
 use crate::connection::{Connection, Ending, Idle, Waiting, lingering_close, read_idle};
@@ -96,6 +97,16 @@ pub(crate) fn is_agreed(conn: &Conn) -> bool {
     conn.link.transport.tls().is_some_and(|tls| tls.info().protocol.as_deref() == Some(b"h2"))
 }
 
+/// The server that was chosen in the handshake.
+fn server_of(conn: &Conn) -> &Server {
+    conn.setup.server_of(conn.link.transport.tls().and_then(|tls| tls.offer.host.as_deref()))
+}
+
+/// What is said where no location is known.
+fn location(conn: &Conn) -> &CoreLocation {
+    conn.setup.location_of(server_of(conn))
+}
+
 /// Serves a connection until it ends.
 pub(crate) async fn serve(connection: &mut Connection) {
     let mut frames = Frames::new(&mut connection.conn);
@@ -105,7 +116,7 @@ pub(crate) async fn serve(connection: &mut Connection) {
             Turn::Idle => {}
         }
         let now_ms = connection.conn.client.home.now_ms();
-        connection.waiting = Waiting::since(&connection.conn, frames.location(&connection.conn));
+        connection.waiting = Waiting::since(&connection.conn, location(&connection.conn));
         let until_ms = frames.deadlines.idle_until_ms(now_ms);
         connection.conn.link.timer.arm(until_ms.min(now_ms + REST_AFTER_MS));
         let mut keeping = Keeping::Memory;
@@ -142,7 +153,11 @@ pub(crate) async fn serve(connection: &mut Connection) {
         }
         frames.deadlines.begin(&connection.conn);
     };
-    frames.end(&connection.conn, end).await;
+    let lingering = frames.end(&connection.conn, end).await;
+    drop(frames);
+    if let Some(lingering) = lingering {
+        Box::pin(lingering_close(&connection.conn, lingering)).await;
+    }
 }
 
 /// What an idle connection has of what it needs for requests.
@@ -172,11 +187,12 @@ enum End {
 struct Frames {
     client: Arc<Client>,
     local: Option<SocketAddr>,
-    /// What requests are told of TLS.
+    /// What requests are told of TLS, once one has come since the connection was idle.
     tls: Option<Arc<Tls>>,
     receive_bytes: usize,
     protocol: Protocol,
-    reader: HeadReader,
+    /// What reads heads; nothing in an idle connection.
+    reader: Option<Box<HeadReader>>,
     streams: Streams,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -191,23 +207,21 @@ struct Frames {
 
 impl Frames {
     fn new(conn: &mut Conn) -> Self {
-        let tls = conn.link.transport.tls().map(|tls| Arc::new(tls.told()));
-        let server = conn.setup.server_of(tls.as_ref().and_then(|tls| tls.offer.host.as_deref()));
-        let http2 = conn.setup.http2(server);
+        let http2 = conn.setup.http2(server_of(conn));
         let rest = conn.client.front.as_mut().and_then(|front| front.take_rest());
         let mut input = Vec::new();
         if let Some(mut parts) = rest {
             input.append(&mut parts.input);
             conn.client.put_back(parts);
         }
-        let deadlines = Deadlines::new(conn, conn.setup.location_of(server));
+        let deadlines = Deadlines::new(conn, location(conn));
         Self {
             client: Arc::new(conn.client.share()),
             local: conn.link.transport.local_address(),
-            tls,
+            tls: None,
             receive_bytes: http2.receive_bytes,
             protocol: Protocol::new(http2.limits),
-            reader: HeadReader::default(),
+            reader: None,
             streams: Streams::new(http2.limits.window_bytes),
             input,
             output: Vec::new(),
@@ -218,17 +232,12 @@ impl Frames {
         }
     }
 
-    /// What is said where no location is known.
-    fn location<'c>(&self, conn: &'c Conn) -> &'c CoreLocation {
-        let host = self.tls.as_ref().and_then(|tls| tls.offer.host.as_deref());
-        conn.setup.location_of(conn.setup.server_of(host))
-    }
-
     /// Gives memory back while nothing comes.
     fn rest(&mut self) {
         debug_assert!(self.output.is_empty() && self.input.is_empty(), "an idle connection has nothing");
         (self.input, self.output) = (Vec::new(), Vec::new());
-        self.reader = HeadReader::default();
+        self.tls = None;
+        self.reader = None;
         self.streams.rest();
         self.protocol.rest();
     }
@@ -407,15 +416,19 @@ impl Frames {
     fn begin(&mut self, conn: &Conn, id: u32, rest: Rest) -> Result<(), Failure> {
         let setup = conn.client.listener().published(|| self.local);
         let mut parts = conn.client.take_parts(&setup);
-        let arrived = match parts.take_head(&mut self.protocol, &mut self.reader, rest)? {
+        let arrived = match parts.take_head(&mut self.protocol, self.reader.get_or_insert_default(), rest)? {
             None => Arrived::Head,
             Some(fault) => Arrived::Fault(fault),
         };
         let number = conn.link.count_request();
+        if self.tls.is_none() {
+            self.tls = conn.link.transport.tls().map(|tls| Arc::new(tls.told()));
+        }
         let stream = Stream::new(conn.client.home, self.local).secured(self.tls.clone());
         let stream = self.streams.open(id, rest, stream.arrived(self.received_ns), self.protocol.window(id));
-        let answer = serve_arrived(Arc::clone(&self.client), setup, stream, parts, (number, arrived));
-        conn.client.home.spawn(Tag::NONE, answer);
+        let client = Arc::clone(&self.client);
+        let answer = || serve_arrived(client, setup, stream, parts, (number, arrived));
+        conn.client.home.spawn_with(Tag::NONE, answer);
         if self.deadlines.is_last_request(number, conn.client.home.now_ms()) {
             self.protocol.go_away(ErrorCode::NoError);
         }
@@ -459,13 +472,13 @@ impl Frames {
         }
     }
 
-    /// Ends the requests, tells the client, and reads until it has gone.
-    async fn end(mut self, conn: &Conn, end: End) {
+    /// Ends the requests and tells the client; for how long to read what it still sends, if at all.
+    async fn end(&mut self, conn: &Conn, end: End) -> Option<Lingering> {
         self.streams.reset_all();
-        let End::Said(code) = end else { return };
+        let End::Said(code) = end else { return None };
         self.protocol.go_away(code);
         self.protocol.take_control(&mut self.output);
-        let timeout_ms = *self.location(conn).sending.send_timeout_ms;
+        let timeout_ms = *location(conn).sending.send_timeout_ms;
         conn.link.timer.arm(conn.client.home.now_ms() + timeout_ms);
         while self.sent < self.output.len() {
             let written = poll_fn(|cx| match conn.link.transport.poll_write(cx, &self.output[self.sent..]) {
@@ -474,15 +487,11 @@ impl Frames {
             });
             match written.await {
                 Some(count @ 1..) => self.sent += count,
-                _ => return,
+                _ => return None,
             }
         }
-        let host = self.tls.as_ref().and_then(|tls| tls.offer.host.as_deref());
-        let lingering: Lingering = conn.setup.lingering(conn.setup.server_of(host));
-        drop(self);
-        if lingering.close != LingeringClose::Off {
-            lingering_close(conn, lingering).await;
-        }
+        let lingering = conn.setup.lingering(server_of(conn));
+        (lingering.close != LingeringClose::Off).then_some(lingering)
     }
 }
 

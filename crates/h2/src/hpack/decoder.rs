@@ -95,6 +95,12 @@ impl Decoder {
         Ok(())
     }
 
+    /// Gives memory back that is not needed between blocks.
+    pub fn rest(&mut self) {
+        self.table.rest();
+        self.scratch = Vec::new();
+    }
+
     fn entry(&self, number: usize) -> Result<(&[u8], &[u8]), CompressionFault> {
         let found = match number.checked_sub(1) {
             Some(index) if index < STATIC_ENTRIES => {

@@ -3,7 +3,7 @@
 //! Names and values stand one behind the other in one buffer of twice the table's size, each entry in one
 //! piece. Entries leave at the front; where there is no room behind the last one, those that are left move
 //! to the front, which costs less than one copied byte per byte that was added. A connection that adds
-//! nothing has no buffer.
+//! nothing has no buffer, and one that [rests](Table::rest) has one of what there is.
 
 use std::collections::VecDeque;
 
@@ -78,6 +78,13 @@ impl Table {
         self.size += size;
     }
 
+    /// Keeps no more memory than the entries have.
+    pub(super) fn rest(&mut self) {
+        self.compact();
+        self.bytes.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+
     fn evict_to(&mut self, size: usize) {
         while self.size > size
             && let Some(oldest) = self.entries.pop_front()
@@ -130,6 +137,10 @@ mod tests {
                 if resize == 0 {
                     size_max = name_len * 3;
                     table.resize(size_max);
+                } else if resize == 1 {
+                    table.rest();
+                    let used = table.size - table.entries.len() * ENTRY_OVERHEAD_BYTES;
+                    prop_assert_eq!(table.bytes.capacity(), used);
                 } else {
                     let entry = (vec![step as u8; name_len], vec![!(step as u8); value_len]);
                     table.add(&entry.0, &entry.1);
