@@ -109,10 +109,20 @@ pub(crate) struct Rewriting {
     /// Whether a location is looked for again when the phase is over.
     pub(crate) wanted: Wanted,
     pub(crate) place: Place,
+    pub(crate) pass: Pass,
 }
 
 impl Rewriting {
-    pub(crate) const NONE: Self = Self { wanted: Wanted::Nothing, place: Place::Found };
+    pub(crate) const NONE: Self = Self { wanted: Wanted::Nothing, place: Place::Found, pass: Pass::AsSaid };
+}
+
+/// What becomes of a request that one of the locations it went through passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// What its location says.
+    AsSaid,
+    /// An error: it was to be passed on, and the `if` where it went on says of no server.
+    Nowhere,
 }
 
 /// Whether the location is the one for the path.

@@ -27,11 +27,22 @@ pub enum Phase {
     PreContent,
     /// Who answers.
     Content,
+    /// As `Content`, with what another server says. A request whose location has such a handler does not
+    /// come to others when it goes on in an `if` that says of no server.
+    Pass,
     /// The response is sent or given up.
     Log,
 }
 
 impl Phase {
+    /// With which phase its handlers take turns, in the order of their modules.
+    const fn turn(self) -> Self {
+        match self {
+            Self::Pass => Self::Content,
+            phase => phase,
+        }
+    }
+
     /// As reports call it.
     pub const fn step(self) -> &'static str {
         match self {
@@ -41,7 +52,7 @@ impl Phase {
             Self::PreAccess => "in the preaccess phase",
             Self::Access => "in the access phase",
             Self::PreContent => "in the precontent phase",
-            Self::Content => "in the content phase",
+            Self::Content | Self::Pass => "in the content phase",
             Self::Log => "in the log phase",
         }
     }
@@ -122,7 +133,7 @@ pub(crate) fn in_order<'m, E: Engine>(
     handlers: impl Iterator<Item = &'m PhaseHandler<E>>,
 ) -> Vec<&'m PhaseHandler<E>> {
     let mut handlers: Vec<_> = handlers.collect();
-    handlers.sort_by_key(|handler| handler.phase);
+    handlers.sort_by_key(|handler| handler.phase.turn());
     handlers
 }
 
@@ -167,6 +178,11 @@ impl<E: Engine> PhaseList<E> {
     pub fn part_behind(&self, part: Part, order: u16) -> Range<usize> {
         let Range { start, end } = self.part(part);
         start + self.entries[start..end].partition_point(|entry| entry.order <= order)..end
+    }
+
+    /// Whether one of them asks another server.
+    pub fn passes_on(&self) -> bool {
+        self.entries.iter().any(|entry| entry.phase == Phase::Pass)
     }
 
     /// The handler at a place.

@@ -34,6 +34,9 @@ fn paths_are_passed_as_they_came_or_replaced() {
                                proxy_pass http://127.0.0.1:%%PORT2%%/b/; }
         location /inside { rewrite ^ /a/inside last; }
         location /if { if ($arg_x) { proxy_pass http://127.0.0.1:%%PORT2%%; } return 403; }
+        location /ifs { if ($arg_x) { proxy_pass http://127.0.0.1:%%PORT2%%; } if ($arg_y) { add_header A b; }
+                        if ($arg_z) { proxy_pass http://127.0.0.1:%%PORT2%%; add_header Z z; }
+                        error_page 404 = @named; error_page 418 = @named; if ($arg_t) { return 418; } }
         location /limited/ { proxy_pass http://127.0.0.1:%%PORT2%%/l/; limit_except GET { deny 127.0.0.2; } }
         location /named { try_files /nothing @named; }
         location @named { proxy_pass http://127.0.0.1:%%PORT2%%; }
@@ -62,6 +65,11 @@ fn paths_are_passed_as_they_came_or_replaced() {
         "/inside",
         "/if/a?x=1",
         "/if/a",
+        "/ifs?x=1",
+        "/ifs?y=1",
+        "/ifs?x=1&y=1",
+        "/ifs?x=1&y=1&z=1",
+        "/ifs?x=1&y=1&t=1",
         "/limited/x",
         "/named/%41",
         "/page/%41?a",

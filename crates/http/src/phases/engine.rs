@@ -74,7 +74,7 @@ impl<'c> Walk<'c> {
     /// Leaves out what comes before the content phase.
     fn skip_to_content(&mut self) {
         let phases = &self.location.phases;
-        let is_content = |&index: &usize| phases.entry(index).phase == Phase::Content;
+        let is_content = |&index: &usize| matches!(phases.entry(index).phase, Phase::Content | Phase::Pass);
         let first = self.left.clone().find(is_content);
         self.left.start = first.unwrap_or(self.left.end);
     }
@@ -269,7 +269,7 @@ impl<'c> Active<'c> {
                     walk.part = Part::Access;
                     return Ok(None);
                 }
-                Part::Limits | Part::Access => Ok(Part::Answer),
+                Part::Limits | Part::Access => self.request.check_pass().map(|()| Part::Answer),
                 Part::Answer | Part::Log => return Err(Step::Declined),
             };
             match next {

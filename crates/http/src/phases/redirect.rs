@@ -10,7 +10,9 @@ use crate::output::OutputState;
 use crate::output::view::View;
 use crate::phases::engine::{Start, Turn};
 use crate::request::answer::{Answer, Redirect, Wanted};
-use crate::request::{AliasTail, ErrorPages, KeepAlive, Origin, Place, Request, Rewriting, SentTarget, Text};
+use crate::request::{
+    AliasTail, ErrorPages, KeepAlive, Origin, Pass, Place, Request, Rewriting, SentTarget, Text,
+};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Location;
 use clearway_base::log::Verbatim;
@@ -62,7 +64,10 @@ impl<'c> Request<'c> {
         node.origin = Origin::Internal;
         match rewritten {
             Rewritten::Search => node.rewriting.wanted = Wanted::Location,
-            Rewritten::Stay => node.rewriting = Rewriting { wanted: Wanted::Nothing, place: Place::Lost },
+            Rewritten::Stay => {
+                node.rewriting.wanted = Wanted::Nothing;
+                node.rewriting.place = Place::Lost;
+            }
         }
     }
 
@@ -102,13 +107,31 @@ impl<'c> Request<'c> {
 
     /// Goes on in a location without a name that belongs to the present one (`if`).
     pub fn enter_nested(&mut self, id: LocationId) {
+        let passed_on = self.location().phases.passes_on();
         self.enter_location(self.snapshot.location(id));
+        if self.location().phases.passes_on() {
+            self.node_mut().rewriting.pass = Pass::AsSaid;
+        } else if passed_on {
+            self.node_mut().rewriting.pass = Pass::Nowhere;
+        }
+    }
+
+    /// Before the location answers: whether it is known where the request is passed on, if it is to be.
+    #[inline]
+    pub(crate) fn check_pass(&self) -> Result<(), Answer> {
+        if self.node().rewriting.pass == Pass::AsSaid {
+            return Ok(());
+        }
+        self.log(Level::Alert, format_args!("no upstream configuration"));
+        Err(Answer::Status(500))
     }
 
     /// A location is about to be looked for.
     #[inline]
     pub(crate) fn begin_search(&mut self) {
-        self.node_mut().rewriting.wanted = Wanted::Nothing;
+        let rewriting = &mut self.node_mut().rewriting;
+        rewriting.wanted = Wanted::Nothing;
+        rewriting.pass = Pass::AsSaid;
     }
 
     /// After the rewrite phase: whether the path has changed, and so a location is to be looked for again.
@@ -171,6 +194,7 @@ impl<'c> Request<'c> {
             let node = self.node_mut();
             node.origin = Origin::Internal;
             node.rewriting.wanted = Wanted::Nothing;
+            node.rewriting.pass = Pass::AsSaid;
             self.clear_contexts();
             self.enter_location(location);
             return Ok(Turn::Ask(Start::Location));

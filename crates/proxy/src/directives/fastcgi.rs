@@ -24,7 +24,7 @@ pub static FASTCGI_MODULE: Module = Module {
     confs: &[&FASTCGI, &FASTCGI_PASS, &FASTCGI_CACHES],
     variables: VARIABLES,
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&FASTCGI).target.get().is_some(),
         handler: engine::handle_fastcgi,

@@ -17,7 +17,7 @@ pub static MEMC_MODULE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&MEMC, &MEMC_PASS],
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&MEMC).target.get().is_some(),
         handler: engine::handle_memc,

@@ -17,7 +17,7 @@ pub static MEMCACHED_MODULE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&MEMCACHED, &MEMCACHED_PASS],
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&MEMCACHED).target.get().is_some(),
         handler: engine::handle_memcached,

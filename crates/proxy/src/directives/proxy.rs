@@ -28,7 +28,7 @@ pub static PROXY_MODULE: Module = Module {
     confs: &[&PROXY, &PROXY_PASS, &PROXY_CACHES],
     variables: VARIABLES,
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&PROXY).target.get().is_some(),
         handler: engine::handle,

@@ -17,7 +17,7 @@ pub static SCGI_MODULE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&SCGI, &SCGI_PASS, &SCGI_CACHES],
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&SCGI).target.get().is_some(),
         handler: engine::handle_scgi,

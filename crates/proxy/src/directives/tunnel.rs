@@ -17,7 +17,7 @@ pub static TUNNEL_MODULE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&TUNNEL, &TUNNEL_PASS],
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&TUNNEL).target.get().is_some(),
         handler: engine::handle_tunnel,

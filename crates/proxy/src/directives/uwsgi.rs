@@ -19,7 +19,7 @@ pub static UWSGI_MODULE: Module = Module {
     directives: DIRECTIVES,
     confs: &[&UWSGI, &UWSGI_PASS, &UWSGI_CACHES],
     phases: &[PhaseHandler {
-        phase: Phase::Content,
+        phase: Phase::Pass,
         cost: Cost::Cheap,
         enabled: |enabling| enabling.confs.of(&UWSGI).target.get().is_some(),
         handler: engine::handle_uwsgi,
