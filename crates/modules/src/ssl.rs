@@ -5,6 +5,7 @@
 mod acceptor;
 mod directives;
 mod named;
+mod ocsp;
 mod responder;
 mod server;
 mod settings;
@@ -38,8 +39,9 @@ pub static SSL: Module = Module {
 
 fn make_contexts(load: &mut Load) -> Result<(), Error> {
     let maker = Maker::new(load);
-    load.make_for_servers(&SSL_CONF, &SERVER_TLS, |conf| maker.make(conf))?;
+    let made = load.make_for_servers(&SSL_CONF, &SERVER_TLS, |conf| maker.make(conf));
     maker.into_warnings().into_iter().for_each(|warning| load.warn(warning));
+    made?;
     for servers in load.ssl_addresses() {
         let tls = |id| load.of_server(id, &SERVER_TLS).server.as_ref();
         let has_certificate = |id| tls(id).is_some_and(|tls| tls.acceptor.is_some());

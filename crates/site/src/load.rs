@@ -553,8 +553,10 @@ impl<E: Engine> Load<E> {
         modules: &[&'static Module<E>],
         warnings: &mut Vec<Error>,
     ) -> Result<Settled, Error> {
-        modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self))?;
+        let finished = modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self));
+        // What was strange is told also before what is wrong.
         warnings.append(&mut self.warnings);
+        finished?;
         self.check_variables_hash()?;
         let mut trees = Vec::with_capacity(self.servers.len());
         for server in 1..self.servers.len() {

@@ -23,7 +23,7 @@ const HTTP_SERVER: Contexts = context::HTTP.or(context::SERVER);
 /// Longest password in a file, bytes.
 const PASSWORD_MAX_BYTES: usize = 512;
 /// Smallest zone for sessions, bytes: eight pages.
-const ZONE_MIN_BYTES: u64 = 8 * 4096;
+pub(super) const ZONE_MIN_BYTES: u64 = 8 * 4096;
 
 pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -443,6 +443,62 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "ssl_ech_file",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_ech_file FILE",
+        default: "",
+        doc: "Without effect, with a warning, as in an nginx whose library has no Encrypted Client Hello: \
+              a file with keys by which the names that clients ask for are hidden.",
+        example: "",
+        see: &["ssl_certificate"],
+        handler: |scope, _| {
+            conf(scope).ech_files.set(true);
+            Ok(())
+        },
+    },
+    Spec {
+        name: "ssl_ocsp",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_ocsp off",
+        default: "ssl_ocsp off;",
+        doc: "Whether authorities are asked about certificates of clients. They are not: `on` and `leaf` \
+              are refused, as by an nginx whose library cannot ask. Revoked certificates are known by \
+              `ssl_crl`.",
+        example: "
+            server {
+                listen 443 ssl;
+                ssl_certificate example.com.pem;
+                ssl_certificate_key example.com.key;
+                ssl_ocsp off;
+            }",
+        see: &["ssl_verify_client", "ssl_crl"],
+        handler: super::ocsp::asking,
+    },
+    Spec {
+        name: "ssl_ocsp_responder",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_ocsp_responder URL",
+        default: "",
+        doc: "Where authorities are asked about certificates of clients; nobody is.",
+        example: "",
+        see: &["ssl_ocsp"],
+        handler: super::ocsp::responder,
+    },
+    Spec {
+        name: "ssl_ocsp_cache",
+        contexts: HTTP_SERVER,
+        args: Args::TAKE1,
+        syntax: "ssl_ocsp_cache off | shared:NAME:SIZE",
+        default: "ssl_ocsp_cache off;",
+        doc: "Where it is kept what authorities say of certificates of clients; they are not asked.",
+        example: "",
+        see: &["ssl_ocsp"],
+        handler: super::ocsp::cache,
+    },
+    Spec {
         name: "ssl_stapling",
         contexts: HTTP_SERVER,
         args: Args::FLAG,
@@ -564,7 +620,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut SslConf {
+pub(super) fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut SslConf {
     scope.conf.server(&SSL_CONF)
 }
 
@@ -672,9 +728,13 @@ fn session_cache(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
 
 /// `NAME:SIZE`
 fn shared(zone: &[u8]) -> Option<SessionCache> {
+    named_size(zone).map(|(name, bytes)| SessionCache::Shared(Bytes::copy_from_slice(name), bytes))
+}
+
+/// `NAME:SIZE`, the size in bytes.
+pub(super) fn named_size(zone: &[u8]) -> Option<(&[u8], u64)> {
     let colon = zone.iter().position(|&byte| byte == b':').filter(|&at| at > 0)?;
-    let bytes = units::parse_size(&zone[colon + 1..])?;
-    Some(SessionCache::Shared(Bytes::copy_from_slice(&zone[..colon]), bytes))
+    Some((&zone[..colon], units::parse_size(&zone[colon + 1..])?))
 }
 
 fn ticket_key(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

@@ -105,7 +105,11 @@ impl Maker {
         let shown = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
         let pairs = shown.iter().map(|shown| Arc::clone(&shown.pair)).collect();
         let verification = self.verification(conf, &mut seal)?;
+        super::ocsp::check(conf)?;
         self.check_dhparam(&conf.dhparam)?;
+        if *conf.ech_files {
+            self.warn(&["\"ssl_ech_file\" is not supported on this platform, ignored".to_owned()]);
+        }
         seal.scope = seal.digest();
         let (keeping, sessions) = self.sessions(conf)?;
         let ring = self.ring(conf, &mut seal)?;

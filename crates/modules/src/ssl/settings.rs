@@ -45,6 +45,11 @@ settings! {
         /// Seconds.
         pub(crate) session_timeout: Setting<u64> = 300_u64,
         pub(crate) early_data: Setting<bool>,
+        /// Whether `ssl_ech_file` was said.
+        pub(crate) ech_files: Setting<bool>,
+        pub(crate) ocsp: Setting<bool>,
+        pub(crate) ocsp_responder: Setting<Bytes>,
+        pub(crate) ocsp_cache: Setting<()>,
         pub(crate) stapling: Setting<bool>,
         pub(crate) stapling_file: Setting<Bytes>,
         pub(crate) stapling_responder: Setting<Bytes>,

@@ -112,6 +112,12 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { directive: "ssi_min_file_chunk", reason: "a document with commands is sent from memory" },
     #[cfg(feature = "tls")]
     NoEffect { directive: "ssl_dhparam", reason: "key exchanges with DHE are not made; warns" },
+    #[cfg(feature = "tls")]
+    NoEffect { directive: "ssl_ech_file", reason: "the library has no Encrypted Client Hello; warns" },
+    #[cfg(feature = "tls")]
+    NoEffect { directive: "ssl_ocsp_cache", reason: "authorities are not asked about clients" },
+    #[cfg(feature = "tls")]
+    NoEffect { directive: "ssl_ocsp_responder", reason: "authorities are not asked about clients" },
     NoEffect { directive: "timer_resolution", reason: "the clock is read once per turn of a loop anyway" },
     NoEffect { directive: "types_hash_bucket_size", reason: "tables have the size that they need" },
     NoEffect { directive: "types_hash_max_size", reason: "tables have the size that they need" },
