@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::run::{Outcome, Step, root};
 
 const DEFAULT_SECONDS: u32 = 20;
-const USAGE: &str = "usage: cargo xtask fuzz [SECONDS [PREFIX]]";
+const USAGE: &str = "usage: cargo xtask fuzz [SECONDS [PREFIX...]]";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const INSTRUMENT: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Cforce-frame-pointers=yes \
     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -15,15 +15,17 @@ const INSTRUMENT: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 pub(crate) fn command(args: &[String]) -> Outcome {
-    let (seconds, prefix) = match args {
-        [] => (DEFAULT_SECONDS, ""),
-        [n] => (n.parse().map_err(|_| USAGE.to_owned())?, ""),
-        [n, prefix] => (n.parse().map_err(|_| USAGE.to_owned())?, prefix.as_str()),
-        _ => return Err(USAGE.to_owned()),
+    let (seconds, prefixes) = match args {
+        [] => (DEFAULT_SECONDS, args),
+        [n, prefixes @ ..] => (n.parse().map_err(|_| USAGE.to_owned())?, prefixes),
     };
     let fuzz = root().join("fuzz");
     let mut targets = targets(&fuzz.join("fuzz_targets"))?;
-    targets.retain(|target| target.starts_with(prefix));
+    let has = |prefix: &String| targets.iter().any(|target| target.starts_with(prefix));
+    if let Some(unknown) = prefixes.iter().find(|prefix| !has(prefix)) {
+        return Err(format!("no target in fuzz/fuzz_targets begins with {unknown}"));
+    }
+    targets.retain(|target| prefixes.is_empty() || prefixes.iter().any(|prefix| target.starts_with(prefix)));
     let bins: String = targets.iter().map(|target| format!(" --bin {target}")).collect();
     Step::new(&format!("rustup run nightly cargo build --release --manifest-path fuzz/Cargo.toml{bins}"))
         .arg(&format!("--target={TRIPLE}"))
