@@ -31,7 +31,7 @@ usage: cargo xtask COMMAND
                    (default 10; needs the nightly toolchain)
   docs [--check]   write the references in docs/, or say whether they are fresh
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
-  fuzz [SECONDS [PREFIX]]  run each fuzz target for that long (default 20; needs the nightly toolchain)
+  fuzz [SECONDS [PREFIX …]]  run each fuzz target for that long (default 20; needs the nightly toolchain)
   miri [PACKAGE …] the crates without system calls under Miri (needs it, and the nightly toolchain)
   asan [PACKAGE …] the tests of crates with unsafe code under AddressSanitizer (default clearway-tls;
                    needs the nightly toolchain)
