@@ -158,7 +158,7 @@ impl Choosing for Attempt {
             RequestState::settle(exchange.request, &slot);
         }
         let args = Args::Balancing(Box::new(std::mem::take(balancing)));
-        let outcome = run_at_once(&mut held, &self.code, LuaPhase::Balancer, exchange, args);
+        let outcome = run_at_once(&mut held, (&*self.code, None), LuaPhase::Balancer, exchange, args);
         if held.vm.is_poisoned() {
             slot.poison();
         }

@@ -59,7 +59,7 @@ const READ_AHEAD_MS: u32 = 5000;
 pub static COPIES_CUT: Counter = Counter::new(
     "files_copies_cut_total",
     "reads",
-    "Reads for responses that were kept short because slow disks and clients held as much memory as they may.",
+    "Reads for responses that were kept short because slow disks and clients held as much as they may.",
 );
 
 /// The bound on what is held, bytes; from its first use on. **Blocks** then.
