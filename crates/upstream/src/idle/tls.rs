@@ -11,6 +11,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
 
+use super::transport::is_silent;
 use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Kept, Opened, Session, Step};
 
@@ -267,7 +268,7 @@ impl TlsStream {
     /// Whether nothing has come, as far as the loop has learned, and nothing is left to be said.
     pub(super) fn is_quiet(&self) -> bool {
         let is_idle = self.left == Left::Nothing && self.input.is_empty() && self.output.is_empty();
-        is_idle && matches!(self.end, End::Open) && !self.socket.has_ended() && !self.socket.has_unread()
+        is_idle && matches!(self.end, End::Open) && is_silent(&self.socket)
     }
 
     /// Of bytes on the wire, acknowledged since it was made: how many bytes of content those stand for, at

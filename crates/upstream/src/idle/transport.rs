@@ -118,7 +118,7 @@ impl Transport {
     #[inline]
     pub fn is_quiet(&self) -> bool {
         match self {
-            Self::Plain(socket) => !socket.has_ended() && !socket.has_unread(),
+            Self::Plain(socket) => is_silent(socket),
             Self::Tls(stream) => stream.is_quiet(),
         }
     }
@@ -176,4 +176,11 @@ impl Transport {
             Self::Tls(stream) => stream.socket.is_reclaimed(),
         }
     }
+}
+
+/// Whether nothing has come on a socket, as far as the loop has learned. What it learned last may be of bytes
+/// that the response before ended with, where those were read as many as they were: the kernel knows.
+#[inline]
+pub(super) fn is_silent(socket: &Socket) -> bool {
+    !socket.has_ended() && (!socket.has_unread() || socket.probe() == Probe::Quiet)
 }
