@@ -15,16 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Slot;
 
 /// Pieces on their way; a filler that makes smaller ones than that takes waits for the pieces.
-pub(crate) const PIECES_MAX: usize = 16;
-/// Models have fewer places, all of which they use.
 #[cfg(not(loom))]
-const PLACES: usize = PIECES_MAX;
+pub(crate) const PIECES_MAX: usize = 16;
+/// Models use all places that there are.
 #[cfg(loom)]
-const PLACES: usize = 2;
+pub(crate) const PIECES_MAX: usize = 2;
 
 /// See the file's head.
 pub(crate) struct Pieces {
-    places: [Slot<Bytes>; PLACES],
+    places: [Slot<Bytes>; PIECES_MAX],
     /// How many were taken, by the taker.
     front: AtomicUsize,
     /// How many were pushed, by the filler.
@@ -48,10 +47,10 @@ impl Pieces {
     /// All places are full; the piece is given back.
     pub(crate) fn push(&self, piece: Bytes) -> Result<(), Bytes> {
         let end = self.end.load(Ordering::Relaxed);
-        if end.wrapping_sub(self.front.load(Ordering::Acquire)) >= PLACES {
+        if end.wrapping_sub(self.front.load(Ordering::Acquire)) >= PIECES_MAX {
             return Err(piece);
         }
-        let before = self.places[end % PLACES].swap(Some(Box::new(piece)));
+        let before = self.places[end % PIECES_MAX].swap(Some(Box::new(piece)));
         debug_assert!(before.is_none(), "a pipe has one filler");
         self.end.store(end.wrapping_add(1), Ordering::Release);
         Ok(())
@@ -63,7 +62,7 @@ impl Pieces {
         if front == self.end.load(Ordering::Acquire) {
             return None;
         }
-        let piece = self.places[front % PLACES].swap(None);
+        let piece = self.places[front % PIECES_MAX].swap(None);
         debug_assert!(piece.is_some(), "a pipe has one taker");
         self.front.store(front.wrapping_add(1), Ordering::Release);
         piece.map(|piece| *piece)
@@ -75,6 +74,6 @@ impl Pieces {
 
     pub(crate) fn is_full(&self) -> bool {
         let front = self.front.load(Ordering::Acquire);
-        self.end.load(Ordering::Acquire).wrapping_sub(front) >= PLACES
+        self.end.load(Ordering::Acquire).wrapping_sub(front) >= PIECES_MAX
     }
 }
