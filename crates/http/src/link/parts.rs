@@ -14,8 +14,8 @@ use crate::link::send_queue::GATHER_MAX_BYTES;
 
 /// Room for a response's head and a small body, bytes.
 const WIRE_BYTES: usize = 512;
-/// Parts kept per shelf.
-const SHELF_PARTS: usize = 64;
+/// Parts kept per shelf: as many requests may wait for their turn at once on connections with streams.
+const SHELF_PARTS: usize = 128;
 /// Loops beyond this number share shelves.
 const SHELVES: usize = 16;
 /// A buffer that has grown beyond this is not kept, bytes: a head with the largest body that is gathered
