@@ -10,7 +10,9 @@ mod static_table;
 mod table;
 
 pub use decoder::{Decoder, Field, Sensitivity, Take, look_ahead};
-pub use encoder::{CommonName, NO_TABLE, push_common, push_field, push_static, push_status};
+pub use encoder::{
+    CommonName, NO_TABLE, push_common, push_common_number, push_field, push_static, push_status,
+};
 pub use table::ENTRY_OVERHEAD_BYTES;
 
 use std::fmt;

@@ -1,5 +1,7 @@
 //! Writes header blocks that refer to nothing but the static table.
 
+use clearway_message::put_decimal;
+
 use super::huffman;
 use super::integer;
 use super::static_table::number_of;
@@ -66,6 +68,7 @@ fn push_lower_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 #[expect(missing_docs, reason = "the names say it")]
 #[repr(u8)]
 pub enum CommonName {
+    AcceptRanges = 18,
     ContentLength = 28,
     ContentType = 31,
     Date = 33,
@@ -80,6 +83,16 @@ pub fn push_common(out: &mut Vec<u8>, name: CommonName, value: &[u8]) {
     integer::push(out, 0, 4, name as usize);
     integer::push(out, 0, 7, value.len());
     out.extend_from_slice(value);
+}
+
+/// The same for a number.
+pub fn push_common_number(out: &mut Vec<u8>, name: CommonName, number: u64) {
+    integer::push(out, 0, 4, name as usize);
+    let length_at = out.len();
+    out.push(0);
+    put_decimal(out, number);
+    // It has 20 digits at most.
+    out[length_at] = (out.len() - length_at - 1) as u8;
 }
 
 /// A string, by the way that is shorter.
@@ -115,6 +128,7 @@ mod tests {
     #[test]
     fn common_names_have_their_numbers() {
         for (name, text) in [
+            (CommonName::AcceptRanges, "accept-ranges"),
             (CommonName::ContentLength, "content-length"),
             (CommonName::ContentType, "content-type"),
             (CommonName::Date, "date"),
@@ -127,6 +141,12 @@ mod tests {
         let mut out = Vec::new();
         push_common(&mut out, CommonName::ContentLength, b"10");
         assert_eq!(out, [0x0f, 0x0d, 2, b'1', b'0']);
+        for number in [0, 10, u64::MAX] {
+            let (mut out, mut expected) = (Vec::new(), Vec::new());
+            push_common_number(&mut out, CommonName::ContentLength, number);
+            push_common(&mut expected, CommonName::ContentLength, number.to_string().as_bytes());
+            assert_eq!(out, expected);
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! How the head of a response is written, in HTTP/1 and for a stream: nginx's headers in nginx's order. Runs
 //! once for each response, in the task of the request.
 
-use std::io::Write;
+use std::borrow::Cow;
 
 use clearway_base::date::{self, HTTP_DATE_LEN};
 use clearway_h1::{ConnectionHeader, Framing, HeadWriter};
-use clearway_h2::hpack::{CommonName, push_common, push_field};
+use clearway_h2::hpack::{CommonName, push_common, push_common_number, push_field};
 use clearway_message::{
     HeaderName, Headers, Known, Piece, Ranges, ResponseHead, Varies, push_line_text, status,
 };
@@ -92,7 +92,7 @@ fn write_lines<L: HeadLines>(
         };
     }
     if head.ranges == Ranges::Announced {
-        writer = writer.lines(b"Accept-Ranges: bytes\r\n");
+        writer = writer.accept_ranges();
     }
     writer
 }
@@ -122,7 +122,7 @@ pub(super) fn encode_head(
     let mut writer = BlockWriter(Vec::with_capacity(BLOCK_BYTES));
     if !places.has(Known::Server) {
         let signature = request.snapshot.product.signature(*request.location().core.server_tokens);
-        writer = writer.lines(signature.server_line());
+        writer = writer.server(signature.server_line());
     }
     let BlockWriter(block) = write_lines(writer, (head, places), request, framing, ConnectionHeader::Close);
     StreamHead { status: head.status, block, is_last: matches!(framing, Framing::NoBody { .. }) }
@@ -147,6 +147,7 @@ trait HeadLines: Sized {
     fn content_length(self, bytes: u64) -> Self;
     fn last_modified(self, date: &[u8; HTTP_DATE_LEN]) -> Self;
     fn etag(self, value: &[u8]) -> Self;
+    fn accept_ranges(self) -> Self;
     fn chunked(self) -> Self;
     fn connection(self, connection: ConnectionHeader) -> Self;
 }
@@ -187,6 +188,11 @@ impl HeadLines for HeadWriter<'_> {
     }
 
     #[inline]
+    fn accept_ranges(self) -> Self {
+        self.lines(b"Accept-Ranges: bytes\r\n")
+    }
+
+    #[inline]
     fn chunked(self) -> Self {
         self.chunked()
     }
@@ -208,14 +214,33 @@ impl BlockWriter {
         if OF_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name)) {
             return;
         }
-        let value = value.trim_ascii();
-        if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0')) {
-            let mut clean = Vec::new();
-            push_line_text(&mut clean, value);
-            return push_field(&mut self.0, name, clean.trim_ascii());
-        }
-        push_field(&mut self.0, name, value);
+        push_field(&mut self.0, name, &clean(value));
     }
+
+    fn common(mut self, name: CommonName, value: &[u8]) -> Self {
+        push_common(&mut self.0, name, &clean(value));
+        self
+    }
+
+    /// The line that says whose answer it is, with its CRLF.
+    fn server(self, line: &[u8]) -> Self {
+        match line.strip_prefix(b"Server:") {
+            Some(value) => self.common(CommonName::Server, value),
+            None => self.lines(line),
+        }
+    }
+}
+
+/// A value as it may stand in a field.
+#[inline]
+fn clean(value: &[u8]) -> Cow<'_, [u8]> {
+    let value = value.trim_ascii();
+    if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0')) {
+        let mut clean = Vec::new();
+        push_line_text(&mut clean, value);
+        return Cow::Owned(clean.trim_ascii().to_vec());
+    }
+    Cow::Borrowed(value)
 }
 
 impl HeadLines for BlockWriter {
@@ -240,17 +265,12 @@ impl HeadLines for BlockWriter {
     }
 
     fn content_type(self, value: &[u8]) -> Self {
-        self.header(b"content-type", value)
+        self.common(CommonName::ContentType, value)
     }
 
     #[inline]
     fn content_length(mut self, bytes: u64) -> Self {
-        let mut text = [0; 20];
-        let mut rest = &mut text[..];
-        // The longest number has 20 digits.
-        let _ = write!(rest, "{bytes}");
-        let left = rest.len();
-        push_common(&mut self.0, CommonName::ContentLength, &text[..text.len() - left]);
+        push_common_number(&mut self.0, CommonName::ContentLength, bytes);
         self
     }
 
@@ -261,7 +281,11 @@ impl HeadLines for BlockWriter {
     }
 
     fn etag(self, value: &[u8]) -> Self {
-        self.header(b"etag", value)
+        self.common(CommonName::ETag, value)
+    }
+
+    fn accept_ranges(self) -> Self {
+        self.common(CommonName::AcceptRanges, b"bytes")
     }
 
     fn chunked(self) -> Self {
