@@ -123,7 +123,7 @@ impl Link<'_> {
     pub(crate) fn timer(&self) -> &Timer {
         match self {
             Self::Http1(link) => &link.timer,
-            Self::Stream(stream) => &stream.timer,
+            Self::Stream(stream) => stream.timer(),
         }
     }
 }

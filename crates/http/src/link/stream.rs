@@ -108,10 +108,11 @@ pub struct Stream {
     home: LoopRef,
     maker: Maker,
     local: Option<SocketAddr>,
-    pub(super) timer: Timer,
+    /// Made when something waits for the body.
+    timer: OnceLock<Timer>,
     pub(super) deeds: Deeds,
     /// Interim ones, made with the first; and the response's own, stored before [`HEAD`] is set.
-    interim_heads: OnceLock<ArrayQueue<StreamHead>>,
+    interim_heads: OnceLock<Box<ArrayQueue<StreamHead>>>,
     head: AtomicCell<Option<Box<StreamHead>>>,
     input: Pipe,
     output: Pipe,
@@ -175,7 +176,7 @@ impl Stream {
             home,
             maker,
             local,
-            timer: Timer::new(home),
+            timer: OnceLock::new(),
             deeds: Deeds::default(),
             interim_heads: OnceLock::new(),
             head: AtomicCell::new(None),
@@ -318,7 +319,7 @@ impl Stream {
     fn take_head(&self) -> Option<StreamHead> {
         // Interim heads come before the response's, so all of them are there if that is.
         let has_head = self.has_mark(HEAD);
-        let interim = self.interim_heads.get().and_then(ArrayQueue::pop);
+        let interim = self.interim_heads.get().and_then(|heads| heads.pop());
         let own = || if has_head { self.head.take().map(|head| *head) } else { None };
         interim.or_else(own)
     }
@@ -328,6 +329,10 @@ impl Stream {
 impl Stream {
     pub(super) fn home(&self) -> LoopRef {
         self.home
+    }
+
+    pub(super) fn timer(&self) -> &Timer {
+        self.timer.get_or_init(|| Timer::new(self.home))
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
@@ -418,7 +423,7 @@ impl Stream {
         debug_assert!(self.output.is_empty(), "a head would overtake what is on its way");
         if head.status < FINAL_STATUS {
             // `100 Continue` is said once, and others have left room for it.
-            let heads = self.interim_heads.get_or_init(|| ArrayQueue::new(INTERIM_HEADS_MAX));
+            let heads = self.interim_heads.get_or_init(|| Box::new(ArrayQueue::new(INTERIM_HEADS_MAX)));
             let pushed = heads.push(head);
             debug_assert!(pushed.is_ok(), "there is room for one");
         } else {
@@ -432,7 +437,7 @@ impl Stream {
 
     /// Sends an interim head, unless many of them wait already.
     pub(crate) fn push_interim(&self, head: StreamHead) {
-        let waiting = self.interim_heads.get().map_or(0, ArrayQueue::len);
+        let waiting = self.interim_heads.get().map_or(0, |heads| heads.len());
         if waiting + RESERVED_HEADS < INTERIM_HEADS_MAX {
             self.push_head(head);
         }
@@ -502,4 +507,16 @@ impl Stream {
 /// What is told of a stream that was reset: the same as of a connection that was.
 pub(super) fn was_reset() -> io::Error {
     io::Error::from_raw_os_error(ECONNRESET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There is one for each request: an alignment of cache lines would cost a slower allocation.
+    #[test]
+    fn a_stream_is_a_small_allocation() {
+        let (bytes, align) = (size_of::<Stream>(), align_of::<Stream>());
+        assert!(bytes <= 640 && align <= align_of::<u64>(), "{bytes} bytes, aligned to {align}");
+    }
 }
