@@ -421,10 +421,7 @@ impl Frames {
             Some(fault) => Arrived::Fault(fault),
         };
         let number = conn.link.count_request();
-        if self.tls.is_none() {
-            self.tls = conn.link.transport.tls().map(|tls| Arc::new(tls.told()));
-        }
-        let stream = Stream::new(conn.client.home, self.local).secured(self.tls.clone());
+        let stream = Stream::new(conn.client.home, self.local).secured(self.told(conn));
         let stream = self.streams.open(id, rest, stream.arrived(self.received_ns), self.protocol.window(id));
         let client = Arc::clone(&self.client);
         let answer = || serve_arrived(client, setup, stream, parts, (number, arrived));
@@ -433,6 +430,16 @@ impl Frames {
             self.protocol.go_away(ErrorCode::NoError);
         }
         Ok(())
+    }
+
+    /// What a request that begins is told of TLS. One that comes behind the end of the handshake is no early
+    /// one, whatever came before it.
+    fn told(&mut self, conn: &Conn) -> Option<Arc<Tls>> {
+        let tls = conn.link.transport.tls()?;
+        if self.tls.as_ref().is_none_or(|told| told.is_early() && !tls.is_early()) {
+            self.tls = Some(Arc::new(tls.told()));
+        }
+        self.tls.clone()
     }
 
     /// Gathers what streams have, and sends it. Whether something was sent.

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
+use clearway_testkit::http2::{Frames, Settings};
 use clearway_testkit::server::send_signal;
 use clearway_testkit::{Binary, Connection, Server, Setup, expect_soon, wait_until};
 use rustix::process::Signal;
@@ -111,6 +112,57 @@ fn early_data() {
         // The ticket that came with that is the next round's.
         assert_eq!(body(&ask(&mut connect(&server, &early), "/")), b"early []");
     }
+}
+
+/// Reads until a stream is answered: the text of its body.
+fn answer_of(frames: &mut Frames, stream: u32, mut read: impl FnMut(&mut Vec<u8>)) -> String {
+    while frames.answers.get(&stream).is_none_or(|answer| answer.end.is_none()) {
+        let mut bytes = Vec::new();
+        read(&mut bytes);
+        frames.receive(&bytes);
+    }
+    frames.answers[&stream].text()
+}
+
+/// What comes on a connection, at least a byte.
+fn receive(stream: &mut impl Read, bytes: &mut Vec<u8>) {
+    let mut buf = [0; 4_096];
+    let count = stream.read(&mut buf).expect("it goes on");
+    assert!(count > 0, "it has ended");
+    bytes.extend_from_slice(&buf[..count]);
+}
+
+/// A stream that begins before the end of the handshake is told apart from one behind it, of the same
+/// connection.
+#[test]
+fn early_data_of_streams() {
+    let server = start(&EARLY.replacen(" ssl;", " ssl; http2 on;", 1));
+    let mut early = ClientConfig::clone(&config(TLS13));
+    (early.enable_early_data, early.alpn_protocols) = (true, vec![b"h2".to_vec()]);
+    let early = Arc::new(early);
+    let first = [Frames::hello(Settings::default()), Frames::get(1, "/")].concat();
+    let (mut stream, mut frames) = (connect(&server, &early), Frames::default());
+    stream.write_all(&first).expect("it is taken");
+    assert_eq!(answer_of(&mut frames, 1, |bytes| receive(&mut stream, bytes)), "early []");
+    drop(stream);
+
+    let (mut client, mut socket, mut frames) = (client(&early), socket(&server), Frames::default());
+    client.early_data().expect("there is a ticket").write_all(&first).expect("it has room");
+    let mut records = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut records).expect("memory");
+    }
+    socket.write_all(&records).expect("it is taken");
+    let text = answer_of(&mut frames, 1, |bytes| {
+        assert!(client.read_tls(&mut socket).expect("it comes") > 0, "it has ended");
+        client.process_new_packets().expect("it is sound");
+        // It ends with an error, since no more is there now.
+        let _ = client.reader().read_to_end(bytes);
+    });
+    assert_eq!(text, "early [1]");
+    let mut stream = StreamOwned::new(client, socket);
+    stream.write_all(&Frames::get(3, "/")).expect("it is taken");
+    assert_eq!(answer_of(&mut frames, 3, |bytes| receive(&mut stream, bytes)), "early []");
 }
 
 /// What is received while nothing is sent.
