@@ -52,7 +52,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Pending(Mutex<VecDeque<Subrequest>>);
+struct Pending(Mutex<VecDeque<(Subrequest, Verb)>>);
 
 /// What a location says.
 struct EchoConf {
@@ -217,15 +217,16 @@ fn put_pending(next: &mut Next<'_, '_>) {
     loop {
         let pending = next.request().context(&PENDING);
         let wanted = pending.and_then(|pending| pending.lock().pop_front());
-        let Some(wanted) = wanted else { return };
-        if next.subrequest(wanted).is_err() {
-            return next.terminate();
+        let Some((wanted, verb)) = wanted else { return };
+        let Ok(outcome) = next.subrequest(wanted) else { return next.terminate() };
+        if verb == Verb::Location {
+            next.wait_for(&outcome);
         }
     }
 }
 
 impl Pending {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Subrequest>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(Subrequest, Verb)>> {
         // Only the request's task is ever here.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

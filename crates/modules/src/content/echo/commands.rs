@@ -238,7 +238,8 @@ async fn ask(exchange: &mut Exchange<'_, '_>, verb: Verb, arguments: &[Vec<u8>])
         exchange.request.set_context(&PENDING, Pending::default());
     }
     let pending = exchange.request.context(&PENDING).expect("it was set");
-    pending.lock().push_back(Subrequest::in_order(path, args.unwrap_or_default()));
+    let wanted = Subrequest::in_order(path, args.unwrap_or_default());
+    pending.lock().push_back((wanted, verb));
     let mark = if verb == Verb::Location { Mark::Flush } else { Mark::More };
     send(exchange, Bytes::new(), mark).await
 }
