@@ -11,7 +11,8 @@
 //! 3. What comes back stays where it is until the next call in the same VM; Lua copies it at once. A function
 //!    of this kind reaches no VM, so there is no call inside another.
 //! 4. A value that a run has at hand all the time is shown by its number in the registry, without a call
-//!    ([`Stack::show`]): what shows it keeps a reference to it until it shows something else.
+//!    ([`Stack::show`]): what shows it keeps a reference to it until it shows something else. Code that makes
+//!    such a value itself asks for the reference ([`FastCall::take_room`]), then stores it under that number.
 #![expect(unsafe_code, reason = "functions that compiled code calls")]
 
 use std::any::TypeId;
@@ -68,6 +69,15 @@ impl FastCall<'_> {
     }
 }
 
+impl FastCall<'_> {
+    /// A reference to what the code that calls makes and stores next, which is shown from now on; `None`
+    /// where there is no room for it.
+    #[must_use]
+    pub fn take_room(&self) -> Option<Reference> {
+        self.host.take_spare()
+    }
+}
+
 impl Stack<'_> {
     /// Pushes the address of a function (`clearway_fast`).
     pub fn push_fast<F: FastFunction>(&mut self, _: F) {
@@ -75,11 +85,11 @@ impl Stack<'_> {
         self.push(Address((enter::<F> as Entry as *const c_void).expose_provenance()));
     }
 
-    /// Pushes the VM's own address, which each call is to be given, that of its replies, and that of the
-    /// number of the value that is shown (`int32_t`, 0: none).
+    /// Pushes the VM's own address, which each call is to be given, that of its replies, and that of two
+    /// numbers (`int32_t`, 0: none): of the value that is shown, and of the room for one.
     pub fn push_host(&mut self) {
         let host = self.host();
-        let (vm, reply, value) = (ptr::from_ref(host), host.replies().shown(), host.replies().value());
+        let (vm, reply, value) = (ptr::from_ref(host), host.replies().shown(), host.replies().values());
         self.push(Address(vm.expose_provenance()));
         self.push(Address(reply.expose_provenance()));
         self.push(Address(value.expose_provenance()));
@@ -90,6 +100,7 @@ impl Stack<'_> {
     /// # Panics
     /// If it is another VM's.
     pub fn show(&mut self, value: Option<&Reference>) {
+        self.host().want_spare();
         self.host().show(value);
     }
 }

@@ -73,6 +73,10 @@ pub(crate) struct Host {
     released: Arc<Released>,
     presence: Presence,
     replies: Replies,
+    /// Room in the registry for a value that compiled code makes.
+    spare: Cell<Option<Reference>>,
+    /// There is none, and code has wanted one.
+    is_spare_used: Cell<bool>,
 }
 
 impl Host {
@@ -103,6 +107,8 @@ impl Host {
             released: Arc::default(),
             presence: Presence::new(global.expose_provenance()),
             replies: Replies::default(),
+            spare: Cell::new(None),
+            is_spare_used: Cell::new(false),
         }));
         // SAFETY: what was allocated by `inner` goes on to be; `host` lives until `close`.
         unsafe {
@@ -289,6 +295,34 @@ impl Host {
     /// What functions have answered that compiled code has called.
     pub(crate) fn replies(&self) -> &Replies {
         &self.replies
+    }
+
+    /// Whether a value was shown that code has made, and there is no room for another one.
+    pub(crate) fn wants_spare(&self) -> bool {
+        self.is_spare_used.get()
+    }
+
+    /// There is room for a value that compiled code makes.
+    pub(crate) fn put_spare(&self, spare: Reference) {
+        self.is_spare_used.set(false);
+        self.replies.show_room(spare.key());
+        self.spare.set(Some(spare));
+    }
+
+    /// Has compiled code put a value there, which is shown.
+    pub(crate) fn take_spare(&self) -> Option<Reference> {
+        let spare = self.spare.take()?;
+        self.is_spare_used.set(true);
+        self.replies.show_room(0);
+        self.replies.show_value(spare.key());
+        Some(spare)
+    }
+
+    /// Code makes values to be shown.
+    pub(crate) fn want_spare(&self) {
+        let spare = self.spare.take();
+        self.is_spare_used.set(spare.is_none());
+        self.spare.set(spare);
     }
 
     /// Shows a value to compiled code, or none.

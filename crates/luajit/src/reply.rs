@@ -41,14 +41,14 @@ impl Shown {
 pub(crate) struct Replies {
     reply: UnsafeCell<Reply>,
     shown: UnsafeCell<Shown>,
-    /// The number of a value in the registry, or 0.
-    value: Cell<c_int>,
+    /// The numbers of two values in the registry, or 0: that which is shown, and room for one.
+    values: Cell<[c_int; 2]>,
 }
 
 impl Default for Replies {
     fn default() -> Self {
         let shown = Shown { text: ptr::null(), len: 0, number: 0.0, places: ptr::null() };
-        Self { reply: UnsafeCell::default(), shown: UnsafeCell::new(shown), value: Cell::new(0) }
+        Self { reply: UnsafeCell::default(), shown: UnsafeCell::new(shown), values: Cell::new([0; 2]) }
     }
 }
 
@@ -63,13 +63,18 @@ impl Replies {
         self.reply.get()
     }
 
-    /// Where Lua reads the number of the value that is shown.
-    pub(crate) fn value(&self) -> *const c_int {
-        self.value.as_ptr()
+    /// Where Lua reads the number of the value that is shown, and that of the room for one.
+    pub(crate) fn values(&self) -> *const [c_int; 2] {
+        self.values.as_ptr()
     }
 
     /// Shows the value with this number; 0: none.
     pub(crate) fn show_value(&self, key: c_int) {
-        self.value.set(key);
+        self.values.set([key, self.values.get()[1]]);
+    }
+
+    /// Shows that there is room for a value under this number; 0: none.
+    pub(crate) fn show_room(&self, key: c_int) {
+        self.values.set([self.values.get()[0], key]);
     }
 }

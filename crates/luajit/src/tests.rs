@@ -188,6 +188,25 @@ fn nothing_is_allocated_for_a_run() {
     assert_eq!(before, after);
 }
 
+/// What is dropped between runs is let go by the next one, without anything else that enters the VM.
+#[test]
+fn references_of_one_run_are_gone_in_the_next() {
+    let mut vm = vm();
+    define(&mut vm, "keep", |call| {
+        call.stack.push_slot(1);
+        drop(call.stack.take_reference());
+        Ok(Returns::Values(0))
+    });
+    let handler = vm.load(b"keep(('x'):rep(10000, tostring({})))", c"=test").unwrap();
+    let once = |vm: &mut Vm| {
+        let mut coroutine = vm.start(&handler);
+        assert!(matches!(vm.resume(&mut coroutine), Resumed::Finished(0)));
+        vm.give_back(coroutine);
+    };
+    (0..2000).for_each(|_| once(&mut vm));
+    assert!(vm.memory() < 10_000_000, "{}", vm.memory());
+}
+
 #[test]
 fn a_panic_poisons_the_vm_and_nothing_catches_it() {
     let mut vm = vm();

@@ -137,12 +137,17 @@ impl Vm {
 
     /// The stack of the main thread.
     pub fn enter(&mut self) -> Stack<'_> {
+        self.let_go();
+        // SAFETY: the main thread lives as long as the VM, which is borrowed.
+        unsafe { Stack::new(self.main, self.host()) }
+    }
+
+    /// Lets the values go that nobody refers to any more.
+    fn let_go(&mut self) {
         while let Some(key) = self.host().released().pop() {
             // SAFETY: in mode Host; the number was made by `luaL_ref` and nobody has it any more.
             unsafe { ffi::luaL_unref(self.main, ffi::REGISTRY, key) };
         }
-        // SAFETY: the main thread lives as long as the VM, which is borrowed.
-        unsafe { Stack::new(self.main, self.host()) }
     }
 
     /// Bytes in use.
@@ -205,6 +210,7 @@ impl Vm {
 
     /// A coroutine that will run this function, to which arguments may be pushed ([`Vm::stack`]).
     pub fn start(&mut self, function: &Reference) -> Coroutine {
+        self.let_go();
         let mut coroutine = self.idle.pop().unwrap_or_else(|| self.new_coroutine());
         self.stack(&coroutine).push(function);
         (coroutine.phase, coroutine.ran_ns) = (Phase::Ready, 0);
@@ -328,11 +334,17 @@ impl Vm {
         self.enter().pop(len);
     }
 
-    /// As [`Stack::show`].
+    /// As [`Stack::show`]; where code has made values to be shown before, it finds room for another one.
     ///
     /// # Panics
     /// If it is another VM's.
     pub fn show(&mut self, value: Option<&Reference>) {
+        if self.host().wants_spare() {
+            let mut stack = self.enter();
+            stack.push(true);
+            let spare = stack.take_reference();
+            stack.host().put_spare(spare);
+        }
         self.host().show(value);
     }
 

@@ -6,12 +6,12 @@ ffi.cdef(raw.declarations)
 
 local vm = ffi.cast("void *", raw.vm)
 local reply = ffi.cast("clearway_reply *", raw.reply)
--- Where `ngx.ctx` is in the registry, once code has asked for it.
+-- Where `ngx.ctx` is in the registry, once code has asked for it; where it is to be put.
 local shown = ffi.cast("const int32_t *", raw.shown)
 local function fast(name)
     return ffi.cast("clearway_fast", raw[name])
 end
-local find_variable, find_match = fast("variable"), fast("find")
+local find_variable, find_match, adopt_ctx = fast("variable"), fast("find"), fast("adopt_ctx")
 local find_value, add_to = fast("get"), fast("incr")
 local number_of, number_of_variable = raw.number, raw.number_of_variable
 
@@ -51,6 +51,14 @@ function properties.__index(self, name)
         local ctx = shown[0]
         if ctx ~= 0 then
             return registry[ctx]
+        end
+        local room = shown[1]
+        if room ~= 0 then
+            local made = {}
+            if adopt_ctx(vm, nil, 0, nil, 0, 0, 0) == 1 then
+                registry[room] = made
+                return made
+            end
         end
     end
     return any_property(self, name)

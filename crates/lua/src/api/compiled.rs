@@ -8,6 +8,7 @@ use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns
 use clearway_os::clock::unix_ms;
 use clearway_zone::dict::{Got, KEY_MAX_BYTES};
 
+use crate::api::properties::WITH_CTX;
 use crate::api::request::REQUEST;
 use crate::api::room::{Install, put};
 use crate::current::{Current, Run};
@@ -33,6 +34,8 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.raw_set_field(-2, "vm");
         stack.push_fast(variable);
         stack.raw_set_field(-2, "variable");
+        stack.push_fast(adopt_ctx);
+        stack.raw_set_field(-2, "adopt_ctx");
         stack.push_fast(find);
         stack.raw_set_field(-2, "find");
         stack.push_fast(get);
@@ -70,6 +73,19 @@ fn variable(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
             };
         });
         answer
+    })
+}
+
+/// Code is about to make `ngx.ctx` in the room that there is for it: 1.
+fn adopt_ctx(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
+    with_current(call, reply, |current, _| {
+        let is_kept = WITH_CTX.has(current.phase)
+            && current.kept(|kept| {
+                debug_assert!(kept.ctx.is_none(), "it is shown then");
+                kept.ctx = call.take_room();
+                kept.ctx.is_some()
+            }) == Some(true);
+        if is_kept { 1 } else { ORDINARY }
     })
 }
 

@@ -11,7 +11,8 @@ use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current
 use crate::request_state::RequestState;
 
 /// Where there is `ngx.ctx`.
-const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
+pub(super) const WITH_CTX: Phases =
+    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
