@@ -206,3 +206,28 @@ fn files_with_code_are_named_by_requests_and_read_once() {
     server.wait_log("logs/error.log", "none.lua\": cannot open ");
     check(&server, &[("/write?name=none&code=ngx.status=204", 200, "written"), ("/head/none", 204, "")]);
 }
+
+/// `ngx.ctx` is each request's own, however it comes to be; a location that `echo` asks for is answered
+/// before the next command begins.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn requests_have_their_ctx_and_locations_their_turn() {
+    let server = server(
+        "lua_reserve_vms 0; init_by_lua_block { state = {} }",
+        "location = /ctx { content_by_lua_block {
+             local first = ngx.ctx
+             for i = 1, 100 do ngx.ctx.n = (ngx.ctx.n or 0) + 1 end
+             ngx.print(ngx.ctx.n, ' ', ngx.ctx == first, ' ')
+             ngx.ctx = { n = 7 }
+             ngx.sleep(0)
+             ngx.print(ngx.ctx.n, ' ', first.n) } }
+         location = /none { content_by_lua_block { ngx.print(tostring(ngx.ctx.n)) } }
+         location = /slow { content_by_lua_block { ngx.sleep(0.05) state.is_done = true ngx.say('slow') } }
+         location = /look { content_by_lua_block { ngx.say(tostring(state.is_done)) } }
+         location = /both { echo_location /slow; echo_location /look; }",
+    );
+    for _ in 0..3 {
+        check(&server, &[("/ctx", 200, "100 true 7 100"), ("/none", 200, "nil")]);
+    }
+    check(&server, &[("/both", 200, "slow\ntrue\n")]);
+}
