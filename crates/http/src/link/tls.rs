@@ -35,6 +35,8 @@ const RECORD_MAX_BYTES: usize = 16 * 1024;
 const FIRST_RECORD_BYTES: usize = 4 * 1024;
 /// How much is sent in such records, bytes.
 const FIRST_RECORDS_BYTES: usize = 16 * 1024;
+/// What may wait for a response to leave with it, bytes.
+const HELD_BACK_MAX_BYTES: usize = 2 * 1024;
 /// What counts as silence, milliseconds.
 const SILENCE_MS: u64 = 1_000;
 
@@ -290,8 +292,11 @@ impl Tls {
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         let read = state.poll_read(buf, |input| socket.poll_read_vec(cx, input));
-        // What is to be answered (an update of keys) leaves now, or with what is sent next.
-        let _ = state.poll_flush(socket, cx);
+        let is_read = matches!(read, Poll::Ready(Ok(count)) if count > 0);
+        if !(is_read && state.can_hold_back()) {
+            // What is to be answered (an update of keys) leaves now, or with what is sent next.
+            let _ = state.poll_flush(socket, cx);
+        }
         read
     }
 
@@ -317,6 +322,9 @@ impl Tls {
             return Poll::Ready(Ok(0));
         }
         let mut state = self.state();
+        if state.has_answers_only() {
+            state.seal_parts(parts, self.records, socket)?;
+        }
         loop {
             let flushed = state.poll_flush(socket, cx);
             let gone = state.take_gone(offered);
@@ -324,8 +332,7 @@ impl Tls {
                 return Poll::Ready(Ok(gone));
             }
             ready!(flushed)?;
-            let record = state.record_bytes(self.records, socket.home().now_ms());
-            state.seal(parts, record).map_err(|failure| TlsError::of("SSL_write()", failure))?;
+            state.seal_parts(parts, self.records, socket)?;
         }
     }
 
@@ -475,9 +482,26 @@ impl State {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts as much of the parts as is sent at once; nothing is left of what was encrypted before.
+    /// Whether what there is to send can leave with the response to what was read: tickets, whose client does
+    /// not wait for them. One that has sent early data waits for the rest of the handshake.
+    fn can_hold_back(&self) -> bool {
+        self.output.len() <= HELD_BACK_MAX_BYTES && !self.session.is_early()
+    }
+
+    /// Whether the output is something else than what was written, and nothing of it has left.
+    fn has_answers_only(&self) -> bool {
+        !self.output.is_empty() && self.sent == 0 && self.flight.reported == self.flight.bytes
+    }
+
+    fn seal_parts(&mut self, parts: &[IoSlice<'_>], size: RecordSize, socket: &Socket) -> io::Result<()> {
+        let record = self.record_bytes(size, socket.home().now_ms());
+        self.seal(parts, record).map_err(|failure| TlsError::of("SSL_write()", failure))
+    }
+
+    /// Encrypts as much of the parts as is sent at once, behind answers that have not left; nothing is left of
+    /// what was encrypted before.
     fn seal(&mut self, parts: &[IoSlice<'_>], record: usize) -> Result<(), Failure> {
-        debug_assert!(self.output.is_empty() && self.flight.reported == self.flight.bytes);
+        debug_assert!(self.sent == 0 && self.flight.reported == self.flight.bytes);
         let mut room = self.flight_bytes;
         let mut chosen = Vec::with_capacity(parts.len());
         for part in parts {
@@ -489,8 +513,9 @@ impl State {
         }
         let bytes = self.flight_bytes - room;
         self.output.reserve_exact(bytes + bytes.div_ceil(record) * RECORD_OVERHEAD_BYTES);
+        let start = self.output.len();
         self.session.seal(&chosen, record, &mut self.output)?;
-        self.flight = Flight { bytes, reported: 0, start: 0, end: self.output.len() };
+        self.flight = Flight { bytes, reported: 0, start, end: self.output.len() };
         self.sent_since_silence += bytes;
         Ok(())
     }
@@ -504,5 +529,64 @@ impl State {
         }
         self.sent_ms = now_ms;
         if self.sent_since_silence < FIRST_RECORDS_BYTES { FIRST_RECORD_BYTES } else { RECORD_MAX_BYTES }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a record of one byte more than its content.
+    struct Plain;
+
+    impl Session for Plain {
+        fn step(&mut self, _: &mut &[u8], _: &mut Vec<u8>) -> Step {
+            Step::Done
+        }
+
+        fn open(&mut self, _: &mut &[u8], _: &mut Vec<u8>, _: &mut Vec<u8>) -> Opened {
+            Opened::Need
+        }
+
+        fn seal(&mut self, parts: &[IoSlice<'_>], _: usize, output: &mut Vec<u8>) -> Result<(), Failure> {
+            output.push(b'!');
+            parts.iter().for_each(|part| output.extend_from_slice(part));
+            Ok(())
+        }
+
+        fn close(&mut self, _: &mut Vec<u8>) {}
+
+        fn info(&self) -> Info {
+            Info::default()
+        }
+
+        fn peer_certificate(&self) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn take_kept(&mut self) -> Vec<Kept> {
+            Vec::new()
+        }
+
+        fn is_early(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_is_written_leaves_behind_tickets() {
+        let tickets = b"tickets".to_vec();
+        let tls = Tls::new(Box::new(Plain), Offer::default(), RecordSize::default(), Vec::new(), tickets);
+        let mut state = tls.state();
+        assert!(state.can_hold_back() && state.has_answers_only());
+        state.seal(&[IoSlice::new(b"he"), IoSlice::new(b"ad")], RECORD_MAX_BYTES).unwrap();
+        assert_eq!(state.output, b"tickets!head");
+        assert!(!state.has_answers_only(), "nothing is encrypted twice");
+        // Of the response has left what stands behind the tickets.
+        for (sent, gone) in [(3, 0), (7, 0), (8, 0), (10, 2), (12, 2), (12, 0)] {
+            state.sent = sent;
+            assert_eq!(state.take_gone(4), gone, "{sent}");
+        }
+        assert!(!state.has_answers_only());
     }
 }
