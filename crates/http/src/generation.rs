@@ -98,6 +98,11 @@ impl Setup {
         &self.snapshot
     }
 
+    /// The configuration, to be kept.
+    pub(crate) fn shared_snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
     /// How far what is logged is written.
     pub fn log_progress(&self) -> &Progress {
         &self.snapshot.log_progress

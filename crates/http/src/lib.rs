@@ -11,6 +11,7 @@ mod config;
 pub mod fuzzing;
 mod generation;
 mod group_editing;
+mod handshake_code;
 mod http2;
 mod link;
 pub mod metrics;
@@ -42,6 +43,9 @@ pub use clearway_site::{
 pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
 pub use group_editing::GROUP_EDITING;
+pub use handshake_code::{
+    About, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Wishes,
+};
 pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};
 pub use link::Link;
 pub use link::http1::Http1Link;

@@ -13,6 +13,7 @@ use clearway_tls::engine::{Kept, LoadError, Session, Verified};
 use clearway_tls::hello::Hello;
 
 use crate::generation::Setup;
+use crate::handshake_code::Wishes;
 use crate::link::tls::{RecordSize, Tls};
 use crate::name_servers::{AskedServers, NAME_SERVERS};
 use crate::output::view::View;
@@ -98,6 +99,12 @@ pub trait Accept: Send + Sync {
     /// Why there is no handshake.
     fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted>;
 
+    /// The version that such a client is spoken with, by number.
+    fn version(&self, hello: &Hello) -> Option<u16> {
+        let _ = hello;
+        None
+    }
+
     /// Keeps sessions that clients may want to take up.
     fn keep(&self, sessions: Vec<Kept>);
 }
@@ -113,6 +120,8 @@ pub struct ClientHello<'a> {
     pub home: LoopRef,
     /// Name servers of the server whose handshake it is.
     pub names: &'a AskedServers,
+    /// What code has wished for.
+    pub wishes: &'a Wishes,
 }
 
 /// A handshake that has begun, or will have.
@@ -191,6 +200,17 @@ impl Setup {
 }
 
 impl Setup {
+    /// Whether a server has certificates of its own.
+    pub fn has_certificates(&self, server: ServerId) -> bool {
+        let tls = self.snapshot().server(server).conf(&SERVER_TLS).server.as_deref();
+        tls.is_some_and(|tls| tls.acceptor.is_some())
+    }
+
+    /// The first name of a server, empty if it has none.
+    pub fn server_name(&self, server: ServerId) -> &[u8] {
+        self.snapshot().server(server).name()
+    }
+
     /// The server that has this host, in lower case, if one has it.
     pub(crate) fn find_host(&self, host: &[u8]) -> Option<ServerId> {
         find_server(self.address(), host).ok().flatten()

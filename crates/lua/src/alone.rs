@@ -22,6 +22,9 @@ pub(crate) struct Alone {
     /// The VM that its code belongs to.
     pub(crate) slot: Arc<Slot>,
     pub(crate) kept: TaskCell<Kept>,
+    /// The handshake that it is for, if it is for one.
+    #[cfg(feature = "tls")]
+    pub(crate) shaking: Option<crate::shaking::Shaking>,
 }
 
 /// What the place says that has made it.
@@ -53,7 +56,7 @@ impl Default for AloneConf {
 }
 
 /// What stands behind its lines: what has made it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tail {
     /// The client of the request.
     pub(crate) client: Option<Vec<u8>>,
@@ -61,11 +64,21 @@ pub(crate) struct Tail {
     pub(crate) server: Option<String>,
     /// The identity thread of the loop.
     pub(crate) tid: u32,
+    /// What it is called.
+    pub(crate) context: &'static str,
+    /// The number of the connection that it is for.
+    pub(crate) serial: Option<u64>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self { client: None, server: None, tid: 0, context: "ngx.timer", serial: None }
+    }
 }
 
 impl fmt::Display for Tail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(", context: ngx.timer")?;
+        write!(f, ", context: {}", self.context)?;
         match &self.client {
             Some(client) => write!(f, ", client: {}", Verbatim(client))?,
             None => return Ok(()),
@@ -91,7 +104,12 @@ impl Sink for Alone {
     fn write(&self, record: &Record<'_>) {
         for sink in self.sinks.iter().filter(|sink| sink.enabled(record.level)) {
             let message = format_args!("{}{}", record.message, self.tail);
-            sink.write(&Record { level: record.level, tid: self.tail.tid, connection: None, message });
+            sink.write(&Record {
+                level: record.level,
+                tid: self.tail.tid,
+                connection: self.tail.serial,
+                message,
+            });
         }
     }
 }

@@ -16,6 +16,8 @@ mod constants;
 mod control;
 pub(crate) mod coroutine;
 pub mod encoding;
+#[cfg(feature = "tls")]
+mod handshake;
 mod header;
 mod loaded;
 mod log;
@@ -70,6 +72,8 @@ const ROOMS: &[Room] = &[
     tcp::install,
     #[cfg(feature = "tls")]
     tls::install,
+    #[cfg(feature = "tls")]
+    handshake::install,
     udp::install,
     time::install,
     timer::install,

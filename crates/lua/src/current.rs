@@ -47,6 +47,14 @@ pub enum LuaPhase {
     Timer,
     /// `balancer_by_lua*`.
     Balancer,
+    /// `ssl_client_hello_by_lua*`.
+    SslClientHello,
+    /// `ssl_certificate_by_lua*`.
+    SslCertificate,
+    /// `ssl_session_fetch_by_lua*`.
+    SslSessionFetch,
+    /// `ssl_session_store_by_lua*`.
+    SslSessionStore,
 }
 
 impl LuaPhase {
@@ -68,6 +76,10 @@ impl LuaPhase {
             Self::Log => "log_by_lua*",
             Self::Timer => "ngx.timer",
             Self::Balancer => "balancer_by_lua*",
+            Self::SslClientHello => "ssl_client_hello_by_lua*",
+            Self::SslCertificate => "ssl_certificate_by_lua*",
+            Self::SslSessionFetch => "ssl_session_fetch_by_lua*",
+            Self::SslSessionStore => "ssl_session_store_by_lua*",
         }
     }
 
@@ -89,6 +101,10 @@ impl LuaPhase {
             Self::Log => "log",
             Self::Timer => "timer",
             Self::Balancer => "balancer",
+            Self::SslClientHello => "ssl_client_hello",
+            Self::SslCertificate => "ssl_cert",
+            Self::SslSessionFetch => "ssl_session_fetch",
+            Self::SslSessionStore => "ssl_session_store",
         }
     }
 
@@ -129,6 +145,12 @@ impl Phases {
     #[must_use]
     pub const fn but(phases: &[LuaPhase]) -> Self {
         Self(!Self::of(phases).0)
+    }
+
+    /// These, but for others.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 
     /// Whether `phase` is one of them.
@@ -355,6 +377,14 @@ impl<'a> Current<'a> {
 /// What a thread yields that waits for the server. No address of anything.
 pub(crate) const MARK: Address = Address(0x10a);
 
+/// Where a client shakes hands, and there is no request.
+pub(crate) const HANDSHAKES: Phases = Phases::of(&[
+    LuaPhase::SslClientHello,
+    LuaPhase::SslCertificate,
+    LuaPhase::SslSessionFetch,
+    LuaPhase::SslSessionStore,
+]);
+
 /// Where code may wait for the server.
 pub(crate) const YIELDABLE: Phases = Phases::of(&[
     LuaPhase::ServerRewrite,
@@ -363,6 +393,9 @@ pub(crate) const YIELDABLE: Phases = Phases::of(&[
     LuaPhase::Precontent,
     LuaPhase::Content,
     LuaPhase::Timer,
+    LuaPhase::SslClientHello,
+    LuaPhase::SslCertificate,
+    LuaPhase::SslSessionFetch,
 ]);
 
 /// Stands for [`Current`] in [`Call::with_context`].

@@ -20,6 +20,8 @@ pub(crate) mod metrics;
 pub mod phases;
 #[cfg(not(loom))]
 pub(crate) mod request_state;
+#[cfg(all(not(loom), feature = "tls"))]
+pub(crate) mod shaking;
 #[cfg(not(loom))]
 pub(crate) mod socket;
 #[cfg(not(loom))]
@@ -30,12 +32,12 @@ pub mod vm;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
 
-#[cfg(all(not(loom), feature = "tls"))]
-pub use phases::LUA_TLS;
 #[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,
     retire, try_out,
 };
+#[cfg(all(not(loom), feature = "tls"))]
+pub use phases::{LUA_HANDSHAKE, LUA_TLS};
 #[cfg(not(loom))]
 pub use socket::connect_with;

@@ -7,6 +7,8 @@ mod code_file;
 mod directives;
 mod filters;
 mod handlers;
+#[cfg(feature = "tls")]
+mod handshake;
 pub(crate) mod made_body;
 mod net_directives;
 pub(crate) mod run;
@@ -19,6 +21,8 @@ mod tls_directives;
 pub use crate::vm::vms::{begin, end, is_busy, retire};
 pub use balancer::LUA_BALANCER;
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
+#[cfg(feature = "tls")]
+pub use handshake::LUA_HANDSHAKE;
 pub use net_directives::LUA_NET;
 pub use set_misc::SET_MISC;
 #[cfg(feature = "tls")]

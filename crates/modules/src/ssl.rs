@@ -14,7 +14,7 @@ mod stapling;
 mod variables;
 
 use clearway_conf::Error;
-use clearway_http::{Load, Module, Role, SERVER_TLS, SniHandling};
+use clearway_http::{HANDSHAKE_CODE, Load, Module, Role, SERVER_TLS, SniHandling};
 
 use directives::DIRECTIVES;
 use server::Maker;
@@ -30,7 +30,7 @@ pub use stapling::start as start_stapling;
 pub static SSL: Module = Module {
     name: "ssl",
     directives: DIRECTIVES,
-    confs: &[&SSL_CONF, &SERVER_TLS],
+    confs: &[&SSL_CONF, &SERVER_TLS, &HANDSHAKE_CODE],
     variables: VARIABLES,
     finish: Some(make_contexts),
     role: Role::Ssl,

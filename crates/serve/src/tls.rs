@@ -14,7 +14,8 @@ use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{
     Accept, AskedServers, Begun, Chosen, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize,
-    Shaking, SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, failure_level, look_at_handshake,
+    Shaking, SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, Wishes, failure_level,
+    look_at_handshake,
 };
 use clearway_offload::{Pool, Task};
 use clearway_site::ServerId;
@@ -64,19 +65,37 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     let mut input = Vec::with_capacity(HELLO_BYTES.max(parts.input.len()));
     input.append(&mut parts.input);
     conn.client.put_back(parts);
-    let hello = read_hello(connection, &mut input).await?;
+    let hello = Arc::new(read_hello(connection, &mut input).await?);
+    let mut wishes = Wishes::default();
+    if code::has_hello(&connection.conn) {
+        Box::pin(code::hear(connection, &hello, &mut wishes)).await?;
+    }
     let Asked { mut offer, acceptor, names, server, http2, terms } = choose(&connection.conn, &hello)?;
-    let client = ClientHello { hello: &hello, http2, home: connection.conn.client.home, names: &names };
+    let has_code = code::is_there(&connection.conn, server);
+    if has_code {
+        Box::pin(code::prepare(connection, (&hello, server), &*acceptor, &mut wishes)).await?;
+    }
+    let home = connection.conn.client.home;
+    let client = ClientHello { hello: &hello, http2, home, names: &names, wishes: &wishes };
     let begun = ask(&mut connection.conn, client, &*acceptor, (server, &mut offer));
-    drop(hello);
+    drop(wishes);
+    let hello = Some(hello).filter(|_| has_code);
     let handshake = begin(&connection.conn, begun, input, &terms).await?;
     let mut state = shake_hands(connection, handshake).await?;
-    acceptor.keep(state.session.take_kept());
+    connection.conn.log(Level::Debug, HANDSHAKING, format_args!("SSL_do_handshake: 1"));
+    let mut kept = state.session.take_kept();
+    if let Some(hello) = hello.filter(|_| !kept.is_empty()) {
+        let version = state.session.info().version;
+        kept = Box::pin(code::store(connection, (&hello, server), version, kept)).await;
+    }
+    acceptor.keep(kept);
     let tls = Tls::new(state.session, offer, terms.records, state.input, state.output);
     connection.conn.link.transport.encrypt(Box::new(tls));
     metrics::HANDSHAKES.increment();
     Ok(())
 }
+
+mod code;
 
 /// How far a handshake is, as far as messages differ.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -53,6 +53,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &LUA_BALANCER,
     #[cfg(feature = "tls")]
     &clearway_lua::LUA_TLS,
+    #[cfg(feature = "tls")]
+    &clearway_lua::LUA_HANDSHAKE,
     &rewrite::REWRITE,
     &SET_MISC,
     &map::MAP,

@@ -299,13 +299,15 @@ pub struct Given<P> {
     pub kept: Option<Kept>,
     /// What authorities say of the context's certificates, for a client that asks.
     pub staples: Vec<Staple<P>>,
+    /// Versions that may be spoken, if not those of the context.
+    pub versions: Option<Versions>,
     /// One of the context's protocols (ALPN) that this client is not to have.
     pub withheld: Option<&'static [u8]>,
 }
 
 impl<P> Default for Given<P> {
     fn default() -> Self {
-        Self { pairs: Vec::new(), kept: None, staples: Vec::new(), withheld: None }
+        Self { pairs: Vec::new(), kept: None, staples: Vec::new(), versions: None, withheld: None }
     }
 }
 

@@ -299,6 +299,26 @@ impl Hello {
         self.at(self.server_name)
     }
 
+    /// The client's part of the secret's salt.
+    #[must_use]
+    pub fn random(&self) -> &[u8] {
+        const VERSION_LENGTH: usize = 2;
+        &self.body[VERSION_LENGTH..VERSION_LENGTH + RANDOM_LENGTH]
+    }
+
+    /// Extensions by number with what stands in them, in the client's order, those included that mean none
+    /// (GREASE).
+    pub fn extensions(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        let mut rest = Bytes::new(&self.body);
+        // It was read before.
+        let _ = fixed_part(&mut rest);
+        let mut rest = rest.prefixed_u16().unwrap_or_else(|| Bytes::new(&[]));
+        std::iter::from_fn(move || {
+            let kind = rest.u16()?;
+            Some((kind, rest.prefixed_u16()?.as_slice()))
+        })
+    }
+
     /// Protocols that the client speaks (ALPN), in its order.
     pub fn protocols(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = Bytes::new(self.at(self.protocols).unwrap_or_default());

@@ -27,6 +27,62 @@ impl Chain {
     }
 }
 
+impl Chain {
+    /// Certificates in DER, one behind the other.
+    #[must_use]
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let mut all = Vec::new();
+        let mut rest = der;
+        while !rest.is_empty() {
+            let (one, behind) = rest.split_at_checked(element_length(rest)?)?;
+            all.push(Certificate::from_der(one)?);
+            rest = behind;
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let certificate = all.remove(0);
+        Some(Self { certificate, rest: all })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Certificate> {
+        std::iter::once(&self.certificate).chain(&self.rest)
+    }
+
+    /// In DER, one behind the other.
+    #[must_use]
+    pub fn to_der(&self) -> Option<Vec<u8>> {
+        self.all().map(Certificate::to_der).collect::<Option<Vec<_>>>().map(|all| all.concat())
+    }
+
+    /// In PEM.
+    #[must_use]
+    pub fn to_pem(&self) -> Option<Vec<u8>> {
+        self.all().map(Certificate::to_pem).collect::<Option<Vec<_>>>().map(|all| all.concat())
+    }
+
+    /// Whether the key is that of its first certificate.
+    #[must_use]
+    pub fn has_key(&self, key: &PrivateKey) -> bool {
+        self.certificate.has_key(key)
+    }
+}
+
+/// How long an element in DER is, with its head.
+fn element_length(der: &[u8]) -> Option<usize> {
+    const LONG: u8 = 0x80;
+    let first = *der.get(1)?;
+    if first < LONG {
+        return Some(2 + usize::from(first));
+    }
+    let digits = der.get(2..2 + usize::from(first - LONG))?;
+    if digits.len() > 4 {
+        return None;
+    }
+    let length = digits.iter().fold(0_usize, |length, &digit| length << 8 | usize::from(digit));
+    length.checked_add(2 + digits.len())
+}
+
 /// A certificate with its chain and key.
 pub struct Pair {
     chain: Arc<Chain>,

@@ -12,7 +12,7 @@ use aws_lc_sys as ffi;
 use crate::ciphers::Suite;
 use crate::context::{Context, Lookups, note_message, session_index, succeeded, verified};
 use crate::engine::{
-    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified,
+    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified, Versions,
 };
 use crate::hello::Hello;
 use crate::level::Version;
@@ -114,6 +114,9 @@ impl TlsSession {
                 ffi::SSL_set_options(ssl, ffi::SSL_OP_NO_TICKET.cast_unsigned());
             }
         }
+        if let Some(versions) = given.versions {
+            session.speak(versions)?;
+        }
         for pair in &given.pairs {
             pair.check(context.level())?;
             session.use_pair(pair)?;
@@ -178,6 +181,18 @@ impl TlsSession {
         let weak = |error| LoadError { call: "SSL_use_certificate()", ..error };
         pair.check(self.context.level()).map_err(weak)?;
         self.use_pair(pair)
+    }
+
+    /// Those between the oldest and the newest of these are spoken.
+    fn speak(&self, versions: Versions) -> Result<(), LoadError> {
+        let number = |version: Option<Version>| version.map_or(0, Version::number);
+        let (oldest, newest) = (number(versions.iter().next()), number(versions.iter().next_back()));
+        let ssl = self.ssl.as_ptr();
+        // SAFETY: the session is alive and nobody else's.
+        unsafe {
+            succeeded(ffi::SSL_set_min_proto_version(ssl, oldest), "SSL_set_min_proto_version()")?;
+            succeeded(ffi::SSL_set_max_proto_version(ssl, newest), "SSL_set_max_proto_version()")
+        }
     }
 
     /// Has the server asked what authorities say of its certificate. Before the handshake.

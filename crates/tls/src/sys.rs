@@ -473,6 +473,34 @@ impl PrivateKey {
         Ok(Self { key, protection: asked.use_of })
     }
 
+    /// One in DER, of any form.
+    #[must_use]
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let mut at = der.as_ptr();
+        let length = c_long::try_from(der.len()).ok()?;
+        // SAFETY: so many bytes are there.
+        let key = unsafe { Owned::take(ffi::d2i_AutoPrivateKey(ptr::null_mut(), &raw mut at, length)) };
+        clear_reasons();
+        Some(Self { key: key?, protection: Protection::None })
+    }
+
+    /// In DER, in the form of its kind.
+    #[must_use]
+    pub fn to_der(&self) -> Option<Vec<u8>> {
+        // SAFETY: both are alive during the call.
+        written(|bio| unsafe { ffi::i2d_PrivateKey_bio(bio, self.as_ptr()) })
+    }
+
+    /// In PEM, without a password.
+    #[must_use]
+    pub fn to_pem(&self) -> Option<Vec<u8>> {
+        let (key, none) = (self.as_ptr(), ptr::null_mut());
+        // SAFETY: both are alive during the call; nothing is encrypted, so no password is asked for.
+        written(|bio| unsafe {
+            ffi::PEM_write_bio_PKCS8PrivateKey(bio, key, ptr::null(), ptr::null(), 0, None, none)
+        })
+    }
+
     /// Whether a password was asked for.
     #[must_use]
     pub fn was_encrypted(&self) -> bool {

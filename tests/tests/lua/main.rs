@@ -6,6 +6,7 @@ mod bad_input;
 mod balancer;
 mod beside;
 mod faults;
+mod handshake;
 mod libraries;
 mod lifecycle;
 mod network;

@@ -57,8 +57,8 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
         code = 0;
     }
     current(call, |current| current.log(Level::Debug, format_args!("lua exit with code {code}")))?;
-    if matches!(phase, LuaPhase::HeaderFilter | LuaPhase::Balancer) {
-        // As upstream, where a filter cannot be left from within.
+    if matches!(phase, LuaPhase::HeaderFilter | LuaPhase::Balancer | LuaPhase::SslSessionStore) {
+        // As upstream, where what cannot wait cannot be left from within.
         crate::current::current(call, |current| current.pause = Some(Pause::Exit(code)))?;
         return Ok(Returns::Values(0));
     }

@@ -7,11 +7,12 @@ use clearway_message::Method;
 
 use super::args;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
+use crate::current::{HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
 
 /// Where there is a request.
 pub(super) const REQUEST: Phases =
-    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Timer]);
+    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Timer])
+        .without(HANDSHAKES);
 
 /// Where a request can be changed.
 pub(super) const CHANGING: Phases = Phases::of(&[

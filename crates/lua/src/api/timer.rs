@@ -94,7 +94,16 @@ fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static st
     timers.ring_at_end(bell);
     let most_running = usize::try_from(*main.max_running_timers).unwrap_or(usize::MAX);
     slot.note_owner();
-    let alone = Arc::new(Alone { home, sinks, tail, conf, slot, kept: TaskCell::default() });
+    let alone = Arc::new(Alone {
+        home,
+        sinks,
+        tail,
+        conf,
+        slot,
+        kept: TaskCell::default(),
+        #[cfg(feature = "tls")]
+        shaking: None,
+    });
     let snapshot = Arc::downgrade(&snapshot);
     Ok(Delayed { alone, waiter, count, most_running, snapshot })
 }
@@ -110,7 +119,8 @@ fn slot_of(current: &mut Current<'_>) -> Option<Arc<Slot>> {
 /// Where its lines go and what stands behind them, and what holds for it.
 fn place_of(current: &mut Current<'_>) -> (Vec<Arc<dyn clearway_base::log::Sink>>, Tail, AloneConf) {
     if let Some(alone) = current.alone {
-        return (alone.sinks.clone(), alone.tail.clone(), alone.conf.clone());
+        let tail = Tail { context: LuaPhase::Timer.context_name(), serial: None, ..alone.tail.clone() };
+        return (alone.sinks.clone(), tail, alone.conf.clone());
     }
     let of_request = current.scene(|scene: Scene<'_, '_, '_>| {
         let request = scene.request();
@@ -124,7 +134,7 @@ fn place_of(current: &mut Current<'_>) -> (Vec<Arc<dyn clearway_base::log::Sink>
         };
         let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec());
         let server = Some(request.listen_address().to_string());
-        let tail = Tail { client: text(b"remote_addr"), server, tid: request.identity() };
+        let tail = Tail { client: text(b"remote_addr"), server, tid: request.identity(), ..Tail::default() };
         (request.location().core.error_log.iter().cloned().collect(), tail, conf)
     });
     of_request.unwrap_or_else(|| {

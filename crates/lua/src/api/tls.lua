@@ -114,7 +114,8 @@ function methods.sslhandshake(self, session, name, verify, staple, ...)
     if session == false then
         return true
     end
-    return keep(text, numbered(self, session, is_resumed))
+    -- A session that is taken up without another one being given is good for further connections.
+    return keep(text or (is_resumed and known), numbered(self, session, is_resumed))
 end
 
 function methods.getsslsession(self)
@@ -145,6 +146,14 @@ function ssl.parse_pem_priv_key(pem)
         return nil, err
     end
     return hold(key_type, pem)
+end
+
+function ssl._certificates(held)
+    return text_of(certificates_type, held)
+end
+
+function ssl._key(held)
+    return text_of(key_type, held)
 end
 
 package.preload["ngx.ssl"] = function()

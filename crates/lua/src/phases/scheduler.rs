@@ -200,6 +200,11 @@ impl Schedule {
         }
     }
 
+    /// Whether something was waited for.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.is_bound
+    }
+
     /// Runs to the end of all threads.
     pub(crate) async fn run(
         &mut self,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clearway_http::{Accept, Begun, ClientHello, OfferedHttp2, Opening, Unaccepted, View, Weight};
+use clearway_http::{Accept, Begun, ClientHello, OfferedHttp2, Opening, Unaccepted, View, Weight, Wishes};
 use clearway_tls::cache::{SessionCache, SharedKeys};
-use clearway_tls::engine::{Engine, Given, Kept};
+use clearway_tls::engine::{Engine, Given, Kept, kept_key};
 use clearway_tls::hello::Hello;
 use clearway_tls::level::Key;
 use clearway_tls::tickets::KeyRing;
@@ -20,6 +20,8 @@ const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
 /// See the file's head.
 pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
+    /// The same without certificates, where code may say all of them.
+    pub(crate) bare: Option<Arc<Context>>,
     /// Of the certificates that the context has.
     pub(crate) keys: Keys,
     /// Those that depend on the client, instead.
@@ -118,24 +120,44 @@ fn with_pairs(mut session: TlsSession, wants: Wants, pairs: &[NamedPair]) -> Res
     Ok(Opening { session: Box::new(session), weight })
 }
 
+/// Has a session present certificates that code has chosen.
+fn with_wishes(mut session: TlsSession, wants: Wants, wishes: &Wishes) -> Result<Opening, Unaccepted> {
+    let pairs: Vec<&Pair> = wishes.pairs.iter().filter_map(|pair| pair.downcast_ref()).collect();
+    for pair in &pairs {
+        session.present(pair).map_err(|error| Unaccepted::Certificate(error.to_string()))?;
+    }
+    Ok(Opening { session: Box::new(session), weight: Keys::of(pairs).weight(wants) })
+}
+
 impl Accept for Acceptor {
     fn needs_values(&self) -> bool {
         self.named.is_some()
     }
 
     fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted> {
-        let ClientHello { hello, http2, home, names } = client;
+        let ClientHello { hello, http2, home, names, wishes } = client;
         let now_s = now_s();
         if let Some(ring) = self.shared_keys.as_ref().and_then(|keys| keys.rotated(now_s)) {
-            self.context.rotate(&ring)?;
+            [Some(&self.context), self.bare.as_ref()]
+                .into_iter()
+                .flatten()
+                .try_for_each(|one| one.rotate(&ring))?;
         }
-        let kept = self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s));
+        let said = wishes.session.as_ref().zip(kept_key(hello));
+        let kept = match said {
+            Some((content, key)) => Some(Kept { key: key.to_vec(), content: content.clone() }),
+            None => self.sessions.as_ref().and_then(|sessions| sessions.find(hello, now_s)),
+        };
         let withheld = (http2 == OfferedHttp2::No).then_some(super::HTTP2);
         let stapling = self.stapling.as_ref().filter(|_| hello.asks_for_status());
         let staples = stapling.map(|stapling| stapling.staples(home, names, now_s)).unwrap_or_default();
-        let given = Given { kept, withheld, staples, ..Given::default() };
-        let session = AwsLc::accept(&self.context, hello, given)?;
+        let given = Given { kept, withheld, staples, versions: wishes.versions, ..Given::default() };
+        let bare = self.bare.as_ref().filter(|_| wishes.is_cleared);
+        let session = AwsLc::accept(bare.unwrap_or(&self.context), hello, given)?;
         let wants = self.wants(hello);
+        if wishes.is_cleared || !wishes.pairs.is_empty() {
+            return with_wishes(session, wants, wishes).map(Begun::Ready);
+        }
         match self.named.as_ref().zip(view) {
             Some((named, view)) => present(session, wants, named, view),
             None => {
@@ -143,6 +165,10 @@ impl Accept for Acceptor {
                 Ok(Begun::Ready(Opening { session: Box::new(session), weight }))
             }
         }
+    }
+
+    fn version(&self, hello: &Hello) -> Option<u16> {
+        self.context.version_with(hello.versions()).map(|version| version.number())
     }
 
     fn keep(&self, kept: Vec<Kept>) {

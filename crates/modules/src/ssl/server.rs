@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 use clearway_base::log::Sink;
 use clearway_conf::{Error, KeptFiles};
-use clearway_http::{Accept, Load, RecordSize, ServerTls, SniHandling, ThreadPools, TlsConf, Verify};
+use clearway_http::{
+    Accept, HANDSHAKE_CODE, Load, RecordSize, ServerTls, SniHandling, ThreadPools, TlsConf, Verify,
+};
 use clearway_net::listen::HostNames;
 use clearway_offload::{CRYPTO_POOL, Pool};
 use clearway_tls::cache::{SessionCache as Sessions, SharedKeys, ZONE_MODULE};
@@ -48,10 +50,18 @@ pub(crate) struct Maker {
     /// Where is said what goes wrong without a connection.
     log: Arc<dyn Sink>,
     warnings: RefCell<Vec<Error>>,
+    /// Whether code keeps sessions.
+    has_session_code: bool,
+    /// Whether code chooses certificates, of any server.
+    has_certificate_code: bool,
 }
 
 impl Maker {
-    pub(crate) fn new(load: &Load) -> Self {
+    pub(crate) fn new(load: &mut Load) -> Self {
+        let codes = load.server(&HANDSHAKE_CODE);
+        let has_session_code = codes.session_fetch.is_some() || codes.session_store.is_some();
+        let has_certificate_code =
+            load.server_ids().any(|id| load.of_server(id, &HANDSHAKE_CODE).certificate.is_some());
         let pools = load.environment().services.find::<ThreadPools>();
         Self {
             files: load.kept_files(),
@@ -61,6 +71,8 @@ impl Maker {
             names: load.resolver(),
             log: Arc::clone(&load.environment().error_log),
             warnings: RefCell::default(),
+            has_session_code,
+            has_certificate_code,
         }
     }
 
@@ -143,15 +155,16 @@ impl Maker {
         for command in &*conf.conf_commands {
             self.apply(&mut plan, command, &ring, &mut seal)?;
         }
+        seal.add(&[u8::from(self.has_session_code)]);
         seal.add(format!("{:?}", Described(conf)).as_bytes());
         let keys = Keys::of(plan.pairs.iter().map(|pair| &**pair));
-        let context = match CONTEXTS.find(seal.digest()) {
-            Some(context) => context,
-            None => {
-                let made = AwsLc::context(&plan).map_err(|error| self.refused(conf, &plan, &error))?;
-                CONTEXTS.keep(seal.digest(), &made);
-                made
-            }
+        let context = self.context(conf, &plan, &seal)?;
+        let bare = if self.has_certificate_code {
+            plan.pairs.clear();
+            seal.add(b"bare");
+            Some(self.context(conf, &plan, &seal)?)
+        } else {
+            None
         };
         let stapling = if *conf.stapling { Some(self.stapling(conf, &context, &shown)?) } else { None };
         let timeout_s = plan.timeout_s;
@@ -159,7 +172,27 @@ impl Maker {
         let shared = sessions.clone().filter(|_| is_shared && conf.session_ticket_keys.is_empty());
         let shared_keys = shared.map(|cache| SharedKeys::new(cache, timeout_s));
         let ring = Some(ring).filter(|_| has_tickets && shared_keys.is_none());
-        Ok(Arc::new(Acceptor { context, keys, named, stapling, sessions, timeout_s, ring, shared_keys }))
+        Ok(Arc::new(Acceptor {
+            context,
+            bare,
+            keys,
+            named,
+            stapling,
+            sessions,
+            timeout_s,
+            ring,
+            shared_keys,
+        }))
+    }
+
+    /// A context of the library, made unless there is one that is sealed alike.
+    fn context(&self, conf: &SslConf, plan: &Plan<Pair>, seal: &Seal) -> Result<Arc<Context>, Error> {
+        if let Some(context) = CONTEXTS.find(seal.digest()) {
+            return Ok(context);
+        }
+        let made = AwsLc::context(plan).map_err(|error| self.refused(conf, plan, &error))?;
+        CONTEXTS.keep(seal.digest(), &made);
+        Ok(made)
     }
 
     /// Certificates that depend on the client. For sessions, servers that name them alike are one.
@@ -313,6 +346,7 @@ impl Maker {
             (SessionCache::Shared(name, bytes), Some(zones)) => {
                 zones.declare(name, *bytes, ZONE_MODULE).map(Sessions::shared)
             }
+            (SessionCache::None, _) if self.has_session_code => return Ok((Keeping::Kept, None)),
             (SessionCache::None | SessionCache::Shared(..), _) => return Ok((Keeping::None, None)),
         };
         Ok((Keeping::Kept, Some(Arc::new(sessions.map_err(Error::unplaced)?))))

@@ -1,0 +1,144 @@
+local native, hello, session = ngx._ssl, ngx._clienthello, ngx._session
+ngx._ssl, ngx._clienthello, ngx._session = nil, nil, nil
+
+local error, ipairs, type = error, ipairs, type
+local concat = table.concat
+local ssl = require "ngx.ssl"
+
+ssl.SSL3_VERSION = 0x0300
+ssl.TLS1_VERSION = 0x0301
+ssl.TLS1_1_VERSION = 0x0302
+ssl.TLS1_2_VERSION = 0x0303
+ssl.TLS1_3_VERSION = 0x0304
+
+for _, name in ipairs({
+    "clear_certs", "server_name", "server_port", "raw_client_addr", "raw_server_addr", "get_tls1_version",
+    "cert_pem_to_der",
+}) do
+    local work = native[name]
+    ssl[name] = function(...)
+        return work(...)
+    end
+end
+
+local function set_der(convert, set)
+    return function(der)
+        local pem, err = convert(der)
+        if not pem then
+            return nil, err
+        end
+        return set(pem)
+    end
+end
+
+ssl.set_der_cert = set_der(native.cert_der_to_pem, native.set_cert)
+ssl.set_der_priv_key = set_der(native.priv_key_der_to_pem, native.set_priv_key)
+
+function ssl.set_cert(certificates)
+    return native.set_cert(ssl._certificates(certificates) or "")
+end
+
+function ssl.set_priv_key(key)
+    return native.set_priv_key(ssl._key(key) or "")
+end
+
+function ssl.priv_key_pem_to_der(pem, password)
+    return native.priv_key_pem_to_der(pem, password)
+end
+
+function ssl.parse_der_cert(der)
+    local pem, err = native.cert_der_to_pem(der)
+    if not pem then
+        return nil, err
+    end
+    return ssl.parse_pem_cert(pem)
+end
+
+function ssl.parse_der_priv_key(der)
+    local pem, err = native.priv_key_der_to_pem(der)
+    if not pem then
+        return nil, err
+    end
+    return ssl.parse_pem_priv_key(pem)
+end
+
+local names = {
+    [0x0300] = "SSLv3", [0x0301] = "TLSv1", [0x0302] = "TLSv1.1", [0x0303] = "TLSv1.2", [0x0304] = "TLSv1.3",
+}
+
+function ssl.get_tls1_version_str()
+    local number = native.get_tls1_version()
+    local name = names[number]
+    if name then
+        return name
+    end
+    return nil, "unknown version"
+end
+
+function ssl.get_client_random(length)
+    if length and type(length) ~= "number" then
+        error("bad argument #1 to 'get_client_random' (number expected, got " .. type(length) .. ")", 2)
+    end
+    local random = native.get_client_random()
+    if length == 0 then
+        return #random
+    end
+    return random:sub(1, length or #random)
+end
+
+local clienthello = { version = ssl.version }
+
+function clienthello.get_client_hello_server_name()
+    return hello.server_name()
+end
+
+function clienthello.get_client_hello_ext(kind)
+    if not kind or type(kind) ~= "number" then
+        return nil, "bad argument: ext_type must be a number"
+    end
+    return hello.extension(kind)
+end
+
+function clienthello.get_client_hello_ext_present()
+    return hello.extensions()
+end
+
+function clienthello.get_client_hello_ciphers()
+    return hello.ciphers()
+end
+
+function clienthello.get_supported_versions()
+    local spoken = {}
+    for _, number in ipairs(hello.versions()) do
+        if names[number] then
+            spoken[#spoken + 1] = names[number]
+        end
+    end
+    return spoken
+end
+
+function clienthello.set_protocols(protocols)
+    return hello.set_protocols(concat(protocols, " "))
+end
+
+local sessions = { version = ssl.version }
+
+function sessions.get_session_id()
+    return session.id()
+end
+
+function sessions.get_serialized_session()
+    return session.get()
+end
+
+function sessions.set_serialized_session(text)
+    return session.set(text)
+end
+
+package.preload["ngx.ssl.clienthello"] = function()
+    return clienthello
+end
+
+package.preload["ngx.ssl.session"] = function()
+    return sessions
+end

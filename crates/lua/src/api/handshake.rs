@@ -1,0 +1,247 @@
+//! `ngx.ssl`, `ngx.ssl.clienthello` and `ngx.ssl.session`: what code of a handshake looks at, and what it has
+//! the client be shown. Certificates and keys are read here; in Lua they are texts in PEM or DER.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_net::PeerAddr;
+use clearway_tls::engine::Versions;
+use clearway_tls::hello::Hello;
+use clearway_tls::level::Version;
+use clearway_tls::{Chain, PrivateKey};
+
+use super::room::{Install, put};
+use super::tcp::refuse;
+use crate::current::{LuaPhase, Phases, allow, current};
+use crate::shaking::Shaking;
+
+/// Where certificates are said.
+const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
+/// Where a hello is there.
+const HELLO: Phases = Phases::of(&[LuaPhase::SslClientHello]);
+/// Where there is a handshake.
+const SHAKING: Phases = Phases::of(&[
+    LuaPhase::SslClientHello,
+    LuaPhase::SslCertificate,
+    LuaPhase::SslSessionFetch,
+    LuaPhase::SslSessionStore,
+]);
+/// Where sessions are looked for, or put aside.
+const FETCHING: Phases = Phases::of(&[LuaPhase::SslSessionFetch]);
+const STORING: Phases = Phases::of(&[LuaPhase::SslSessionStore]);
+const SESSIONS: Phases = Phases::of(&[LuaPhase::SslSessionFetch, LuaPhase::SslSessionStore]);
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("_ssl", |stack| {
+        put(stack, "clear_certs", |call| {
+            with(call, SHOWING, Shaking::clear)?;
+            done(call)
+        });
+        put(stack, "set_cert", set_cert);
+        put(stack, "set_priv_key", set_priv_key);
+        put(stack, "cert_pem_to_der", cert_pem_to_der);
+        put(stack, "cert_der_to_pem", cert_der_to_pem);
+        put(stack, "priv_key_pem_to_der", priv_key_pem_to_der);
+        put(stack, "priv_key_der_to_pem", priv_key_der_to_pem);
+        put(stack, "server_name", |call| {
+            allow(call, SHAKING)?;
+            push_some(call, |shaking| shaking.about.hello.server_name().map(<[u8]>::to_vec))
+        });
+        put(stack, "server_port", server_port);
+        put(stack, "raw_client_addr", |call| {
+            let peer = with(call, SHAKING, |shaking| shaking.about.peer)?;
+            match peer {
+                PeerAddr::Unix => push_address(call, None),
+                peer => push_address(call, peer.ip()),
+            }
+        });
+        put(stack, "raw_server_addr", |call| {
+            let local = with(call, SHAKING, |shaking| shaking.about.local)?;
+            push_address(call, local.map(|local| local.ip()))
+        });
+        put(stack, "get_tls1_version", |call| {
+            let version = with(call, SHAKING, |shaking| shaking.about.version)?;
+            call.stack.push(version.map_or(0.0, f64::from));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "get_client_random", |call| {
+            allow(call, SHAKING)?;
+            push_some(call, |shaking| Some(shaking.about.hello.random().to_vec()))
+        });
+    });
+    install.table("_clienthello", |stack| {
+        put(stack, "server_name", |call| {
+            allow(call, HELLO)?;
+            push_some(call, |shaking| shaking.about.hello.server_name().map(<[u8]>::to_vec))
+        });
+        put(stack, "extension", extension);
+        put(stack, "extensions", |call| {
+            push_numbers(call, |hello| hello.extensions().map(|(kind, _)| kind).collect())
+        });
+        put(stack, "ciphers", |call| push_numbers(call, |hello| hello.suites().collect()));
+        put(stack, "versions", |call| push_numbers(call, |hello| hello.versions().collect()));
+        put(stack, "set_protocols", set_protocols);
+    });
+    install.table("_session", |stack| {
+        put(stack, "id", session_id);
+        put(stack, "get", |call| {
+            allow(call, STORING)?;
+            push_some(call, |shaking| shaking.about.session.as_ref().map(|session| session.content.clone()))
+        });
+        put(stack, "set", |call| {
+            let content = call.text(1)?.to_vec();
+            with(call, FETCHING, |shaking| shaking.wish(|wishes| wishes.session = Some(content)))?;
+            done(call)
+        });
+    });
+    install.run(include_str!("handshake.lua"), c"=ngx.ssl")
+}
+
+fn done(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    call.stack.push(true);
+    Ok(Returns::Values(1))
+}
+
+/// Does something with the handshake that the code runs in.
+fn with<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&Shaking) -> R) -> Result<R, Raise> {
+    allow(call, allowed)?;
+    let done = current(call, |current| current.alone.and_then(|alone| alone.shaking.as_ref()).map(work))?;
+    done.ok_or_else(|| call.raise("no request found"))
+}
+
+/// Pushes a text, or nil.
+fn push_some(call: &mut Call<'_>, find: impl FnOnce(&Shaking) -> Option<Vec<u8>>) -> Result<Returns, Raise> {
+    match with(call, SHAKING, find)? {
+        Some(text) => call.stack.push(&text[..]),
+        None => call.stack.push(()),
+    }
+    Ok(Returns::Values(1))
+}
+
+/// A table of numbers.
+fn push_numbers(call: &mut Call<'_>, list: impl FnOnce(&Hello) -> Vec<u16>) -> Result<Returns, Raise> {
+    let mut numbers = with(call, HELLO, |shaking| list(&shaking.about.hello))?;
+    numbers.retain(|number| !means_nothing(*number));
+    call.stack.push_table(numbers.len(), 0);
+    for (number, at) in numbers.into_iter().zip(1..) {
+        call.stack.push(f64::from(number));
+        call.stack.raw_set_item(-2, at);
+    }
+    Ok(Returns::Values(1))
+}
+
+/// Numbers that clients say so that servers get used to unknown ones (GREASE, RFC 8701).
+fn means_nothing(number: u16) -> bool {
+    let [high, low] = number.to_be_bytes();
+    high == low && low & 0x0f == 0x0a
+}
+
+/// The bytes of an address and what it is: "inet", "inet6", or "unix" without bytes.
+fn push_address(call: &mut Call<'_>, address: Option<IpAddr>) -> Result<Returns, Raise> {
+    match address {
+        Some(IpAddr::V4(address)) => {
+            call.stack.push(&address.octets()[..]);
+            call.stack.push("inet");
+        }
+        Some(IpAddr::V6(address)) => {
+            call.stack.push(&address.octets()[..]);
+            call.stack.push("inet6");
+        }
+        None => {
+            call.stack.push("");
+            call.stack.push("unix");
+        }
+    }
+    Ok(Returns::Values(2))
+}
+
+fn server_port(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    match with(call, SHAKING, |shaking| shaking.about.local)? {
+        Some(local) => {
+            call.stack.push(f64::from(local.port()));
+            Ok(Returns::Values(1))
+        }
+        None => refuse(call, "unix domain has no port"),
+    }
+}
+
+/// (certificates in PEM)
+fn set_cert(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, SHOWING)?;
+    let Ok(chain) = Chain::read(call.text(1)?) else { return refuse(call, "PEM_read_bio_X509_AUX() failed") };
+    with(call, SHOWING, |shaking| shaking.add_chain(Arc::new(chain)))?;
+    done(call)
+}
+
+/// (key in PEM)
+fn set_priv_key(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, SHOWING)?;
+    let Ok(key) = PrivateKey::read(call.text(1)?, &[]) else {
+        return refuse(call, "PEM_read_bio_PrivateKey() failed");
+    };
+    match with(call, SHOWING, |shaking| shaking.add_key(Arc::new(key)))? {
+        Ok(()) => done(call),
+        Err(()) => refuse(call, "SSL_use_PrivateKey() failed"),
+    }
+}
+
+fn answer(call: &mut Call<'_>, text: Option<Vec<u8>>, refusal: &str) -> Result<Returns, Raise> {
+    let Some(text) = text else { return refuse(call, refusal) };
+    call.stack.push(&text[..]);
+    Ok(Returns::Values(1))
+}
+
+fn cert_pem_to_der(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let der = Chain::read(call.text(1)?).ok().and_then(|chain| chain.to_der());
+    answer(call, der, "PEM_read_bio_X509_AUX() failed")
+}
+
+fn cert_der_to_pem(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let pem = Chain::from_der(call.text(1)?).and_then(|chain| chain.to_pem());
+    answer(call, pem, "d2i_X509_bio() failed")
+}
+
+/// (PEM, password or nil)
+fn priv_key_pem_to_der(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let pem = call.text(1)?.to_vec();
+    let password = if call.arguments() > 1 { call.stack.text(2).map(<[u8]>::to_vec) } else { None };
+    let passwords: Vec<Vec<u8>> = password.into_iter().collect();
+    let der = PrivateKey::read(&pem, &passwords).ok().and_then(|key| key.to_der());
+    answer(call, der, "PEM_read_bio_PrivateKey() failed")
+}
+
+fn priv_key_der_to_pem(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let pem = PrivateKey::from_der(call.text(1)?).and_then(|key| key.to_pem());
+    answer(call, pem, "d2i_PrivateKey_bio() failed")
+}
+
+/// (number): what stands in an extension, or nil.
+fn extension(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, HELLO)?;
+    let wanted = call.number(1)?;
+    push_some(call, |shaking| {
+        let mut all = shaking.about.hello.extensions();
+        all.find(|(kind, _)| f64::from(*kind) == wanted).map(|(_, content)| content.to_vec())
+    })
+}
+
+/// (names): those versions may be spoken.
+fn set_protocols(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let names = String::from_utf8_lossy(call.text(1)?).into_owned();
+    let named = |version: &Version| names.split(' ').any(|name| name == version.name());
+    let versions = Version::ALL.into_iter().filter(named).fold(Versions::none(), Versions::and);
+    with(call, HELLO, |shaking| shaking.wish(|wishes| wishes.versions = Some(versions)))?;
+    done(call)
+}
+
+/// In hexadecimal digits.
+fn session_id(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, SESSIONS)?;
+    push_some(call, |shaking| {
+        let about = &shaking.about;
+        let stored = about.session.as_ref().map(|session| &session.key[..]);
+        let key = stored.or_else(|| clearway_tls::engine::kept_key(&about.hello))?;
+        Some(key.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect())
+    })
+}

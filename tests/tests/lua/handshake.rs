@@ -1,0 +1,270 @@
+//! Code in the handshakes of clients (`ssl_client_hello_by_lua` and its kin).
+
+use clearway_testkit::Server;
+
+use super::network::DATA;
+use super::{ask, check, server};
+
+/// What the code of the tests shares: a client that shakes hands and asks, and what reads a file.
+const FUNCTIONS: &str = "init_by_lua_block {
+    function shake(port, name, session)
+        local s = ngx.socket.tcp()
+        s:settimeout(60000)
+        assert(s:connect('127.0.0.1', port))
+        local done, err = s:sslhandshake(session, name)
+        if not done then return nil, err end
+        return s, done
+    end
+    function get(s)
+        assert(s:send('GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n'))
+        local head = assert(s:receiveuntil('\\r\\n\\r\\n')())
+        return (assert(s:receive(tonumber(head:match('Content%-Length: (%d+)')))))
+    end
+    function file(name)
+        local f = assert(io.open('%%DATA%%/' .. name))
+        local text = f:read('*a')
+        f:close()
+        return text
+    end
+}";
+
+/// A server whose handshakes have code, and one that is its client.
+fn with_code(http: &str, code: &str, locations: &str) -> Server {
+    let functions = FUNCTIONS.replace("%%DATA%%", DATA);
+    let http = format!(
+        "{functions} lua_socket_log_errors off; {http}
+         server {{
+             listen 127.0.0.1:%%PORT2%% ssl;
+             ssl_certificate {DATA}/ecdsa.pem; ssl_certificate_key {DATA}/ecdsa.key;
+             {code}
+             location / {{ return 200 \"$ssl_protocol $ssl_session_reused $ssl_server_name\"; }}
+         }}"
+    );
+    server(&http, locations)
+}
+
+/// Shakes hands as the client of a name that the request has.
+const AS_NAMED: &str = "location = /as {
+    content_by_lua_block {
+        local s, err = shake(%%PORT2%%, ngx.var.arg_name)
+        ngx.print(s and get(s) or err)
+    }
+}";
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_hears_what_clients_say_and_may_refuse_them() {
+    let server = with_code(
+        "lua_ssl_protocols TLSv1.2 TLSv1.3;",
+        "ssl_client_hello_by_lua_block {
+             local hello = require 'ngx.ssl.clienthello'
+             local name = hello.get_client_hello_server_name()
+             ngx.log(ngx.NOTICE, 'said: ', name, ' ', ngx.get_phase(), ' ',
+                 #hello.get_client_hello_ciphers() > 0, ' ', #hello.get_client_hello_ext_present() > 0, ' ',
+                 hello.get_client_hello_ext(0) ~= nil, ' ', hello.get_client_hello_ext(9999), ' ',
+                 table.concat(hello.get_supported_versions(), '+'))
+             if name == 'old' then
+                 assert(hello.set_protocols({'TLSv1.2'}))
+             elseif name == 'slow' then
+                 ngx.sleep(0.01)
+             elseif name == 'none' then
+                 ngx.exit(ngx.ERROR)
+             elseif name == 'late' then
+                 ngx.sleep(0.01)
+                 ngx.exit(ngx.ERROR)
+             elseif name == 'fine' then
+                 ngx.exit(ngx.OK)
+             elseif name == 'broken' then
+                 error('on purpose')
+             elseif name == 'answering' then
+                 ngx.say('no')
+             elseif name == 'asking' then
+                 ngx.location.capture('/')
+             end
+         }",
+        AS_NAMED,
+    );
+    let failed = "handshake failed";
+    check(
+        &server,
+        &[
+            ("/as?name=new", 200, "TLSv1.3 . new"),
+            ("/as?name=old", 200, "TLSv1.2 . old"),
+            ("/as?name=slow", 200, "TLSv1.3 . slow"),
+            ("/as?name=fine", 200, "TLSv1.3 . fine"),
+            ("/as?name=none", 200, failed),
+            ("/as?name=late", 200, failed),
+            ("/as?name=broken", 200, failed),
+            ("/as?name=answering", 200, failed),
+            ("/as?name=asking", 200, failed),
+        ],
+    );
+    for line in [
+        "said: new ssl_client_hello true true true nil TLSv1.",
+        "lua entry thread aborted: runtime error: ssl_client_hello_by_lua(",
+        "on purpose",
+        "API disabled in the context of ssl_client_hello_by_lua*",
+        "SSL_do_handshake() failed (SSL: error:0A0000EA:SSL routines::callback failed)",
+        "context: ssl_client_hello_by_lua*, client: 127.0.0.1, server: 127.0.0.1:",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_says_which_certificates_clients_are_shown() {
+    let server = with_code(
+        &format!("lua_ssl_trusted_certificate {DATA}/ca.pem; lua_shared_dict seen 1m;"),
+        "ssl_certificate_by_lua_block {
+             local ssl = require 'ngx.ssl'
+             local name = ssl.server_name()
+             ngx.log(ngx.NOTICE, 'for: ', name, ' ', ngx.get_phase(), ' ', ssl.get_tls1_version_str(), ' ',
+                 ssl.server_port() == %%PORT2%%, ' ', #ssl.raw_client_addr(), ' ',
+                 select(2, ssl.raw_server_addr()), ' ', ssl.get_client_random(0))
+             if name == 'configured' then
+                 return
+             end
+             assert(ssl.clear_certs())
+             if name == 'none' then
+                 return
+             elseif name == 'mixed' then
+                 assert(ssl.set_cert(assert(ssl.parse_pem_cert(file 'ecdsa.pem'))))
+                 local ok, err = ssl.set_priv_key(assert(ssl.parse_pem_priv_key(file 'rsa.key')))
+                 ngx.log(ngx.NOTICE, 'mixed: ', ok, ' ', err)
+                 return ngx.exit(ngx.ERROR)
+             elseif name == 'der' then
+                 ngx.sleep(0.01)
+                 assert(ssl.set_der_cert(assert(ssl.cert_pem_to_der(file 'rsa.pem'))))
+                 assert(ssl.set_der_priv_key(assert(ssl.priv_key_pem_to_der(file 'rsa.key'))))
+             else
+                 assert(ssl.set_priv_key(assert(ssl.parse_pem_priv_key(file 'rsa.key'))))
+                 assert(ssl.set_cert(assert(ssl.parse_pem_cert(file 'rsa.pem'))))
+             end
+         }",
+        &format!(
+            "{AS_NAMED}
+             location = /suite {{
+                 lua_ssl_protocols TLSv1.2; lua_ssl_ciphers aRSA;
+                 content_by_lua_block {{
+                     local s, err = shake(%%PORT2%%, ngx.var.arg_name)
+                     ngx.print(s and get(s) or err)
+                 }}
+             }}"
+        ),
+    );
+    check(
+        &server,
+        &[
+            ("/as?name=configured", 200, "TLSv1.3 . configured"),
+            ("/as?name=pem", 200, "TLSv1.3 . pem"),
+            // Only a server that shows a certificate with an RSA key can be talked to here.
+            ("/suite?name=pem", 200, "TLSv1.2 . pem"),
+            ("/suite?name=der", 200, "TLSv1.2 . der"),
+            ("/suite?name=configured", 200, "handshake failed"),
+            ("/as?name=none", 200, "handshake failed"),
+            ("/as?name=mixed", 200, "handshake failed"),
+        ],
+    );
+    for line in [
+        "for: pem ssl_cert TLSv1.3 true 4 inet 32",
+        "for: der ssl_cert TLSv1.2 true 4 inet 32",
+        "mixed: nil SSL_use_PrivateKey() failed",
+        "SSL_do_handshake() failed (SSL: error:0A000179:SSL routines::cert cb error)",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_that_waits_holds_nobody_else() {
+    let server = with_code(
+        "lua_shared_dict gates 1m;",
+        "ssl_certificate_by_lua_block {
+             local ssl = require 'ngx.ssl'
+             if ssl.server_name() == 'waits' then
+                 ngx.shared.gates:incr('waiting', 1, 0)
+                 while not ngx.shared.gates:get('open') do ngx.sleep(0.01) end
+             end
+         }",
+        &format!(
+            "{AS_NAMED}
+             location = /beside {{
+                 content_by_lua_block {{
+                     local waiting = {{}}
+                     for i = 1, 20 do
+                         waiting[i] = ngx.thread.spawn(function()
+                             local s, err = shake(%%PORT2%%, 'waits')
+                             return s and get(s) or err
+                         end)
+                     end
+                     while ngx.shared.gates:get('waiting') ~= 20 do ngx.sleep(0.01) end
+                     local s = assert(shake(%%PORT2%%, 'goes'))
+                     ngx.say(get(s))
+                     ngx.shared.gates:set('open', true)
+                     local done = 0
+                     for i = 1, 20 do
+                         local ok, said = ngx.thread.wait(waiting[i])
+                         if ok and said:find('waits', 1, true) then done = done + 1 end
+                     end
+                     ngx.say(done)
+                 }}
+             }}"
+        ),
+    );
+    check(&server, &[("/beside", 200, "TLSv1.3 . goes\n20\n"), ("/as?name=x", 200, "TLSv1.3 . x")]);
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_keeps_sessions_and_brings_them_back() {
+    let server = with_code(
+        "lua_ssl_protocols TLSv1.2; lua_shared_dict sessions 1m;
+         ssl_session_store_by_lua_block {
+             local session = require 'ngx.ssl.session'
+             local id, text = session.get_session_id(), session.get_serialized_session()
+             ngx.log(ngx.NOTICE, 'kept: ', ngx.get_phase(), ' ', #id, ' ', pcall(ngx.sleep, 0))
+             ngx.shared.sessions:set(id, text)
+             ngx.shared.sessions:set('count', (ngx.shared.sessions:get('count') or 0) + 1)
+         }
+         ssl_session_fetch_by_lua_block {
+             local session = require 'ngx.ssl.session'
+             if ngx.shared.sessions:get('broken') then
+                 error('on purpose')
+             end
+             ngx.sleep(0)
+             local text = ngx.shared.sessions:get(session.get_session_id())
+             ngx.log(ngx.NOTICE, 'fetched: ', ngx.get_phase(), ' ', text ~= nil)
+             if text then
+                 assert(session.set_serialized_session(text))
+             end
+         }",
+        "ssl_session_tickets off;",
+        "location = /sessions {
+             content_by_lua_block {
+                 local s, session = assert(shake(%%PORT2%%, 'a'))
+                 ngx.say(get(s))
+                 s:close()
+                 while not ngx.shared.sessions:get('count') do ngx.sleep(0.01) end
+                 s = assert(shake(%%PORT2%%, 'a', session))
+                 ngx.say(get(s))
+                 s:close()
+                 ngx.shared.sessions:set('broken', true)
+                 s = assert(shake(%%PORT2%%, 'a', session))
+                 ngx.say(get(s))
+                 s:close()
+             }
+         }",
+    );
+    let (status, said) = ask(&server, "/sessions");
+    assert_eq!((status, &*said), (200, "TLSv1.2 . a\nTLSv1.2 r a\nTLSv1.2 . a\n"));
+    for line in [
+        "kept: ssl_session_store 64 false",
+        "fetched: ssl_session_fetch true",
+        "ssl_session_fetch_by_lua(",
+        "API disabled in the context of ssl_session_store_by_lua*",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}
