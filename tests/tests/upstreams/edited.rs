@@ -14,7 +14,7 @@ use crate::origins::{Origin, nobody};
 
 /// A server whose group `u` is so, and can be changed at a unix socket.
 fn setup(number: u32, group: &str) -> Setup {
-    Setup::new(Binary::under_test(), &text(number, group))
+    Setup::new(Binary::under_test(), &text(number, group)).ready_at("unix:%%PREFIX%%/admin.sock")
 }
 
 fn text(number: u32, group: &str) -> String {

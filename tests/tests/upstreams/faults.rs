@@ -137,6 +137,39 @@ fn no_post_fails_on_connections_that_were_just_closed() {
     assert_eq!(asked.load(Ordering::SeqCst), 100, "each was asked once");
 }
 
+/// The last bytes may come while those before are read: what the loop is told of them then is old.
+#[test]
+fn a_connection_is_kept_in_whatever_pieces_its_response_came() {
+    let origin = Origin::start(|mut stream| {
+        let _ = stream.set_nodelay(true);
+        while read_head(&mut stream) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n");
+            for piece in [40_000, 8000, 17_000, 536] {
+                let _ = stream.write_all(&vec![b'x'; piece]);
+                std::thread::yield_now();
+            }
+        }
+    });
+    let http = format!(
+        "proxy_cache_path %%PREFIX%%/cache keys_zone=c:1m;
+         upstream u {{ server 127.0.0.1:{}; keepalive 8; }}",
+        origin.port
+    );
+    let proxy = "proxy_http_version 1.1; proxy_set_header Connection ''; proxy_pass http://u;";
+    let locations = format!(
+        "location / {{ {proxy} }} location /unbuffered {{ {proxy} proxy_buffering off; }}
+         location /kept {{ {proxy} proxy_cache c; proxy_cache_valid 1h; }}"
+    );
+    let server = start(&http, &locations);
+    for round in 0..100 {
+        for path in ["/", "/unbuffered", "/kept"] {
+            assert_eq!(server.get(&format!("{path}/{round}")).body.len(), 65_536);
+        }
+    }
+    // One that is still in use when the next request comes gets company.
+    assert!(origin.accepted() <= 24, "{} connections for 300 requests", origin.accepted());
+}
+
 /// Ten further attempts are there in any case, and one more for each ten requests.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no such budget")]

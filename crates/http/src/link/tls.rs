@@ -498,8 +498,8 @@ impl State {
         self.seal(parts, record).map_err(|failure| TlsError::of("SSL_write()", failure))
     }
 
-    /// Encrypts as much of the parts as is sent at once, behind answers that have not left; nothing is left of
-    /// what was encrypted before.
+    /// Encrypts as much of the parts as is sent at once, behind answers that have not left; nothing is left
+    /// of what was encrypted before.
     fn seal(&mut self, parts: &[IoSlice<'_>], record: usize) -> Result<(), Failure> {
         debug_assert!(self.sent == 0 && self.flight.reported == self.flight.bytes);
         let mut room = self.flight_bytes;

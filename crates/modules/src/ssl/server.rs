@@ -117,11 +117,8 @@ impl Maker {
         let shown = if named.is_some() { Vec::new() } else { self.pairs(conf, &mut seal)? };
         let pairs = shown.iter().map(|shown| Arc::clone(&shown.pair)).collect();
         let verification = self.verification(conf, &mut seal)?;
-        super::ocsp::check(conf)?;
         self.check_dhparam(&conf.dhparam)?;
-        if *conf.ech_files {
-            self.warn(&["\"ssl_ech_file\" is not supported on this platform, ignored".to_owned()]);
-        }
+        self.check_unsupported(conf)?;
         seal.scope = seal.digest();
         let (keeping, sessions) = self.sessions(conf)?;
         let ring = self.ring(conf, &mut seal)?;
@@ -159,13 +156,7 @@ impl Maker {
         seal.add(format!("{:?}", Described(conf)).as_bytes());
         let keys = Keys::of(plan.pairs.iter().map(|pair| &**pair));
         let context = self.context(conf, &plan, &seal)?;
-        let bare = if self.has_certificate_code {
-            plan.pairs.clear();
-            seal.add(b"bare");
-            Some(self.context(conf, &plan, &seal)?)
-        } else {
-            None
-        };
+        let bare = self.bare(conf, &mut plan, &mut seal)?;
         let stapling = if *conf.stapling { Some(self.stapling(conf, &context, &shown)?) } else { None };
         let timeout_s = plan.timeout_s;
         let is_shared = matches!(&*conf.session_cache, SessionCache::Shared(..));
@@ -183,6 +174,30 @@ impl Maker {
             ring,
             shared_keys,
         }))
+    }
+
+    /// What nginx with OpenSSL 3.0 has not either.
+    fn check_unsupported(&self, conf: &SslConf) -> Result<(), Error> {
+        super::ocsp::check(conf)?;
+        if *conf.ech_files {
+            self.warn(&["\"ssl_ech_file\" is not supported on this platform, ignored".to_owned()]);
+        }
+        Ok(())
+    }
+
+    /// The context without certificates of handshakes whose code takes them away.
+    fn bare(
+        &self,
+        conf: &SslConf,
+        plan: &mut Plan<Pair>,
+        seal: &mut Seal,
+    ) -> Result<Option<Arc<Context>>, Error> {
+        if !self.has_certificate_code {
+            return Ok(None);
+        }
+        plan.pairs.clear();
+        seal.add(b"bare");
+        Ok(Some(self.context(conf, plan, seal)?))
     }
 
     /// A context of the library, made unless there is one that is sealed alike.
