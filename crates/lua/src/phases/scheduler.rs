@@ -201,6 +201,7 @@ impl Schedule {
     }
 
     /// Whether something was waited for.
+    #[cfg(feature = "tls")]
     pub(crate) fn has_waited(&self) -> bool {
         self.is_bound
     }
