@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -23,9 +23,10 @@ pub struct Growing {
 }
 
 /// What was written last, which is what others want next: they have it without asking the disk. There while
-/// more is to come, so that others who are slow keep nothing in memory.
+/// more is to come, so that others who are slow keep nothing in memory. Made where there is something to
+/// show: to drop one costs a look at what every thread has borrowed.
 #[derive(Default)]
-pub(super) struct Recent(ArcSwapOption<Page>);
+pub(super) struct Recent(OnceLock<ArcSwapOption<Page>>);
 
 /// What was written at once.
 struct Page {
@@ -37,16 +38,19 @@ struct Page {
 impl Recent {
     /// These were written.
     pub(super) fn set(&self, start: u64, pieces: &[Bytes]) {
-        self.0.store(Some(Arc::new(Page { start, pieces: pieces.to_vec() })));
+        let page = Page { start, pieces: pieces.to_vec() };
+        self.0.get_or_init(ArcSwapOption::empty).store(Some(Arc::new(page)));
     }
 
     /// No more comes.
     pub(super) fn clear(&self) {
-        self.0.store(None);
+        if let Some(recent) = self.0.get() {
+            recent.store(None);
+        }
     }
 
     fn at(&self, offset: u64) -> Option<Bytes> {
-        let page = self.0.load();
+        let page = self.0.get()?.load();
         let page = page.as_deref()?;
         let mut at = usize::try_from(offset.checked_sub(page.start)?).ok()?;
         for piece in &page.pieces {

@@ -209,7 +209,12 @@ impl<'c, P: Protocol> Session<'c, P> {
         let least = self.relay.read_bytes;
         let Some(length) = self.protocol.content_length() else { return least };
         let left = usize::try_from(length.saturating_sub(self.relay.length)).unwrap_or(usize::MAX);
-        let most = READ_MAX_BYTES.min(self.relay.memory_bytes).max(least);
+        // What goes into a cache as well may be in memory until it is written.
+        let allowed = match &self.relay.keeping {
+            Some(Kept::Object(_)) => READ_MAX_BYTES,
+            Some(Kept::File(_)) | None => self.relay.memory_bytes,
+        };
+        let most = READ_MAX_BYTES.min(allowed).max(least);
         (left / READ_STEP_BYTES).saturating_add(1).saturating_mul(READ_STEP_BYTES).clamp(least, most)
     }
 
