@@ -34,6 +34,12 @@ const CAPACITY_TIME: Duration = Duration::from_secs(2);
 const WAITING_MAX: usize = 15_000;
 /// Answers that come later are lost.
 const GRACE: Duration = Duration::from_secs(3);
+/// The bars: cheap requests at p99 above those alone, and later than 10 ms; resumptions at p99; what is
+/// answered of what is when all handshakes are the loops'.
+const BESIDE_MS: f64 = 3.0;
+const LATE_PERCENT: f64 = 0.1;
+const RESUMED_MS: f64 = 20.0;
+const RATIO: f64 = 0.93;
 /// The client must not be what is late.
 const CLIENT_NICE: i32 = -10;
 /// Says to a build with the `testing` feature that it is to make all handshakes on its loops.
@@ -74,6 +80,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
         "late %",
         "resumed p50 p99"
     );
+    let mut broken = Vec::new();
     for loops in &loops {
         let loops = loops.parse().map_err(|_| format!("--loops {loops}: not understood"))?;
         for kind in &kinds {
@@ -87,10 +94,14 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
                 let name = if way == Way::Inline { "all inline" } else { subject.name.as_str() };
                 let ratio = inline_rate.filter(|_| subject.binary.is_clearway());
                 println!("{kind:<9} {loops:<5} {name:<16} | {}", row.line(ratio));
+                if way == Way::AsConfigured && subject.binary.is_clearway() {
+                    let of_row = |what| format!("{kind} with {loops}: {what}");
+                    broken.extend(row.broken(ratio).into_iter().map(of_row));
+                }
             }
         }
     }
-    Ok(())
+    if broken.is_empty() { Ok(()) } else { Err(format!("above the bar: {}", broken.join(", "))) }
 }
 
 /// Where handshakes are computed.
@@ -127,6 +138,18 @@ struct Row {
 }
 
 impl Row {
+    /// Which bars it misses. What was not seen at all is no better than what was late.
+    fn broken(&self, inline: Option<f64>) -> Vec<&'static str> {
+        let beside_ms = self.beside.quantile_ms(0.99) - self.alone.quantile_ms(0.99);
+        let bars = [
+            (beside_ms <= BESIDE_MS, "cheap requests"),
+            (self.beside.late_percent(self.due) <= LATE_PERCENT, "late ones"),
+            (self.resumed.quantile_ms(0.99) <= RESUMED_MS, "resumptions"),
+            (inline.is_none_or(|inline| self.per_second >= RATIO * inline), "throughput"),
+        ];
+        bars.into_iter().filter(|(is_kept, _)| !is_kept).map(|(_, what)| what).collect()
+    }
+
     fn line(&self, inline: Option<f64>) -> String {
         let ratio =
             inline.map_or_else(|| "-".to_owned(), |inline| format!("{:.2}", self.per_second / inline));
@@ -356,6 +379,25 @@ fn resume(to: SocketAddr, stop: &AtomicBool) -> Result<Latencies, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_judged() {
+        let all_ms = |ms| Latencies::new(vec![Duration::from_millis(ms); 10]);
+        let row = |beside_ms, resumed_ms| Row {
+            capacity: 100.0,
+            per_second: 93.0,
+            alone: all_ms(1),
+            beside: all_ms(beside_ms),
+            due: 10,
+            resumed: all_ms(resumed_ms),
+            lost: 0,
+        };
+        assert!(row(4, 20).broken(Some(100.0)).is_empty());
+        assert_eq!(row(5, 21).broken(Some(101.0)), ["cheap requests", "resumptions", "throughput"]);
+        assert_eq!(row(11, 0).broken(None), ["cheap requests", "late ones"]);
+        let unseen = Row { resumed: Latencies::default(), ..row(4, 0) };
+        assert_eq!(unseen.broken(None), ["resumptions"]);
+    }
 
     #[test]
     fn the_hello_has_its_lengths() {
