@@ -105,7 +105,7 @@ pub use tables::{
     Snapshot, Target, VariableKind, VariableNames, VariableSpec,
 };
 pub use tls::{
-    Accept, Begun, Chosen, ClientHello, InvalidName, OfferedHttp2, Opening, SERVER_TLS, ServerTls,
+    Accept, Begun, Chosen, Claim, ClientHello, InvalidName, OfferedHttp2, Opening, SERVER_TLS, ServerTls,
     SniHandling, TlsConf, Unaccepted, Verify, Weight,
 };
 pub use variables::core_variables::{Cookie, Credentials};

@@ -79,7 +79,9 @@ pub enum OfferedHttp2 {
 /// How much a step of a handshake computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// At most some 100 µs: a session is taken up, or a signature with an elliptic curve made.
+    /// Some 10 µs: a session is taken up, or the client has confirmed a handshake.
+    Resumed,
+    /// At most some 100 µs: a signature with an elliptic curve is made.
     Light,
     /// Several 100 µs and more: RSA, certificates of clients.
     Heavy,
@@ -136,8 +138,19 @@ pub enum Begun {
 pub struct Opening {
     /// The session.
     pub session: Box<dyn Session>,
-    /// How much the answer to the hello computes.
+    /// How much the answer to the hello computes if no session is taken up.
     pub weight: Weight,
+    /// Whether one is, as far as can be told before it is opened.
+    pub claim: Claim,
+}
+
+/// What a client says of a session that it has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Nothing.
+    None,
+    /// That it takes one up: an old one, or one that is none, makes a full handshake after all.
+    Session,
 }
 
 /// Why a handshake cannot begin: the server is to blame.

@@ -39,16 +39,20 @@ pub const MAX_QUEUE_DEFAULT: u32 = 65_536;
 /// The pool that hashes passwords: as wide as there are processors, unless the configuration has one of that
 /// name.
 pub const PASSWORDS_POOL: &str = "passwords";
-/// The pool that makes handshakes of TLS which would keep a loop from others, in two lanes: light steps and
-/// heavy ones. As wide as there are processors, unless the configuration has one of that name.
+/// The pool that makes handshakes of TLS which would keep a loop from others, in three lanes: those that take
+/// up a session, light steps and heavy ones. As wide as there are processors, unless the configuration has
+/// one of that name.
 pub const CRYPTO_POOL: &str = "crypto";
 /// Steps of handshakes that wait, of each kind, where the configuration does not say.
 const CRYPTO_MAX_QUEUE: u32 = 4096;
 /// The nice value of threads that make handshakes: requests of connections that are there come first.
 const CRYPTO_NICE: i32 = 5;
-/// Three light steps while one heavy one has its turn.
-const CRYPTO_LANES: &[Lane] =
-    &[Lane { max_queue: CRYPTO_MAX_QUEUE, share: 3 }, Lane { max_queue: CRYPTO_MAX_QUEUE, share: 1 }];
+/// Turns of those that take up a session, of light and of heavy steps: more of what computes less.
+const CRYPTO_LANES: &[Lane] = &[
+    Lane { max_queue: CRYPTO_MAX_QUEUE, share: 9 },
+    Lane { max_queue: CRYPTO_MAX_QUEUE, share: 3 },
+    Lane { max_queue: CRYPTO_MAX_QUEUE, share: 1 },
+];
 /// Waiting tasks of the pool for passwords, where the configuration does not say.
 const PASSWORDS_MAX_QUEUE: u32 = 4096;
 /// Threads of one pool at most, whatever the configuration says.
@@ -154,7 +158,7 @@ impl PoolConfig {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             threads: u32::try_from(processors).unwrap_or(THREADS_MAX),
-            max_queue: 2 * CRYPTO_MAX_QUEUE,
+            max_queue: 3 * CRYPTO_MAX_QUEUE,
             order: Order::Lanes(CRYPTO_LANES),
             nice: CRYPTO_NICE,
             ..Self::new(CRYPTO_POOL)

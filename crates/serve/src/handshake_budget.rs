@@ -5,20 +5,35 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clearway_http::Weight;
 use clearway_runtime::LoopRef;
 
 /// What may be spent in a millisecond on the clock of the loop, which is a turn or several, microseconds.
 const ROOM_US: u64 = 250;
+/// The same with steps that take up a session: others do not use up what is left for them.
+const ROOM_RESUMED_US: u64 = 400;
 /// Loops beyond this number share what they spend.
 const LOOPS: usize = 64;
 /// Bits of what was spent; those above are the millisecond.
 const SPENT_BITS: u32 = 20;
 
-static SPENT: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
+/// How long clients are not believed that they take up sessions, after an empty claim of one, milliseconds.
+const DISTRUST_MS: u64 = 1_000;
 
-/// Whether the loop can take a step of a handshake.
-pub(crate) fn has_room(home: LoopRef) -> bool {
-    spent_us(SPENT[home.index() % LOOPS].load(Ordering::Relaxed), home.now_ms()) < ROOM_US
+static SPENT: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
+/// Until when clients are not believed, on the clock of the loop.
+static DISTRUSTED: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
+
+/// Whether the loop can take such a step of a handshake.
+pub(crate) fn has_room(home: LoopRef, weight: Weight) -> bool {
+    let (at, now_ms) = (home.index() % LOOPS, home.now_ms());
+    let room_us = match weight {
+        Weight::Resumed if now_ms < DISTRUSTED[at].load(Ordering::Relaxed) => return false,
+        Weight::Resumed => ROOM_RESUMED_US,
+        Weight::Light => ROOM_US,
+        Weight::Heavy => return false,
+    };
+    spent_us(SPENT[at].load(Ordering::Relaxed), now_ms) < room_us
 }
 
 /// The loop has taken one.
@@ -28,6 +43,12 @@ pub(crate) fn spend(home: LoopRef, time: Duration) {
     let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let spent_us = spent_us(word.load(Ordering::Relaxed), now_ms).saturating_add(time_us);
     word.store(now_ms << SPENT_BITS | spent_us.min((1 << SPENT_BITS) - 1), Ordering::Relaxed);
+}
+
+/// A client has taken up no session, though it said so, and the step was a heavy one: for a while none is
+/// believed, and their steps are the pool's.
+pub(crate) fn distrust(home: LoopRef) {
+    DISTRUSTED[home.index() % LOOPS].store(home.now_ms() + DISTRUST_MS, Ordering::Relaxed);
 }
 
 fn spent_us(word: u64, now_ms: u64) -> u64 {

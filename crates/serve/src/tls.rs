@@ -13,7 +13,7 @@ use std::time::Instant;
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{
-    Accept, AskedServers, Begun, Chosen, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize,
+    Accept, AskedServers, Begun, Chosen, Claim, ClientHello, Front, Offer, OfferedHttp2, Opening, RecordSize,
     Shaking, SniHandling, TIMED_OUT, Tls, Unaccepted, Verify, Weight, Wishes, failure_level,
     look_at_handshake,
 };
@@ -40,10 +40,14 @@ const INTERNAL_ERROR: u8 = 80;
 /// What is shorter than this, bytes, was no flight with a certificate in it but the wish for another hello.
 const FLIGHT_MIN_BYTES: usize = 512;
 
-/// Light steps, in the pool's lanes.
-const LIGHT: usize = 0;
-/// Heavy ones.
-const HEAVY: usize = 1;
+/// The pool's lane of a step.
+const fn lane_of(weight: Weight) -> usize {
+    match weight {
+        Weight::Resumed => 0,
+        Weight::Light => 1,
+        Weight::Heavy => 2,
+    }
+}
 
 /// Makes the handshake. A client that sends a plain request is left to be answered.
 pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
@@ -183,7 +187,12 @@ struct Terms {
 struct Handshake {
     state: State,
     pool: Option<Arc<Pool>>,
-    heavy: Heavy,
+    /// Of the answer to the hello.
+    weight: Weight,
+    /// The same if no session is taken up.
+    unclaimed: Weight,
+    /// Of the step behind the flight, with TLS 1.3.
+    finish: Weight,
 }
 
 /// What goes to the pool and comes back.
@@ -201,16 +210,6 @@ impl State {
         self.input.drain(..used);
         step
     }
-}
-
-/// Which steps are heavy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Heavy {
-    None,
-    /// The one that signs, and with TLS 1.2 the one behind it.
-    Signing,
-    /// Those that look at the client's certificate too.
-    All,
 }
 
 /// Chooses the server by the name that is asked for.
@@ -262,7 +261,7 @@ async fn begin(
         Ok(Begun::Loading(task)) => wait_for(conn, task).await?,
         Err(error) => Err(error),
     };
-    let Opening { session, weight } = opening.map_err(|error| {
+    let Opening { session, weight, claim } = opening.map_err(|error| {
         send_alert(conn, INTERNAL_ERROR);
         match error {
             Unaccepted::Library(error) => conn.log(Level::Crit, HANDSHAKING, format_args!("{error}")),
@@ -273,18 +272,18 @@ async fn begin(
         }
         Ending
     })?;
-    let heavy = match weight {
-        _ if terms.verify != Verify::Off => Heavy::All,
-        Weight::Heavy => Heavy::Signing,
-        Weight::Light => Heavy::None,
+    // The client's last message has a signature only where it shows a certificate.
+    let (weight, unclaimed, finish) = match (terms.verify, claim) {
+        (Verify::Off, Claim::Session) => (Weight::Resumed, weight, Weight::Resumed),
+        (Verify::Off, Claim::None) => (weight, weight, Weight::Resumed),
+        _ => (Weight::Heavy, Weight::Heavy, Weight::Heavy),
     };
     let state = State { session, input, output: Vec::new() };
-    Ok(Handshake { state, pool: terms.pool.clone(), heavy })
+    Ok(Handshake { state, pool: terms.pool.clone(), weight, unclaimed, finish })
 }
 
 async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Result<State, Ending> {
-    let Handshake { mut state, pool, heavy } = handshake;
-    let mut weight = if heavy == Heavy::None { Weight::Light } else { Weight::Heavy };
+    let Handshake { mut state, pool, mut weight, unclaimed, finish } = handshake;
     loop {
         let step;
         (state, step) = run_step(&connection.conn, state, pool.as_ref(), weight).await?;
@@ -303,10 +302,13 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
                 return Err(Ending);
             }
         }
-        let is_finish =
-            state.session.info().version == Some(Version::Tls13) && state.output.len() >= FLIGHT_MIN_BYTES;
-        if heavy == Heavy::Signing && is_finish {
-            weight = Weight::Light;
+        // With a certificate in it, so no session was taken up.
+        if state.output.len() >= FLIGHT_MIN_BYTES {
+            if weight == Weight::Resumed && unclaimed == Weight::Heavy {
+                budget::distrust(connection.conn.client.home);
+            }
+            let is_13 = state.session.info().version == Some(Version::Tls13);
+            weight = if is_13 { finish } else { unclaimed };
         }
         send(&connection.conn, &mut state.output).await?;
         if state.input.is_empty() {
@@ -323,15 +325,14 @@ async fn run_step(
     weight: Weight,
 ) -> Result<(State, Step), Ending> {
     let home = conn.client.home;
-    let pool = pool.filter(|_| weight == Weight::Heavy || !budget::has_room(home));
+    let pool = pool.filter(|_| !budget::has_room(home, weight));
     let Some(pool) = pool else {
         let begun = Instant::now();
         let step = state.step();
         budget::spend(home, begun.elapsed());
         return Ok((state, step));
     };
-    let lane = if weight == Weight::Heavy { HEAVY } else { LIGHT };
-    let task = pool.submit_in(lane, move |_| {
+    let task = pool.submit_in(lane_of(weight), move |_| {
         let step = state.step();
         (state, step)
     });

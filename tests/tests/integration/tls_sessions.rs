@@ -280,6 +280,35 @@ fn sessions_of_another_server_are_refused() {
     }
 }
 
+/// Jobs that the pool for handshakes has done.
+fn jobs(server: &Server) -> u64 {
+    const NAME: &str = r#"clearway_pool_service_seconds_count{pool="crypto"} "#;
+    let mut plain = Connection::open(&server.address_of("127.0.0.1:%%PORT2%%")).expect("it listens");
+    let page = plain.ask("GET /status HTTP/1.1\r\nHost: a\r\n\r\n").text();
+    let line = page.lines().find_map(|line| line.strip_prefix(NAME));
+    line.map_or(0, |number| number.trim().parse().expect("a number"))
+}
+
+/// A client that says it takes up a session, and does not, has the loop make one heavy step: those that say
+/// so behind it are the pool's for a while.
+#[test]
+fn empty_claims_are_no_way_around_the_pool() {
+    let status = "server { listen 127.0.0.1:%%PORT2%%; location = /status { status prometheus; } }";
+    let server = with_files(deployed("events { }", &format!("{TWO} {status}")));
+    let server = server.file("tickets", [7; 80]).start();
+    expect_soon("claims that the pool looks at", || {
+        let claim = || {
+            let config = nameless(TLS13);
+            assert_eq!(kind_at(&server, &config, "www.example.com"), "full");
+            assert_eq!(kind_at(&server, &config, "other.example.com"), "full");
+        };
+        claim();
+        let before = jobs(&server);
+        claim();
+        jobs(&server) > before
+    });
+}
+
 /// Tickets of a server with other keys are no tickets.
 #[test]
 fn foreign_tickets_are_full_handshakes() {

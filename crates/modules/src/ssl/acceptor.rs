@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clearway_http::{Accept, Begun, ClientHello, OfferedHttp2, Opening, Unaccepted, View, Weight, Wishes};
+use clearway_http::{
+    Accept, Begun, Claim, ClientHello, OfferedHttp2, Opening, Unaccepted, View, Weight, Wishes,
+};
 use clearway_tls::cache::{SessionCache, SharedKeys};
 use clearway_tls::engine::{Engine, Given, Kept, kept_key};
 use clearway_tls::hello::Hello;
@@ -57,9 +59,9 @@ impl Keys {
         keys
     }
 
-    /// How much the answer to a client computes.
+    /// How much the answer to a client computes that takes up no session.
     fn weight(self, client: Wants) -> Weight {
-        let is_light = !self.has_rsa || self.has_other && client.takes_cheap || client.takes_up;
+        let is_light = !self.has_rsa || self.has_other && client.takes_cheap;
         if is_light { Weight::Light } else { Weight::Heavy }
     }
 }
@@ -69,14 +71,15 @@ impl Keys {
 struct Wants {
     /// Whether signatures with elliptic curves will do.
     takes_cheap: bool,
-    /// Whether a session is taken up, as far as can be told before it is opened.
-    takes_up: bool,
+    /// What it says of a session.
+    claim: Claim,
 }
 
 impl Acceptor {
     fn wants(&self, hello: &Hello) -> Wants {
         let takes_cheap = hello.signatures().any(|number| CHEAP_SIGNATURES.contains(&number));
-        Wants { takes_cheap, takes_up: self.takes_up(hello) }
+        let claim = if self.takes_up(hello) { Claim::Session } else { Claim::None };
+        Wants { takes_cheap, claim }
     }
 
     /// Whether a session is taken up, as far as can be told before it is opened.
@@ -117,7 +120,7 @@ fn with_pairs(mut session: TlsSession, wants: Wants, pairs: &[NamedPair]) -> Res
         session.present(pair).map_err(refused)?;
     }
     let weight = Keys::of(pairs.iter().map(|named| &named.pair)).weight(wants);
-    Ok(Opening { session: Box::new(session), weight })
+    Ok(Opening { session: Box::new(session), weight, claim: wants.claim })
 }
 
 /// Has a session present certificates that code has chosen.
@@ -126,7 +129,8 @@ fn with_wishes(mut session: TlsSession, wants: Wants, wishes: &Wishes) -> Result
     for pair in &pairs {
         session.present(pair).map_err(|error| Unaccepted::Certificate(error.to_string()))?;
     }
-    Ok(Opening { session: Box::new(session), weight: Keys::of(pairs).weight(wants) })
+    let weight = Keys::of(pairs).weight(wants);
+    Ok(Opening { session: Box::new(session), weight, claim: wants.claim })
 }
 
 impl Accept for Acceptor {
@@ -162,7 +166,7 @@ impl Accept for Acceptor {
             Some((named, view)) => present(session, wants, named, view),
             None => {
                 let weight = self.keys.weight(wants);
-                Ok(Begun::Ready(Opening { session: Box::new(session), weight }))
+                Ok(Begun::Ready(Opening { session: Box::new(session), weight, claim: wants.claim }))
             }
         }
     }
