@@ -226,6 +226,15 @@ impl Link<'_> {
         }
     }
 
+    /// What is written next is the last, if it is so long, and the client may learn that at once.
+    pub(crate) fn end_behind(self, bytes: usize) {
+        if let Self::Http1(link) = self
+            && let Some(tls) = link.transport.tls()
+        {
+            tls.end_behind(bytes);
+        }
+    }
+
     /// Takes back what connections have of their listening socket, where a location does not want it.
     #[inline]
     pub(crate) fn begin_response(self, core: &CoreLocation) {

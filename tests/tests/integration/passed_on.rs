@@ -9,6 +9,8 @@ use std::time::Duration;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 
+use crate::tls;
+
 /// Where the calls are written.
 const CALLS: &str = "calls.log";
 
@@ -144,4 +146,46 @@ fn a_request_takes_two_calls_to_receive_and_two_to_send() {
     }
     expect_two_each("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     expect_two_each("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+}
+
+/// The answer of a connection with TLS that ends with it: one call for the handshake, and one for the
+/// response with what says that nothing follows. Where something is logged that is said behind the line.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx says that nothing follows by itself")]
+#[expect(clippy::disallowed_macros, reason = "a test says why it did nothing")]
+fn the_last_response_leaves_with_the_end_of_its_connection() {
+    const CERTIFICATE: &[u8] = include_bytes!("../../../crates/tls/tests/data/ecdsa.pem");
+    const KEY: &[u8] = include_bytes!("../../../crates/tls/tests/data/ecdsa.key");
+    if !may_trace() {
+        println!("skipped: nothing can be traced here");
+        return;
+    }
+    let http = "
+        ssl_certificate example.pem;
+        ssl_certificate_key example.key;
+        ssl_session_tickets off;
+        error_log logs/error.log crit;
+        server {
+            listen 127.0.0.1:%%PORT%% ssl;
+            location / { access_log off; return 200 fine; }
+            location /logged { return 200 fine; }
+        }";
+    let strace = ["strace", "-D", "-f", "-qq", "-s", "0", "-e", TRACED, "-o", CALLS];
+    let setup = crate::deployed("events { }", http).through(&strace);
+    let server = setup.file("example.pem", CERTIFICATE).file("example.key", KEY).start();
+    let config = tls::config(tls::TLS13);
+    let sends = |target| {
+        let from = server.read(CALLS).lines().count();
+        for _ in 0..REQUESTS {
+            assert_eq!(tls::body(&tls::ask(&mut tls::connect(&server, &config), target)), b"fine");
+        }
+        let closed = |record: &str| count(record, from, &["close"]) >= REQUESTS;
+        assert!(wait_until(PATIENCE, || closed(&server.read(CALLS))), "the record ends early");
+        count(&server.read(CALLS), from, SENDING)
+    };
+    // What was logged of others may wait to be written now and then.
+    let rest = REQUESTS / 5;
+    let (quiet, logged) = (sends("/"), sends("/logged"));
+    assert!((2 * REQUESTS..=2 * REQUESTS + rest).contains(&quiet), "{quiet}");
+    assert!(logged >= 3 * REQUESTS, "{logged}");
 }

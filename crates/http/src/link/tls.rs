@@ -118,6 +118,16 @@ struct State {
     sent_ms: u64,
     /// What was sent since the last silence, bytes.
     sent_since_silence: usize,
+    farewell: Farewell,
+}
+
+/// What says that nothing follows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Farewell {
+    Unsaid,
+    /// It leaves with what is encrypted next, if that is so long, bytes.
+    Behind(usize),
+    Said,
 }
 
 /// Whether the session has bytes to read without receiving any.
@@ -227,6 +237,7 @@ impl Tls {
             flight_bytes: FLIGHT_BYTES,
             sent_ms: 0,
             sent_since_silence: 0,
+            farewell: Farewell::Unsaid,
         };
         Self { offer, records, side: Side::Session(Mutex::new(state)) }
     }
@@ -336,14 +347,18 @@ impl Tls {
         }
     }
 
+    /// What is written next is the last, if it is so long: what says so leaves with it.
+    pub(super) fn end_behind(&self, bytes: usize) {
+        self.state().farewell = Farewell::Behind(bytes);
+    }
+
     /// Says that nothing follows, as far as the socket takes it at once.
     pub(super) fn close(&self, socket: &Socket) {
         let mut state = self.state();
         if matches!(state.end, End::Failed(_)) {
             return;
         }
-        let State { session, output, .. } = &mut *state;
-        session.close(output);
+        state.say_farewell();
         // A client that does not take it learns of the end all the same.
         let _ = state.poll_flush(socket, &mut Context::from_waker(Waker::noop()));
     }
@@ -493,6 +508,13 @@ impl State {
         !self.output.is_empty() && self.sent == 0 && self.flight.reported == self.flight.bytes
     }
 
+    fn say_farewell(&mut self) {
+        if self.farewell != Farewell::Said {
+            self.session.close(&mut self.output);
+            self.farewell = Farewell::Said;
+        }
+    }
+
     fn seal_parts(&mut self, parts: &[IoSlice<'_>], size: RecordSize, socket: &Socket) -> io::Result<()> {
         let record = self.record_bytes(size, socket.home().now_ms());
         self.seal(parts, record).map_err(|failure| TlsError::of("SSL_write()", failure))
@@ -517,6 +539,9 @@ impl State {
         self.session.seal(&chosen, record, &mut self.output)?;
         self.flight = Flight { bytes, reported: 0, start, end: self.output.len() };
         self.sent_since_silence += bytes;
+        if self.farewell == Farewell::Behind(bytes) {
+            self.say_farewell();
+        }
         Ok(())
     }
 
@@ -554,7 +579,9 @@ mod tests {
             Ok(())
         }
 
-        fn close(&mut self, _: &mut Vec<u8>) {}
+        fn close(&mut self, output: &mut Vec<u8>) {
+            output.push(b'.');
+        }
 
         fn info(&self) -> Info {
             Info::default()
@@ -571,6 +598,23 @@ mod tests {
         fn is_early(&self) -> bool {
             false
         }
+    }
+
+    #[test]
+    fn the_end_is_said_behind_the_last_that_is_written() {
+        let tls = Tls::new(Box::new(Plain), Offer::default(), RecordSize::default(), Vec::new(), Vec::new());
+        tls.end_behind(4);
+        let mut state = tls.state();
+        for (written, output) in [("he", "!he"), ("last", "!last."), ("more", "!more")] {
+            state.seal(&[IoSlice::new(written.as_bytes())], RECORD_MAX_BYTES).unwrap();
+            assert_eq!(state.output, output.as_bytes());
+            // All of the response has left when its records have, whatever is behind them.
+            state.sent = 1 + written.len();
+            assert_eq!(state.take_gone(written.len()), written.len());
+            (state.output, state.sent) = (Vec::new(), 0);
+        }
+        state.say_farewell();
+        assert_eq!(state.output, b"", "it is said once");
     }
 
     #[test]

@@ -229,6 +229,13 @@ impl<'c> OutputState<'c> {
         is_plain.then_some(queue)
     }
 
+    /// What there is to send, bytes, where that is all of the response and closes the connection.
+    pub(crate) fn last_bytes(&mut self) -> Option<usize> {
+        let closes = self.connection == Connection::Close && self.progress == Progress::Complete;
+        let bytes = self.plain().filter(|_| closes)?.len();
+        (bytes > 0).then_some(bytes)
+    }
+
     /// Everything is sent.
     pub(super) fn uncork(&mut self, link: Link<'_>) {
         if let Sink::Client(queue) = &mut self.sink {

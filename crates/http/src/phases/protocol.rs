@@ -10,6 +10,7 @@ use clearway_h1::{Fault, HeadProgress, Options};
 use clearway_h2::request::HeadFault;
 use clearway_message::BodyLength;
 use clearway_message::Known;
+use clearway_site::Part;
 
 use crate::client::Way;
 use crate::config::body_directives::BODY_CONF;
@@ -216,6 +217,7 @@ impl Active<'_> {
     pub fn send_rest(&mut self) -> impl Future<Output = Result<(), Cut>> + Send {
         async move {
             self.output.finish(&self.request);
+            self.end_with_response();
             if self.output.flush(&self.request).await.is_err() {
                 // Boxed, as nobody else should have to have room for it.
                 Box::pin(self.send_instead()).await?;
@@ -224,6 +226,19 @@ impl Active<'_> {
             // is apart.
             self.request.strands().finish_joined().await;
             Ok(())
+        }
+    }
+
+    /// Has a client with TLS learn from the response itself that nothing follows, where nothing is to be done
+    /// before it may: clients that read a log find their lines when the connection has ended.
+    #[inline]
+    fn end_with_response(&mut self) {
+        if self.request.link.tls().is_some()
+            && self.request.location().phases.part(Part::Log).is_empty()
+            && self.request.setup.log_progress().behind().is_none()
+            && let Some(bytes) = self.output.last_bytes()
+        {
+            self.request.link.end_behind(bytes);
         }
     }
 
