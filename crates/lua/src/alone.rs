@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_base::log::{Level, Record, Sink, Verbatim};
-use clearway_http::AskedServers;
+use clearway_http::{AskedServers, Location, NAME_SERVERS};
 use clearway_runtime::{LoopRef, TaskCell};
 
 use crate::request_state::Kept;
 use crate::socket::conf::SocketConf;
+use crate::vm::net_settings::NET_CONF;
 use crate::vm::of_loop::Slot;
+use crate::vm::settings::LUA_CONF;
 
 /// See the file's head.
 pub(crate) struct Alone {
@@ -41,16 +43,16 @@ pub(crate) struct AloneConf {
     pub(crate) tls: Option<Arc<clearway_tls::Context>>,
 }
 
-impl Default for AloneConf {
-    fn default() -> Self {
-        let timeout = Duration::from_secs(30);
+impl AloneConf {
+    /// What a location says.
+    pub(crate) fn of(location: &Location) -> Self {
         Self {
-            max_run_time: None,
-            time_slice: None,
-            sockets: SocketConf::default(),
-            name_servers: AskedServers { servers: None, timeout },
+            max_run_time: *location.conf(&LUA_CONF).max_run_time,
+            time_slice: *location.conf(&LUA_CONF).time_slice,
+            sockets: location.conf(&NET_CONF).sockets(),
+            name_servers: location.conf(&NAME_SERVERS).asked(),
             #[cfg(feature = "tls")]
-            tls: None,
+            tls: location.conf(&crate::vm::tls_settings::TLS_CONF).context(),
         }
     }
 }

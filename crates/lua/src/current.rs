@@ -153,6 +153,12 @@ impl Phases {
         Self(self.0 & !others.0)
     }
 
+    /// These, and this one.
+    #[must_use]
+    pub const fn and(self, phase: LuaPhase) -> Self {
+        Self(self.0 | phase.bit())
+    }
+
     /// Whether `phase` is one of them.
     #[must_use]
     pub const fn has(self, phase: LuaPhase) -> bool {
@@ -177,6 +183,8 @@ pub struct Current<'a> {
     pub(crate) threads: Option<&'a mut Threads>,
     /// What it is for, where that is no request.
     pub(crate) alone: Option<&'a Arc<Alone>>,
+    /// What is kept for code that runs once, for nothing.
+    own: Option<Box<Kept>>,
 }
 
 /// What stands in `ngx.arg`.
@@ -307,7 +315,7 @@ impl Stage for Next<'_, '_> {
 impl<'a> Current<'a> {
     /// For code that runs for no request.
     pub fn alone(phase: LuaPhase, vm: &'a mut VmState, sink: &'a dyn Sink) -> Self {
-        Self { sink: Some(sink), ..Self::new(phase, vm) }
+        Self { sink: Some(sink), own: Some(Box::default()), ..Self::new(phase, vm) }
     }
 
     /// For code that runs for a request.
@@ -321,7 +329,17 @@ impl<'a> Current<'a> {
     }
 
     fn new(phase: LuaPhase, vm: &'a mut VmState) -> Self {
-        Self { phase, vm, stage: None, sink: None, pause: None, args: Args::None, threads: None, alone: None }
+        Self {
+            phase,
+            vm,
+            stage: None,
+            sink: None,
+            pause: None,
+            args: Args::None,
+            threads: None,
+            alone: None,
+            own: None,
+        }
     }
 
     /// Resumes a thread for what this is for, with its `ngx.ctx` at hand.
@@ -338,6 +356,9 @@ impl<'a> Current<'a> {
     pub(crate) fn kept<R>(&mut self, work: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         if let Some(alone) = self.alone {
             return Some(work(&mut alone.kept.enter()));
+        }
+        if let Some(own) = &mut self.own {
+            return Some(work(own));
         }
         self.scene(|scene| RequestState::of(scene.request()).map(|state| work(&mut state.kept.enter())))?
     }
@@ -367,8 +388,12 @@ impl<'a> Current<'a> {
 
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.
     pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
-        if let Some(sink) = self.sink {
-            sink.log(level, message);
+        match (self.sink, self.phase) {
+            (Some(sink), LuaPhase::InitWorker | LuaPhase::ExitWorker) => {
+                sink.log(level, format_args!("{message}, context: {}", self.phase.context_name()));
+            }
+            (Some(sink), _) => sink.log(level, message),
+            (None, _) => {}
         }
         self.scene(|scene| scene.request().log(level, message));
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use clearway_base::log::{Level, Sink};
-use clearway_http::{ContextKey, Lasts, MadeBody, Request};
+use clearway_http::{ContextKey, Exchange, Lasts, MadeBody, Request};
 use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
@@ -13,6 +13,8 @@ use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
 
 static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
+/// The status that code has ended with: code of an error page begins with it.
+static EXITED: ContextKey<u16> = ContextKey::new(Lasts::ToTheEnd);
 
 /// See the file's head.
 pub(crate) struct RequestState {
@@ -49,6 +51,8 @@ pub(crate) struct Kept {
     pub(crate) response: Response,
     /// Code has chosen the status of an error page.
     pub(crate) has_status: bool,
+    /// Code reads the body itself (`ngx.req.socket`).
+    pub(crate) has_body_socket: bool,
     /// A body that code makes for the request, piece by piece.
     pub(crate) made_body: Option<MadeBody>,
     /// Runs when the client leaves.
@@ -138,5 +142,22 @@ impl RequestState {
     /// The VM, if one is chosen that can be used.
     pub(crate) fn usable_slot(&self) -> Option<Arc<Slot>> {
         self.slot.get().filter(|slot| !slot.is_poisoned()).cloned()
+    }
+}
+
+/// Code ends with this status, and has said no other one before.
+pub(crate) fn note_exit(exchange: &mut Exchange<'_, '_>, status: u16) {
+    if !exchange.output.head_sent() && exchange.output.head().status == 0 {
+        exchange.request.set_context(&EXITED, status);
+    }
+}
+
+/// Code is about to answer: with the status that other code has ended with, as upstream.
+pub(crate) fn take_exit(exchange: &mut Exchange<'_, '_>) {
+    if let Some(&status) = exchange.request.context(&EXITED)
+        && !exchange.output.head_sent()
+        && exchange.output.head().status == 0
+    {
+        exchange.output.head().status = status;
     }
 }

@@ -223,6 +223,8 @@ settings! {
         pub error_log: Setting<Vec<Arc<dyn Sink>>>,
         /// Whether a file that is not there is logged.
         pub log_not_found: Setting<bool> = true,
+        /// Whether subrequests are logged.
+        pub log_subrequest: Setting<bool> = false,
         /// `keepalive_timeout`.
         pub keepalive_timeout: Setting<KeepaliveTimeout> =
             KeepaliveTimeout { timeout_ms: 75_000, header_s: 0 },

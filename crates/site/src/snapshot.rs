@@ -63,6 +63,11 @@ impl<E: Engine> Snapshot<E> {
         &self.servers[id.0 as usize]
     }
 
+    /// What holds in `http` itself, for what is no request's.
+    pub fn outermost(&self) -> &Location<E> {
+        &self.locations[0]
+    }
+
     /// The location with this number.
     pub fn location(&self, id: LocationId) -> &Location<E> {
         &self.locations[id.0 as usize]

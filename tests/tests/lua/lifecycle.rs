@@ -94,6 +94,43 @@ fn code_that_fails_at_a_start_ends_it() {
     }
 }
 
+/// Wherever the server was started. Code of workers has `ngx.ctx`, and its timers have what `http` says.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn files_of_code_are_found_from_the_prefix() {
+    let files = [
+        ("code/init.lua", "greeting = 'hi'"),
+        (
+            "code/worker.lua",
+            "ngx.ctx.name = ' you'
+             greeting = greeting .. ngx.ctx.name
+             local function warn(...) ngx.log(ngx.WARN, ...) end
+             warn('worker has begun, timer ', ngx.timer.at(0, function()
+                 warn('timer says ', select(2, ngx.socket.tcp():connect('unix:/nowhere')))
+             end))",
+        ),
+        ("code/exit.lua", "ngx.log(ngx.NOTICE, 'worker has ended', ngx.ctx.name)"),
+        ("code/wrong.lua", "local a\nlocal = 1"),
+    ];
+    let http = "lua_socket_log_errors off; init_by_lua_file code/init.lua;
+                init_worker_by_lua_file code/worker.lua; exit_worker_by_lua_file code/exit.lua;";
+    let setup = Setup::new(Binary::under_test(), &config(user(), http, "old")).through(&["env", "-C", "/"]);
+    let mut server = files.iter().fold(setup, |setup, (name, text)| setup.file(name, *text)).start();
+    answers(&server, "old hi you");
+    server.wait_log("logs/error.log", "worker.lua:3: warn(): worker has begun, timer 1, context: ");
+    let log = server.wait_log("logs/error.log", "timer says ");
+    assert!(!log.contains("connect()"), "{log}");
+    reload(&mut server, "init_worker_by_lua_file code/wrong.lua;", "new");
+    answers(&server, "new nil");
+    server.wait_log("logs/error.log", "init_worker_by_lua_file error: ");
+    server.wait_log("logs/error.log", "/code/wrong.lua:2: ");
+    server.wait_log("logs/error.log", "exit.lua:1: worker has endednil");
+    reload(&mut server, "init_by_lua_file code/wrong.lua;", "third");
+    let said = format!("init_by_lua_file error: {}/code/wrong.lua:2: ", server.prefix().display());
+    server.wait_log("logs/error.log", &said);
+    assert_eq!(server.get("/").text(), "new nil");
+}
+
 /// As the user of the worker, or with the rights of the master where that is said.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]

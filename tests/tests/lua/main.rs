@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+mod answers;
 mod bad_input;
 mod balancer;
 mod beside;

@@ -279,6 +279,23 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "log_subrequest",
+        contexts: context::ALL,
+        args: Args::FLAG,
+        syntax: "log_subrequest on | off",
+        default: "log_subrequest off;",
+        doc: "Whether subrequests are logged as well: written to access logs, and seen by `log_by_lua`.",
+        example: "
+            location / {
+                ssi on;
+                log_subrequest on;
+            }",
+        see: &["access_log", "ssi"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.core_location().log_subrequest, |d| d.flag(0))
+        },
+    },
+    Spec {
         name: "keepalive_timeout",
         contexts: context::ALL,
         args: Args::TAKE12,

@@ -120,6 +120,9 @@ impl<'c> Active<'c> {
         if self.output.flush(&self.request).await.is_err() && Box::pin(self.send_instead()).await.is_err() {
             return Err(Terminated(self.output.status()));
         }
+        if *self.request.location().core.log_subrequest && self.logs_slowly() {
+            Box::pin(self.log_slowly()).await;
+        }
         self.log();
         Ok(())
     }

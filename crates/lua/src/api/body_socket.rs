@@ -50,6 +50,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
         None => {}
     }
     let Some((conf, ..)) = current(call, conf_of)? else { return Err(call.raise("no request found")) };
+    current(call, |current| current.kept(|kept| kept.has_body_socket = true))?;
     let timeouts = timeouts(call, &conf);
     keep(call, &Arc::new(Tcp::of_body(conf, timeouts)))?;
     call.stack.push(true);

@@ -11,8 +11,7 @@ use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current
 use crate::request_state::RequestState;
 
 /// Where there is `ngx.ctx`.
-pub(super) const WITH_CTX: Phases =
-    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]);
+pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {

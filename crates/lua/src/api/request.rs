@@ -25,6 +25,9 @@ pub(super) const CHANGING: Phases = Phases::of(&[
     LuaPhase::Balancer,
 ]);
 
+/// Where its head can be: what is logged of it as well.
+const EDITING: Phases = CHANGING.and(LuaPhase::Log);
+
 /// Header lines or arguments that are given unless more is asked for.
 pub(super) const ENTRIES_MAX: usize = 100;
 
@@ -102,7 +105,7 @@ fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn set_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, CHANGING)?;
+    allow(call, EDITING)?;
     let name = call.text(1)?.to_vec();
     let mut values = Vec::new();
     match call.stack.get(2) {
@@ -121,7 +124,7 @@ fn set_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, CHANGING)?;
+    allow(call, EDITING)?;
     let name = call.text(1)?.to_vec();
     change(call, &name, &[])
 }
@@ -196,7 +199,7 @@ fn set_uri_args(call: &mut Call<'_>) -> Result<Returns, Raise> {
             return Err(call.bad_argument(1, &*text));
         }
     };
-    allow(call, CHANGING)?;
+    allow(call, EDITING)?;
     scene(call, |scene| {
         if let Scene::Handler(exchange) = scene {
             exchange.request.set_args(text);
@@ -221,7 +224,7 @@ fn set_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
             "unsafe byte \"{byte:#04x}\" in uri \"{path}\" (maybe you want to set the 'binary' argument?)"
         )));
     }
-    let phase = allow(call, CHANGING)?;
+    let phase = allow(call, EDITING)?;
     let jumps = call.stack.get(2) == Value::Boolean(true);
     if jumps && !matches!(phase, LuaPhase::Rewrite | LuaPhase::ServerRewrite) {
         let name = phase.context_name();

@@ -141,11 +141,11 @@ fn init_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     allow(call, CHANGING)?;
     let is_read = scene(call, |scene| {
-        let is_read = scene.request().has_read_body();
-        if let Some(state) = RequestState::of(scene.request())
-            && is_read
-        {
-            state.kept.enter().made_body = Some(MadeBody::new(scene.request(), room));
+        let Some(state) = RequestState::of(scene.request()) else { return false };
+        let mut kept = state.kept.enter();
+        let is_read = scene.request().has_read_body() || kept.has_body_socket;
+        if is_read {
+            kept.made_body = Some(MadeBody::new(scene.request(), room));
         }
         is_read
     })?;
@@ -216,7 +216,11 @@ fn set_body_file(call: &mut Call<'_>) -> Result<Returns, Raise> {
         _ => Ok(()),
     })?;
     match state {
-        Err(text) => Err(call.raise(text)),
+        Err(text) => {
+            call.stack.push(());
+            call.stack.push(text);
+            Ok(Returns::Values(2))
+        }
         Ok(()) => pause(call, Pause::Body(BodyWork::UseFile { path, afterwards })),
     }
 }

@@ -4,7 +4,7 @@ use clearway_base::log::{Level, Record, Sink};
 use clearway_luajit::{Resumed, Vm};
 
 use crate::api::install;
-use crate::current::{Current, LuaPhase, Run};
+use crate::current::{Current, LuaPhase};
 use crate::vm::state::VmState;
 
 struct Silent;
@@ -44,7 +44,7 @@ impl Lua {
         let function = self.vm.load(wrapped.as_bytes(), c"=test").map_err(|fault| fault.to_string())?;
         let mut coroutine = self.vm.start(&function);
         let mut current = Current::alone(LuaPhase::Content, &mut self.state, &Silent);
-        match self.vm.resume_for::<Run>(&mut coroutine, &mut current) {
+        match current.resume(&mut self.vm, &mut coroutine) {
             Resumed::Finished(_) => {
                 let mut stack = self.vm.stack(&coroutine);
                 Ok(String::from_utf8_lossy(stack.text(-1).unwrap_or_default()).into_owned())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clearway_http::Snapshot;
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_runtime::TaskCell;
 
@@ -10,9 +11,8 @@ use crate::alone::{Alone, AloneConf, Tail};
 use crate::current::{Current, LuaPhase, Phases, Scene, allow, current};
 use crate::request_state::RequestState;
 use crate::timer_task::{Delayed, start};
-use crate::vm::net_settings::{NET_CONF, NET_MAIN};
+use crate::vm::net_settings::NET_MAIN;
 use crate::vm::of_loop::Slot;
-use crate::vm::settings::LUA_CONF;
 use crate::vm::timers::Timers;
 use crate::waiter::Waiter;
 
@@ -89,7 +89,7 @@ fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static st
     let main = snapshot.conf(&NET_MAIN);
     let most = usize::try_from(*main.max_pending_timers).unwrap_or(usize::MAX);
     let count = timers.begin(home.index(), most).ok_or("too many pending timers")?;
-    let (sinks, tail, conf) = place_of(current);
+    let (sinks, tail, conf) = place_of(current, &snapshot);
     let (waiter, bell) = Waiter::new(home, Some(delay_ms));
     timers.ring_at_end(bell);
     let most_running = usize::try_from(*main.max_running_timers).unwrap_or(usize::MAX);
@@ -116,29 +116,25 @@ fn slot_of(current: &mut Current<'_>) -> Option<Arc<Slot>> {
     of_request.flatten().or_else(|| current.vm.slot.upgrade())
 }
 
-/// Where its lines go and what stands behind them, and what holds for it.
-fn place_of(current: &mut Current<'_>) -> (Vec<Arc<dyn clearway_base::log::Sink>>, Tail, AloneConf) {
+/// Where its lines go and what stands behind them, and what holds for it: as where it is made, or in `http`.
+fn place_of(
+    current: &mut Current<'_>,
+    snapshot: &Snapshot,
+) -> (Vec<Arc<dyn clearway_base::log::Sink>>, Tail, AloneConf) {
     if let Some(alone) = current.alone {
         let tail = Tail { context: LuaPhase::Timer.context_name(), serial: None, ..alone.tail.clone() };
         return (alone.sinks.clone(), tail, alone.conf.clone());
     }
     let of_request = current.scene(|scene: Scene<'_, '_, '_>| {
         let request = scene.request();
-        let conf = AloneConf {
-            max_run_time: *request.conf(&LUA_CONF).max_run_time,
-            time_slice: *request.conf(&LUA_CONF).time_slice,
-            sockets: request.conf(&NET_CONF).sockets(),
-            name_servers: request.conf(&clearway_http::NAME_SERVERS).asked(),
-            #[cfg(feature = "tls")]
-            tls: request.conf(&crate::vm::tls_settings::TLS_CONF).context(),
-        };
+        let conf = AloneConf::of(request.location());
         let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec());
         let server = Some(request.listen_address().to_string());
         let tail = Tail { client: text(b"remote_addr"), server, tid: request.identity(), ..Tail::default() };
         (request.location().core.error_log.iter().cloned().collect(), tail, conf)
     });
     of_request.unwrap_or_else(|| {
-        let sinks = current.vm.sink.iter().cloned().collect();
-        (sinks, Tail::default(), AloneConf::default())
+        let location = snapshot.outermost();
+        (location.core.error_log.to_vec(), Tail::default(), AloneConf::of(location))
     })
 }

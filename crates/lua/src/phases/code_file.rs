@@ -12,7 +12,7 @@ use crate::code::{Code, Source};
 use crate::current::LuaPhase;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::vms::{cannot_open, read_file};
+use crate::vm::vms::{cannot_open, full_name, read_file};
 
 /// A file with code, as far as it has to be read.
 pub(super) struct File {
@@ -39,10 +39,7 @@ pub(super) fn path_of(view: &View<'_, '_>, code: &Code) -> Option<Vec<u8>> {
     let Source::File(value) = code.source() else { return None };
     let mut path = Vec::new();
     value.append(view, &mut path);
-    if path.first() != Some(&b'/') {
-        path = [view.request.configured_prefix(), &path].concat();
-    }
-    Some(path)
+    Some(full_name(view.request.configured_prefix(), &path))
 }
 
 /// Reads a file that the request's VM does not have.

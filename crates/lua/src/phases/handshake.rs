@@ -8,8 +8,8 @@ use bytes::Bytes;
 use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
-    About, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Load, Module, NAME_SERVERS,
-    Setting, Wishes, context,
+    About, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Load, Module, Setting,
+    Wishes, context,
 };
 use clearway_runtime::TaskCell;
 
@@ -20,10 +20,8 @@ use crate::phases::directives::use_variables;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::shaking::Shaking;
 use crate::vm::interpreter::Interpreter;
-use crate::vm::net_settings::NET_CONF;
 use crate::vm::of_loop::{Chosen, NoVm};
-use crate::vm::settings::{LUA_CONF, LUA_MAIN};
-use crate::vm::tls_settings::TLS_CONF;
+use crate::vm::settings::LUA_MAIN;
 use crate::vm::vms::Described;
 
 /// The module.
@@ -261,14 +259,7 @@ fn no_vm(about: &About, why: NoVm) -> Denied {
 
 /// What the server says for what the code does.
 fn conf_of(about: &About) -> AloneConf {
-    let base = about.snapshot.location(about.snapshot.server(about.server).base);
-    AloneConf {
-        max_run_time: *base.conf(&LUA_CONF).max_run_time,
-        time_slice: *base.conf(&LUA_CONF).time_slice,
-        sockets: base.conf(&NET_CONF).sockets(),
-        name_servers: base.conf(&NAME_SERVERS).asked(),
-        tls: base.conf(&TLS_CONF).context(),
-    }
+    AloneConf::of(about.snapshot.location(about.snapshot.server(about.server).base))
 }
 
 fn start(interpreter: &mut Interpreter, code: &Code) -> Result<clearway_luajit::Coroutine, Failure> {

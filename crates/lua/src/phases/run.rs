@@ -12,7 +12,7 @@ use crate::code::Code;
 use crate::current::{LuaPhase, Pause};
 use crate::phases::code_file::{self, File, Unread};
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
-use crate::request_state::{RequestState, Response};
+use crate::request_state::{RequestState, Response, note_exit, take_exit};
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
@@ -37,6 +37,9 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
             return Step::status(unread.status);
         }
     };
+    if phase == LuaPhase::Content {
+        take_exit(&mut exchange);
+    }
     let ended = {
         let mut start = |interpreter: &mut Interpreter| start(interpreter, code, file.as_ref());
         let mut ground = Ground::Request(&mut exchange);
@@ -201,7 +204,11 @@ fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) ->
         DECLINED => Step::Declined,
         ..0 => Step::Respond(Answer::Close),
         408 | 444 | 499 if has_answered(exchange) => Step::Respond(Answer::Close),
-        204 | 300.. if !has_answered(exchange) => Step::status(u16::try_from(code).unwrap_or(500)),
+        204 | 300.. if !has_answered(exchange) => {
+            let status = u16::try_from(code).unwrap_or(500);
+            note_exit(exchange, status);
+            Step::status(status)
+        }
         _ if code < 200 => Step::Declined,
         _ => {
             if !exchange.output.head_sent() && exchange.output.head().status == 0 {

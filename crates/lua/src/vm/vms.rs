@@ -1,7 +1,7 @@
 //! The VMs of a generation: made when it is built, off the loops; begun when it is used; ended with it.
 //! `init_by_lua` runs in each one, then `init_worker_by_lua`.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::ops::Index;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +13,7 @@ use clearway_offload::Pool;
 use clearway_runtime::{LoopRef, PerLoop, Runtime};
 
 use crate::code::{Code, Source};
-use crate::current::{Current, LuaPhase, Run};
+use crate::current::{Current, LuaPhase};
 use crate::vm::choice::worker_id;
 use crate::vm::interpreter::{Installer, Interpreter, VmSettings};
 use crate::vm::net_settings::NET_MAIN;
@@ -191,23 +191,32 @@ fn run(
     phase: LuaPhase,
     (texts, sink): (&Texts, &dyn Sink),
 ) -> Result<(), Vec<u8>> {
+    let directive = code.directive();
     let read;
-    let (text, chunk) = match code.source() {
-        Source::Inline(text) => (&text[..], code.chunk().clone()),
+    let (text, chunk, form) = match code.source() {
+        Source::Inline(text) => (&text[..], code.chunk().clone(), ""),
         Source::File(path) => {
-            let path = path.as_literal().unwrap_or_default();
-            read = texts.get(path, read_file).map_err(|error| cannot_open(path, &error, phase))?;
-            (&read[..], std::ffi::CString::new([b"@", path].concat()).unwrap_or_default())
+            let path = full_name(&interpreter.state.prefix, path.as_literal().unwrap_or_default());
+            read = texts.get(&path, read_file).map_err(|error| {
+                let reason = cannot_open(&path, &error, phase);
+                [directive.as_bytes(), b"_file error: ", &reason].concat()
+            })?;
+            (&read[..], CString::new([b"@", &path[..]].concat()).unwrap_or_default(), "_file")
         }
     };
     run_alone(interpreter, (text, &chunk), phase, sink).map_err(|fault| {
-        let mut line = format!("{} error: ", code.directive()).into_bytes();
+        let mut line = format!("{directive}{form} error: ").into_bytes();
         line.extend_from_slice(fault.text());
         if fault.text().windows(DENIED.len()).any(|part| part == DENIED) {
             line.extend_from_slice(hint(phase).as_bytes());
         }
         line
     })
+}
+
+/// The name of a file from where relative paths begin.
+pub(crate) fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    if name.first() == Some(&b'/') { name.to_vec() } else { [prefix, name].concat() }
 }
 
 /// As the system says it.
@@ -240,7 +249,7 @@ fn run_alone(
     interpreter.vm.limit_runs(limit, None);
     let mut current = Current::alone(phase, &mut interpreter.state, sink);
     let vm = &mut interpreter.vm;
-    let mut resume = || vm.resume_for::<Run>(&mut coroutine, &mut current);
+    let mut resume = || current.resume(vm, &mut coroutine);
     let resumed = if limit.is_some() { samples::watched(resume) } else { resume() };
     match resumed {
         Resumed::Finished(_) => {
@@ -346,11 +355,7 @@ impl Maker {
     /// What cannot be read or compiled is found so again by the requests that need it.
     fn compile_ahead(&self, interpreter: &mut Interpreter, code: &Code, texts: &Texts) {
         let Source::File(value) = code.source() else { return };
-        let name = value.as_literal().unwrap_or_default();
-        let path = match name.first() {
-            Some(b'/') => name.to_vec(),
-            _ => [&self.settings.prefix, name].concat(),
-        };
+        let path = full_name(&self.settings.prefix, value.as_literal().unwrap_or_default());
         if let Ok(text) = texts.get(&path, read_file) {
             let _ = interpreter.compile_ahead(code, &path, &text);
         }

@@ -94,28 +94,6 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: directives::read_access_log,
     },
     Spec {
-        name: "log_subrequest",
-        contexts: context::ALL,
-        args: Args::FLAG,
-        syntax: "log_subrequest on | off",
-        default: "log_subrequest off",
-        doc: "Whether subrequests are written to access logs as well.",
-        example: "
-            location / {
-                ssi on;
-                log_subrequest on;
-            }",
-        see: &["access_log", "ssi"],
-        handler: |scope, d| {
-            let setting = &mut scope.conf.location(&LOG_CONF).subrequests;
-            if setting.is_here() {
-                return Err(d.reject("is duplicate"));
-            }
-            setting.set(d.flag(0)?);
-            Ok(())
-        },
-    },
-    Spec {
         name: "open_log_file_cache",
         contexts: context::ALL,
         args: Args::TAKE1234,
@@ -165,7 +143,6 @@ settings! {
     struct LogConf {
         logs: Setting<Logs>,
         cache: Setting<Option<Arc<FileCacheConfig>>>,
-        subrequests: Setting<bool>,
         /// Where logs with variables in their paths are written through.
         named: Own<Option<NamedLog>>,
     }
@@ -300,7 +277,7 @@ impl NamedLogs {
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     let conf = exchange.request.conf(&LOG_CONF);
     let is_of_client = exchange.request.is_main() && !exchange.request.is_internal();
-    if !is_of_client && !*conf.subrequests {
+    if !is_of_client && !*exchange.request.location().core.log_subrequest {
         return Step::Declined;
     }
     let view = exchange.view();

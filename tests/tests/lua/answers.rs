@@ -1,0 +1,88 @@
+//! What becomes of the answers that code gives in the server's own ways: error pages, heads that filters
+//! refuse, subrequests that are logged, bodies that code reads and makes anew.
+
+use super::{check, server};
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn exits_have_error_pages() {
+    let server = server(
+        "",
+        "location = /own { error_page 404 = /page; content_by_lua_block { ngx.exit(404) } }
+         location = /other { error_page 404 =202 /page; content_by_lua_block { ngx.exit(404) } }
+         location = /files { error_page 404 = /cheap; content_by_lua_block { ngx.exit(404) } }
+         location = /page { content_by_lua_block { ngx.print('page ', ngx.status) } }
+         location = /refused {
+             content_by_lua_block { ngx.print('hi') }
+             header_filter_by_lua_block { return ngx.exit(403) }
+         }
+         location = /twice {
+             error_page 582 = /again;
+             content_by_lua_block { ngx.print('hi') }
+             header_filter_by_lua_block { return ngx.exit(582) }
+         }
+         location = /again {
+             content_by_lua_block { ngx.print('again') }
+             header_filter_by_lua_block { return ngx.exit(302) }
+         }",
+    );
+    check(
+        &server,
+        &[
+            ("/own", 404, "page 404"),
+            ("/other", 202, ""),
+            ("/files", 200, "cheap"),
+            ("/refused", 403, ""),
+            ("/twice", 302, ""),
+        ],
+    );
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn subrequests_are_logged_where_that_is_said() {
+    let server = server(
+        "log_by_lua_block {
+             ngx.req.set_uri('/logged' .. ngx.var.uri)
+             ngx.log(ngx.NOTICE, 'seen ', ngx.var.uri)
+         }",
+        "location = /a { log_subrequest on; return 200 a; }
+         location = /b { return 200 b; }
+         location = /t {
+             content_by_lua_block {
+                 ngx.print(ngx.location.capture('/b').body, ngx.location.capture('/a').body)
+             }
+         }",
+    );
+    check(&server, &[("/t", 200, "ba")]);
+    let log = server.wait_log("logs/error.log", "seen /logged/t");
+    assert!(log.contains("seen /logged/a"), "{log}");
+    assert!(!log.contains("seen /logged/b"), "{log}");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn bodies_are_read_by_code_and_made_anew() {
+    let server = server(
+        "",
+        "location = /t {
+             content_by_lua_block {
+                 ngx.print(select(2, pcall(ngx.req.set_body_file, '/nowhere')), '; ')
+                 local socket = assert(ngx.req.socket())
+                 ngx.req.init_body(100)
+                 repeat
+                     local data, err = socket:receive(1)
+                     if data then ngx.req.append_body(data:upper()) end
+                 until err
+                 ngx.req.finish_body()
+                 ngx.print(ngx.var.http_content_length, ' ', ngx.req.get_body_data())
+             }
+         }",
+    );
+    let mut connection = server.connect();
+    for _ in 0..2 {
+        let head = "POST /t HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+        let answer = connection.ask(head).text();
+        assert!(answer.ends_with("request body not read yet; 4 BODY"), "{answer}");
+    }
+}
