@@ -108,7 +108,7 @@ fn judge(name: &str, lines: &[String], requests: usize) -> Vec<(bool, String)> {
         (all.matches(" held its thread for ").count() >= requests, format!("{name}: reports are missing")),
         has("location: \"/work\""),
         has("request: \"GET /work HTTP/1.1\""),
-        has(" ms in recvfrom"),
+        has(" us in recvfrom"),
         has("[lua] content_by_lua(nginx.conf:"),
         has("md5"),
         (share >= WITH_LUA_MIN, format!("{name}: {share:.1} % of the samples have a line of Lua")),
@@ -134,7 +134,7 @@ fn with_lua(lines: &[String]) -> (usize, usize) {
             // Where all stacks have one, all samples were counted at once.
             all += if common { 0 } else { count };
             group = Some(if common { 0 } else { count });
-        } else if line.contains(" ms in ") {
+        } else if line.contains(" us in ") {
             group = None;
         } else if line.contains("[lua]") {
             match group.take() {

@@ -165,6 +165,12 @@ impl<'c> Output<'_, 'c> {
         self.state.progress != Progress::HeadOpen
     }
 
+    /// Whether a header filter wants something else to be answered: what was sent is dropped, and the engine
+    /// answers once the handler is done.
+    pub fn is_refused(&self) -> bool {
+        self.state.is_refused()
+    }
+
     /// Whether the peer is to get a body, as far as is known; asked once the head is sent. A handler need not
     /// produce one otherwise.
     pub fn wants_body(&self) -> bool {

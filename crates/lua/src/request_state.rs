@@ -49,6 +49,8 @@ pub(crate) struct Kept {
     /// A body that is kept until its length is known, as the client needs that.
     pub(crate) buffered: Option<Vec<u8>>,
     pub(crate) response: Response,
+    /// What code has ended with last (`ngx.exit`); 0: nothing.
+    pub(crate) exit_code: i32,
     /// Code has chosen the status of an error page.
     pub(crate) has_status: bool,
     /// Code reads the body itself (`ngx.req.socket`).

@@ -196,7 +196,7 @@ impl Report {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms in {}", Ms(self.time), self.name)?;
+        write!(f, "{} us in {}", self.time.as_micros(), self.name)?;
         if let Some(subject) = &self.subject {
             write!(f, " of {subject}")?;
         }
@@ -280,7 +280,7 @@ pub(crate) mod tests {
             "stall 7:     m::handler (crates/m.rs:3)",
             "stall 7:   20 of 25 samples were then in",
             "stall 7:     0x1234",
-            "stall 7:   210 ms in pread64 of \"/data/x\" (folio_wait)",
+            "stall 7:   210000 us in pread64 of \"/data/x\" (folio_wait)",
             "stall 7:     m::read (crates/m.rs:5)",
             "stall 7:   not known: nothing",
             "stall 7:   advice: do not",

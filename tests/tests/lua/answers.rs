@@ -21,6 +21,9 @@ fn exits_have_error_pages() {
              content_by_lua_block { ngx.print('hi') }
              header_filter_by_lua_block { return ngx.exit(582) }
          }
+         location = /jump { rewrite_by_lua_block { ngx.ctx.a = 1 ngx.req.set_uri('/jumped', true) } }
+         location = /jumped { content_by_lua_block { ngx.print('ctx ', ngx.ctx.a) } }
+         location = /condition { rewrite_by_lua_block { ngx.send_headers() } }
          location = /again {
              content_by_lua_block { ngx.print('again') }
              header_filter_by_lua_block { return ngx.exit(302) }
@@ -34,8 +37,12 @@ fn exits_have_error_pages() {
             ("/files", 200, "cheap"),
             ("/refused", 403, ""),
             ("/twice", 302, ""),
+            ("/jump", 200, "ctx nil"),
         ],
     );
+    // A filter that comes before says no: that is the answer, also where it is code of an early phase.
+    let answer = server.connect().ask("GET /condition HTTP/1.1\r\nHost: a\r\nIf-Match: \"1\"\r\n\r\n");
+    assert_eq!(answer.status, 412);
 }
 
 #[test]

@@ -122,6 +122,9 @@ impl<'c> Hold<'c> for HeadHold<'c> {
         };
         match outcome {
             Ok(over) => match over.pause {
+                Some(Pause::Exit(code)) if was_followed(filtering, code) => {
+                    Poll::Ready(body_filter(filtering))
+                }
                 Some(Pause::Exit(444)) => {
                     filtering.abandon();
                     Poll::Ready(None)
@@ -148,6 +151,14 @@ impl<'c> Hold<'c> for HeadHold<'c> {
             }
         }
     }
+}
+
+/// Whether this is the answer to an exit with the same code: its head goes on, as upstream.
+fn was_followed(filtering: &mut Filtering<'_, '_>, code: i32) -> bool {
+    let Some(state) = RequestState::of(filtering.request) else {
+        return i32::from(filtering.head().status) == code;
+    };
+    std::mem::replace(&mut state.kept.enter().exit_code, code) == code
 }
 
 impl<'c> HeadHold<'c> {

@@ -156,6 +156,13 @@ fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> S
             Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
         }
         Ended::Asked(Pause::Answer(answer)) => Step::Respond(answer),
+        Ended::Asked(Pause::Jump) => {
+            // As upstream: what the new path has begins anew.
+            if let Some(state) = RequestState::of(exchange.request) {
+                state.kept.enter().ctx = None;
+            }
+            Step::Declined
+        }
         Ended::Asked(_) => Step::Declined,
         Ended::Left(left) => Step::Left(left),
         Ended::Failed(failure) => {
@@ -199,6 +206,9 @@ fn conclude_finished(exchange: &mut Exchange<'_, '_>, phase: LuaPhase) -> Step<'
 const DECLINED: i32 = -5;
 
 fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) -> Step<'static> {
+    if let Some(state) = RequestState::of(exchange.request) {
+        state.kept.enter().exit_code = code;
+    }
     match code {
         0 => conclude_finished(exchange, phase),
         DECLINED => Step::Declined,
@@ -231,5 +241,5 @@ fn has_answered(exchange: &Exchange<'_, '_>) -> bool {
         let kept = state.kept.enter();
         kept.buffered.is_some() || kept.response == Response::Ended
     });
-    is_buffered || exchange.output.head_sent()
+    is_buffered || exchange.output.head_sent() || exchange.output.is_refused()
 }
