@@ -389,7 +389,7 @@ impl<'a> Current<'a> {
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.
     pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
         match (self.sink, self.phase) {
-            (Some(sink), LuaPhase::InitWorker | LuaPhase::ExitWorker) => {
+            (Some(sink), LuaPhase::InitWorker) => {
                 sink.log(level, format_args!("{message}, context: {}", self.phase.context_name()));
             }
             (Some(sink), _) => sink.log(level, message),
