@@ -63,10 +63,11 @@ fn streams(mut args: Args) -> Result<(), String> {
     for (name, hold) in [("none holds", Hold::Not), ("one sleeps", Hold::Sleeps), ("one spins", Hold::Spins)]
     {
         let report = HeldStream { hold, ..plan }.play(&Binary::under_test());
+        let slowest = slowest_rounds(&report.others, plan.streams);
         let others = Latencies::new(report.others);
         let p99_ms = others.quantile_ms(0.99);
         println!(
-            "{name:<12} p50 {:>7.2}  p99 {p99_ms:>7.2}  max {:>7.2}  of {}",
+            "{name:<12} p50 {:>7.2}  p99 {p99_ms:>7.2}  max {:>7.2}  of {}, slowest rounds {slowest}",
             others.quantile_ms(0.5),
             others.max_ms(),
             others.count()
@@ -81,6 +82,18 @@ fn streams(mut args: Args) -> Result<(), String> {
         }
     }
     verdict(&broken)
+}
+
+/// The slowest answers of the three slowest rounds, in ms, each with its number from 0.
+fn slowest_rounds(others: &[Duration], streams: u32) -> String {
+    let others_of_round = (streams as usize).saturating_sub(1).max(1);
+    let rounds = others.chunks(others_of_round).map(|round| round.iter().max().copied().unwrap_or_default());
+    let mut rounds: Vec<(Duration, usize)> =
+        rounds.enumerate().map(|(nth, slowest)| (slowest, nth)).collect();
+    rounds.sort_unstable_by(|a, b| b.cmp(a));
+    let ms = |took: Duration| took.as_secs_f64() * 1e3;
+    let texts = rounds.iter().take(3).map(|&(slowest, nth)| format!("{nth}: {:.2}", ms(slowest)));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn verdict(broken: &[&str]) -> Result<(), String> {

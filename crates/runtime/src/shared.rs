@@ -552,6 +552,13 @@ impl Shared {
         }
     }
 
+    /// Has the watchdog look soon, and closely for a while.
+    pub(crate) fn want_look(&self) {
+        if self.rest.want_look() {
+            self.rest.wake_wanted();
+        }
+    }
+
     pub(crate) fn alive(&self) -> usize {
         self.alive.load(Ordering::Relaxed) as usize
     }

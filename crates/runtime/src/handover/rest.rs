@@ -1,9 +1,12 @@
-//! The watchdog's sleep while all loops wait: rule 9 of word.rs. The watchdog sleeps; carriers, and any
-//! thread that stops the runtime, wake it.
+//! The watchdog's sleep while all loops wait: rule 9 of word.rs, and its waits between two looks. The watchdog
+//! sleeps and waits; carriers, and any thread that stops the runtime, wake it.
 //!
 //! A carrier that begins to run says so in its loop's word and then looks whether the watchdog sleeps; the
 //! watchdog says that it sleeps and then looks at the words. Both would need a fence between the two; the
 //! carriers pay for none, since the watchdog issues a membarrier(2), which is one on every thread at once.
+//!
+//! A carrier that is about to poll what little is known of has it look soon: that is kept until the watchdog
+//! takes it, at the latest before its next long wait, so it is not lost however the two meet.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -11,11 +14,26 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
 /// See the file's head.
-pub(crate) struct Rest(AtomicU32);
+pub(crate) struct Rest {
+    state: AtomicU32,
+    /// 1: a look is wanted soon.
+    wanted: AtomicU32,
+}
 
 impl Rest {
     pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(AWAKE))
+        Self { state: AtomicU32::new(AWAKE), wanted: AtomicU32::new(0) }
+    }
+
+    /// Wants a look soon, by a carrier. Whether the caller is to wake the watchdog from a long wait.
+    #[must_use]
+    pub(crate) fn want_look(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) == 0 && self.wanted.swap(1, Ordering::AcqRel) == 0
+    }
+
+    /// Whether a look was wanted since the last call.
+    pub(crate) fn take_wanted(&self) -> bool {
+        self.wanted.swap(0, Ordering::AcqRel) != 0
     }
 
     /// Says that the watchdog sleeps, has `barrier` issue the fence of all threads, and waits if `may_sleep`
@@ -26,19 +44,19 @@ impl Rest {
         may_sleep: impl FnOnce() -> bool,
         wait: impl FnOnce(&Self),
     ) {
-        self.0.store(ASLEEP, Ordering::SeqCst);
+        self.state.store(ASLEEP, Ordering::SeqCst);
         barrier();
         if may_sleep() {
             wait(self);
         }
-        self.0.store(AWAKE, Ordering::Relaxed);
+        self.state.store(AWAKE, Ordering::Relaxed);
     }
 
     /// Behind what the watchdog has to see: whether it is asleep, and is to be woken by the caller.
     #[must_use]
     pub(crate) fn interrupt(&self) -> bool {
         light_fence();
-        self.0.load(Ordering::Relaxed) == ASLEEP && self.0.swap(AWAKE, Ordering::AcqRel) == ASLEEP
+        self.state.load(Ordering::Relaxed) == ASLEEP && self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP
     }
 }
 
@@ -58,17 +76,28 @@ fn light_fence() {
 impl Rest {
     /// Waits for somebody who interrupts, at most so long.
     pub(crate) fn wait_asleep(&self) {
-        clearway_os::futex::wait(&self.0, ASLEEP, None);
+        clearway_os::futex::wait(&self.state, ASLEEP, None);
     }
 
     /// Waits for the next look. A stop ends it.
     pub(crate) fn wait_awake(&self, timeout: std::time::Duration) {
-        clearway_os::futex::wait(&self.0, AWAKE, Some(timeout));
+        clearway_os::futex::wait(&self.state, AWAKE, Some(timeout));
     }
 
-    /// Ends either wait.
+    /// The same until a look is wanted.
+    pub(crate) fn wait_unwanted(&self, timeout: std::time::Duration) {
+        clearway_os::futex::wait(&self.wanted, 0, Some(timeout));
+    }
+
+    /// Ends each of these waits.
     pub(crate) fn wake(&self) {
-        clearway_os::futex::wake(&self.0, 1);
+        clearway_os::futex::wake(&self.state, 1);
+        clearway_os::futex::wake(&self.wanted, 1);
+    }
+
+    /// Ends the wait until a look is wanted.
+    pub(crate) fn wake_wanted(&self) {
+        clearway_os::futex::wake(&self.wanted, 1);
     }
 }
 
@@ -99,6 +128,30 @@ mod loom_tests {
             shared.0.end_wait(&mut lease);
             if shared.1.interrupt() {
                 shared.2.notify();
+            }
+            watchdog.join().unwrap();
+        });
+    }
+
+    /// A look that is wanted while the watchdog goes to wait for long is had: it finds the wish, or is woken.
+    #[test]
+    fn loom_a_look_that_is_wanted_is_not_waited_for() {
+        loom::model(|| {
+            let shared = Arc::new((Rest::new(), Notify::new()));
+            let watchdog = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (rest, bell) = &*shared;
+                    while !rest.take_wanted() {
+                        // As the kernel does: who finds another value does not wait.
+                        if rest.wanted.load(Ordering::Acquire) == 0 {
+                            bell.wait();
+                        }
+                    }
+                })
+            };
+            if shared.0.want_look() {
+                shared.1.notify();
             }
             watchdog.join().unwrap();
         });

@@ -1,6 +1,7 @@
 //! What blocked lately, by tag. A suspect is polled away from its loop from the start, so that many
-//! blockers at once need not be found out one by one. Any thread; a wrong answer costs a hop (a tag
-//! that shares its entry with a blocker) or one hand-over, never correctness.
+//! blockers at once need not be found out one by one. A stranger, of which only few polls were seen, stays on
+//! its loop, and the watchdog looks closely meanwhile. Any thread; a wrong answer costs a hop (a tag that
+//! shares its entry with a blocker), one hand-over or a few looks, never correctness.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +14,19 @@ const MEMORY_MS: u64 = 10_000;
 /// Polls that must end in time before a suspect is trusted again.
 const TRUST_AFTER: u64 = 8;
 
+/// Polls of a tag until it is no stranger any more.
+const STRANGE_POLLS: u64 = 8;
+
+/// What is known of a tag: the polls of a stranger that were begun, or of a suspect those that must end in
+/// time; whether it burns CPU; until when it is a suspect, in milliseconds, or 0.
 const SCORE_MASK: u64 = 0xf;
 const BURNS: u64 = 0x10;
 const TIME_SHIFT: u32 = 8;
+
+/// An entry of a tag that is neither stranger nor suspect.
+const FAMILIAR: u64 = 0x20;
+
+const _: () = assert!(STRANGE_POLLS <= SCORE_MASK && TRUST_AFTER <= SCORE_MASK);
 
 /// What blocked lately is remembered by tag: a hash of what a task does, such as location and phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,6 +57,17 @@ pub(crate) enum Manner {
     Sleeps,
     /// It used the CPU.
     Burns,
+}
+
+/// What to think of a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repute {
+    /// It has not blocked for a while.
+    Familiar,
+    /// Only few of its polls were seen, this one among them.
+    Stranger,
+    /// It blocked lately.
+    Suspect(Manner),
 }
 
 /// The table.
@@ -79,6 +101,29 @@ impl Suspects {
             return Some(Manner::Sleeps);
         }
         Some(Manner::Burns)
+    }
+
+    /// What to think of `tag`, of which a poll is about to begin.
+    #[inline]
+    pub(crate) fn meet(&self, tag: Tag, now_ms: u64) -> Repute {
+        if tag == Tag::NONE || self.entry(tag).load(Ordering::Relaxed) == FAMILIAR {
+            return Repute::Familiar;
+        }
+        self.meet_other(tag, now_ms)
+    }
+
+    #[cold]
+    fn meet_other(&self, tag: Tag, now_ms: u64) -> Repute {
+        if let Some(manner) = self.check(tag, now_ms) {
+            return Repute::Suspect(manner);
+        }
+        let entry = self.entry(tag);
+        let value = entry.load(Ordering::Relaxed);
+        let seen = if value >> TIME_SHIFT == 0 { value & SCORE_MASK } else { 0 };
+        let new = if seen + 1 >= STRANGE_POLLS { FAMILIAR } else { seen + 1 };
+        // Lost against another thread's news, this poll may be forgotten.
+        let _ = entry.compare_exchange(value, new, Ordering::Relaxed, Ordering::Relaxed);
+        Repute::Stranger
     }
 
     /// `tag` blocked.
@@ -126,5 +171,22 @@ mod tests {
         assert_eq!(suspects.check(tag, 100 + MEMORY_MS), Some(Manner::Burns));
         suspects.blame(Tag::NONE, Manner::Sleeps, 100);
         assert_eq!(suspects.check(Tag::NONE, 100), None);
+    }
+
+    #[test]
+    fn a_stranger_is_met_a_few_times() {
+        let (suspects, tag) = (Suspects::new(), Tag::of(b"/new content"));
+        let meets_strangers = |now_ms| {
+            (0..STRANGE_POLLS).for_each(|_| assert_eq!(suspects.meet(tag, now_ms), Repute::Stranger));
+            assert_eq!(suspects.meet(tag, now_ms), Repute::Familiar);
+        };
+        meets_strangers(0);
+        suspects.blame(tag, Manner::Sleeps, 100);
+        assert_eq!(suspects.meet(tag, 100), Repute::Suspect(Manner::Sleeps));
+        (0..TRUST_AFTER).for_each(|_| suspects.absolve(tag));
+        meets_strangers(100);
+        suspects.blame(tag, Manner::Burns, 200);
+        meets_strangers(201 + MEMORY_MS);
+        assert_eq!(suspects.meet(Tag::NONE, 0), Repute::Familiar);
     }
 }

@@ -199,7 +199,7 @@ impl Gate {
         let shared = poll.header.home.shared;
         let host = poll.host();
         let now_ms = host.now_ms();
-        let manner = shared.suspects.check(tag, now_ms);
+        let manner = shared.suspicion(tag, now_ms);
         if manner.is_none() && self.0.is_none() {
             return Poll::Ready(());
         }

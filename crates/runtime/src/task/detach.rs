@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clearway_os::clock;
 
-use crate::handover::suspects::{Manner, Tag};
+use crate::handover::suspects::{Manner, Repute, Tag};
 use crate::handover::word::Lease;
 use crate::metrics;
 use crate::shared::{Lent, Shared};
@@ -31,7 +31,7 @@ pub(crate) enum Admission {
 impl Shared {
     /// Whether, and how, a task may go on with `tag` that has `pass`.
     pub(crate) fn admit(&self, tag: Tag, now_ms: u64, pass: Pass) -> Admission {
-        let manner = self.suspects.check(tag, now_ms);
+        let manner = self.suspicion(tag, now_ms);
         if manner == Some(Manner::Burns) {
             if pass.has(Pass::TURN) || self.turns.take() {
                 return Admission::Suspect(Manner::Burns, pass.with(Pass::TURN));
@@ -45,6 +45,19 @@ impl Shared {
         }
         self.give_up(pass.without(Pass::SPARE));
         Admission::Suspect(Manner::Sleeps, pass.without(Pass::TURN))
+    }
+
+    /// How `tag`, of which a poll begins, blocked lately. While little is known of it the watchdog looks
+    /// closely: a first poll that blocks is found as soon as any other.
+    pub(crate) fn suspicion(&self, tag: Tag, now_ms: u64) -> Option<Manner> {
+        match self.suspects.meet(tag, now_ms) {
+            Repute::Familiar => None,
+            Repute::Stranger => {
+                self.want_look();
+                None
+            }
+            Repute::Suspect(manner) => Some(manner),
+        }
     }
 
     /// Passes on what a task does not need any more.

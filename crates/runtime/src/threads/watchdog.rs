@@ -28,8 +28,8 @@ const RELAXED: u32 = 10;
 /// loop that is busy is in some poll at every look.
 const PRESSING: u32 = 2;
 
-/// The least number of periods with a look in each after something blocked (and at the start); it is
-/// a second where that is more.
+/// The least number of periods with a look in each after something blocked, or was polled of which little is
+/// known (and at the start); after something blocked it is a second where that is more.
 const ALERT_PERIODS: u32 = 20;
 
 /// How often it looks where the kernel has no membarrier(2), so that it cannot sleep for good.
@@ -75,17 +75,23 @@ pub(crate) fn run(loops: &'static Loops, period: Duration) {
     let mut pace = Pace { period, alert: ALERT_PERIODS, quiet: 0 };
     let mut look_ns = clock::monotonic_ns();
     while !shared.stopping() {
+        if shared.rest.take_wanted() {
+            pace.quicken();
+        }
         let is_pressing =
             watched.iter().filter_map(|watched| watched.seen).any(|seen| seen.is_pressing(period));
         let periods = if is_pressing { 1 } else { pace.next() };
-        shared.rest.wait_awake(period * periods);
+        match periods {
+            1 => shared.rest.wait_awake(period),
+            _ => shared.rest.wait_unwanted(period * periods),
+        }
         let (mut busy, mut handed_over) = (false, false);
         let last_ns = std::mem::replace(&mut look_ns, clock::monotonic_ns());
         for (l, watched) in loops.all().iter().zip(&mut watched) {
             let word = l.remote.word.load();
             busy |= word.phase() != Phase::Wait;
             let handovers = l.counters.handovers();
-            watched.seen = examine(shared, l, word, watched, (period, last_ns));
+            watched.seen = examine(shared, l, word, watched, &Look { period, last_ns, now_ns: look_ns });
             handed_over |= l.counters.handovers() != handovers;
         }
         stuck::show(
@@ -110,6 +116,23 @@ pub(crate) fn run(loops: &'static Loops, period: Duration) {
         if pace.after(periods, found) {
             sleep(shared, barrier);
         }
+    }
+}
+
+/// A look.
+struct Look {
+    period: Duration,
+    /// When the one before was.
+    last_ns: u64,
+    now_ns: u64,
+}
+
+impl Look {
+    /// Whether it is too early to say more of a poll than what was seen of it: looks that are wanted come
+    /// at any time. All but a quarter of a period, as for CPU time.
+    fn is_early(&self, seen: &Seen) -> bool {
+        let passed_ns = u128::from(self.now_ns.saturating_sub(seen.sight.seen_ns));
+        !seen.is_old && passed_ns * 4 < self.period.as_nanos() * 3
     }
 }
 
@@ -150,6 +173,11 @@ impl Pace {
         if self.alert > 0 { 1 } else { RELAXED }
     }
 
+    /// Has each of the next periods have a look.
+    fn quicken(&mut self) {
+        self.alert = self.alert.max(ALERT_PERIODS);
+    }
+
     /// Notes what the look after so many periods has found. `true`: go to sleep.
     fn after(&mut self, periods: u32, found: Found) -> bool {
         let second = Duration::from_secs(1).as_nanos() / self.period.as_nanos().max(1);
@@ -162,15 +190,8 @@ impl Pace {
     }
 }
 
-/// Looks at one loop; lends it if its poll has been under way since the last look, which was at `last_ns`,
-/// and really blocks.
-fn examine(
-    shared: &Shared,
-    l: &Loop,
-    word: Lease,
-    watched: &mut Watched,
-    (period, last_ns): (Duration, u64),
-) -> Option<Seen> {
+/// Looks at one loop; lends it if its poll has been under way since the last look, and really blocks.
+fn examine(shared: &Shared, l: &Loop, word: Lease, watched: &mut Watched, look: &Look) -> Option<Seen> {
     if word.phase() != Phase::Poll {
         return None;
     }
@@ -181,10 +202,13 @@ fn examine(
     };
     let Some(seen) = watched.seen.filter(|seen| seen.word == word) else {
         // It began in this turn of its loop, and was not there at the last look.
-        let since_ns = last_ns.max(l.remote.now_ms() * 1_000_000);
+        let since_ns = look.last_ns.max(l.remote.now_ms() * 1_000_000);
         let sight = Sight { since_ns, seen_ns: clock::monotonic_ns(), cpu_ns };
         return Some(Seen { word, sight, is_old: false, waiting_cpu_ns: 0 });
     };
+    if look.is_early(&seen) {
+        return Some(seen);
+    }
     let seen = Seen { is_old: true, ..seen };
     if shared.handover_after.is_none() {
         return Some(seen);
@@ -192,7 +216,7 @@ fn examine(
     let burnt_ns = cpu_ns.saturating_sub(seen.sight.cpu_ns);
     // By its clock and not by ours: where it shares a processor a short poll takes long, too. All but a
     // quarter, as interrupts and this thread take a part of a period.
-    if u128::from(burnt_ns) * 4 >= period.as_nanos() * 3 {
+    if u128::from(burnt_ns) * 4 >= look.period.as_nanos() * 3 {
         return take_over(shared, l, seen, Manner::Burns).then_some(seen);
     }
     if cpu_ns == seen.waiting_cpu_ns || watched.is_runnable(tid) {
@@ -300,6 +324,16 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_was_wanted_says_nothing_of_what_was_just_seen() {
+        let (word, _) = Word::new(0);
+        let sight = Sight { since_ns: 0, seen_ns: 10_000_000, cpu_ns: 0 };
+        let seen = Seen { word: word.load(), sight, is_old: false, waiting_cpu_ns: 0 };
+        let look = |now_ns| Look { period: Duration::from_millis(1), last_ns: 10_000_000, now_ns };
+        assert!(look(10_700_000).is_early(&seen) && !look(10_750_000).is_early(&seen));
+        assert!(!look(10_100_000).is_early(&Seen { is_old: true, ..seen }), "it was there at two looks");
+    }
+
+    #[test]
     fn looks_are_rare_until_something_blocks_and_end_when_nothing_runs() {
         let mut pace = Pace { period: Duration::from_millis(1), alert: 0, quiet: 0 };
         assert_eq!(pace.next(), RELAXED);
@@ -309,6 +343,12 @@ mod tests {
             assert!(!pace.after(1, Found::Busy));
         }
         assert!(!pace.after(1, Found::Busy));
+        assert_eq!(pace.next(), RELAXED);
+        pace.quicken();
+        for _ in 0..ALERT_PERIODS {
+            assert_eq!(pace.next(), 1);
+            assert!(!pace.after(1, Found::Busy));
+        }
         assert_eq!(pace.next(), RELAXED);
         let looks = (1..100).find(|_| pace.after(RELAXED, Found::Quiet)).unwrap();
         assert_eq!(looks, QUIET_PERIODS / RELAXED + 1);
