@@ -7,6 +7,7 @@ mod background;
 mod error_log;
 mod hasty;
 mod http2;
+mod http2_alike;
 mod http2_attacks;
 mod limits;
 mod passed_on;
