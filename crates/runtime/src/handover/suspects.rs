@@ -94,7 +94,7 @@ impl Suspects {
             return None;
         }
         let value = self.entry(tag).load(Ordering::Relaxed);
-        if value == 0 || now_ms > value >> TIME_SHIFT {
+        if value >> TIME_SHIFT == 0 || now_ms > value >> TIME_SHIFT {
             return None;
         }
         if value & BURNS == 0 || self.slept_ms[tag.0 as usize % ENTRIES].load(Ordering::Relaxed) > now_ms {
