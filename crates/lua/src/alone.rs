@@ -17,16 +17,22 @@ use crate::vm::settings::LUA_CONF;
 /// See the file's head.
 pub(crate) struct Alone {
     pub(crate) home: LoopRef,
-    /// Take what it logs.
-    pub(crate) sinks: Vec<Arc<dyn Sink>>,
-    pub(crate) tail: Tail,
-    pub(crate) conf: AloneConf,
+    pub(crate) place: Place,
     /// The VM that its code belongs to.
     pub(crate) slot: Arc<Slot>,
     pub(crate) kept: TaskCell<Kept>,
     /// The handshake that it is for, if it is for one.
     #[cfg(feature = "tls")]
     pub(crate) shaking: Option<crate::shaking::Shaking>,
+}
+
+/// Where code stands that has no request: what has made it. Cloned for each run.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// Take what it logs.
+    pub(crate) sinks: Arc<[Arc<dyn Sink>]>,
+    pub(crate) tail: Tail,
+    pub(crate) conf: AloneConf,
 }
 
 /// What the place says that has made it.
@@ -61,9 +67,9 @@ impl AloneConf {
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
     /// The client of the request.
-    pub(crate) client: Option<Vec<u8>>,
+    pub(crate) client: Option<Arc<[u8]>>,
     /// The address that it was made to.
-    pub(crate) server: Option<String>,
+    pub(crate) server: Option<Arc<str>>,
     /// The identity thread of the loop.
     pub(crate) tid: u32,
     /// What it is called.
@@ -100,16 +106,16 @@ impl Drop for Alone {
 
 impl Sink for Alone {
     fn enabled(&self, level: Level) -> bool {
-        self.sinks.iter().any(|sink| sink.enabled(level))
+        self.place.sinks.iter().any(|sink| sink.enabled(level))
     }
 
     fn write(&self, record: &Record<'_>) {
-        for sink in self.sinks.iter().filter(|sink| sink.enabled(record.level)) {
-            let message = format_args!("{}{}", record.message, self.tail);
+        for sink in self.place.sinks.iter().filter(|sink| sink.enabled(record.level)) {
+            let message = format_args!("{}{}", record.message, self.place.tail);
             sink.write(&Record {
                 level: record.level,
-                tid: self.tail.tid,
-                connection: self.tail.serial,
+                tid: self.place.tail.tid,
+                connection: self.place.tail.serial,
                 message,
             });
         }

@@ -39,6 +39,7 @@ mod timer;
 mod tls;
 mod udp;
 mod variables;
+pub(crate) mod worker_thread;
 
 use clearway_luajit::{Fault, Vm};
 
@@ -77,6 +78,7 @@ const ROOMS: &[Room] = &[
     udp::install,
     time::install,
     timer::install,
+    worker_thread::install,
     // Behind all that it puts something before.
     compiled::install,
     // Behind all that makes globals.

@@ -55,6 +55,8 @@ pub enum LuaPhase {
     SslSessionFetch,
     /// `ssl_session_store_by_lua*`.
     SslSessionStore,
+    /// A function that `ngx.run_worker_thread` has called.
+    WorkerThread,
 }
 
 impl LuaPhase {
@@ -80,6 +82,7 @@ impl LuaPhase {
             Self::SslCertificate => "ssl_certificate_by_lua*",
             Self::SslSessionFetch => "ssl_session_fetch_by_lua*",
             Self::SslSessionStore => "ssl_session_store_by_lua*",
+            Self::WorkerThread => "ngx.run_worker_thread",
         }
     }
 
@@ -105,6 +108,7 @@ impl LuaPhase {
             Self::SslCertificate => "ssl_cert",
             Self::SslSessionFetch => "ssl_session_fetch",
             Self::SslSessionStore => "ssl_session_store",
+            Self::WorkerThread => "worker_thread",
         }
     }
 
@@ -421,6 +425,7 @@ pub(crate) const YIELDABLE: Phases = Phases::of(&[
     LuaPhase::SslClientHello,
     LuaPhase::SslCertificate,
     LuaPhase::SslSessionFetch,
+    LuaPhase::WorkerThread,
 ]);
 
 /// Stands for [`Current`] in [`Call::with_context`].

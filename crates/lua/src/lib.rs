@@ -13,11 +13,17 @@ pub mod api;
 #[cfg(not(loom))]
 pub mod code;
 #[cfg(not(loom))]
+pub(crate) mod copy;
+#[cfg(not(loom))]
 pub mod current;
 #[cfg(not(loom))]
 pub(crate) mod metrics;
 #[cfg(not(loom))]
 pub mod phases;
+#[cfg(not(loom))]
+pub(crate) mod pooled;
+#[cfg(not(loom))]
+pub(crate) mod pooled_call;
 #[cfg(not(loom))]
 pub(crate) mod request_state;
 #[cfg(all(not(loom), feature = "tls"))]

@@ -16,5 +16,13 @@ pub(crate) static CROWDED: Counter = Counter::new(
     "A request got 503 since too many others waited for a VM of its loop to be made.",
 );
 
+/// Calls of `ngx.run_worker_thread` that were not taken.
+pub(crate) static CALLS_REFUSED: Counter = Counter::new(
+    "lua_worker_thread_refused_total",
+    "calls",
+    "A call of ngx.run_worker_thread was refused, since max_queue tasks waited in its thread pool or \
+     lua_worker_thread_vm_pool_size calls were under way.",
+);
+
 /// Everything that is counted here, for the reference and the status API.
-pub(crate) static ALL: &[Metric] = &[Metric::Counter(&ENDED), Metric::Counter(&CROWDED)];
+pub(crate) static ALL: &[Metric] = &[Metric::Counter(&ENDED), Metric::Counter(&CROWDED), Metric::Counter(&CALLS_REFUSED)];

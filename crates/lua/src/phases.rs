@@ -40,7 +40,9 @@ use clearway_runtime::Runtime;
 /// # Errors
 /// What `init_by_lua` raised, or that a VM cannot be made.
 pub fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn Sink>) -> Result<(), String> {
-    crate::vm::vms::prepare(snapshot, runtime, sink, crate::api::install)
+    crate::vm::vms::prepare(snapshot, runtime, sink, crate::api::install)?;
+    crate::pooled::prepare(snapshot, runtime, sink, crate::api::install);
+    Ok(())
 }
 
 /// Makes them before there are loops: `init_by_lua` runs with the rights that the process has now

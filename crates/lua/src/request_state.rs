@@ -8,6 +8,7 @@ use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
 
+use crate::alone::Place;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
@@ -61,6 +62,8 @@ pub(crate) struct Kept {
     pub(crate) on_abort: OnAbort,
     /// Connections to other servers.
     pub(crate) sockets: Sockets,
+    /// Where calls stand that run in pools, once there was one.
+    pub(crate) place: Option<Place>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
 }

@@ -22,6 +22,8 @@ mod receipts;
 pub mod replacing;
 mod ring;
 mod service;
+#[cfg(not(loom))]
+mod strand;
 mod sync;
 mod task;
 pub mod temp_file;
@@ -35,6 +37,8 @@ pub use pool::{Lane, MAX_QUEUE_DEFAULT, Order, Pool, PoolConfig, PoolStats, THRE
 pub use receipts::{Promptness, Receipt, Receipts, is_quiet};
 pub use ring::{Mark, Ring};
 pub use service::{Service, Stop};
+#[cfg(not(loom))]
+pub use strand::Strand;
 pub use task::{Error, Task};
 
 /// Proof that the code runs on a thread that may block. Lent to jobs and services, which cannot take

@@ -272,6 +272,12 @@ impl Pool {
         self.0.submit(Ticket { at: At::Anywhere, whose: Whose::Lane(lane) }, job)
     }
 
+    /// What became of a job of a strand, which the pool has run within another one.
+    #[cfg(not(loom))]
+    pub(crate) fn note_of_strand(&self, ran: &Ran) {
+        self.0.note_panic(ran);
+    }
+
     /// The name that `thread_pool` gave.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -578,6 +584,10 @@ impl Shared {
         if ran != Ran::Cancelled {
             self.service.note(clock::monotonic_ns() - taken_ns);
         }
+        self.note_panic(&ran);
+    }
+
+    fn note_panic(&self, ran: &Ran) {
         if let Ran::Panicked(text) = ran {
             PANICS.increment();
             let name = &self.config.name;

@@ -105,6 +105,15 @@ impl<T> Task<T> {
         }
     }
 
+    /// Why it was not taken, if it was not: known at once.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Error> {
+        match &self.0 {
+            State::Refused(error) => Some(*error),
+            State::Submitted(_) | State::Ready(_) | State::Finished => None,
+        }
+    }
+
     /// Cancels the job if nothing has started it; `false` if it runs or has run.
     pub(crate) fn cancel(&self) -> bool {
         matches!(&self.0, State::Submitted(job) if job.cancel())
@@ -112,7 +121,7 @@ impl<T> Task<T> {
 }
 
 /// A job and the future that waits for it.
-#[cfg(test)]
+#[cfg(any(test, not(loom)))]
 pub(crate) fn new<F, T>(job: F) -> (Arc<dyn Run>, Task<T>)
 where
     F: FnOnce(&Blocking) -> T + Send + 'static,

@@ -32,6 +32,11 @@ impl ThreadPools {
     pub fn find(&self, name: &[u8]) -> Option<&Arc<Pool>> {
         self.0.iter().find(|pool| pool.name().as_bytes() == name)
     }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.0.iter()
+    }
 }
 
 /// What is done with work on files that may block (`aio`).

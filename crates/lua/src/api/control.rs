@@ -9,8 +9,14 @@ use super::output::ANSWERING;
 use super::room::{Install, put};
 use crate::current::{LuaPhase, Pause, Phases, Scene, YIELDABLE, allow, current, pause, scene};
 
-const EXITING: Phases =
-    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Set, LuaPhase::Log]);
+const EXITING: Phases = Phases::but(&[
+    LuaPhase::Init,
+    LuaPhase::InitWorker,
+    LuaPhase::ExitWorker,
+    LuaPhase::Set,
+    LuaPhase::Log,
+    LuaPhase::WorkerThread,
+]);
 
 /// Numbers of nginx that are no status.
 const AGAIN: i32 = -2;

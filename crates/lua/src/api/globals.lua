@@ -6,7 +6,7 @@ setmetatable(_G, {
     __newindex = function(globals, name, value)
         rawset(globals, name, value)
         local phase = get_phase()
-        if phase == "init" or phase == "init_worker" then
+        if phase == "init" or phase == "init_worker" or phase == "worker_thread" then
             return
         end
         written(tostring(name), (gsub(traceback("", 2), "in function <[^>\n]*:1>", "in main chunk")))

@@ -10,9 +10,14 @@ use super::room::{Install, put};
 use crate::current::{HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
 
 /// Where there is a request.
-pub(super) const REQUEST: Phases =
-    Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Timer])
-        .without(HANDSHAKES);
+pub(super) const REQUEST: Phases = Phases::but(&[
+    LuaPhase::Init,
+    LuaPhase::InitWorker,
+    LuaPhase::ExitWorker,
+    LuaPhase::Timer,
+    LuaPhase::WorkerThread,
+])
+.without(HANDSHAKES);
 
 /// Where a request can be changed.
 pub(super) const CHANGING: Phases = Phases::of(&[

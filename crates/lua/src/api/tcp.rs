@@ -62,7 +62,7 @@ fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// What holds for the sockets of a run, and which name servers they ask.
 pub(super) fn conf_of(current: &mut Current<'_>) -> Option<(SocketConf, AskedServers, LoopRef)> {
     if let Some(alone) = current.alone {
-        return Some((alone.conf.sockets, alone.conf.name_servers.clone(), alone.home));
+        return Some((alone.place.conf.sockets, alone.place.conf.name_servers.clone(), alone.home));
     }
     current.scene(|scene| {
         let request = scene.request();

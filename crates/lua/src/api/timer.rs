@@ -7,7 +7,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_runtime::TaskCell;
 
 use super::room::{Install, put};
-use crate::alone::{Alone, AloneConf, Tail};
+use crate::alone::{Alone, AloneConf, Place, Tail};
 use crate::current::{Current, LuaPhase, Phases, Scene, allow, current};
 use crate::request_state::RequestState;
 use crate::timer_task::{Delayed, start};
@@ -17,7 +17,7 @@ use crate::vm::timers::Timers;
 use crate::waiter::Waiter;
 
 /// Where timers are made.
-const MAKING: Phases = Phases::but(&[LuaPhase::Init, LuaPhase::ExitWorker]);
+const MAKING: Phases = Phases::but(&[LuaPhase::Init, LuaPhase::ExitWorker, LuaPhase::WorkerThread]);
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("timer", |stack| {
@@ -89,16 +89,14 @@ fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static st
     let main = snapshot.conf(&NET_MAIN);
     let most = usize::try_from(*main.max_pending_timers).unwrap_or(usize::MAX);
     let count = timers.begin(home.index(), most).ok_or("too many pending timers")?;
-    let (sinks, tail, conf) = place_of(current, &snapshot);
+    let place = place_of(current, &snapshot);
     let (waiter, bell) = Waiter::new(home, Some(delay_ms));
     timers.ring_at_end(bell);
     let most_running = usize::try_from(*main.max_running_timers).unwrap_or(usize::MAX);
     slot.note_owner();
     let alone = Arc::new(Alone {
         home,
-        sinks,
-        tail,
-        conf,
+        place,
         slot,
         kept: TaskCell::default(),
         #[cfg(feature = "tls")]
@@ -117,24 +115,24 @@ fn slot_of(current: &mut Current<'_>) -> Option<Arc<Slot>> {
 }
 
 /// Where its lines go and what stands behind them, and what holds for it: as where it is made, or in `http`.
-fn place_of(
-    current: &mut Current<'_>,
-    snapshot: &Snapshot,
-) -> (Vec<Arc<dyn clearway_base::log::Sink>>, Tail, AloneConf) {
+/// What it is called is left to say.
+pub(super) fn place_of(current: &mut Current<'_>, snapshot: &Snapshot) -> Place {
     if let Some(alone) = current.alone {
-        let tail = Tail { context: LuaPhase::Timer.context_name(), serial: None, ..alone.tail.clone() };
-        return (alone.sinks.clone(), tail, alone.conf.clone());
+        let place = &alone.place;
+        let tail = Tail { context: LuaPhase::Timer.context_name(), serial: None, ..place.tail.clone() };
+        return Place { tail, ..place.clone() };
     }
     let of_request = current.scene(|scene: Scene<'_, '_, '_>| {
         let request = scene.request();
         let conf = AloneConf::of(request.location());
-        let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec());
-        let server = Some(request.listen_address().to_string());
+        let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec().into());
+        let server = Some(request.listen_address().to_string().into());
         let tail = Tail { client: text(b"remote_addr"), server, tid: request.identity(), ..Tail::default() };
-        (request.location().core.error_log.iter().cloned().collect(), tail, conf)
+        Place { sinks: request.location().core.error_log.iter().cloned().collect(), tail, conf }
     });
     of_request.unwrap_or_else(|| {
         let location = snapshot.outermost();
-        (location.core.error_log.to_vec(), Tail::default(), AloneConf::of(location))
+        let sinks = location.core.error_log.iter().cloned().collect();
+        Place { sinks, tail: Tail::default(), conf: AloneConf::of(location) }
     })
 }

@@ -50,7 +50,7 @@ fn answer(call: &mut Call<'_>, read: Result<(), &str>) -> Result<Returns, Raise>
 /// What holds for a handshake of this run.
 fn context_of(current: &mut Current<'_>) -> Option<Arc<Context>> {
     match current.alone {
-        Some(alone) => alone.conf.tls.clone().or_else(crate::socket::secure::default_context),
+        Some(alone) => alone.place.conf.tls.clone().or_else(crate::socket::secure::default_context),
         None => current.scene(|scene| scene.request().conf(&TLS_CONF).context()).flatten(),
     }
 }

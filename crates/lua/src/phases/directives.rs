@@ -503,6 +503,26 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         },
     },
     Spec {
+        name: "lua_worker_thread_vm_pool_size",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_worker_thread_vm_pool_size NUMBER",
+        default: "",
+        doc: "How many calls of `ngx.run_worker_thread` may be under way for each loop; one more is refused, \
+              \"no available Lua vm\". Without it calls wait for a thread of their pool, which has a limit \
+              of its own (`max_queue` of `thread_pool`), and there are as many VMs as a pool has threads, \
+              if they are needed at the same time.",
+        example: "
+            lua_worker_thread_vm_pool_size 10;",
+        see: &["thread_pool"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).worker_thread_vms, |directive| {
+                let number = directive.number_within(0, 1, None)?;
+                Ok(Some(usize::try_from(number).unwrap_or(usize::MAX)))
+            })
+        },
+    },
+    Spec {
         name: "lua_reserve_vms",
         contexts: context::HTTP,
         args: Args::TAKE1,

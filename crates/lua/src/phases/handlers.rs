@@ -148,9 +148,9 @@ fn conf<'a>(enabling: &'a Enabling<'_>) -> &'a LuaConf {
 
 /// VMs are made later in a pool; what runs in them first may have wishes.
 fn finish(load: &mut Load) -> Result<(), Error> {
-    let pools = load.environment().services.find::<ThreadPools>();
-    let pool = pools.and_then(|pools| pools.find(b"default")).cloned();
-    *load.main(&LUA_MAIN).pool = pool;
+    let pools = load.environment().services.find::<ThreadPools>().cloned();
+    *load.main(&LUA_MAIN).pool = pools.as_ref().and_then(|pools| pools.find(b"default")).cloned();
+    *load.main(&LUA_MAIN).thread_pools = pools;
     let run_time = *load.location(&LUA_CONF).max_run_time;
     *load.main(&LUA_MAIN).init_run_time = run_time;
     let (has_init, is_privileged) = {

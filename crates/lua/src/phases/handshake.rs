@@ -13,7 +13,7 @@ use clearway_http::{
 };
 use clearway_runtime::TaskCell;
 
-use crate::alone::{Alone, AloneConf, Tail};
+use crate::alone::{Alone, AloneConf, Place, Tail};
 use crate::code::{Code, Source};
 use crate::current::{LuaPhase, Pause};
 use crate::phases::directives::use_variables;
@@ -181,15 +181,17 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, wishes: Wishes) -> 
     let slot = Arc::clone(chosen.slot());
     let alone = Arc::new(Alone {
         home: about.home,
-        sinks: about.sinks.clone(),
-        tail: Tail {
-            context: phase.context_name(),
-            client: Some(about.peer.to_string().into_bytes()),
-            server: Some(about.listen.clone()),
-            tid: about.identity,
-            serial: Some(about.serial),
+        place: Place {
+            sinks: about.sinks.as_slice().into(),
+            tail: Tail {
+                context: phase.context_name(),
+                client: Some(about.peer.to_string().into_bytes().into()),
+                server: Some(about.listen.as_str().into()),
+                tid: about.identity,
+                serial: Some(about.serial),
+            },
+            conf: conf_of(&about),
         },
-        conf: conf_of(&about),
         slot: Arc::clone(&slot),
         kept: TaskCell::default(),
         shaking: Some(Shaking::new(about, wishes)),

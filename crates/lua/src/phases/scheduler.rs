@@ -147,7 +147,7 @@ impl Ground<'_, '_, '_> {
                 let conf = exchange.request.conf(&LUA_CONF);
                 (*conf.max_run_time, *conf.time_slice)
             }
-            Self::Alone(alone) => (alone.conf.max_run_time, alone.conf.time_slice),
+            Self::Alone(alone) => (alone.place.conf.max_run_time, alone.place.conf.time_slice),
         }
     }
 }

@@ -163,6 +163,11 @@ impl Slot {
         })
     }
 
+    /// One that is no loop's: what enters it sees to it that nobody else does.
+    pub(crate) fn apart(interpreter: Interpreter, home: LoopRef) -> Arc<Self> {
+        Self::new(interpreter, home, &Weak::new())
+    }
+
     fn token(&self) -> &Token {
         self.guarded.as_ref()
     }

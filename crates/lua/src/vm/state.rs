@@ -51,6 +51,8 @@ pub struct VmState {
     pub(crate) bells: Bells,
     /// Where relative paths of the configuration begin (`ngx.config.prefix()`).
     pub prefix: bytes::Bytes,
+    /// What the call of a pool's VM has returned, or why that cannot leave it.
+    pub(crate) delivered: Option<Result<Vec<u8>, String>>,
 }
 
 impl VmState {

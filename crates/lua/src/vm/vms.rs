@@ -275,7 +275,8 @@ pub(crate) fn read_file(path: &[u8]) -> std::io::Result<Vec<u8>> {
     std::fs::read(std::ffi::OsStr::from_bytes(path))
 }
 
-fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettings {
+/// What VMs of a configuration are made with, but for the configuration itself.
+pub(crate) fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettings {
     VmSettings {
         package_path: Option::clone(&main.package_path),
         package_cpath: Option::clone(&main.package_cpath),
