@@ -27,6 +27,7 @@ mod properties;
 pub mod regex;
 mod request;
 mod request_body;
+mod resty_ffi;
 pub mod room;
 mod semaphore;
 pub mod shared;
@@ -79,6 +80,7 @@ const ROOMS: &[Room] = &[
     time::install,
     timer::install,
     worker_thread::install,
+    resty_ffi::install,
     // Behind all that it puts something before.
     compiled::install,
     // Behind all that makes globals.

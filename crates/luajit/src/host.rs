@@ -21,6 +21,7 @@ use crate::layout::layout;
 use crate::reference::{Reference, Released};
 use crate::registry::Presence;
 use crate::reply::Replies;
+use crate::resty_ffi::replace_entered;
 use crate::stack::{TOOLS, Tool};
 
 /// More than there can be: the collector has nothing to do, as LuaJIT says it.
@@ -184,14 +185,17 @@ impl Host {
         assert!(self.mode.get() == Mode::Host, "our code runs");
         let depth = self.depth.replace(self.depth.get() + 1);
         let here = 0_u8;
+        let mut around = ptr::null();
         if depth == 0 {
             self.end_halt();
             self.presence.enter((&raw const here).addr());
+            around = replace_entered(self);
         }
         self.leave_host();
         let status = protected();
         self.enter_host();
         if depth == 0 {
+            replace_entered(around);
             self.presence.leave();
         }
         self.depth.set(depth);

@@ -17,6 +17,7 @@ mod layout;
 mod reference;
 pub mod registry;
 mod reply;
+pub mod resty_ffi;
 pub mod samples;
 mod stack;
 #[cfg(test)]

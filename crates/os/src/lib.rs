@@ -10,6 +10,7 @@
 #![expect(clippy::disallowed_macros, reason = "signal_stack.rs: a stack is the thread's, whatever it polls")]
 
 pub mod accept_queue;
+pub mod addresses;
 pub mod channel;
 pub mod child;
 pub mod clock;

@@ -8,7 +8,7 @@ local create, resume, status, yield = coroutine.create, coroutine.resume, corout
 local waiting = setmetatable({}, { __mode = "k" })
 
 coroutine._create, coroutine._resume, coroutine._status = create, resume, status
-coroutine._wrap, coroutine._yield = coroutine.wrap, yield
+coroutine._wrap = coroutine.wrap
 
 local wrap = coroutine.wrap
 
@@ -17,6 +17,11 @@ local function status_of(thread)
         return "running"
     end
     return find_status(thread) or status(thread)
+end
+
+-- Yields to the server, across the coroutines that the user has made.
+function coroutine._yield()
+    return yield(mark)
 end
 
 local pass
