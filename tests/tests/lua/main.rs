@@ -12,6 +12,7 @@ mod libraries;
 mod lifecycle;
 mod network;
 mod own;
+mod worker_threads;
 
 use std::time::{Duration, Instant};
 
