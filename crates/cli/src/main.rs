@@ -20,6 +20,14 @@ use clearway_server::{check, metrics, reference, signal_command, version, worker
 use command_line::{Command, Nginx, Print, Scheme, Serve, Show, Task};
 
 fn main() -> ExitCode {
+    let code = act();
+    if clearway_luajit::resty_ffi::is_used() {
+        clearway_os::signal::leave(i32::from(code != ExitCode::SUCCESS));
+    }
+    code
+}
+
+fn act() -> ExitCode {
     allocator::set_up();
     clearway_server::prepare_process();
     if master::is_worker() {

@@ -44,6 +44,8 @@ pub(crate) mod worker_thread;
 
 use clearway_luajit::{Fault, Vm};
 
+pub use properties::say_configured;
+
 use crate::vm::state::VmState;
 use room::Install;
 

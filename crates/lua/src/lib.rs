@@ -39,6 +39,8 @@ pub mod vm;
 pub(crate) mod waiter;
 
 #[cfg(not(loom))]
+pub use api::say_configured;
+#[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,
     retire, try_out,
@@ -47,3 +49,4 @@ pub use phases::{
 pub use phases::{LUA_HANDSHAKE, LUA_TLS};
 #[cfg(not(loom))]
 pub use socket::connect_with;
+

@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use arc_swap::ArcSwap;
-use clearway_os::addresses;
+use clearway_os::{addresses, clock, signal};
 use crossbeam_queue::SegQueue;
 
 use crate::call::Context;
@@ -299,6 +299,8 @@ struct Queue {
     waiting: AtomicUsize,
     most: usize,
     is_finished: AtomicBool,
+    /// A thread of the plugin has come for tasks.
+    is_begun: AtomicBool,
     /// Rule 6.
     sleepers: AtomicU32,
     /// Sleepers that were woken and have not noticed.
@@ -313,6 +315,7 @@ impl Queue {
             waiting: AtomicUsize::new(0),
             most,
             is_finished: AtomicBool::new(false),
+            is_begun: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             woken: Mutex::new(0),
             bell: Condvar::new(),
@@ -502,6 +505,7 @@ impl Drop for Answer {
 /// A queue for so many tasks, or null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ngx_http_lua_ffi_create_task_queue(max_queue: c_int) -> *mut c_void {
+    keep_signals(Look::Now);
     let Some(table) = &*TABLE else { return ptr::null_mut() };
     let most = usize::try_from(max_queue).unwrap_or(0);
     table.add_queue(most).map_or(ptr::null_mut(), ptr::without_provenance_mut)
@@ -523,6 +527,7 @@ pub unsafe extern "C" fn ngx_http_lua_ffi_task_post(
     let posted = catch_unwind(AssertUnwindSafe(|| post(host, queue.addr(), (request.cast(), request_len))));
     match posted {
         Ok(Ok(())) => {
+            keep_signals(Look::AtTimes);
             POSTS.fetch_add(1, Ordering::Relaxed);
             OK
         }
@@ -537,6 +542,35 @@ pub unsafe extern "C" fn ngx_http_lua_ffi_task_post(
             ERROR
         }
     }
+}
+
+/// How often the handlers of signals are looked after, milliseconds.
+const SIGNALS_MS: u64 = 1000;
+
+/// When the handlers of signals are looked after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Now,
+    AtTimes,
+}
+
+/// When that was, milliseconds of the monotonic clock; 0: never, as no plugin was loaded.
+static LOOKED_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Has the server's signals reach it whatever the runtime of a plugin has done to them.
+fn keep_signals(look: Look) {
+    let now_ms = clock::coarse_ms().max(1);
+    if look == Look::Now || now_ms.saturating_sub(LOOKED_MS.load(Ordering::Relaxed)) >= SIGNALS_MS {
+        LOOKED_MS.store(now_ms, Ordering::Relaxed);
+        signal::pass_on();
+    }
+}
+
+/// Whether a plugin was loaded, as far as can be seen: it has threads, and things to do at the end of the
+/// process. Any thread.
+#[must_use]
+pub fn is_used() -> bool {
+    LOOKED_MS.load(Ordering::Relaxed) > 0
 }
 
 /// Whether a request that was not posted is to be freed still.
@@ -586,6 +620,8 @@ pub extern "C" fn ngx_http_lua_ffi_task_finish(queue: *mut c_void) -> c_int {
 pub extern "C" fn ngx_http_lua_ffi_task_poll(queue: *mut c_void) -> *mut c_void {
     let Some(table) = &*TABLE else { return ptr::null_mut() };
     let Some(found) = table.queue(queue.addr()) else { return ptr::null_mut() };
+    // What a runtime has done to signals as it began, it has done by the time its first thread comes.
+    keep_signals(if found.is_begun.swap(true, Ordering::Relaxed) { Look::AtTimes } else { Look::Now });
     while let Some((index, generation)) = found.poll() {
         if table.slot(index).advance(generation, POSTED, TAKEN).is_ok() {
             return ptr::without_provenance_mut(table.address(index, generation));

@@ -1,10 +1,12 @@
 //! Signals are taken by one thread that waits for them; every other thread has them blocked. No handler is
-//! installed for any of them; the only one of the process is that of the profiling timer (sampling.rs).
+//! installed for any of them, but where libraries of others run in the process ([`pass_on`]); beside those
+//! the only one of the process is that of the profiling timer (sampling.rs).
 #![expect(unsafe_code, reason = "calls that rustix does not wrap")]
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A set of signals, such as those that a server acts on.
@@ -135,6 +137,12 @@ impl SignalFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
+        let numbers = (1..64).filter(|&number| {
+            // SAFETY: reads an initialised set.
+            unsafe { libc::sigismember(&raw const signals.0, number) == 1 }
+        });
+        TAKEN.store(numbers.fold(0, |set, number| set | 1 << number), Ordering::Relaxed);
+        TAKER.store(crate::thread::current(), Ordering::Release);
         // SAFETY: a descriptor that was opened just now and belongs to nobody else.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -163,6 +171,69 @@ impl AsFd for SignalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Which signals the process takes by a descriptor, as bits of their numbers, and the thread that does.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+static TAKER: AtomicU32 = AtomicU32::new(0);
+
+/// Handlers of others by the number of their signal, as [`pass_on`] has found them.
+static OTHERS: [AtomicUsize; 64] = [const { AtomicUsize::new(libc::SIG_DFL) }; 64];
+
+/// Has signals reach the thread that takes them, where a library of others has threads that do not have them
+/// blocked, has unblocked them in one of ours, or has put its own handlers there, as runtimes of languages
+/// do. To be called again when such a library may have done so since. Any thread; some system calls.
+pub fn pass_on() {
+    let taken = TAKEN.load(Ordering::Relaxed);
+    for number in (1..64).filter(|number| taken >> number & 1 == 1) {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: a structure of numbers and an address that may be zero; the handler does what a handler
+        // may. Runtimes want handlers that take the stack for signals where there is one.
+        unsafe {
+            let action = action.assume_init_mut();
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+            libc::sigfillset(&raw mut action.sa_mask);
+            let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+            libc::sigaction(number, action, before.as_mut_ptr());
+            let before = before.assume_init().sa_sigaction;
+            if before != action.sa_sigaction {
+                OTHERS[number as usize].store(before, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Sends the signal on to the thread that takes it, as it came, and has it blocked in this one from now on.
+/// What a library sends to a thread of its own is that library's: its handler gets it.
+extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let taker = TAKER.load(Ordering::Acquire);
+    // SAFETY: the kernel gives both for as long as the handler runs, and takes the mask of this thread from
+    // the context afterwards. A process may send signals as they came to threads of its own.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        if (*info).si_code == libc::SI_TKILL && (*info).si_pid() == libc::getpid() {
+            let other = OTHERS[number as usize].load(Ordering::Acquire);
+            if other != libc::SIG_DFL && other != libc::SIG_IGN {
+                let other: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(other);
+                other(number, info, context);
+            }
+            return;
+        }
+        libc::sigaddset(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask, number);
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), taker, number, info);
+        *errno = before;
+    }
+}
+
+/// Ends the process at once: what libraries want to do at its end is not done, since their threads may be
+/// anywhere.
+pub fn leave(code: i32) -> ! {
+    // SAFETY: takes a number and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// Sends `signal` to one process.
@@ -225,6 +296,21 @@ mod tests {
         assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::ALRM, sender_pid }));
         assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::WINCH, sender_pid }));
         assert_eq!(fd.take().unwrap(), None);
+        // The same from a thread that does not block them, as those of other libraries.
+        let other = std::thread::spawn(move || {
+            // SAFETY: unblocks signals here, and sends one to the process: this thread alone takes it.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set.0, std::ptr::null_mut());
+                pass_on();
+                libc::kill(libc::getpid(), libc::SIGWINCH);
+                libc::pthread_kill(libc::pthread_self(), libc::SIGALRM);
+            }
+        });
+        #[expect(clippy::disallowed_methods, reason = "a test has no loop")]
+        other.join().unwrap();
+        crate::poll::wait(&[fd.as_fd()], None).unwrap();
+        assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::WINCH, sender_pid }));
+        assert_eq!(fd.take().unwrap(), None, "what a thread sends to itself is its own");
     }
 
     #[test]

@@ -27,13 +27,18 @@ const TLS: &str = "";
 /// The lines that `-V` adds. What is true of the system's compiler is not known here.
 #[must_use]
 pub fn configure_arguments() -> String {
+    format!("{TLS}configure arguments:{}\n", arguments())
+}
+
+/// What stands behind `configure arguments:`, with a space in front.
+pub(crate) fn arguments() -> String {
     let mut line = format!(
-        "{TLS}configure arguments: --prefix={} --conf-path={CONF_DEFAULT} \
+        " --prefix={} --conf-path={CONF_DEFAULT} \
          --http-log-path={ACCESS_LOG_DEFAULT} --error-log-path={ERROR_LOG_DEFAULT} --pid-path={PID_DEFAULT} \
          --http-client-body-temp-path={CLIENT_BODY_TEMP_DEFAULT}",
         PREFIX_DEFAULT.trim_end_matches('/')
     );
-    writeln!(line, "{}", BuiltIn::new().configure_arguments()).expect("writing to a String does not fail");
+    write!(line, "{}", BuiltIn::new().configure_arguments()).expect("writing to a String does not fail");
     line
 }
 

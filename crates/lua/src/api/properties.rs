@@ -2,6 +2,8 @@
 //! `ngx.headers_sent`, `ngx.is_subrequest`, `ngx.arg`; and what tells of the server: `ngx.get_phase`,
 //! `ngx.config`, `ngx.worker`.
 
+use std::sync::OnceLock;
+
 use clearway_base::log::Level;
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
 
@@ -12,6 +14,15 @@ use crate::request_state::RequestState;
 
 /// Where there is `ngx.ctx`.
 pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
+
+/// What `-V` says of how the server was configured.
+static CONFIGURED: OnceLock<String> = OnceLock::new();
+
+/// Says what `ngx.config.nginx_configure()` is to answer. Called once, before requests are served.
+pub fn say_configured(arguments: String) {
+    // A second one would be the same.
+    let _ = CONFIGURED.set(arguments);
+}
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
@@ -34,7 +45,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             Ok(Returns::Values(1))
         });
         put(stack, "nginx_configure", |call| {
-            call.stack.push("");
+            call.stack.push(CONFIGURED.get().map_or("", String::as_str));
             Ok(Returns::Values(1))
         });
         stack.push("http");

@@ -169,6 +169,7 @@ impl Worker {
         clearway_http::metrics::prepare(runtime.len());
         clearway_proxy::start(Connector::new(policies));
         clearway_lua::connect_with(Connector::new(policies));
+        clearway_lua::say_configured(crate::version::arguments());
         #[cfg(feature = "tls")]
         clearway_modules::ssl::start_stapling(Connector::new(policies));
         let worker = Self {
