@@ -21,6 +21,8 @@ pub(crate) mod metrics;
 #[cfg(not(loom))]
 pub mod phases;
 #[cfg(not(loom))]
+pub(crate) mod place;
+#[cfg(not(loom))]
 pub(crate) mod pooled;
 #[cfg(not(loom))]
 pub(crate) mod pooled_call;
@@ -49,4 +51,3 @@ pub use phases::{
 pub use phases::{LUA_HANDSHAKE, LUA_TLS};
 #[cfg(not(loom))]
 pub use socket::connect_with;
-

@@ -25,4 +25,5 @@ pub(crate) static CALLS_REFUSED: Counter = Counter::new(
 );
 
 /// Everything that is counted here, for the reference and the status API.
-pub(crate) static ALL: &[Metric] = &[Metric::Counter(&ENDED), Metric::Counter(&CROWDED), Metric::Counter(&CALLS_REFUSED)];
+pub(crate) static ALL: &[Metric] =
+    &[Metric::Counter(&ENDED), Metric::Counter(&CROWDED), Metric::Counter(&CALLS_REFUSED)];

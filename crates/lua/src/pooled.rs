@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
-use clearway_http::Snapshot;
+use clearway_http::{ConfKey, Level, Own, Setting, Snapshot, ThreadPools, settings};
 use clearway_offload::{Blocking, Error, Order, Pool, Strand, THREADS_MAX, Task};
 use clearway_runtime::{LoopRef, Runtime};
 
@@ -25,7 +25,21 @@ use crate::pooled_call::{Call, Outcome, Worker, run};
 use crate::vm::interpreter::{Installer, VmSettings};
 use crate::vm::settings::LUA_MAIN;
 use crate::vm::state::VmPlace;
-use crate::vm::vms::settings;
+use crate::vm::vms;
+
+/// What the configuration says of them, and the VMs.
+pub(crate) static POOLED: ConfKey<PooledMain> = ConfKey::new(Level::Main);
+
+settings! {
+    pub(crate) struct PooledMain {
+        /// Those that calls may name.
+        pub(crate) thread_pools: Own<Option<ThreadPools>>,
+        /// `lua_worker_thread_vm_pool_size`
+        pub(crate) vms_max: Setting<Option<usize>>,
+        /// Once the configuration is about to be used.
+        pub(crate) vms: Own<OnceLock<Arc<Pooled>>>,
+    }
+}
 
 /// Those of one configuration. See the file's head.
 pub(crate) struct Pooled {
@@ -80,29 +94,25 @@ pub(crate) enum Refusal {
 }
 
 /// Has a configuration have VMs in its pools when there are calls. Not to be called on a loop.
-pub(crate) fn prepare(
-    snapshot: &Arc<Snapshot>,
-    runtime: Runtime,
-    sink: &Arc<dyn Sink>,
-    install: Installer,
-) {
+pub(crate) fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn Sink>, install: Installer) {
     let main = snapshot.conf(&LUA_MAIN);
-    let Some(pools) = main.thread_pools.as_ref().filter(|_| *main.is_used) else { return };
+    let conf = snapshot.conf(&POOLED);
+    let Some(pools) = conf.thread_pools.as_ref().filter(|_| *main.is_used) else { return };
     let settings = VmSettings {
         snapshot: Arc::downgrade(snapshot),
         sink: Some(Arc::clone(sink)),
-        ..settings(snapshot, main, install)
+        ..vms::settings(snapshot, main, install)
     };
     let loops = runtime.len();
     let pooled = Pooled {
         settings,
         paths: OnceLock::new(),
         pools: pools.iter().filter(is_open).map(|pool| Arc::new(OfPool::new(Arc::clone(pool)))).collect(),
-        most: main.worker_thread_vms.map(|vms| vms.saturating_mul(loops)),
+        most: conf.vms_max.map(|vms| vms.saturating_mul(loops)),
         under_way: AtomicUsize::new(0),
         workers: loops as u32,
     };
-    let is_new = main.pooled.set(Arc::new(pooled)).is_ok();
+    let is_new = conf.vms.set(Arc::new(pooled)).is_ok();
     debug_assert!(is_new, "a configuration is prepared once");
 }
 

@@ -1,6 +1,6 @@
 //! One call of `ngx.run_worker_thread`, on a thread of its pool: finds the function, runs it as its entry
-//! thread with all that it waits for, and takes its results out of the VM. What it waits for (timers, sockets)
-//! belongs to the loop of the caller, whose events wake this thread.
+//! thread with all that it waits for, and takes its results out of the VM. What it waits for (timers,
+//! sockets) belongs to the loop of the caller, whose events wake this thread.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,10 +12,11 @@ use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::{Bell, Blocking};
 use clearway_runtime::{LoopRef, TaskCell};
 
-use crate::alone::{Alone, Place};
+use crate::alone::Alone;
 use crate::copy;
 use crate::current::LuaPhase;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
+use crate::place::Place;
 use crate::vm::interpreter::{Interpreter, VmSettings};
 use crate::vm::of_loop::{Chosen, Slot};
 use crate::vm::state::VmPlace;

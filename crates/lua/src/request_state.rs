@@ -8,7 +8,7 @@ use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
 
-use crate::alone::Place;
+use crate::place::Place;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;

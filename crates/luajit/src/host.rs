@@ -16,12 +16,12 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::entered;
 use crate::ffi::{self, Activation, Allocate, State};
 use crate::layout::layout;
 use crate::reference::{Reference, Released};
 use crate::registry::Presence;
 use crate::reply::Replies;
-use crate::resty_ffi::replace_entered;
 use crate::stack::{TOOLS, Tool};
 
 /// More than there can be: the collector has nothing to do, as LuaJIT says it.
@@ -189,13 +189,13 @@ impl Host {
         if depth == 0 {
             self.end_halt();
             self.presence.enter((&raw const here).addr());
-            around = replace_entered(self);
+            around = entered::replace(ptr::from_ref(self).cast());
         }
         self.leave_host();
         let status = protected();
         self.enter_host();
         if depth == 0 {
-            replace_entered(around);
+            entered::replace(around);
             self.presence.leave();
         }
         self.depth.set(depth);

@@ -5,8 +5,14 @@
 //! unwinds through code that owns anything. [`walk`] reads where Lua is, from a signal's handler or another
 //! thread; `interrupt` ends what runs for too long.
 #![deny(unsafe_op_in_unsafe_fn)]
+// For the whole crate, since the lint looks at no attribute nearer to a macro that makes items.
+#![expect(
+    clippy::disallowed_macros,
+    reason = "entered.rs: a run of Lua stays on its thread until it returns"
+)]
 
 mod call;
+mod entered;
 pub mod exports;
 mod fast;
 mod fault;

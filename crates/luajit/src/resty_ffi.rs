@@ -1,23 +1,20 @@
 //! The six functions of lua-resty-ffi: Lua posts tasks to a queue, threads of a plugin take them from it and
-//! answer them, in any order, at any time. Lua's side runs with a VM; the plugin's side in threads of its own,
-//! which may block. All that C gives us is an allegation: nothing is read through it but buffers.
+//! answer them, in any order, at any time, and may block. What C gives us is an allegation.
 //!
-//! 1. A queue and a task are known to C by addresses at which nothing is, in a range that is kept free for
-//!    them: an address that is used too late, or twice, is found out and changes nothing.
+//! 1. A queue and a task are known to C by addresses at which nothing is, in a range that is kept free: one
+//!    that is used too late, or twice, is found out and changes nothing.
 //! 2. A task has a slot. `word` is its generation, which moves when the slot is free again, and a phase. Who
-//!    moves POSTED to TAKEN gives the task to the plugin; who moves TAKEN to ANSWERING writes the answer, then
-//!    moves on to ANSWERED, and the answer is the waiter's.
+//!    moves TAKEN to ANSWERING writes the answer, then moves on to ANSWERED: it is the waiter's from then on.
 //! 3. WAKER set means: the cell `waker` is full and belongs to who moves to ANSWERED. The waiter writes the
 //!    cell while the bit is clear, then sets it, and clears it before it writes again.
-//! 4. A waiter that has its answer or leaves sets GONE, and what answers sets LEFT as its last step. Who sets
-//!    the second of the two frees the slot, with its buffers.
-//! 5. Requests are allocated by Lua and answers by the plugin, by malloc(3); both are freed here by free(3).
-//! 6. Who posts pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper
+//! 4. A waiter that has its answer or leaves sets GONE, what answers sets LEFT as its last step; the second
+//!    of the two frees the slot, with its buffers.
+//! 5. Requests are allocated by Lua, answers by the plugin, by malloc(3); both are freed here by free(3).
+//! 6. A post pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper
 //!    is woken once, by who takes it off the count.
 #![expect(unsafe_code, reason = "functions that plugins call, and buffers of malloc's")]
 
 use std::any::TypeId;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::future::Future;
@@ -25,7 +22,9 @@ use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
@@ -34,6 +33,7 @@ use clearway_os::{addresses, clock, signal};
 use crossbeam_queue::SegQueue;
 
 use crate::call::Context;
+use crate::entered;
 use crate::host::Host;
 
 /// Tasks that are not over, of all queues.
@@ -135,21 +135,6 @@ pub fn set_poster(poster: Poster) {
     ));
     // There is one.
     let _ = POSTER.set(poster);
-}
-
-#[expect(clippy::disallowed_macros, reason = "a run of Lua stays on its thread until it returns")]
-mod entered {
-    use super::{Cell, Host};
-
-    thread_local! {
-        /// The VM whose code this thread runs, or null.
-        pub(super) static ENTERED: Cell<*const Host> = const { Cell::new(std::ptr::null()) };
-    }
-}
-
-/// The VM whose code this thread runs from now on; the one before, for the end of the run.
-pub(crate) fn replace_entered(host: *const Host) -> *const Host {
-    entered::ENTERED.replace(host)
 }
 
 struct Slot {
@@ -523,7 +508,7 @@ pub unsafe extern "C" fn ngx_http_lua_ffi_task_post(
     request_len: c_int,
 ) -> c_int {
     // SAFETY: it is what this thread runs, which lives as long as it does, or null.
-    let host = unsafe { entered::ENTERED.get().as_ref() };
+    let host = unsafe { entered::current().cast::<Host>().as_ref() };
     let posted = catch_unwind(AssertUnwindSafe(|| post(host, queue.addr(), (request.cast(), request_len))));
     match posted {
         Ok(Ok(())) => {

@@ -1,9 +1,9 @@
 //! `Strand`: jobs that run one after the other, in the order in which they came, on the threads of a pool.
 //! What they share needs no lock, and stays with them. Any thread submits, loops included, without waiting.
 //!
-//! 1. A job is pushed, then counted in `pending`. The submitter that counts the first one gives the pool a job
-//!    that works through the strand, so at most one such job is in the pool or runs, and it finds every job
-//!    that is counted.
+//! 1. A job is pushed, then counted in `pending`. The submitter that counts the first one gives the pool a
+//!    job that works through the strand, so at most one such job is in the pool or runs, and it finds every
+//!    job that is counted.
 //! 2. That job runs [`JOBS_MAX`] of the strand's and then stands behind others of the pool. It ends when it
 //!    has taken the last one off the count.
 //! 3. Where the pool does not take it, its submitter refuses all jobs that are counted: they cannot wait for

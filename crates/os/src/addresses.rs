@@ -13,6 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub fn reserve(bytes: usize) -> io::Result<usize> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address that the kernel chooses; it covers no memory in use.
-    let address = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags)? };
+    let address =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags)? };
     Ok(address.addr())
 }

@@ -281,6 +281,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test has no loop")]
     fn a_descriptor_tells_which_signal_came_from_whom() {
         let set = SignalSet::of(&[Signal::WINCH, Signal::ALRM]);
         set.block();
@@ -306,7 +307,6 @@ mod tests {
                 libc::pthread_kill(libc::pthread_self(), libc::SIGALRM);
             }
         });
-        #[expect(clippy::disallowed_methods, reason = "a test has no loop")]
         other.join().unwrap();
         crate::poll::wait(&[fd.as_fd()], None).unwrap();
         assert_eq!(fd.take().unwrap(), Some(Received { signal: Signal::WINCH, sender_pid }));

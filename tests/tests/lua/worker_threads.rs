@@ -136,7 +136,11 @@ fn what_is_wrong_is_said_as_upstream_says_it() {
         ("bad", "'p', 'bad', 'echo'", "false invalid lua module"),
         ("none", "'p', 'm', 'none'", "false invalid function"),
         ("argument", "'p', 'm', 'echo', print", "false unsupported Lua type: LUA_TFUNCTION in the argument"),
-        ("result", "'p', 'm', 'function_back'", "false unsupported Lua type: LUA_TFUNCTION in the return value"),
+        (
+            "result",
+            "'p', 'm', 'function_back'",
+            "false unsupported Lua type: LUA_TFUNCTION in the return value",
+        ),
     ];
     let mut locations: String = cases.iter().map(|(name, arguments, _)| say(name, arguments)).collect();
     locations += &say("raise", "'p', 'm', 'raise', 'on purpose'");

@@ -7,8 +7,9 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_runtime::TaskCell;
 
 use super::room::{Install, put};
-use crate::alone::{Alone, AloneConf, Place, Tail};
+use crate::alone::Alone;
 use crate::current::{Current, LuaPhase, Phases, Scene, allow, current};
+use crate::place::{AloneConf, Place, Tail};
 use crate::request_state::RequestState;
 use crate::timer_task::{Delayed, start};
 use crate::vm::net_settings::NET_MAIN;

@@ -10,13 +10,12 @@ use clearway_runtime::{LoopRef, Timer};
 
 use super::room::{Install, put};
 use super::timer::place_of;
-use crate::alone::Place;
 use crate::copy;
 use crate::current::{Current, LuaPhase, Pause, Phases, YIELDABLE, allow, current, pause};
-use crate::pooled::{OfPool, Pooled, Refusal, Which};
+use crate::place::Place;
+use crate::pooled::{OfPool, POOLED, Pooled, Refusal, Which};
 use crate::pooled_call::{self, Outcome};
 use crate::threads::{Answers, Operation};
-use crate::vm::settings::LUA_MAIN;
 use crate::vm::state::VmState;
 
 /// Where it is called: a VM of a pool would wait for another one of the same pool.
@@ -79,7 +78,7 @@ fn run_worker_thread(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return refuse(call, "expecting at least 3 arguments");
     }
     let Some(wanted) = read_wanted(call) else { return refuse(call, "threadpool should be a string") };
-    let Some(pooled) = current(call, |current| find_pooled(current))? else {
+    let Some(pooled) = current(call, find_pooled)? else {
         return refuse(call, "no request found");
     };
     let Some(of_pool) = pooled.find(&wanted.pool) else {
@@ -154,7 +153,7 @@ fn which(wanted: &Wanted, of_pool: &OfPool) -> Which {
 }
 
 fn find_pooled(current: &mut Current<'_>) -> Option<Arc<Pooled>> {
-    current.vm.snapshot.upgrade()?.conf(&LUA_MAIN).pooled.get().cloned()
+    current.vm.snapshot.upgrade()?.conf(&POOLED).vms.get().cloned()
 }
 
 /// Has VMs of pools look for modules where this one does by now.

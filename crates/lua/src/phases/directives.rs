@@ -12,6 +12,7 @@ use clearway_http::{Load, Setting, context, set};
 use clearway_zone::Zones;
 
 use crate::code::Code;
+use crate::pooled::POOLED;
 use crate::vm::choice::Reserves;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
 
@@ -516,7 +517,7 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
             lua_worker_thread_vm_pool_size 10;",
         see: &["thread_pool"],
         handler: |scope, directive| {
-            set(directive, &mut scope.conf.main(&LUA_MAIN).worker_thread_vms, |directive| {
+            set(directive, &mut scope.conf.main(&POOLED).vms_max, |directive| {
                 let number = directive.number_within(0, 1, None)?;
                 Ok(Some(usize::try_from(number).unwrap_or(usize::MAX)))
             })

@@ -16,6 +16,7 @@ use crate::phases::directives::{CODE, OTHERS};
 use crate::phases::filters;
 use crate::phases::run::run;
 use crate::phases::set;
+use crate::pooled::POOLED;
 use crate::request_state::RequestState;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
 
@@ -24,7 +25,7 @@ use crate::vm::settings::{LUA_CONF, LUA_MAIN, LuaConf};
 pub static LUA: Module = Module {
     name: "lua",
     directives: CODE,
-    confs: &[&LUA_CONF, &LUA_MAIN],
+    confs: &[&LUA_CONF, &LUA_MAIN, &POOLED],
     phases: &[
         PhaseHandler {
             phase: Phase::Rewrite,
@@ -150,7 +151,7 @@ fn conf<'a>(enabling: &'a Enabling<'_>) -> &'a LuaConf {
 fn finish(load: &mut Load) -> Result<(), Error> {
     let pools = load.environment().services.find::<ThreadPools>().cloned();
     *load.main(&LUA_MAIN).pool = pools.as_ref().and_then(|pools| pools.find(b"default")).cloned();
-    *load.main(&LUA_MAIN).thread_pools = pools;
+    *load.main(&POOLED).thread_pools = pools;
     let run_time = *load.location(&LUA_CONF).max_run_time;
     *load.main(&LUA_MAIN).init_run_time = run_time;
     let (has_init, is_privileged) = {

@@ -13,11 +13,12 @@ use clearway_http::{
 };
 use clearway_runtime::TaskCell;
 
-use crate::alone::{Alone, AloneConf, Place, Tail};
+use crate::alone::Alone;
 use crate::code::{Code, Source};
 use crate::current::{LuaPhase, Pause};
 use crate::phases::directives::use_variables;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
+use crate::place::{AloneConf, Place, Tail};
 use crate::shaking::Shaking;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm};

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clearway_http::{Answers, ConfKey, Level, Own, Setting, ThreadPools, settings};
+use clearway_http::{Answers, ConfKey, Level, Own, Setting, settings};
 use clearway_offload::Pool;
 use clearway_zone::Zone;
 
 use crate::code::Code;
-use crate::pooled::Pooled;
 use crate::vm::choice::Reserves;
 use crate::vm::texts::Texts;
 use crate::vm::vms::{OfLoop, Vms};
@@ -61,11 +60,6 @@ settings! {
         pub(crate) ahead: Own<Vec<Arc<Code>>>,
         pub(crate) dictionaries: Own<Vec<Arc<Zone>>>,
         pub(crate) pool: Own<Option<Arc<Pool>>>,
-        /// Those that `ngx.run_worker_thread` may name.
-        pub(crate) thread_pools: Own<Option<ThreadPools>>,
-        /// `lua_worker_thread_vm_pool_size`
-        pub(crate) worker_thread_vms: Setting<Option<usize>>,
-        pub(crate) pooled: Own<OnceLock<Arc<Pooled>>>,
         pub(crate) is_used: Own<bool>,
         pub(crate) vms: Own<OnceLock<Arc<Vms>>>,
         pub(crate) texts: Own<Texts>,

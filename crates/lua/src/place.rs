@@ -1,0 +1,81 @@
+//! Where code stands that has no request: where its lines go, and what holds for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clearway_base::log::{Sink, Verbatim};
+use clearway_http::{AskedServers, Location, NAME_SERVERS};
+
+use crate::socket::conf::SocketConf;
+use crate::vm::net_settings::NET_CONF;
+use crate::vm::settings::LUA_CONF;
+
+/// Where code stands that has no request: what has made it. Cloned for each run.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// Take what it logs.
+    pub(crate) sinks: Arc<[Arc<dyn Sink>]>,
+    pub(crate) tail: Tail,
+    pub(crate) conf: AloneConf,
+}
+
+/// What the place says that has made it.
+#[derive(Clone)]
+pub(crate) struct AloneConf {
+    /// `lua_max_run_time`
+    pub(crate) max_run_time: Option<Duration>,
+    /// `lua_time_slice`
+    pub(crate) time_slice: Option<Duration>,
+    pub(crate) sockets: SocketConf,
+    pub(crate) name_servers: AskedServers,
+    /// What its connections have in common that use TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<clearway_tls::Context>>,
+}
+
+impl AloneConf {
+    /// What a location says.
+    pub(crate) fn of(location: &Location) -> Self {
+        Self {
+            max_run_time: *location.conf(&LUA_CONF).max_run_time,
+            time_slice: *location.conf(&LUA_CONF).time_slice,
+            sockets: location.conf(&NET_CONF).sockets(),
+            name_servers: location.conf(&NAME_SERVERS).asked(),
+            #[cfg(feature = "tls")]
+            tls: location.conf(&crate::vm::tls_settings::TLS_CONF).context(),
+        }
+    }
+}
+
+/// What stands behind its lines: what has made it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tail {
+    /// The client of the request.
+    pub(crate) client: Option<Arc<[u8]>>,
+    /// The address that it was made to.
+    pub(crate) server: Option<Arc<str>>,
+    /// The identity thread of the loop.
+    pub(crate) tid: u32,
+    /// What it is called.
+    pub(crate) context: &'static str,
+    /// The number of the connection that it is for.
+    pub(crate) serial: Option<u64>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self { client: None, server: None, tid: 0, context: "ngx.timer", serial: None }
+    }
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", context: {}", self.context)?;
+        match &self.client {
+            Some(client) => write!(f, ", client: {}", Verbatim(client))?,
+            None => return Ok(()),
+        }
+        self.server.iter().try_for_each(|server| write!(f, ", server: {server}"))
+    }
+}
