@@ -205,12 +205,12 @@ pub fn pass_on() {
     }
 }
 
-/// Sends the signal on to the thread that takes it, as it came, and has it blocked in this one from now on.
+/// Sends the signal on to the thread that takes it, with who sent it, and has it blocked in this one from now on.
 /// What a library sends to a thread of its own is that library's: its handler gets it.
 extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let taker = TAKER.load(Ordering::Acquire);
     // SAFETY: the kernel gives both for as long as the handler runs, and takes the mask of this thread from
-    // the context afterwards. A process may send signals as they came to threads of its own.
+    // the context afterwards. A process may send threads of its own what says that it was queued.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -224,7 +224,9 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context
             return;
         }
         libc::sigaddset(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask, number);
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), taker, number, info);
+        let mut info = *info;
+        info.si_code = libc::SI_QUEUE;
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), taker, number, &raw mut info);
         *errno = before;
     }
 }
