@@ -19,6 +19,7 @@ pub mod epoll;
 pub mod file;
 pub mod filter;
 pub mod futex;
+pub mod library;
 pub mod memory_limit;
 pub mod open;
 pub mod outgoing;

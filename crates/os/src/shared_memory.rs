@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -76,6 +76,18 @@ impl SharedMemory {
         // `self`. The size of what is mapped is sealed, any bits are a valid AtomicU64, and other
         // processes that follow the rules of this file touch it with atomics as well.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.bytes / WORD_BYTES) }
+    }
+
+    /// The first four bytes of a word, for a futex. A word of which this is used is never used as a whole.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[must_use]
+    pub fn half_word(&self, index: usize) -> &AtomicU32 {
+        let word: *const AtomicU64 = &raw const self.words()[index];
+        // SAFETY: within the mapping, as the word is, aligned for more than this needs; any bits are a valid
+        // AtomicU32, and it lives as long as `self`.
+        unsafe { &*word.cast::<AtomicU32>() }
     }
 }
 
