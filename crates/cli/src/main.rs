@@ -15,7 +15,7 @@ use clearway_server::early_log::{Verbatim, say};
 use clearway_server::invocation::Invocation;
 use clearway_server::master::{self, Failed};
 use clearway_server::options::{DefaultErrorLog, Options};
-use clearway_server::{check, metrics, reference, signal_command, version, worker};
+use clearway_server::{check, metrics, plugin_process, reference, signal_command, version, worker};
 
 use command_line::{Command, Nginx, Print, Scheme, Serve, Show, Task};
 
@@ -30,6 +30,10 @@ fn main() -> ExitCode {
 fn act() -> ExitCode {
     allocator::set_up();
     clearway_server::prepare_process();
+    // First, as workers start them: what they are told by is in its environment as well.
+    if plugin_process::is_wanted() {
+        return plugin_process::run();
+    }
     if master::is_worker() {
         return worker::process::run();
     }

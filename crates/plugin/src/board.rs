@@ -153,10 +153,6 @@ impl Board {
         Ok(Self { memory, slots, slot_bytes })
     }
 
-    pub(crate) fn slots(&self) -> u32 {
-        self.slots
-    }
-
     /// The longest message, bytes.
     pub(crate) fn slot_bytes(&self) -> u32 {
         self.slot_bytes
@@ -259,9 +255,11 @@ impl Board {
         }
     }
 
-    /// The next slot that was answered in another process. Waits for it so long. **Blocks.**
+    /// The next slot that was answered in another process. Waits for it so long, or less; not where the board
+    /// is closed. **Blocks.**
     pub(crate) fn next_answered(&self, timeout: Duration) -> Option<u32> {
-        ANSWERED.pop(self).or_else(|| self.sleep(&ANSWERED, timeout, || ANSWERED.pop(self)))
+        let find = || ANSWERED.pop(self).map(Some).or_else(|| self.is_closed().then_some(None));
+        find().unwrap_or_else(|| self.sleep(&ANSWERED, timeout, find).flatten())
     }
 
     /// The plugin is to end when it has nothing left to do.
@@ -348,9 +346,7 @@ impl Ring {
                 return None;
             }
             let next = u64::from(position.wrapping_add(1));
-            if ahead == 0
-                && words[at].compare_exchange(position.into(), next, AcqRel, Relaxed).is_ok()
-            {
+            if ahead == 0 && words[at].compare_exchange(position.into(), next, AcqRel, Relaxed).is_ok() {
                 return Some((position, cell, value));
             }
         }
@@ -436,7 +432,7 @@ mod tests {
     fn both_processes_see_the_same() {
         let (board, fd) = Board::create(4, 64).unwrap();
         let other = Board::open(fd.as_fd()).unwrap();
-        assert_eq!((other.slots(), other.slot_bytes()), (4, 64));
+        assert_eq!((other.slots, other.slot_bytes()), (4, 64));
         assert!(board.post(CallId::new(3, 1), b"question"));
         let Found::Call(id, 8) = other.next(SHORT) else { panic!("it was posted") };
         other.tell_answered(other.answer(id, b"answer").unwrap());

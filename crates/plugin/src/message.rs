@@ -5,7 +5,7 @@
 //! has a name that begins with a colon, and comes first; `:body` comes last.
 
 /// The version of this format.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// What a message begins with, bytes.
 const HEAD_BYTES: usize = 8;
@@ -14,11 +14,11 @@ const HEAD_BYTES: usize = 8;
 const LENGTHS_BYTES: usize = 8;
 
 /// The most fields that an answer may have.
-pub const FIELDS_MAX: usize = 1000;
+pub(crate) const FIELDS_MAX: usize = 1000;
 
 /// What a plugin is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Whether a request may go on.
     Access = 1,
     /// The response.
@@ -30,17 +30,16 @@ pub enum Kind {
 }
 
 /// A message that is being written.
-pub struct Writer(Vec<u8>);
+pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
     /// One without fields.
-    #[must_use]
-    pub fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         Self(vec![VERSION, kind as u8, 0, 0, 0, 0, 0, 0])
     }
 
     /// Adds a field. What is longer than lengths can say is cut.
-    pub fn put(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn put(&mut self, name: &[u8], value: &[u8]) {
         let (name, value) = (cut(name), cut(value));
         for text in [name, value] {
             self.0.extend(length(text).to_le_bytes());
@@ -52,8 +51,7 @@ impl Writer {
     }
 
     /// The whole of it.
-    #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
@@ -71,11 +69,10 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 /// Name and value.
-pub type Field<'a> = (&'a [u8], &'a [u8]);
+pub(crate) type Field<'a> = (&'a [u8], &'a [u8]);
 
 /// The fields of an answer. `None`: it is none.
-#[must_use]
-pub fn parse_answer(bytes: &[u8]) -> Option<Vec<Field<'_>>> {
+pub(crate) fn parse_answer(bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
     let count = number(&head[4..]) as usize;
     if head[..4] != [VERSION, Kind::Answer as u8, 0, 0] || count > FIELDS_MAX {

@@ -27,6 +27,8 @@ mod temp_directories;
 pub mod version;
 pub mod worker;
 
+pub use clearway_plugin::child as plugin_process;
+
 /// To be called first in the process, before memory is used: sets what cannot be set later.
 pub fn prepare_process() {
     clearway_os::process::refuse_huge_pages();

@@ -16,6 +16,7 @@ use clearway_modules::filters::{
 };
 use clearway_modules::variables::{browser, geo, map, split_clients, userid};
 use clearway_modules::{access_log, mirror, rewrite};
+use clearway_plugin::PLUGIN;
 use clearway_proxy::api::API_MODULE;
 use clearway_proxy::directives::fastcgi::FASTCGI_MODULE;
 use clearway_proxy::directives::health::HEALTH_MODULE;
@@ -85,6 +86,8 @@ pub(crate) const MODULES: &[&Module] = &[
     &auth_basic::AUTH_BASIC,
     // Behind all that asks the client itself.
     &auth_request::AUTH_REQUEST,
+    // Likewise; its locations are answered before files are looked for.
+    &PLUGIN,
     // Behind the rewrite module and all that asks who may; requests are passed on behind it.
     &LUA,
     &try_files::TRY_FILES,

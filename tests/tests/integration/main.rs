@@ -11,6 +11,7 @@ mod http2_alike;
 mod http2_attacks;
 mod limits;
 mod passed_on;
+mod plugins;
 mod proxy_protocol;
 mod serve;
 mod signals;
