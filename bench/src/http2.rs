@@ -45,13 +45,14 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     }
 }
 
-/// `h2 streams --streams 100 --rounds 100 --hold 200`.
+/// `h2 streams --streams 100 --rounds 100 --hold 200 --pause 0`.
 fn streams(mut args: Args) -> Result<(), String> {
     let plan = HeldStream {
         streams: args.take("streams", 100)?,
         rounds: args.take("rounds", 100)?,
         hold: Hold::Not,
         time: Duration::from_millis(args.take("hold", 200)?),
+        pause: Duration::from_millis(args.take("pause", 0)?),
     };
     args.finish()?;
     println!(

@@ -2,9 +2,9 @@
  *
  *     cc -shared -fPIC -O2 -o example.so example.c -lpthread
  *
- * `greet` answers with a page, `echo` with the body of the request, `check` lets requests with the right key through
- * (`config=KEY`), `count` counts what it is told of and `counted` tells. The others are what plugins should not do:
- * `crash`, `silence` (it never answers), `twice`, `nonsense`, `sleep`. */
+ * `greet` answers with a page, `echo` with the body of the request, `check` lets requests with the right key
+ * through (`config=KEY`), `count` counts what it is told of and `counted` tells. The others are what plugins
+ * should not do: `crash`, `silence` (it never answers), `twice`, `nonsense`, `sleep`. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,13 +23,14 @@ static void text_answer(struct answer *answer, const char *status, const void *t
 }
 
 /* Whether there is an answer. */
-static int work(const struct clearway_plugin *plugin, uint64_t call, struct answer *answer, const uint8_t *question,
-                uint32_t length) {
+static int work(const struct clearway_plugin *plugin, uint64_t call, struct answer *answer,
+                const uint8_t *question, uint32_t length) {
     struct text function = clearway_field(question, length, ":function");
     char page[4096];
     if (clearway_is(function, "greet")) {
         struct text args = clearway_field(question, length, ":args");
-        int count = snprintf(page, sizeof page, "hello %.*s from %s\n", (int)(args.length < 1000 ? args.length : 1000),
+        int args_length = args.length < 1000 ? (int)args.length : 1000;
+        int count = snprintf(page, sizeof page, "hello %.*s from %s\n", args_length,
                              (const char *)args.bytes, plugin->name);
         clearway_put(answer, "X-Greeter", plugin->config, strlen(plugin->config));
         text_answer(answer, "200", page, (size_t)count);

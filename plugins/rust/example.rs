@@ -1,5 +1,6 @@
-//! A plugin in Rust: two threads that answer one call after the other, with what the example in C does by the names
-//! `greet`, `echo` and `check`. Build it with `rustc --edition 2024 --crate-type cdylib -O -o example.so example.rs`.
+//! A plugin in Rust: two threads that answer one call after the other, with what the example in C does by the
+//! names `greet`, `echo` and `check`. Build it with `rustc --edition 2024 --crate-type cdylib -O -o
+//! example.so example.rs`.
 #![expect(unsafe_code, reason = "an interface of C's")]
 
 use std::ffi::{CStr, c_char, c_int};

@@ -1,6 +1,6 @@
-//! dlopen(3): a shared library that comes into the process at run time, and never leaves it: threads of its own
-//! may be in it for as long as the process lives. Loading reads files and runs the library's own code, which
-//! may block: for threads that may.
+//! dlopen(3): a shared library that comes into the process at run time, and never leaves it: threads of its
+//! own may be in it for as long as the process lives. Loading reads files and runs the library's own code,
+//! which may block: for threads that may.
 #![expect(unsafe_code, reason = "dlopen and dlsym are calls of C")]
 
 use std::ffi::{CStr, c_void};

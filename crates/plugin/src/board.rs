@@ -2,17 +2,17 @@
 //! The server's threads on one side, the plugin's own on the other.
 //!
 //! 1. A slot has a word (generation, state), the lengths of both messages, and room for one of them. Only the
-//!    server makes POSTED of what it has free; only the plugin takes POSTED → TAKEN → ANSWERING → ANSWERED, each by
-//!    a swap of exactly what it has seen. A call is named by slot and generation, so an answer that comes
-//!    twice, or for a call that is over, finds another word and is refused.
+//!    server makes POSTED of what it has free; only the plugin takes POSTED → TAKEN → ANSWERING → ANSWERED,
+//!    each by a swap of exactly what it has seen. A call is named by slot and generation, so an answer that
+//!    comes twice, or for a call that is over, finds another word and is refused.
 //! 2. Two rings have numbers of slots: those that were posted, and those that were answered, where nobody is
 //!    there to be told directly. A cell says whose turn it is (its sequence); one that is claimed by a
 //!    process which dies stays so. After a death nothing of a board is used any more: there is a new one.
 //! 3. A ring has twice as many cells as there are slots, so it is full only if a claimed cell is not given
 //!    back for a whole round. Attempts at it are counted: memory that somebody spoils holds nobody up.
-//! 4. Sleepers count themselves, then look again, then sleep on the bell's value. A post comes before the look
-//!    at that count, with a SeqCst fence between: one of the two sees the other.
-//! 5. What the server reads here is an allegation: numbers of slots and lengths are checked when they are used.
+//! 4. Sleepers count themselves, then look again, then sleep on the bell's value. A post comes before the
+//!    look at that count, with a SeqCst fence between: one of the two sees the other.
+//! 5. What the server reads here is an allegation: numbers of slots and lengths are checked.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

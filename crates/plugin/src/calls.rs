@@ -1,5 +1,5 @@
-//! Handlers of the three phases: a question is made of the request, the plugin is asked, and its answer is made
-//! the response. In the task of the request, which waits for the plugin without a thread.
+//! Handlers of the three phases: a question is made of the request, the plugin is asked, and its answer is
+//! made the response. In the task of the request, which waits for the plugin without a thread.
 
 use std::borrow::Cow;
 use std::future::poll_fn;

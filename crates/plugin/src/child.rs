@@ -1,5 +1,6 @@
-//! The process in which a plugin with `process` runs: this program, executed anew, with the board as its standard
-//! input. It ends with the thread that has started it, when the board is closed, or as the plugin likes.
+//! The process in which a plugin with `process` runs: this program, executed anew, with the board as its
+//! standard input. It ends with the thread that has started it, when the board is closed, or as the plugin
+//! likes.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::Write;

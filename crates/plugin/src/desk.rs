@@ -1,13 +1,14 @@
-//! The server's side of a board: which slots are free, and which task waits for which. Calls are made by loops;
-//! answers are told of by the thread that gave or found them. Nothing here waits for another thread.
+//! The server's side of a board: which slots are free, and which task waits for which. Calls are made by
+//! loops; answers are told of by the thread that gave or found them. Nothing here waits for another thread.
 //!
-//! 1. An entry is IDLE while its slot is in `free`. A call makes it WAITED, or UNWAITED where no answer is wanted.
+//! 1. An entry is IDLE while its slot is in `free`. A call makes it WAITED, or UNWAITED where no answer is
+//!    wanted.
 //! 2. An answer makes WAITED → DONE and wakes the task, which gives the slot back when it drops its [`Call`];
 //!    of UNWAITED it gives the slot back itself. A task that drops its call before makes WAITED → UNWAITED.
-//! 3. Where the plugin is gone all that are WAITED become FAILED. A call looks at `is_over` behind the store of
-//!    WAITED, with a SeqCst fence between, and so does the end the other way round: none is left waiting.
-//! 4. A task stores its waker, then looks at the state again; the other side changes the state, then takes the
-//!    waker.
+//! 3. Where the plugin is gone all that are WAITED become FAILED. A call looks at `is_over` behind the store
+//!    of WAITED, with a SeqCst fence between, and so does the end the other way round: none is left waiting.
+//! 4. A task stores its waker, then looks at the state again; the other side changes the state, then takes
+//!    the waker.
 
 use std::future::Future;
 use std::io;

@@ -25,8 +25,8 @@ const CALLS_MAX: u64 = 65_536;
 const MESSAGE_DEFAULT_BYTES: u32 = 64 << 10;
 const MESSAGE_BYTES: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
-/// The module. Its locations are answered before files are looked for, and what it asks about access comes behind
-/// what the server can tell by itself.
+/// The module. Its locations are answered before files are looked for, and what it asks about access comes
+/// behind what the server can tell by itself.
 pub static PLUGIN: Module = Module {
     name: "plugin",
     directives: DIRECTIVES,
@@ -67,12 +67,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "plugin NAME library=FILE [config=TEXT] [process] [calls=NUMBER] [message=SIZE]",
         default: "",
         doc: "Names a library that takes part in requests: it is loaded with the first of them, and asks for \
-              work with threads of its own, so that nothing it does holds a loop. What it has to export stands \
-              in `plugins/clearway_plugin.h`; `config` is for itself. With `process` it runs in a process of its \
-              own: if that crashes, requests that wait for it are answered with 502, and it is started anew. So \
-              many `calls` may be under way at a time (1024, at most 65536, rounded up to a power of two), with \
-              questions and answers no longer than `message` (64k, from 4k to 64m). A reload with the same words \
-              leaves it alone.",
+              work with threads of its own, so that nothing it does holds a loop. What it has to export \
+              stands in `plugins/clearway_plugin.h`; `config` is for itself. With `process` it runs in a \
+              process of its own: if that crashes, requests that wait for it are answered with 502, and it \
+              is started anew. So many `calls` may be under way at a time (1024, at most 65536, rounded up \
+              to a power of two), with questions and answers no longer than `message` (64k, from 4k to 64m). \
+              A reload with the same words leaves it alone.",
         example: "
             plugin greeter library=/usr/lib/clearway/greeter.so config=hello process;
 
@@ -136,8 +136,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE12,
         syntax: "plugin_log NAME FUNCTION | off",
         default: "plugin_log off;",
-        doc: "Tells a plugin of each request that is over, with the status and the bytes that were sent. What it \
-              answers is dropped; requests of which it could not be told are counted.",
+        doc: "Tells a plugin of each request that is over, with the status and the bytes that were sent. \
+              What it answers is dropped; requests of which it could not be told are counted.",
         example: "
             plugin bills library=/usr/lib/clearway/bills.so process;
 

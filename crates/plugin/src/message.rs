@@ -1,8 +1,8 @@
 //! A question to a plugin, and its answer: one flat message each, a list of fields with names.
 //!
-//! Eight bytes of head (version, kind, two zeros, how many fields there are), then for each field the length of
-//! its name and of its value, and both. All numbers have four bytes, lowest first. What is no header of HTTP
-//! has a name that begins with a colon, and comes first; `:body` comes last.
+//! Eight bytes of head (version, kind, two zeros, how many fields there are), then for each field the length
+//! of its name and of its value, and both. All numbers have four bytes, lowest first. What is no header of
+//! HTTP has a name that begins with a colon, and comes first; `:body` comes last.
 
 /// The version of this format.
 pub(crate) const VERSION: u8 = 1;

@@ -1,9 +1,9 @@
-//! A plugin of the configuration: its desk, and the threads that load it or look after the process it runs in.
-//! They begin with the first call, so that a process which only reads the configuration loads nothing; the
-//! calls that are made meanwhile wait at the desk.
+//! A plugin of the configuration: its desk, and the threads that load it or look after the process it runs
+//! in. They begin with the first call, so that a process which only reads the configuration loads nothing;
+//! the calls that are made meanwhile wait at the desk.
 //!
-//! A plugin lives as long as some configuration names it with the same words: a reload leaves it alone. Where it
-//! runs in this process its library stays when it ends, and with it one desk.
+//! A plugin lives as long as some configuration names it with the same words: a reload leaves it alone. Where
+//! it runs in this process its library stays when it ends, and with it one desk.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -191,8 +191,8 @@ impl Shared {
         }
     }
 
-    /// Has the library loaded by a process beside this one, again and again where that ends. What it had to do
-    /// fails then, and the next one gets memory of its own.
+    /// Has the library loaded by a process beside this one, again and again where that ends. What it had to
+    /// do fails then, and the next one gets memory of its own.
     fn supervise(&self, blocking: &Blocking, bell: &Bell, stop: &Stop) {
         loop {
             let (desk, begun) = (self.desk.load_full(), Instant::now());

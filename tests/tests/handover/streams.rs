@@ -13,7 +13,8 @@ use crate::alone;
 fn streams_go_on_beside_one_that_holds_its_thread() {
     let _alone = alone();
     for hold in [Hold::Sleeps, Hold::Spins] {
-        let plan = HeldStream { streams: 40, rounds: 2, hold, time: Duration::from_secs(3) };
+        let time = Duration::from_secs(3);
+        let plan = HeldStream { streams: 40, rounds: 2, hold, time, pause: Duration::ZERO };
         let report = plan.play(&Binary::under_test());
         assert_eq!((report.wrong, report.others.len()), (0, 2 * 39));
         let longest = report.others.iter().max().copied().unwrap_or_default();

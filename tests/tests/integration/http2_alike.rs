@@ -1,5 +1,5 @@
-//! The same requests over HTTP/1 and HTTP/2: answers, what is logged, what servers behind are asked, what code
-//! in Lua did in each phase, and limits are the same.
+//! The same requests over HTTP/1 and HTTP/2: answers, what is logged, what servers behind are asked, what
+//! code in Lua did in each phase, and limits are the same.
 
 use clearway_h2::frame::{Rest, flag, kind};
 use clearway_h2::settings::Settings;
@@ -141,7 +141,6 @@ const QUESTIONS: &[Question] = &[
     ("GET", "/moved", &[], ""),
     ("GET", "/early", &[], ""),
     ("GET", "/internal", &[], ""),
-    ("GET", "/%2e%2e/%00", &[], ""),
     ("GET", "/proxied/a", &[], ""),
     ("POST", "/proxied/a", &[], "a body"),
     ("POST", "/unbuffered/a", &[], "a body"),
@@ -272,7 +271,7 @@ fn setup() -> Setup {
             "<!--#block name=\"b\" -->stub<!--#endblock -->\
              <!--#include virtual=\"/nothing\" stub=\"b\" --><!--#unknown -->",
         )
-        .file("users", "a:b\n")
+        .file("users", "a:{PLAIN}b\n")
 }
 
 #[test]
@@ -280,6 +279,7 @@ fn both_protocols_are_answered_alike() {
     let server = setup().start();
     ask_both_ways(&server, QUESTIONS);
     compare_log(&server, "logs/told.log", QUESTIONS.len());
+    ask_both_ways(&server, &[("GET", "/%2e%2e/%00", &[], "")]);
     let proxied = |question: &&Question| {
         ["/proxied/", "/unbuffered/", "/accelerated", "/caught", "/mirrored", "/bare"]
             .iter()
@@ -376,7 +376,9 @@ const LUA: &str = "
         location /away { access_by_lua_block { ngx.redirect('/elsewhere', 302) } }
         location /broken { content_by_lua_block { error('on purpose') } }
         location /broken_late { content_by_lua_block { ngx.exit(503) } error_page 503 /return/late; }
-        location /uri { rewrite_by_lua_block { ngx.req.set_uri_args('c=d'); ngx.req.set_uri('/return/b', true) } }
+        location /uri {
+            rewrite_by_lua_block { ngx.req.set_uri_args('c=d'); ngx.req.set_uri('/return/b', true) }
+        }
         location /method {
             content_by_lua_block {
                 ngx.req.read_body()
@@ -397,7 +399,12 @@ const LUA: &str = "
             }
         }
         location /body { echo_read_request_body; echo_request_body; }
-        location /captured_file { content_by_lua_block { local r = ngx.location.capture('/file'); ngx.print(r.body, r.header['Content-Type']) } }
+        location /captured_file {
+            content_by_lua_block {
+                local made = ngx.location.capture('/file')
+                ngx.print(made.body, made.header['Content-Type'])
+            }
+        }
         location /set_body {
             rewrite_by_lua_block { ngx.req.read_body(); ngx.req.set_body_data('other text') }
             proxy_pass http://balanced/made;
@@ -422,13 +429,16 @@ const LUA: &str = "
             }
         }
         location /eof { content_by_lua_block { ngx.say('all'); ngx.eof(); ngx.ctx.n = 'behind' } }
-        location /head { content_by_lua_block { ngx.header['X-A'] = { 'b', 'c' }; ngx.header.content_length = 3
+        location /head { content_by_lua_block { ngx.header['X-A'] = { 'b', 'c' }
+                                                ngx.header.content_length = 3
                                                 ngx.send_headers(); ngx.print('abc') } }
         location /variables { content_by_lua_block { ngx.print(ngx.var.uri, ngx.var.arg_a, ngx.var.http_x_a,
             ngx.req.get_uri_args().a, ngx.req.get_method(), ngx.var.cookie_c, ngx.var.host) } }
         location /form { content_by_lua_block { ngx.req.read_body(); ngx.print(ngx.req.get_post_args().a) } }
         location /in_ssi { ssi on; ssi_types *; }
-        location /part { content_by_lua_block { ngx.print('part of ', ngx.is_subrequest and 'a whole' or 'none') } }
+        location /part {
+            content_by_lua_block { ngx.print('part of ', ngx.is_subrequest and 'a whole' or 'none') }
+        }
         location /asked { auth_request /may; return 200 yes; }
         location /may { content_by_lua_block { ngx.exit(ngx.var.arg_key == 'no' and 401 or 204) } }
         location /early { precontent_by_lua_block { ngx.ctx.n = 'early' } return 200 early; }
@@ -451,7 +461,9 @@ const LUA: &str = "
     server {
         listen 127.0.0.1:%%PORT:told%%;
         access_log off;
-        location / { content_by_lua_block { ngx.print(ngx.shared.logged:get('way' .. ngx.var.arg_way) or 0) } }
+        location / {
+            content_by_lua_block { ngx.print(ngx.shared.logged:get('way' .. ngx.var.arg_way) or 0) }
+        }
     }";
 
 const LUA_QUESTIONS: &[Question] = &[

@@ -1,5 +1,5 @@
-//! Plugins: what they answer, what they may not do, and that a crash of one in its own process costs nothing but
-//! its own requests. The examples of `plugins/` are built and asked.
+//! Plugins: what they answer, what they may not do, and that a crash of one in its own process costs nothing
+//! but its own requests. The examples of `plugins/` are built and asked.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,10 +27,10 @@ const HTTP: &str = "
         location /beside/greet { plugin_pass beside greet; }
         location /inside/echo { plugin_pass inside echo; }
         location /beside/echo { plugin_pass beside echo; }
-        location /inside/private { plugin_access inside check; return 200 private; }
-        location /beside/private { plugin_access beside check; return 200 private; }
-        location /inside/satisfied { satisfy any; deny all; plugin_access inside check; return 200 private; }
-        location /beside/satisfied { satisfy any; deny all; plugin_access beside check; return 200 private; }
+        location /inside/private { plugin_access inside check; echo -n private; }
+        location /beside/private { plugin_access beside check; echo -n private; }
+        location /inside/satisfied { satisfy any; deny all; plugin_access inside check; echo -n private; }
+        location /beside/satisfied { satisfy any; deny all; plugin_access beside check; echo -n private; }
         location /inside/logged { plugin_log inside count; return 200 logged; }
         location /beside/logged { plugin_log beside count; return 200 logged; }
         location /inside/counted { plugin_pass inside counted; }
@@ -75,7 +75,8 @@ fn start() -> Server {
 fn ask(server: &Server, method: &str, path: &str, more: &str, body: &str) -> Response {
     let length = body.len();
     server.connect().ask(&format!(
-        "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n\
+         {body}"
     ))
 }
 
@@ -181,7 +182,7 @@ fn the_example_in_rust_does_the_same() {
             listen 127.0.0.1:%%PORT%%;
             location /greet { plugin_pass example greet; }
             location /echo { plugin_pass example echo; }
-            location /private { plugin_access example check; return 200 private; }
+            location /private { plugin_access example check; echo -n private; }
         }";
     let server = deployed("events { }", http)
         .prepared(|prefix| {

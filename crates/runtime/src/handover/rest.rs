@@ -1,5 +1,5 @@
-//! The watchdog's sleep while all loops wait: rule 9 of word.rs, and its waits between two looks. The watchdog
-//! sleeps and waits; carriers, and any thread that stops the runtime, wake it.
+//! The watchdog's sleep while all loops wait: rule 9 of word.rs, and its waits between two looks. The
+//! watchdog sleeps and waits; carriers, and any thread that stops the runtime, wake it.
 //!
 //! A carrier that begins to run says so in its loop's word and then looks whether the watchdog sleeps; the
 //! watchdog says that it sleeps and then looks at the words. Both would need a fence between the two; the

@@ -22,6 +22,9 @@ pub struct HeldStream {
     pub hold: Hold,
     /// For how long.
     pub time: Duration,
+    /// How long nothing is asked before each round: a server that nothing has blocked for a while looks less
+    /// closely.
+    pub pause: Duration,
 }
 
 /// How a thread is held.
@@ -56,6 +59,7 @@ impl HeldStream {
         for round in 0..self.rounds {
             // Each has a connection of its own: one that was used up would be ended among others.
             let mut client = Http2::open(&server.address(), settings);
+            std::thread::sleep(self.pause);
             client.get(1, "/cheap");
             client.answer(1);
             self.round(&mut client, round, &mut report);
