@@ -60,7 +60,7 @@ pub(crate) struct CallId(u64);
 
 impl CallId {
     pub(crate) fn new(slot: u32, generation: u32) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(slot) + 1)
+        Self(u64::from(generation) << 32 | (u64::from(slot) + 1))
     }
 
     pub(crate) fn from_bits(bits: u64) -> Self {

@@ -37,7 +37,7 @@ pub(crate) fn access<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     Step::Wait(Box::pin(async move {
         match ask(exchange.request, asked, &question).await {
             Ok(answer) if (200..300).contains(&answer.status) => Step::Allowed,
-            Ok(answer) => respond(&mut exchange, &answer),
+            Ok(answer) => respond(&mut exchange, answer),
             Err(status) => Step::status(status),
         }
     }))
@@ -57,7 +57,7 @@ pub(crate) fn pass<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         };
         question.put(b":body", &body);
         match ask(exchange.request, asked, &question.into_bytes()).await {
-            Ok(answer) => respond(&mut exchange, &answer),
+            Ok(answer) => respond(&mut exchange, answer),
             Err(status) => Step::status(status),
         }
     }))
@@ -193,7 +193,7 @@ fn is_header((name, value): Field<'_>) -> bool {
 }
 
 /// Makes an answer the response. An error without a body is the server's to describe.
-fn respond(exchange: &mut Exchange<'_, '_>, answer: &Answer) -> Step<'static> {
+fn respond(exchange: &mut Exchange<'_, '_>, answer: Answer) -> Step<'static> {
     if answer.status >= 300 && answer.body.is_empty() && answer.headers.is_empty() {
         return Step::status(answer.status);
     }
@@ -203,15 +203,15 @@ fn respond(exchange: &mut Exchange<'_, '_>, answer: &Answer) -> Step<'static> {
     let head = exchange.output.head();
     head.status = answer.status;
     head.content_length = Some(answer.body.len() as u64);
-    for (name, value) in &answer.headers {
+    for (name, value) in answer.headers {
         match &name.to_ascii_lowercase()[..] {
-            b"content-type" => head.content_type = Some(Cow::Owned(value.clone())),
-            b"content-encoding" => head.content_encoding = Some(Cow::Owned(value.clone())),
-            b"location" => head.location = Some(Cow::Owned(value.clone())),
-            _ => head.headers.add(name, value),
+            b"content-type" => head.content_type = Some(Cow::Owned(value)),
+            b"content-encoding" => head.content_encoding = Some(Cow::Owned(value)),
+            b"location" => head.location = Some(Cow::Owned(value)),
+            _ => head.headers.add(&name, &value),
         }
     }
     // It is all there is, so that nothing has to wait for room.
-    let _ = exchange.output.write(exchange.request, Chunk::Owned(answer.body.clone().into()), Mark::Last);
+    let _ = exchange.output.write(exchange.request, Chunk::Owned(answer.body), Mark::Last);
     Step::Done
 }
