@@ -205,8 +205,8 @@ pub fn pass_on() {
     }
 }
 
-/// Sends the signal on to the thread that takes it, with who sent it, and has it blocked in this one from now on.
-/// What a library sends to a thread of its own is that library's: its handler gets it.
+/// Sends the signal on to the thread that takes it, with its sender, and has it blocked in this one from now
+/// on. What a library sends to a thread of its own is that library's: its handler gets it.
 extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let taker = TAKER.load(Ordering::Acquire);
     // SAFETY: the kernel gives both for as long as the handler runs, and takes the mask of this thread from
