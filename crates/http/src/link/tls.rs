@@ -509,7 +509,8 @@ impl State {
     }
 
     fn say_farewell(&mut self) {
-        if self.farewell != Farewell::Said {
+        // Before the last message of its handshake has come a client cannot be told.
+        if self.farewell != Farewell::Said && !self.session.is_early() {
             self.session.close(&mut self.output);
             self.farewell = Farewell::Said;
         }
