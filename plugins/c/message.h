@@ -22,7 +22,8 @@ static inline struct text clearway_field(const uint8_t *message, uint32_t length
     struct text none = {NULL, 0};
     uint32_t at = 8, count = length < 8 ? 0 : clearway_number(message + 4);
     while (count-- > 0 && length - at >= 8) {
-        uint32_t name_length = clearway_number(message + at), value_length = clearway_number(message + at + 4);
+        uint32_t name_length = clearway_number(message + at);
+        uint32_t value_length = clearway_number(message + at + 4);
         at += 8;
         if (name_length > length - at || value_length > length - at - name_length) {
             return none;
@@ -52,7 +53,8 @@ static inline void clearway_put_number(uint8_t *at, uint32_t number) {
     }
 }
 
-static inline void clearway_put(struct answer *answer, const char *name, const void *value, size_t value_length) {
+static inline void clearway_put(struct answer *answer, const char *name, const void *value,
+                                size_t value_length) {
     size_t name_length = strlen(name), begin = answer->length == 0 ? 8 : answer->length;
     uint8_t *bytes = realloc(answer->bytes, begin + 8 + name_length + value_length);
     if (bytes == NULL) {

@@ -35,6 +35,8 @@ usage: cargo xtask COMMAND
   miri [PACKAGE …] the crates without system calls under Miri (needs it, and the nightly toolchain)
   asan [PACKAGE …] the tests of crates with unsafe code under AddressSanitizer (default clearway-tls;
                    needs the nightly toolchain)
+  plugins          build the examples of plugins in all languages, and ask them (needs Go, Python, a JDK,
+                   Node)
   layout           find the functions that serve requests, for the linker (needs valgrind)";
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::command(rest),
         Some("miri") => miri::command(rest),
         Some("asan") => asan::command(rest),
+        Some("plugins") => test::plugins(),
         Some("layout") => layout::command(),
         _ => Err(USAGE.to_owned()),
     };

@@ -45,6 +45,14 @@ pub(crate) fn command() -> Outcome {
     loom(LOOM_MAX_PREEMPTIONS)
 }
 
+/// The examples of plugins, in all languages: CI builds and asks those in C and Rust.
+pub(crate) fn plugins() -> Outcome {
+    Step::cargo("build --package clearway --features testing").run()?;
+    Step::cargo("test --package clearway-tests --test integration -- plugins:: --include-ignored")
+        .env("CLEARWAY_BIN", &target_dir().join("debug/clearway").to_string_lossy())
+        .run()
+}
+
 /// The tests that need an nginx which runs, where there is one; the suite counts them as ignored.
 fn beside_nginx() -> Outcome {
     let nginx = std::env::var_os("NGINX_BIN").map_or_else(|| PathBuf::from("/usr/sbin/nginx"), PathBuf::from);

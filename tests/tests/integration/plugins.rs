@@ -3,9 +3,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use clearway_testkit::http2::{Http2, Settings};
 use clearway_testkit::{Response, Server, expect_soon};
+use rustix::process::Signal;
 
 use crate::deployed;
 
@@ -138,18 +141,60 @@ fn plugins_that_do_wrong_harm_their_own_requests_only() {
 #[test]
 fn a_plugin_that_crashes_beside_the_server_is_started_again() {
     let server = start();
-    for round in 0..3 {
-        let back = |path: &str| expect_soon(path, || server.get(path).status == 200);
-        back("/beside/greet");
-        let mut waiting = server.connect();
-        waiting.send(b"GET /beside/sleep HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(server.get("/beside/crash").status, 502, "round {round}");
-        let other = waiting.response().status;
-        assert!(other == 502 || other == 200, "it was answered before, or crashed with the process: {other}");
-        assert_eq!(server.get("/cheap").text(), "cheap");
-        assert_eq!(server.get("/inside/greet").status, 200);
-        server.wait_lines("logs/error.log", "plugin \"beside\" exited on signal 6", round + 1);
+    let is_over = AtomicBool::new(false);
+    let served = thread::scope(|scope| {
+        let others: Vec<_> = ["/cheap", "/inside/greet"]
+            .map(|path| {
+                let (server, is_over) = (&server, &is_over);
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert_eq!(server.get(path).status, 200, "{path}");
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .into();
+        (0..3).for_each(|round| crash(&server, round));
+        is_over.store(true, Ordering::Relaxed);
+        others.into_iter().map(|other| other.join().expect("all are answered")).sum::<usize>()
+    });
+    assert!(served > 0);
+}
+
+fn crash(server: &Server, round: usize) {
+    expect_soon("it is there", || server.get("/beside/greet").status == 200);
+    let mut waiting = server.connect();
+    waiting.send(b"GET /beside/sleep HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(server.get("/beside/crash").status, 502, "round {round}");
+    let other = waiting.response().status;
+    assert!(other == 502 || other == 200, "it was answered before, or crashed with the process: {other}");
+    server.wait_lines("logs/error.log", "plugin \"beside\" exited on signal 6", round + 1);
+}
+
+/// What a plugin knows it still knows afterwards; one that is not named any more ends.
+#[test]
+fn a_reload_leaves_plugins_alone() {
+    let mut server = start();
+    for way in WAYS {
+        (0..3).for_each(|_| assert_eq!(server.get(&format!("/{way}/logged")).text(), "logged"));
+        expect_soon("all are told of", || server.get(&format!("/{way}/counted")).text() == "3");
     }
+    let text = server.read("nginx.conf").replace("return 200 page;", "return 200 second;");
+    server.configure(&text);
+    server.signal(Signal::HUP);
+    expect_soon("it is read", || server.get("/page").text() == "second");
+    for way in WAYS {
+        assert_eq!(server.get(&format!("/{way}/counted")).text(), "3");
+    }
+    let is_kept = |line: &&str| !line.contains("beside");
+    let text: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
+    server.configure(&text);
+    server.signal(Signal::HUP);
+    expect_soon("it is not named any more", || server.get("/beside/greet").status == 404);
+    expect_soon("it ends", || children_with(&server) == 0);
+    assert_eq!(server.get("/inside/counted").text(), "3");
 }
 
 /// Its process ends with the server.
@@ -174,24 +219,122 @@ fn children_with(server: &Server) -> usize {
     processes.filter(|entry| has(&entry.path())).count()
 }
 
-#[test]
-fn the_example_in_rust_does_the_same() {
-    let http = "
-        plugin example library=example.so config=key;
-        server {
+/// Asks an example for what all of them do. `build` puts its library into the prefix, as `example.so`, and
+/// whatever `config` names.
+fn ask_example(language: &str, config: &str, build: impl Fn(&Path) + Send + Sync + 'static) {
+    let http = format!(
+        "plugin example library=example.so 'config={config}' process;
+        plugin_timeout 60s;
+        server {{
             listen 127.0.0.1:%%PORT%%;
-            location /greet { plugin_pass example greet; }
-            location /echo { plugin_pass example echo; }
-            location /private { plugin_access example check; echo -n private; }
-        }";
-    let server = deployed("events { }", http)
-        .prepared(|prefix| {
-            let options = ["--edition", "2024", "--crate-type", "cdylib", &source("rust/example.rs")];
-            compile("rustc", &options, &prefix.join("example.so"));
-        })
-        .start();
-    assert_eq!(server.get("/greet?you").text(), "hello you from Rust\n");
-    assert_eq!(ask(&server, "POST", "/echo", "", "a body").text(), "a body");
+            location /greet {{ plugin_pass example greet; }}
+            location /echo {{ plugin_pass example echo; }}
+            location /unknown {{ plugin_pass example unknown; }}
+            location /private {{ plugin_access example check; echo -n private; }}
+        }}"
+    );
+    let server = deployed("events { }", &http).prepared(build).start();
+    assert_eq!(server.get("/greet?you").text(), format!("hello you from {language}\n"));
+    for body in ["", "a body", &"0123456789".repeat(1000)] {
+        assert_eq!(ask(&server, "POST", "/echo", "", body).text(), body);
+    }
     assert_eq!(server.get("/private").status, 403);
     assert_eq!(ask(&server, "GET", "/private", "X-Key: key\r\n", "").text(), "private");
+    assert_eq!(server.get("/unknown").status, 404);
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                for nth in 0..50 {
+                    let said = server.get(&format!("/greet?{client}-{nth}")).text();
+                    assert_eq!(said, format!("hello {client}-{nth} from {language}\n"));
+                }
+            });
+        }
+    });
+}
+
+/// Words that a program prints.
+fn words(program: &str, arguments: &[&str]) -> Vec<String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Builds a library of C.
+fn compile_host(path: &str, more: &[String], prefix: &Path) {
+    let source = source(path);
+    let mut options = vec!["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &source];
+    options.extend(more.iter().map(String::as_str));
+    options.push("-lpthread");
+    compile("cc", &options, &prefix.join("example.so"));
+}
+
+#[test]
+fn the_example_in_rust_does_the_same() {
+    ask_example("Rust", "key", |prefix| {
+        let options = ["--edition", "2024", "--crate-type", "cdylib", &source("rust/example.rs")];
+        compile("rustc", &options, &prefix.join("example.so"));
+    });
+}
+
+#[test]
+#[ignore = "wants Go: ./x plugins"]
+fn the_example_in_go_does_the_same() {
+    ask_example("Go", "key", |prefix| {
+        let library = prefix.join("example.so");
+        let made = Command::new("go")
+            .args(["build", "-buildmode=c-shared", "-o"])
+            .arg(&library)
+            .arg(".")
+            .env("GOFLAGS", "-mod=mod")
+            .current_dir(source("go"))
+            .output()
+            .expect("go is there");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    });
+}
+
+#[test]
+#[ignore = "wants Python with its headers: ./x plugins"]
+fn the_example_in_python_does_the_same() {
+    ask_example("Python", &source("python/example.py"), |prefix| {
+        let options = words("python3-config", &["--includes", "--ldflags", "--embed"]);
+        compile_host("python/host.c", &options, prefix);
+    });
+}
+
+#[test]
+#[ignore = "wants a JDK: ./x plugins"]
+fn the_example_in_java_does_the_same() {
+    ask_example("Java", "%%PREFIX%%/classes", |prefix| {
+        let made = Command::new("javac")
+            .arg("-d")
+            .arg(prefix.join("classes"))
+            .arg(source("java/Example.java"))
+            .output()
+            .expect("javac is there");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let shown = words(
+            "sh",
+            &["-c", "java -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.home = //p'"],
+        );
+        let home = shown.first().expect("a JDK says where it is");
+        let options = [
+            format!("-I{home}/include"),
+            format!("-I{home}/include/linux"),
+            format!("-L{home}/lib/server"),
+            format!("-Wl,-rpath,{home}/lib/server"),
+            "-ljvm".to_owned(),
+        ];
+        compile_host("java/host.c", &options, prefix);
+    });
+}
+
+#[test]
+#[ignore = "wants Node: ./x plugins"]
+fn the_example_for_node_does_the_same() {
+    ask_example("Node", &format!("node {}", source("node/example.js")), |prefix| {
+        compile_host("node/host.c", &[], prefix);
+    });
 }

@@ -1,0 +1,3 @@
+module clearway.example/plugin
+
+go 1.19
