@@ -275,6 +275,7 @@ fn setup() -> Setup {
 }
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "modules that are not nginx's own")]
 fn both_protocols_are_answered_alike() {
     let server = setup().start();
     ask_both_ways(&server, QUESTIONS);
@@ -298,6 +299,7 @@ fn hold_http1(server: &Server) -> Connection {
 
 /// One that is under way is counted whatever carries it and the next one.
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "modules that are not nginx's own")]
 fn both_protocols_share_limits_of_what_is_under_way() {
     let http = "limit_conn_zone $arg_key zone=open:1m;
         server {
@@ -500,6 +502,7 @@ const LUA_QUESTIONS: &[Question] = &[
 ];
 
 #[test]
+#[cfg_attr(nginx_under_test, ignore = "modules that are not nginx's own")]
 fn code_in_each_phase_does_the_same_for_both_protocols() {
     let server = deployed("events { }", LUA)
         .file("site/file", "hello")
