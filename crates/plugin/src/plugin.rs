@@ -18,6 +18,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_offload::{Bell, Blocking, Service, Stop};
 use clearway_os::child::{self, Exit};
+use clearway_os::signal;
 
 use crate::board::Board;
 use crate::child::Environment;
@@ -184,7 +185,11 @@ impl Shared {
     fn load(&self, _: &Blocking, _: &Bell, _: &Stop) {
         let desk = self.desk.load_full();
         let Wanted { library, name, config, .. } = &self.wanted;
-        if let Err(why) = host::start(library, name, config, Box::new(Arc::clone(&desk))) {
+        // Runtimes of languages bring handlers of signals along, and threads that take them.
+        signal::pass_on();
+        let started = host::start(library, name, config, Box::new(Arc::clone(&desk)));
+        signal::pass_on();
+        if let Err(why) = started {
             self.say(Level::Emerg, format_args!("was not loaded: {}", Verbatim(why.as_bytes())));
             let failed = desk.end();
             metrics::FAILED.add(failed as u64);

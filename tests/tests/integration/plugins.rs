@@ -229,31 +229,46 @@ fn children_with(server: &Server) -> usize {
     processes.filter(|entry| has(&entry.path())).count()
 }
 
+/// Where an example may run.
+const BOTH: &[&str] = &["process", ""];
+const BESIDE: &[&str] = &["process"];
+
 /// Asks an example for what all of them do. `build` puts its library into the prefix, as `example.so`, and
 /// whatever `config` names.
-fn ask_example(language: &str, config: &str, build: impl Fn(&Path) + Send + Sync + 'static) {
-    let http = format!(
-        "plugin example library=example.so 'config={config}' process;
-        plugin_timeout 60s;
-        server {{
-            listen 127.0.0.1:%%PORT%%;
-            location /greet {{ plugin_pass example greet; }}
-            location /echo {{ plugin_pass example echo; }}
-            location /unknown {{ plugin_pass example unknown; }}
-            location /private {{ plugin_access example check; echo -n private; }}
-        }}"
-    );
-    let server = deployed("events { }", &http).prepared(build).start();
+fn ask_example(language: &str, places: &[&str], config: &str, build: fn(&Path)) {
+    for place in places {
+        let http = format!(
+            "plugin example library=example.so 'config={config}' {place};
+            plugin_timeout 60s;
+            server {{
+                listen 127.0.0.1:%%PORT%%;
+                location /greet {{ plugin_pass example greet; }}
+                location /echo {{ plugin_pass example echo; }}
+                location /unknown {{ plugin_pass example unknown; }}
+                location /private {{ plugin_access example check; echo -n private; }}
+            }}"
+        );
+        let mut server = deployed("events { }", &http).prepared(build).start();
+        ask_each(&server, language);
+        server.signal(Signal::HUP);
+        server.wait_log("logs/error.log", "reconfiguring");
+        expect_soon("it answers", || {
+            server.get("/greet?then").text() == format!("hello then from {language}\n")
+        });
+        assert!(server.stop().success(), "{language} {place}: TERM reaches the server");
+    }
+}
+
+fn ask_each(server: &Server, language: &str) {
     assert_eq!(server.get("/greet?you").text(), format!("hello you from {language}\n"));
     for body in ["", "a body", &"0123456789".repeat(1000)] {
-        assert_eq!(ask(&server, "POST", "/echo", "", body).text(), body);
+        assert_eq!(ask(server, "POST", "/echo", "", body).text(), body);
     }
     assert_eq!(server.get("/private").status, 403);
-    assert_eq!(ask(&server, "GET", "/private", "X-Key: key\r\n", "").text(), "private");
+    assert_eq!(ask(server, "GET", "/private", "X-Key: key\r\n", "").text(), "private");
     assert_eq!(server.get("/unknown").status, 404);
     thread::scope(|scope| {
         for client in 0..4 {
-            let server = &server;
             scope.spawn(move || {
                 for nth in 0..50 {
                     let said = server.get(&format!("/greet?{client}-{nth}")).text();
@@ -283,7 +298,7 @@ fn compile_host(path: &str, more: &[String], prefix: &Path) {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
 fn the_example_in_rust_does_the_same() {
-    ask_example("Rust", "key", |prefix| {
+    ask_example("Rust", BOTH, "key", |prefix| {
         let options = ["--edition", "2024", "--crate-type", "cdylib", &source("rust/example.rs")];
         compile("rustc", &options, &prefix.join("example.so"));
     });
@@ -292,7 +307,7 @@ fn the_example_in_rust_does_the_same() {
 #[test]
 #[ignore = "wants Go: ./x plugins"]
 fn the_example_in_go_does_the_same() {
-    ask_example("Go", "key", |prefix| {
+    ask_example("Go", BOTH, "key", |prefix| {
         let library = prefix.join("example.so");
         let made = Command::new("go")
             .args(["build", "-buildmode=c-shared", "-o"])
@@ -309,7 +324,7 @@ fn the_example_in_go_does_the_same() {
 #[test]
 #[ignore = "wants Python with its headers: ./x plugins"]
 fn the_example_in_python_does_the_same() {
-    ask_example("Python", "%%PREFIX%%/example.py", |prefix| {
+    ask_example("Python", BOTH, "%%PREFIX%%/example.py", |prefix| {
         // The interpreter writes beside what it reads.
         for name in ["example.py", "clearway.py"] {
             std::fs::copy(source(&format!("python/{name}")), prefix.join(name)).expect("there is room");
@@ -322,7 +337,7 @@ fn the_example_in_python_does_the_same() {
 #[test]
 #[ignore = "wants a JDK: ./x plugins"]
 fn the_example_in_java_does_the_same() {
-    ask_example("Java", "%%PREFIX%%/classes", |prefix| {
+    ask_example("Java", BOTH, "%%PREFIX%%/classes", |prefix| {
         let made = Command::new("javac")
             .arg("-d")
             .arg(prefix.join("classes"))
@@ -349,7 +364,7 @@ fn the_example_in_java_does_the_same() {
 #[test]
 #[ignore = "wants Node: ./x plugins"]
 fn the_example_for_node_does_the_same() {
-    ask_example("Node", &format!("node {}", source("node/example.js")), |prefix| {
+    ask_example("Node", BESIDE, &format!("node {}", source("node/example.js")), |prefix| {
         compile_host("node/host.c", &[], prefix);
     });
 }
