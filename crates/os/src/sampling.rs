@@ -504,8 +504,8 @@ mod tests {
             drop(ThreadSampler::start(tid, base, Duration::from_millis(1)).unwrap());
         }
         stop();
-        // A thread is joined a moment before the kernel has forgotten it, and it depends on how far it has gone
-        // which call finds that out.
+        // A thread is joined a moment before the kernel has forgotten it, and it depends on how far it has
+        // gone which call finds that out.
         let code = (0..1000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
             ThreadSampler::start(tid, base, Duration::from_millis(1)).err()?.raw_os_error()
