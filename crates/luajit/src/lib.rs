@@ -37,4 +37,4 @@ pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
 pub use reply::Reply;
 pub use stack::{Address, Caller, Push, Stack, Value};
-pub use vm::{Coroutine, NoVm, Resumed, Vm};
+pub use vm::{Coroutine, IDLE_MAX, NoVm, Resumed, Vm};

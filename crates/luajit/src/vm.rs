@@ -17,7 +17,7 @@ use crate::reference::Reference;
 use crate::stack::{Stack, Value};
 
 /// Coroutines without work that a VM keeps.
-const IDLE_MAX: usize = 1024;
+pub const IDLE_MAX: usize = 1024;
 
 /// What the compiler may use: a server's code is much, and runs for long (OpenResty's figures).
 const COMPILER: &[u8] = b"jit.opt.start('maxtrace=8000', 'maxrecord=16000', 'minstitch=3', 'maxmcode=40960')";
@@ -31,6 +31,7 @@ pub struct Vm {
     host: *mut Host,
     main: *mut State,
     idle: Vec<Coroutine>,
+    idle_max: usize,
     /// Of a run, and of a slice of it.
     limits_ns: (u64, u64),
 }
@@ -118,7 +119,8 @@ impl Vm {
             ffi::luaL_openlibs(main);
             host
         };
-        let mut vm = Self { host, main, idle: Vec::new(), limits_ns: (u64::MAX, u64::MAX) };
+        let limits_ns = (u64::MAX, u64::MAX);
+        let mut vm = Self { host, main, idle: Vec::new(), idle_max: IDLE_MAX, limits_ns };
         vm.enter().install_tools();
         let compiler = vm.load(COMPILER, c"=compiler");
         let set = compiler.and_then(|compiler| {
@@ -307,12 +309,17 @@ impl Vm {
 
     /// Keeps a coroutine whose function is over for the next one; others are dropped.
     pub fn give_back(&mut self, coroutine: Coroutine) {
-        if coroutine.phase == Phase::Finished && self.idle.len() < IDLE_MAX {
+        if coroutine.phase == Phase::Finished && self.idle.len() < self.idle_max {
             let mut stack = self.stack(&coroutine);
             let len = stack.len();
             stack.pop(len);
             self.idle.push(coroutine);
         }
+    }
+
+    /// How many coroutines are kept for the next runs.
+    pub fn keep_idle(&mut self, most: usize) {
+        self.idle_max = most;
     }
 
     /// Nothing is run in it any more.

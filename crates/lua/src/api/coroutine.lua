@@ -3,9 +3,12 @@ ngx._mark, ngx._thread_status, ngx._may_wait = nil, nil, nil
 
 local coroutine, error, type = coroutine, error, type
 local create, resume, status, yield = coroutine.create, coroutine.resume, coroutine.status, coroutine.yield
+local running = coroutine.running
 
 -- Threads that wait for the server, or for one below them that does.
 local waiting = setmetatable({}, { __mode = "k" })
+-- Threads above those.
+local above = setmetatable({}, { __mode = "k" })
 
 coroutine._create, coroutine._resume, coroutine._status = create, resume, status
 coroutine._wrap = coroutine.wrap
@@ -13,10 +16,14 @@ coroutine._wrap = coroutine.wrap
 local wrap = coroutine.wrap
 
 local function status_of(thread)
+    local known = find_status(thread)
+    if above[thread] and (not known or known == "running") then
+        return "normal"
+    end
     if waiting[thread] then
         return "running"
     end
-    return find_status(thread) or status(thread)
+    return known or status(thread)
 end
 
 -- Yields to the server, across the coroutines that the user has made.
@@ -26,16 +33,17 @@ end
 
 local pass
 
-local function waited(thread, ...)
-    waiting[thread] = nil
+local function waited(thread, self, ...)
+    waiting[thread], above[self] = nil, nil
     return pass(thread, resume(thread, ...))
 end
 
 -- Hands on what a thread below waits for, as often as it does.
 function pass(thread, ok, ...)
     if ok and (...) == mark then
-        waiting[thread] = true
-        return waited(thread, yield(mark))
+        local self = running()
+        waiting[thread], above[self] = true, true
+        return waited(thread, self, yield(mark))
     end
     return ok, ...
 end

@@ -6,6 +6,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_message::Method;
 
 use super::args;
+use super::control::check_abortable;
 use super::room::{Install, put};
 use crate::current::{HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
 
@@ -234,6 +235,9 @@ fn set_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if jumps && !matches!(phase, LuaPhase::Rewrite | LuaPhase::ServerRewrite) {
         let name = phase.context_name();
         return Err(call.raise(&*format!("API disabled in the context of {name}")));
+    }
+    if jumps {
+        check_abortable(call)?;
     }
     scene(call, |scene| {
         if let Scene::Handler(exchange) = scene {

@@ -92,7 +92,10 @@ fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static st
     let count = timers.begin(home.index(), most).ok_or("too many pending timers")?;
     let place = place_of(current, &snapshot);
     let (waiter, bell) = Waiter::new(home, Some(delay_ms));
-    timers.ring_at_end(bell);
+    // One that is to run at once is not premature.
+    if delay_ms > 0 {
+        timers.ring_at_end(bell);
+    }
     let most_running = usize::try_from(*main.max_running_timers).unwrap_or(usize::MAX);
     slot.note_owner();
     let alone = Arc::new(Alone {

@@ -419,6 +419,22 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         handler: read_shared_dict,
     },
     Spec {
+        name: "lua_thread_cache_max_entries",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_thread_cache_max_entries NUMBER",
+        default: "lua_thread_cache_max_entries 1024;",
+        doc: "How many coroutines a VM keeps whose code is over, for the code that begins next.",
+        example: "
+            lua_thread_cache_max_entries 64;",
+        see: &["lua_max_memory"],
+        handler: |scope, directive| {
+            set(directive, &mut scope.conf.main(&LUA_MAIN).thread_cache_max_entries, |directive| {
+                Ok(usize::try_from(directive.number(0)?).unwrap_or(usize::MAX))
+            })
+        },
+    },
+    Spec {
         name: "lua_regex_cache_max_entries",
         contexts: context::HTTP,
         args: Args::TAKE1,

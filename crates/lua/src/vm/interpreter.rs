@@ -29,6 +29,8 @@ pub struct VmSettings {
     pub package_cpath: Option<Bytes>,
     /// `lua_max_memory`, bytes.
     pub memory_max_bytes: Option<usize>,
+    /// `lua_thread_cache_max_entries`
+    pub idle_max: usize,
     /// Where relative paths begin; ends in a slash.
     pub prefix: Bytes,
     /// Those of `ngx.shared`.
@@ -67,6 +69,7 @@ impl Interpreter {
     /// There is no memory for it, or the limit is too low for what the server puts into it.
     pub fn new(settings: &VmSettings, place: VmPlace) -> Result<Self, String> {
         let mut vm = Vm::new(settings.memory_max_bytes).map_err(|_| "no memory for a Lua VM".to_owned())?;
+        vm.keep_idle(settings.idle_max);
         let mut state = VmState {
             dictionaries: Dictionaries::new(settings.dictionaries.iter().cloned()),
             utc_offset: Some(settings.utc_offset.clone()),

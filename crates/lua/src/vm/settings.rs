@@ -52,6 +52,7 @@ settings! {
         pub(crate) exit_worker: Setting<Option<Arc<Code>>>,
         pub(crate) package_path: Setting<Option<Bytes>>,
         pub(crate) package_cpath: Setting<Option<Bytes>>,
+        pub(crate) thread_cache_max_entries: Setting<usize> = clearway_luajit::IDLE_MAX,
         pub(crate) regex_cache_max_entries: Setting<usize> = 1024_usize,
         pub(crate) regex_match_limit: Setting<u32> = 0_u32,
         pub(crate) reserve_vms: Setting<Reserves>,

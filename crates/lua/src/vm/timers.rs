@@ -2,7 +2,7 @@
 //! that wait that it ends. Any thread.
 //!
 //! 1. A timer counts as pending from `begin` on, then as running, then not at all: [`Count`] sees to it.
-//! 2. One that begins puts its bell into `bells`, then looks at `is_ending`; what ends the configuration sets
+//! 2. One that begins, and is not to run at once, puts its bell into `bells`, then looks at `is_ending`; what ends the configuration sets
 //!    `is_ending`, then rings all bells. With a fence between the two steps on either side no timer is
 //!    missed.
 
@@ -51,6 +51,11 @@ impl Timers {
         self.of_loops[of_loop].pending.load(Ordering::Relaxed)
     }
 
+    /// Those of all loops.
+    pub(crate) fn all_pending(&self) -> usize {
+        self.of_loops.iter().map(|of_loop| of_loop.pending.load(Ordering::Relaxed)).sum()
+    }
+
     pub(crate) fn running(&self, of_loop: usize) -> usize {
         self.of_loops[of_loop].running.load(Ordering::Relaxed)
     }
@@ -80,10 +85,8 @@ impl Timers {
     /// Rule 2.
     pub(crate) fn ring_at_end(&self, bell: Bell) {
         self.bells.push(bell);
-        let pending: usize =
-            self.of_loops.iter().map(|of_loop| of_loop.pending.load(Ordering::Relaxed)).sum();
         // Those of timers that are over go, two for each that comes.
-        if self.bells.len() > 2 * pending + 64 {
+        if self.bells.len() > 2 * self.all_pending() + 64 {
             for bell in std::iter::repeat_with(|| self.bells.pop()).take(3).flatten() {
                 if bell.is_waited_for() {
                     self.bells.push(bell);

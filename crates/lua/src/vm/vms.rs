@@ -154,6 +154,9 @@ pub fn retire(snapshot: &Snapshot, sink: &dyn Sink) {
     if let Some(timers) = snapshot.conf(&NET_MAIN).timers.get() {
         if timers.is_busy() {
             sink.log(Level::Debug, format_args!("lua abort pending timers"));
+            let count = timers.all_pending();
+            let line = format_args!("lua found {count} pending timers to be aborted prematurely");
+            sink.log(Level::Debug, line);
         }
         timers.end();
     }
@@ -281,6 +284,7 @@ pub(crate) fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) 
         package_path: Option::clone(&main.package_path),
         package_cpath: Option::clone(&main.package_cpath),
         memory_max_bytes: *main.max_memory_bytes,
+        idle_max: *main.thread_cache_max_entries,
         alone_max: *main.init_run_time,
         prefix: snapshot.prefix.clone(),
         dictionaries: main.dictionaries.to_vec(),
