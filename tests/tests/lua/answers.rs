@@ -1,6 +1,10 @@
 //! What becomes of the answers that code gives in the server's own ways: error pages, heads that filters
 //! refuse, subrequests that are logged, bodies that code reads and makes anew.
 
+use std::io::{Read, Write};
+
+use clearway_testkit::client::PATIENCE;
+
 use super::{check, server};
 
 #[test]
@@ -43,6 +47,30 @@ fn exits_have_error_pages() {
     // A filter that comes before says no: that is the answer, also where it is code of an early phase.
     let answer = server.connect().ask("GET /condition HTTP/1.1\r\nHost: a\r\nIf-Match: \"1\"\r\n\r\n");
     assert_eq!(answer.status, 412);
+}
+
+/// A body filter that returns an error ends the response where it is, and with it the connection.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn filters_of_bodies_break_off() {
+    let server = server(
+        "",
+        "location = /broken {
+             content_by_lua_block { ngx.print('one') ngx.flush(true) ngx.print('two') }
+             body_filter_by_lua_block { if ngx.arg[1] == 'two' then return ngx.ERROR end }
+         }
+         location = /kept {
+             content_by_lua_block { ngx.print('one') }
+             body_filter_by_lua_block { return 1 }
+         }",
+    );
+    check(&server, &[("/kept", 200, "one")]);
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    stream.write_all(b"GET /broken HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.contains("one") && !answer.contains("two") && !answer.ends_with("0\r\n\r\n"), "{answer}");
 }
 
 #[test]
@@ -92,4 +120,52 @@ fn bodies_are_read_by_code_and_made_anew() {
         let answer = connection.ask(head).text();
         assert!(answer.ends_with("request body not read yet; 4 BODY"), "{answer}");
     }
+}
+
+/// Light threads go on while another one waits for a body, and may end the request.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn threads_go_on_while_one_reads_the_body() {
+    let server = server(
+        "",
+        "location = /t {
+             content_by_lua_block {
+                 local function f() ngx.sleep(0.001) ngx.print('thread ') ngx.flush(true) end
+                 local thread = ngx.thread.spawn(f)
+                 ngx.req.read_body()
+                 ngx.thread.wait(thread)
+                 ngx.print(ngx.req.get_body_data(), '.')
+             }
+         }
+         location = /exit {
+             content_by_lua_block {
+                 ngx.thread.spawn(function() ngx.sleep(0.001) ngx.print('left.') ngx.exit(0) end)
+                 ngx.req.read_body()
+             }
+         }",
+    );
+    let open = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        stream
+    };
+    let mut stream = open("/t");
+    assert!(until(&mut stream, "thread ").contains("200 OK"));
+    stream.write_all(b"dy").expect("it reads");
+    let rest = until(&mut stream, "body.");
+    assert!(!rest.contains("thread"), "{rest}");
+    assert!(until(&mut open("/exit"), "left.").contains("200 OK"));
+}
+
+/// What comes until that has come.
+fn until(stream: &mut std::net::TcpStream, end: &str) -> String {
+    let mut text = Vec::new();
+    while !String::from_utf8_lossy(&text).contains(end) {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).ok(), Some(1), "{}", String::from_utf8_lossy(&text));
+        text.push(byte[0]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }

@@ -1,6 +1,8 @@
 //! `init_by_lua` at a start and at a reload: with which rights it runs, and what becomes of a configuration
 //! whose code fails or crashes.
 
+use std::io::Read;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
@@ -217,4 +219,40 @@ fn requests_that_are_cut_are_logged_by_lua() {
     server.signal(Signal::HUP);
     server.wait_log("logs/error.log", "it is over: /cut");
     server.wait_log("logs/access.log", "GET /cut HTTP/1.1");
+}
+
+/// Connections that code has put aside end with their configuration: at a reload, and when the server stops.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn connections_that_are_put_aside_hold_nothing() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let port = other.local_addr().expect("bound").port();
+    let text = |body: &str| {
+        let keep = "location = /keep { content_by_lua_block {
+                        local socket = ngx.socket.tcp()
+                        assert(socket:connect('127.0.0.1', PORT))
+                        assert(socket:send('hi'))
+                        ngx.print(socket:setkeepalive(0))
+                    } }
+                    location = / {"
+            .replace("PORT", &port.to_string());
+        config(user(), "lua_reserve_vms 0;", body).replace("location = / {", &keep)
+    };
+    let mut server = Setup::new(Binary::under_test(), &text("old")).start();
+    let kept = |server: &Server| {
+        assert_eq!(server.get("/keep").text(), "1");
+        let (stream, _) = other.accept().expect("it has connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        stream
+    };
+    let mut first = kept(&server);
+    server.configure(&text("new"));
+    server.signal(Signal::HUP);
+    answers(&server, "new nil");
+    let mut all = String::new();
+    assert_eq!(first.read_to_string(&mut all).ok(), Some(2), "it ends: {all}");
+    let mut second = kept(&server);
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).is_some_and(|status| status.success()));
+    assert_eq!(second.read_to_string(&mut all).ok(), Some(2));
 }

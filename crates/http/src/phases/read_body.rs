@@ -23,7 +23,7 @@ use crate::config::body_directives::{BODY_CONF, BODY_MAIN, BodyConf, InFileOnly}
 use crate::phases::Exchange;
 use crate::request::Request;
 use crate::request::answer::Answer;
-use crate::request::body::Receiving;
+use crate::request::body::{BodyState, Receiving};
 use crate::request::body_file::{Fate, Keeper, Making, Unwritten, Writer};
 use crate::request::body_source::BodyError;
 use crate::request::stored_body::{KEPT, Place, StoredBody};
@@ -103,7 +103,11 @@ impl Exchange<'_, '_> {
         let conf = self.request.conf(&BODY_CONF);
         let Some(receiving) = self.body.state.receiving() else { return Ok(None) };
         let room_bytes = buffer_room(receiving.rest(), (*conf.buffer_bytes).max(BUFFER_MIN_BYTES));
-        let room = usize::try_from(room_bytes).unwrap_or(usize::MAX);
+        self.keep_ahead(usize::try_from(room_bytes).unwrap_or(usize::MAX), cx)
+    }
+
+    fn keep_ahead(&mut self, room: usize, cx: &mut Context<'_>) -> Result<Option<Arc<StoredBody>>, Answer> {
+        let Some(receiving) = self.body.state.receiving() else { return Ok(None) };
         let read = receiving.read_ahead(self.request.link, room, cx).and_then(|is_all| {
             let mut data = Vec::new();
             if is_all {
@@ -117,6 +121,41 @@ impl Exchange<'_, '_> {
         let stored = Arc::new(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) });
         self.request.set_context(&KEPT, Some(Arc::clone(&stored)));
         Ok(Some(stored))
+    }
+
+    /// Reads the body as [`read_body`](Self::read_body) does, for what has other things to do meanwhile, as
+    /// long as that keeps it in a buffer. True: it is with the request. False: `read_body` goes on, as there
+    /// is none, or a file is needed. Pending, it has the context woken when there is more; how long that may
+    /// take ([`Self::body_timeout_ms`]) is looked at there as well.
+    ///
+    /// # Errors
+    /// The answer to give instead; the reason is logged.
+    pub fn poll_body_beside(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Answer>> {
+        if self.request.has_read_body() {
+            return Poll::Ready(Ok(true));
+        }
+        let conf = self.request.conf(&BODY_CONF);
+        if self.body.is_dropped() || !self.body.is_announced() || Plan::new(Store::Named, conf).to_file {
+            return Poll::Ready(Ok(false));
+        }
+        self.output.state.invite(self.request.link, self.body.state);
+        let most = usize::try_from((*conf.buffer_bytes).max(BUFFER_MIN_BYTES)).unwrap_or(usize::MAX);
+        let room =
+            |state: &mut BodyState| most.saturating_sub(state.receiving().map_or(most, |it| it.ahead()));
+        let is_kept = match room(self.body.state) {
+            0 => false,
+            room => self.keep_ahead(room, cx)?.is_some(),
+        };
+        match room(self.body.state) {
+            _ if is_kept => Poll::Ready(Ok(true)),
+            0 => Poll::Ready(Ok(false)),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// `client_body_timeout`, milliseconds.
+    pub fn body_timeout_ms(&self) -> u64 {
+        *self.request.conf(&BODY_CONF).timeout_ms
     }
 
     /// Appends to `data`, which has room, a piece of the body: first what has come with the head, however

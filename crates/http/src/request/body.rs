@@ -231,6 +231,11 @@ impl Receiving {
         self.source.take_received(data)
     }
 
+    /// How much was read [ahead](Self::read_ahead), bytes.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
     /// Reads what the socket has, into `room_bytes` at most; whether that is all of the body.
     pub(crate) fn read_ahead(
         &mut self,

@@ -695,13 +695,17 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let mut state = tcp.state();
         (state.conn.take(), state.used)
     };
-    let is_ending = current(call, |current| current.vm.timers().is_some_and(|timers| timers.is_ending()))?;
+    let timers = current(call, |current| current.vm.timers())?;
+    let is_ending = timers.as_ref().is_some_and(|timers| timers.is_ending());
     if is_ending {
         let text = "lua tcp socket set keepalive while process exiting, closing connection";
         log(call, Level::Debug, format_args!("{text}"))?;
     }
     if let Some(conn) = conn.filter(|_| !is_ending) {
-        current(call, |current| current.vm.pools.keep(&tcp.key, conn, used, limit_ms))?;
+        let keep = |current: &mut Current<'_>| {
+            current.vm.pools.keep(&tcp.key, (conn, used), limit_ms, timers.as_deref());
+        };
+        current(call, keep)?;
     }
     forget(call)?;
     call.stack.push(1.0);

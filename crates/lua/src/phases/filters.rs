@@ -266,6 +266,9 @@ impl BodyFilter for BodyCode<'_> {
                     return self.break_off(next);
                 }
             };
+            if outcome.as_ref().is_ok_and(gives_up) {
+                return self.break_off(next);
+            }
             match outcome.map(|over| over.args) {
                 Ok(Args::Chunk { data, end }) => {
                     if end == End::Yes && mark != Mark::Last {
@@ -282,6 +285,12 @@ impl BodyFilter for BodyCode<'_> {
         }
         Poll::Ready(())
     }
+}
+
+/// Whether the code says that the response is to end here: `return ngx.ERROR`, or a status that is an error.
+fn gives_up(over: &Over) -> bool {
+    let number = over.text.as_deref().and_then(|text| std::str::from_utf8(text).ok()?.parse::<i32>().ok());
+    number.is_some_and(|number| number == -1 || number >= 300)
 }
 
 impl BodyCode<'_> {

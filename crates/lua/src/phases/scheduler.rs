@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use clearway_base::log::{Level, Sink, Verbatim};
-use clearway_http::{Exchange, Store};
+use clearway_http::{Answer, Exchange, Store};
 use clearway_luajit::{Coroutine, Fault, FaultKind, Resumed};
 use clearway_runtime::{LoopRef, Timer};
 
@@ -89,6 +89,27 @@ impl Ground<'_, '_, '_> {
             }
             Self::Alone(_) => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Goes on with the body while threads do other things; false: it is to be waited for alone.
+    fn poll_body_beside(
+        &mut self,
+        patience: &mut Option<Timer>,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<bool>, Answer> {
+        let Self::Request(exchange) = self else { return Ok(Poll::Ready(false)) };
+        if let Poll::Ready(read) = exchange.poll_body_beside(cx) {
+            *patience = None;
+            return read.map(Poll::Ready);
+        }
+        let timer = patience.get_or_insert_with(|| {
+            let home = exchange.request.home();
+            let timer = Timer::new(home);
+            timer.arm(home.now_ms() + exchange.body_timeout_ms());
+            timer
+        });
+        // Then it is given as much again, and nothing else goes on.
+        Ok(timer.poll_expired(cx).map(|()| false))
     }
 
     /// Goes on with what is received of the body, or of the client.
@@ -172,6 +193,8 @@ pub(crate) struct Schedule {
     is_bound: bool,
     client: Client,
     turns: Turns,
+    /// How long a body may take that is read while other threads do something.
+    patience: Option<Timer>,
 }
 
 /// Whether others of the VM are to have their turn.
@@ -197,6 +220,7 @@ impl Schedule {
             is_bound: false,
             client: Client::There,
             turns: Turns::Go,
+            patience: None,
         }
     }
 
@@ -252,7 +276,10 @@ impl Schedule {
                 if let Some(left) = self.poll_left(ground, cx) {
                     return Poll::Ready(Event::Ended(Ended::Left(left)));
                 }
-                let body = self.poll_waits(ground, cx);
+                let body = match self.poll_waits(ground, cx) {
+                    Ok(body) => body,
+                    Err(answer) => return Poll::Ready(Event::Ended(Ended::Asked(Pause::Answer(answer)))),
+                };
                 has_looked = true;
                 match body {
                     _ if !self.threads.ready.is_empty() => {}
@@ -305,8 +332,13 @@ impl Schedule {
         }
     }
 
-    /// Looks at what threads wait for; one that waits for the body.
-    fn poll_waits(&mut self, ground: &mut Ground<'_, '_, '_>, cx: &mut Context<'_>) -> Option<Number> {
+    /// Looks at what threads wait for; one that waits for the body alone. The error ends the run.
+    fn poll_waits(
+        &mut self,
+        ground: &mut Ground<'_, '_, '_>,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Number>, Answer> {
+        let is_beside = self.threads.alive() > 1;
         let output = ground.poll_output(cx);
         let (mut ready, mut body) = (Vec::new(), None);
         for (number, thread) in self.threads.iter_mut() {
@@ -331,6 +363,14 @@ impl Schedule {
                     Poll::Ready(Err(())) => Some(Answers::Failed("client aborted".into())),
                     Poll::Pending => None,
                 },
+                Wait::Body if is_beside => match ground.poll_body_beside(&mut self.patience, cx)? {
+                    Poll::Ready(true) => Some(Answers::None),
+                    Poll::Ready(false) => {
+                        body = body.or(Some(number));
+                        None
+                    }
+                    Poll::Pending => None,
+                },
                 Wait::Body | Wait::BodyWork(_) => {
                     body = body.or(Some(number));
                     None
@@ -345,7 +385,7 @@ impl Schedule {
         for (number, answers) in ready {
             self.threads.make_ready(number, answers);
         }
-        body
+        Ok(body)
     }
 
     /// Resumes the thread whose turn it is. What comes back ends the run.

@@ -20,6 +20,7 @@ use clearway_runtime::{LoopRef, Tag, Timer};
 use crossbeam_queue::SegQueue;
 
 use super::connection::Conn;
+use crate::vm::timers::Timers;
 use crate::waiter::{Bell, Waiter};
 
 /// Keys of a VM that have connections, before those without are forgotten.
@@ -246,13 +247,22 @@ impl Pools {
     }
 
     /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
-    /// ends where there are too many.
-    pub(crate) fn keep(&mut self, key: &[u8], conn: Arc<Conn>, used: u32, limit_ms: u64) {
+    /// ends where there are too many, and all of them when the configuration does, of which its timers know.
+    pub(crate) fn keep(
+        &mut self,
+        key: &[u8],
+        (conn, used): (Arc<Conn>, u32),
+        limit_ms: u64,
+        timers: Option<&Timers>,
+    ) {
         let Some(pool) = self.by_key.get_mut(key) else { return };
         conn.count(|| Ticket::of(&pool.shared));
         let home = conn.home();
         let Some(conn) = pool.shared.give(conn, used) else { return };
         let (waiter, bell) = Waiter::new(home, None);
+        if let Some(timers) = timers {
+            timers.ring_at_end(bell.clone());
+        }
         let conn = ArcSwapOption::new(Some(conn));
         let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
         pool.idle.retain(|idle| idle.is_alive());
@@ -264,7 +274,8 @@ impl Pools {
     }
 }
 
-/// Ends an idle connection whose peer has ended it or sends something, or whose time is over.
+/// Ends an idle connection whose peer has ended it or sends something, or whose time is over, or that of its
+/// configuration.
 async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_ms: u64) {
     let home = idle.conn.load().as_ref().map(|conn| conn.home()).filter(|_| limit_ms > 0);
     let timer = home.map(|home| {
@@ -274,7 +285,8 @@ async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_
     });
     let (mut waiter, mut byte) = (pin!(waiter), Vec::with_capacity(1));
     let is_to_end = poll_fn(|cx| match waiter.as_mut().poll(cx) {
-        Poll::Ready(_) => Poll::Ready(false),
+        // It was taken, or the configuration ends.
+        Poll::Ready(_) => Poll::Ready(idle.is_alive()),
         Poll::Pending => poll_over(&idle, timer.as_ref(), &mut byte, cx).map(|()| true),
     })
     .await;
