@@ -138,7 +138,10 @@ impl Exchange<'_, '_> {
         if self.body.is_dropped() || !self.body.is_announced() || Plan::new(Store::Named, conf).to_file {
             return Poll::Ready(Ok(false));
         }
-        self.output.state.invite(self.request.link, self.body.state);
+        if self.output.state.invite(self.request.link, self.body.state) {
+            // A client that is not there any more is found out by the read.
+            let _ = self.output.poll_ready(self.request, cx);
+        }
         let most = usize::try_from((*conf.buffer_bytes).max(BUFFER_MIN_BYTES)).unwrap_or(usize::MAX);
         let room =
             |state: &mut BodyState| most.saturating_sub(state.receiving().map_or(most, |it| it.ahead()));
