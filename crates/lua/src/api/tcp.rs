@@ -703,7 +703,8 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     if let Some(conn) = conn.filter(|_| !is_ending) {
         let keep = |current: &mut Current<'_>| {
-            current.vm.pools.keep(&tcp.key, (conn, used), limit_ms, timers.as_deref());
+            let at_end = |bell| timers.map_or((), |timers| timers.ring_at_end(bell));
+            current.vm.pools.keep(&tcp.key, (conn, used), limit_ms, at_end);
         };
         current(call, keep)?;
     }

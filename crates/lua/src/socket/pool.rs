@@ -20,7 +20,6 @@ use clearway_runtime::{LoopRef, Tag, Timer};
 use crossbeam_queue::SegQueue;
 
 use super::connection::Conn;
-use crate::vm::timers::Timers;
 use crate::waiter::{Bell, Waiter};
 
 /// Keys of a VM that have connections, before those without are forgotten.
@@ -247,22 +246,20 @@ impl Pools {
     }
 
     /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
-    /// ends where there are too many, and all of them when the configuration does, of which its timers know.
+    /// ends where there are too many, and all of them when the configuration does: `at_end` has that ring.
     pub(crate) fn keep(
         &mut self,
         key: &[u8],
         (conn, used): (Arc<Conn>, u32),
         limit_ms: u64,
-        timers: Option<&Timers>,
+        at_end: impl FnOnce(Bell),
     ) {
         let Some(pool) = self.by_key.get_mut(key) else { return };
         conn.count(|| Ticket::of(&pool.shared));
         let home = conn.home();
         let Some(conn) = pool.shared.give(conn, used) else { return };
         let (waiter, bell) = Waiter::new(home, None);
-        if let Some(timers) = timers {
-            timers.ring_at_end(bell.clone());
-        }
+        at_end(bell.clone());
         let conn = ArcSwapOption::new(Some(conn));
         let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
         pool.idle.retain(|idle| idle.is_alive());

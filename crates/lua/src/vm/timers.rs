@@ -2,9 +2,9 @@
 //! that wait that it ends. Any thread.
 //!
 //! 1. A timer counts as pending from `begin` on, then as running, then not at all: [`Count`] sees to it.
-//! 2. One that begins, and is not to run at once, puts its bell into `bells`, then looks at `is_ending`; what ends the configuration sets
-//!    `is_ending`, then rings all bells. With a fence between the two steps on either side no timer is
-//!    missed.
+//! 2. One that begins, and is not to run at once, puts its bell into `bells`, then looks at `is_ending`; what
+//!    ends the configuration sets `is_ending`, then rings all bells. With a fence between the two steps on
+//!    either side no timer is missed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
