@@ -2,21 +2,22 @@
 //! library is asked, as everything is that may wait, and says what the library is to be given. The crate that
 //! has the code writes it into the configuration; the connection's task runs it.
 
-use std::any::Any;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use clearway_base::log::Sink;
 use clearway_net::PeerAddr;
 use clearway_runtime::LoopRef;
 use clearway_site::{ConfKey, ServerId, Setting, settings};
-use clearway_tls::engine::{Kept, Versions};
+use clearway_tls::engine::{Kept, Shown, Versions};
 use clearway_tls::hello::Hello;
 
 use crate::client::Client;
 use crate::generation::Setup;
+use crate::phases::Exchange;
 use crate::tables::Snapshot;
 
 /// The code of each server.
@@ -108,13 +109,58 @@ impl Setup {
 /// What code wishes the library to be given.
 #[derive(Clone, Default)]
 pub struct Wishes {
-    /// Certificates with their keys, as the library of the acceptor has them (`clearway_tls::Pair`), beside
-    /// those of the configuration.
-    pub pairs: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Whether those of the configuration are not shown.
-    pub is_cleared: bool,
+    /// Certificates beside those of the configuration, or in place of them.
+    pub shown: Shown,
     /// Versions that may be spoken, if not those of the configuration.
     pub versions: Option<Versions>,
     /// The session that the client asks for, in the library's own form.
     pub session: Option<Vec<u8>>,
+}
+
+/// The code of a location that has a say in handshakes with servers.
+pub static UPSTREAM_CODE: ConfKey<UpstreamCodes> = ConfKey::new(clearway_site::Level::Location);
+
+settings! {
+    /// See [`UPSTREAM_CODE`].
+    pub struct UpstreamCodes {
+        /// Run for a server that asks for a certificate.
+        pub certificate: Setting<Option<Arc<dyn UpstreamCode>>>,
+        /// Run with the certificate of a server.
+        pub verify: Setting<Option<Arc<dyn UpstreamCode>>>,
+        /// Whether that code alone looks at certificates, not behind the library.
+        pub skips_default: Setting<bool> = false,
+    }
+}
+
+/// Code of one directive.
+pub trait UpstreamCode: Send + Sync {
+    /// A handshake is there that it has a say in.
+    fn begin(&self) -> Box<dyn Consulting>;
+
+    /// Its directive, without the ending that says where the code is.
+    fn name(&self) -> &'static str;
+}
+
+/// Code that runs for a request, and may wait. Polled by the request's task.
+pub trait Consulting: Send {
+    /// Ready when it is over; what it has said is in `met` then.
+    fn poll(
+        &mut self,
+        exchange: &mut Exchange<'_, '_>,
+        met: &mut Met,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Denied>>;
+}
+
+/// A server in whose handshake code has a say, and what the code says.
+#[derive(Clone, Default)]
+pub struct Met {
+    /// The version that is spoken, by number.
+    pub version: Option<u16>,
+    /// The server's certificate in DER.
+    pub certificate: Option<Vec<u8>>,
+    /// What is wrong with it, by OpenSSL's number; 0 is nothing. Code may say another number.
+    pub verification: i32,
+    /// What the server is shown.
+    pub shown: Shown,
 }

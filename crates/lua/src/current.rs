@@ -57,6 +57,10 @@ pub enum LuaPhase {
     SslSessionStore,
     /// A function that `ngx.run_worker_thread` has called.
     WorkerThread,
+    /// `proxy_ssl_certificate_by_lua*`.
+    ProxySslCertificate,
+    /// `proxy_ssl_verify_by_lua*`.
+    ProxySslVerify,
 }
 
 impl LuaPhase {
@@ -83,6 +87,8 @@ impl LuaPhase {
             Self::SslSessionFetch => "ssl_session_fetch_by_lua*",
             Self::SslSessionStore => "ssl_session_store_by_lua*",
             Self::WorkerThread => "ngx.run_worker_thread",
+            Self::ProxySslCertificate => "proxy_ssl_certificate_by_lua*",
+            Self::ProxySslVerify => "proxy_ssl_verify_by_lua*",
         }
     }
 
@@ -109,6 +115,8 @@ impl LuaPhase {
             Self::SslSessionFetch => "ssl_session_fetch",
             Self::SslSessionStore => "ssl_session_store",
             Self::WorkerThread => "worker_thread",
+            Self::ProxySslCertificate => "proxy_ssl_cert",
+            Self::ProxySslVerify => "proxy_ssl_verify",
         }
     }
 
@@ -426,6 +434,8 @@ pub(crate) const YIELDABLE: Phases = Phases::of(&[
     LuaPhase::SslCertificate,
     LuaPhase::SslSessionFetch,
     LuaPhase::WorkerThread,
+    LuaPhase::ProxySslCertificate,
+    LuaPhase::ProxySslVerify,
 ]);
 
 /// Stands for [`Current`] in [`Call::with_context`].

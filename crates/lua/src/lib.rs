@@ -48,6 +48,6 @@ pub use phases::{
     retire, try_out,
 };
 #[cfg(all(not(loom), feature = "tls"))]
-pub use phases::{LUA_HANDSHAKE, LUA_TLS};
+pub use phases::{LUA_HANDSHAKE, LUA_TLS, LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};
 #[cfg(not(loom))]
 pub use socket::connect_with;

@@ -17,6 +17,8 @@ mod set;
 mod set_misc;
 #[cfg(feature = "tls")]
 mod tls_directives;
+#[cfg(feature = "tls")]
+mod upstream_handshake;
 
 pub use crate::vm::vms::{begin, end, is_busy, retire};
 pub use balancer::LUA_BALANCER;
@@ -27,6 +29,8 @@ pub use net_directives::LUA_NET;
 pub use set_misc::SET_MISC;
 #[cfg(feature = "tls")]
 pub use tls_directives::LUA_TLS;
+#[cfg(feature = "tls")]
+pub use upstream_handshake::{LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};
 
 use std::sync::Arc;
 

@@ -66,6 +66,9 @@ pub(crate) struct Kept {
     pub(crate) place: Option<Place>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
+    /// The server that shakes hands with the request now, where code has a say.
+    #[cfg(feature = "tls")]
+    pub(crate) meeting: Option<Box<crate::shaking::Meeting>>,
 }
 
 /// What runs when the client leaves (`ngx.on_abort`).

@@ -1,9 +1,11 @@
-//! A handshake that code runs in: what is known of it, and what the code has said so far. Owned by the run.
+//! A handshake that code runs in: what is known of it, and what the code has said so far. Owned by the run,
+//! or by the request.
 
 use std::sync::Arc;
 
-use clearway_http::{About, Wishes};
+use clearway_http::{About, Met, Wishes};
 use clearway_runtime::TaskCell;
+use clearway_tls::engine::Shown;
 use clearway_tls::{Chain, Pair, PrivateKey};
 
 /// See the file's head.
@@ -15,20 +17,19 @@ pub(crate) struct Shaking {
 /// What code has said.
 struct Said {
     wishes: Wishes,
-    /// Certificates without their keys yet.
-    chains: Vec<Arc<Chain>>,
-    /// Keys without their certificates yet.
-    keys: Vec<Arc<PrivateKey>>,
+    showing: Showing,
 }
 
 impl Shaking {
-    pub(crate) fn new(about: About, wishes: Wishes) -> Self {
-        Self { about, said: TaskCell::new(Said { wishes, chains: Vec::new(), keys: Vec::new() }) }
+    pub(crate) fn new(about: About, mut wishes: Wishes) -> Self {
+        let showing = Showing { shown: std::mem::take(&mut wishes.shown), ..Showing::default() };
+        Self { about, said: TaskCell::new(Said { wishes, showing }) }
     }
 
     /// What is wished for, when the code is over.
     pub(crate) fn take_wishes(&self) -> Wishes {
-        std::mem::take(&mut self.said.enter().wishes)
+        let mut said = self.said.enter();
+        Wishes { shown: std::mem::take(&mut said.showing.shown), ..std::mem::take(&mut said.wishes) }
     }
 
     /// Does something with what is wished for.
@@ -36,25 +37,37 @@ impl Shaking {
         work(&mut self.said.enter().wishes)
     }
 
+    /// Does something with the certificates that are shown.
+    pub(crate) fn show<R>(&self, work: impl FnOnce(&mut Showing) -> R) -> R {
+        work(&mut self.said.enter().showing)
+    }
+}
+
+/// Certificates and keys that code has said, as far as they have met.
+#[derive(Default)]
+pub(crate) struct Showing {
+    shown: Shown,
+    /// Certificates without their keys yet.
+    chains: Vec<Arc<Chain>>,
+    /// Keys without their certificates yet.
+    keys: Vec<Arc<PrivateKey>>,
+}
+
+impl Showing {
     /// None of the configuration's certificates is shown, and none that was said before.
-    pub(crate) fn clear(&self) {
-        let mut said = self.said.enter();
-        said.wishes.is_cleared = true;
-        said.wishes.pairs.clear();
-        said.chains.clear();
-        said.keys.clear();
+    pub(crate) fn clear(&mut self) {
+        *self = Self { shown: Shown { is_cleared: true, pairs: Vec::new() }, ..Self::default() };
     }
 
     /// This is shown, with its key, which may have been said before.
-    pub(crate) fn add_chain(&self, chain: Arc<Chain>) {
-        let mut said = self.said.enter();
-        let key = said.keys.iter().position(|key| chain.has_key(key));
+    pub(crate) fn add_chain(&mut self, chain: Arc<Chain>) {
+        let key = self.keys.iter().position(|key| chain.has_key(key));
         match key {
             Some(at) => {
-                let key = said.keys.swap_remove(at);
-                said.wishes.pairs.push(Arc::new(Pair::new(chain, key)));
+                let key = self.keys.swap_remove(at);
+                self.shown.pairs.push(Arc::new(Pair::new(chain, key)));
             }
-            None => said.chains.push(chain),
+            None => self.chains.push(chain),
         }
     }
 
@@ -62,20 +75,37 @@ impl Shaking {
     ///
     /// # Errors
     /// It is that of none which was said.
-    pub(crate) fn add_key(&self, key: Arc<PrivateKey>) -> Result<(), ()> {
-        let mut said = self.said.enter();
-        let chain = said.chains.iter().rposition(|chain| chain.has_key(&key));
+    pub(crate) fn add_key(&mut self, key: Arc<PrivateKey>) -> Result<(), ()> {
+        let chain = self.chains.iter().rposition(|chain| chain.has_key(&key));
         match chain {
             Some(at) => {
-                let chain = said.chains.swap_remove(at);
-                said.wishes.pairs.push(Arc::new(Pair::new(chain, key)));
+                let chain = self.chains.swap_remove(at);
+                self.shown.pairs.push(Arc::new(Pair::new(chain, key)));
                 Ok(())
             }
-            None if said.chains.is_empty() => {
-                said.keys.push(key);
+            None if self.chains.is_empty() => {
+                self.keys.push(key);
                 Ok(())
             }
             None => Err(()),
         }
+    }
+}
+
+/// A server that shakes hands with a request, as code knows it.
+#[derive(Default)]
+pub(crate) struct Meeting {
+    pub(crate) met: Met,
+    pub(crate) showing: Showing,
+}
+
+impl Meeting {
+    pub(crate) fn new(met: Met) -> Box<Self> {
+        Box::new(Self { met, showing: Showing::default() })
+    }
+
+    /// What was met, with what the code has said.
+    pub(crate) fn into_met(self) -> Met {
+        Met { shown: self.showing.shown, ..self.met }
     }
 }

@@ -289,7 +289,7 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
         (state, step) = run_step(&connection.conn, state, pool.as_ref(), weight).await?;
         match step {
             Step::Done => return Ok(state),
-            Step::Need => {}
+            Step::Need | Step::Asked => {}
             Step::Closed => {
                 let line = format_args!("peer closed connection in SSL handshake");
                 connection.conn.log(Level::Info, HANDSHAKING, line);

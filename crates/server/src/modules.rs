@@ -56,6 +56,10 @@ pub(crate) const MODULES: &[&Module] = &[
     &clearway_lua::LUA_TLS,
     #[cfg(feature = "tls")]
     &clearway_lua::LUA_HANDSHAKE,
+    #[cfg(feature = "tls")]
+    &clearway_lua::LUA_UPSTREAM_HANDSHAKE,
+    #[cfg(feature = "tls")]
+    &clearway_lua::LUA_UPSTREAM_VERIFY,
     &rewrite::REWRITE,
     &SET_MISC,
     &map::MAP,

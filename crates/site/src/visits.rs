@@ -71,6 +71,11 @@ impl<E: Engine> Load<E> {
         self.drafts.locations.of(&self.locations[id.0 as usize].confs, key)
     }
 
+    /// All locations of servers, the servers themselves among them; for `Module::finish`.
+    pub fn location_ids(&self) -> impl Iterator<Item = LocationId> + use<E> {
+        (1..self.locations.len()).map(location_id)
+    }
+
     /// Where a server begins.
     pub fn server_pos(&self, server: ServerId) -> Option<&Pos> {
         self.locations[self.servers[server.0 as usize + 1].base].pos.as_ref()

@@ -43,6 +43,17 @@ pub(crate) struct Lookups {
     pub(crate) withheld: Option<&'static [u8]>,
     /// What tells why a handshake is refused.
     pub(crate) circumstances: Circumstances,
+    /// What a server is told that asks for a certificate.
+    pub(crate) question: Question,
+}
+
+/// Whether a server's question for a certificate is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// It is answered as the context says, or has been.
+    #[default]
+    Answered,
+    Open,
 }
 
 /// What sessions have in common.
@@ -415,6 +426,13 @@ unsafe fn shown<'a>(start: *const u8, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start, length) }
 }
 
+/// A server asks for a certificate: the library waits where one is to be said.
+pub(crate) unsafe extern "C" fn ask_for_certificate(ssl: *mut ffi::SSL, _: *mut c_void) -> c_int {
+    // SAFETY: called by the library, for a session that has its lookups.
+    let question = unsafe { lookups(ssl) }.map(|lookups| lookups.question);
+    if question == Some(Question::Open) { -1 } else { 1 }
+}
+
 /// Goes on whatever is wrong with a certificate: what it is stands in the session, and it is the request that
 /// is answered accordingly.
 unsafe extern "C" fn go_on(_: c_int, _: *mut ffi::X509_STORE_CTX) -> c_int {
@@ -724,7 +742,8 @@ unsafe extern "C" fn find_session(
     }
 }
 
-/// What the check of a certificate said, by its number.
-pub(crate) fn verified(number: c_long) -> Verified {
+/// What the check of a certificate said, by its number (X509_V_ERR).
+#[must_use]
+pub fn verified(number: c_long) -> Verified {
     if number == 0 { Verified::Sound } else { Verified::Failed(number, sys::verification_text(number)) }
 }

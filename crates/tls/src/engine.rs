@@ -3,6 +3,7 @@
 //! is looked up before and handed over in [`Given`], so that no call here waits.
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -326,10 +327,22 @@ pub enum Step {
     Need,
     /// It is over; with [`EarlyData::Taken`] maybe before the client has said its last.
     Done,
+    /// The server asks for a certificate, which is said first ([`Session::answer`]): of a session that was
+    /// told to ask for it.
+    Asked,
     /// The peer closed in order.
     Closed,
     /// It has failed; what there is to be sent may be an alert.
     Failed(Failure),
+}
+
+/// Certificates in place of those of the configuration.
+#[derive(Clone, Default)]
+pub struct Shown {
+    /// These, with their keys: pairs of the engine, others are passed over.
+    pub pairs: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Whether those of the configuration are not shown.
+    pub is_cleared: bool,
 }
 
 /// What reading has come to.
@@ -458,4 +471,13 @@ pub trait Session: Send {
     /// Whether the peer's Finished is still to come, though data can be read: what is read may have been sent
     /// by somebody who has recorded it (`$ssl_early_data`).
     fn is_early(&self) -> bool;
+
+    /// Says what a server is shown that has asked ([`Step::Asked`]); the next step goes on with it.
+    ///
+    /// # Errors
+    /// If one is weaker than the level allows, or the library refuses it.
+    fn answer(&mut self, shown: &Shown) -> Result<(), LoadError> {
+        let _ = shown;
+        Ok(())
+    }
 }

@@ -39,7 +39,7 @@ mod sys;
 pub mod tickets;
 
 #[cfg(feature = "aws-lc")]
-pub use context::Context;
+pub use context::{Context, verified};
 #[cfg(feature = "aws-lc")]
 pub use pair::{Chain, Pair};
 #[cfg(feature = "aws-lc")]

@@ -10,9 +10,12 @@ use std::sync::{Arc, OnceLock};
 use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
-use crate::context::{Context, Lookups, note_message, session_index, succeeded, verified};
+use crate::context::{
+    Context, Lookups, Question, ask_for_certificate, note_message, session_index, succeeded, verified,
+};
 use crate::engine::{
-    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Step, Target, Verified, Versions,
+    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Shown, Step, Target, Verified,
+    Versions,
 };
 use crate::hello::Hello;
 use crate::level::Version;
@@ -183,6 +186,16 @@ impl TlsSession {
         self.use_pair(pair)
     }
 
+    /// Has a server's question for a certificate come back ([`Step::Asked`]). Before the handshake.
+    pub fn hear_question(&mut self) {
+        // SAFETY: the session is alive and nobody else's; callbacks look at the lookups only while the
+        // library runs.
+        unsafe {
+            (*self.lookups.as_ptr()).question = Question::Open;
+            ffi::SSL_set_cert_cb(self.ssl.as_ptr(), Some(ask_for_certificate), ptr::null_mut());
+        }
+    }
+
     /// Those between the oldest and the newest of these are spoken.
     fn speak(&self, versions: Versions) -> Result<(), LoadError> {
         let number = |version: Option<Version>| version.map_or(0, Version::number);
@@ -236,6 +249,7 @@ impl TlsSession {
         match error {
             ffi::SSL_ERROR_NONE => Outcome::Done(usize::try_from(result).unwrap_or_default()),
             ffi::SSL_ERROR_WANT_READ => Outcome::Need,
+            ffi::SSL_ERROR_WANT_X509_LOOKUP => Outcome::Asked,
             ffi::SSL_ERROR_ZERO_RETURN => Outcome::Closed,
             _ => Outcome::Failed(failure()),
         }
@@ -328,6 +342,7 @@ fn failure() -> Failure {
 enum Outcome {
     Done(usize),
     Need,
+    Asked,
     Closed,
     Failed(Failure),
 }
@@ -346,6 +361,7 @@ impl Session for TlsSession {
                 Step::Done
             }
             Outcome::Need => Step::Need,
+            Outcome::Asked => Step::Asked,
             Outcome::Closed => Step::Closed,
             Outcome::Failed(failure) => Step::Failed(self.refined(failure)),
         }
@@ -379,6 +395,8 @@ impl Session for TlsSession {
                     return Opened::Need;
                 }
                 Outcome::Closed => return Opened::Closed,
+                // Only a handshake asks.
+                Outcome::Asked => return Opened::Failed(Failure { reasons: Vec::new() }),
                 Outcome::Failed(failure) => return Opened::Failed(failure),
             }
         }
@@ -466,6 +484,21 @@ impl Session for TlsSession {
     fn is_early(&self) -> bool {
         // SAFETY: the session is alive.
         unsafe { ffi::SSL_in_early_data(self.ssl.as_ptr()) == 1 }
+    }
+
+    fn answer(&mut self, shown: &Shown) -> Result<(), LoadError> {
+        if shown.is_cleared && shown.pairs.is_empty() {
+            // A certificate that is presented takes the place of another one; behind this call the library
+            // would take none any more.
+            // SAFETY: the session is alive and nobody else's.
+            unsafe { ffi::SSL_certs_clear(self.ssl.as_ptr()) };
+        }
+        for pair in shown.pairs.iter().filter_map(|pair| pair.downcast_ref::<Pair>()) {
+            self.present(pair)?;
+        }
+        // SAFETY: callbacks look at it only while the library runs, which `&mut self` excludes.
+        unsafe { (*self.lookups.as_ptr()).question = Question::Answered };
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Code in the handshakes of clients (`ssl_client_hello_by_lua` and its kin).
+//! Code in the handshakes of clients (`ssl_client_hello_by_lua` and its kin), and in those with servers.
 
 use clearway_testkit::Server;
 
@@ -266,5 +266,154 @@ fn code_keeps_sessions_and_brings_them_back() {
         "API disabled in the context of ssl_session_store_by_lua*",
     ] {
         server.wait_log("logs/error.log", line);
+    }
+}
+
+/// Has a server ask for certificates, and say what it was shown.
+fn asking(locations: &str) -> Server {
+    let functions = FUNCTIONS.replace("%%DATA%%", DATA);
+    let http = format!(
+        "{functions} proxy_ssl_session_reuse off;
+         server {{
+             listen 127.0.0.1:%%PORT2%% ssl;
+             ssl_certificate {DATA}/ecdsa.pem; ssl_certificate_key {DATA}/ecdsa.key;
+             ssl_client_certificate {DATA}/ca.pem; ssl_verify_client optional;
+             location / {{ return 200 \"$ssl_protocol $ssl_client_verify\"; }}
+         }}"
+    );
+    server(&http, &locations.replace("%%DATA%%", DATA))
+}
+
+/// Ways to say which certificate a server is shown.
+const SHOWING: &str = "location = /shown {
+     access_by_lua_block { ngx.ctx.name = 'client' }
+     proxy_ssl_certificate_by_lua_block {
+         local ssl, proxy = require 'ngx.ssl', require 'ngx.proxyssl'
+         local shown = require 'ngx.ssl.proxysslcert'
+         local name = ngx.ctx.name
+         ngx.sleep(0.01)
+         ngx.log(ngx.NOTICE, 'asked: ', ngx.get_phase(), ' ', proxy.get_tls1_version_str())
+         assert(shown.set_cert(assert(ssl.parse_pem_cert(file(name .. '.pem')))))
+         assert(shown.set_priv_key(assert(ssl.parse_pem_priv_key(file(name .. '.key')))))
+     }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /older {
+     proxy_ssl_protocols TLSv1.2;
+     proxy_ssl_certificate_by_lua_block {
+         local ssl, shown = require 'ngx.ssl', require 'ngx.ssl.proxysslcert'
+         assert(shown.clear_certs())
+         assert(shown.set_der_cert(assert(ssl.cert_pem_to_der(file 'client.pem'))))
+         assert(shown.set_der_priv_key(assert(ssl.priv_key_pem_to_der(file 'client.key'))))
+     }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /configured {
+     proxy_ssl_certificate %%DATA%%/client.pem; proxy_ssl_certificate_key %%DATA%%/client.key;
+     proxy_ssl_certificate_by_lua_block { ngx.exit(ngx.OK) }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /cleared {
+     proxy_ssl_certificate %%DATA%%/client.pem; proxy_ssl_certificate_key %%DATA%%/client.key;
+     proxy_ssl_certificate_by_lua_block { assert(require('ngx.ssl.proxysslcert').clear_certs()) }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /refused {
+     proxy_ssl_certificate_by_lua_block { ngx.exit(ngx.ERROR) }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /broken {
+     proxy_ssl_certificate_by_lua_block { ngx.sleep(0.01) error('on purpose') }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /answering {
+     proxy_ssl_certificate_by_lua_block { ngx.say('no') }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }
+ location = /late {
+     proxy_connect_timeout 200ms;
+     proxy_ssl_certificate_by_lua_block { ngx.sleep(3600) }
+     proxy_pass https://127.0.0.1:%%PORT2%%/;
+ }";
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_says_which_certificates_servers_are_shown() {
+    let server = asking(SHOWING);
+    check(
+        &server,
+        &[
+            ("/shown", 200, "TLSv1.3 SUCCESS"),
+            ("/older", 200, "TLSv1.2 SUCCESS"),
+            ("/configured", 200, "TLSv1.3 SUCCESS"),
+            ("/cleared", 200, "TLSv1.3 NONE"),
+            ("/refused", 502, ""),
+            ("/broken", 502, ""),
+            ("/answering", 502, ""),
+            ("/late", 504, ""),
+        ],
+    );
+    for line in [
+        "asked: proxy_ssl_cert TLSv1.3",
+        "on purpose",
+        "API disabled in the context of proxy_ssl_certificate_by_lua*",
+        "SSL_do_handshake() failed (SSL: error:0A0000EA:SSL routines::callback failed)",
+        "upstream timed out (110: Connection timed out) while loading proxy ssl certificate by lua",
+    ] {
+        server.wait_log("logs/error.log", line);
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_looks_at_certificates_of_servers() {
+    let location = |path: &str, trusted: &str, code: &str| {
+        format!(
+            "location = /{path} {{
+                 proxy_ssl_verify on; proxy_ssl_name www.example.com;
+                 proxy_ssl_trusted_certificate %%DATA%%/{trusted}.pem;
+                 {code}
+                 proxy_pass https://127.0.0.1:%%PORT2%%/;
+             }}"
+        )
+    };
+    let look = "proxy_ssl_verify_by_lua_block {
+        local server = require 'ngx.ssl.proxysslverify'
+        ngx.sleep(0.01)
+        ngx.log(ngx.NOTICE, 'looks: ', ngx.get_phase(), ' ', server.get_verify_result(), ' ',
+            type(server.get_verify_cert()))
+    }";
+    let deny = "proxy_ssl_verify_by_lua_block { ngx.exit(ngx.ERROR) }";
+    let say = "proxy_ssl_verify_by_lua_block {
+        assert(require('ngx.ssl.proxysslverify').set_verify_result(10))
+    }";
+    let never = "proxy_ssl_verify_by_lua_block { ngx.log(ngx.ERR, 'never reached') }";
+    let skip = format!("lua_upstream_skip_openssl_default_verify on; {look}");
+    let all = [
+        location("looked", "ca", look),
+        location("denied", "ca", deny),
+        location("said", "ca", say),
+        location("unknown", "other", never),
+        location("alone", "other", &skip),
+    ];
+    let server = asking(&all.concat());
+    check(
+        &server,
+        &[
+            ("/looked", 200, "TLSv1.3 NONE"),
+            ("/denied", 502, ""),
+            ("/said", 502, ""),
+            ("/unknown", 502, ""),
+            ("/alone", 200, "TLSv1.3 NONE"),
+        ],
+    );
+    for line in [
+        "looks: proxy_ssl_verify 0 cdata",
+        "SSL_do_handshake() failed (SSL: error:0A000086:SSL routines::certificate verify failed)",
+        "upstream SSL certificate verify error: (10:certificate has expired)",
+        "upstream SSL certificate verify error: (21:unable to verify the first certificate)",
+    ] {
+        let log = server.wait_log("logs/error.log", line);
+        assert!(!log.contains("never reached"), "the library's check comes first");
     }
 }

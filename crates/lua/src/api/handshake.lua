@@ -1,7 +1,7 @@
-local native, hello, session = ngx._ssl, ngx._clienthello, ngx._session
-ngx._ssl, ngx._clienthello, ngx._session = nil, nil, nil
+local native, hello, session, proxy = ngx._ssl, ngx._clienthello, ngx._session, ngx._proxyssl
+ngx._ssl, ngx._clienthello, ngx._session, ngx._proxyssl = nil, nil, nil, nil
 
-local error, ipairs, type = error, ipairs, type
+local error, ipairs, pairs, type = error, ipairs, pairs, type
 local concat = table.concat
 local ssl = require "ngx.ssl"
 
@@ -66,14 +66,17 @@ local names = {
     [0x0300] = "SSLv3", [0x0301] = "TLSv1", [0x0302] = "TLSv1.1", [0x0303] = "TLSv1.2", [0x0304] = "TLSv1.3",
 }
 
-function ssl.get_tls1_version_str()
-    local number = native.get_tls1_version()
-    local name = names[number]
-    if name then
-        return name
+local function named(get_number)
+    return function()
+        local name = names[get_number()]
+        if name then
+            return name
+        end
+        return nil, "unknown version"
     end
-    return nil, "unknown version"
 end
+
+ssl.get_tls1_version_str = named(native.get_tls1_version)
 
 function ssl.get_client_random(length)
     if length and type(length) ~= "number" then
@@ -133,6 +136,62 @@ end
 
 function sessions.set_serialized_session(text)
     return session.set(text)
+end
+
+local proxyssl = { version = ssl.version, get_tls1_version_str = named(proxy.get_tls1_version) }
+
+function proxyssl.get_tls1_version()
+    return proxy.get_tls1_version()
+end
+
+for _, name in ipairs({
+    "SSL3_VERSION", "TLS1_VERSION", "TLS1_1_VERSION", "TLS1_2_VERSION", "TLS1_3_VERSION",
+}) do
+    proxyssl[name] = ssl[name]
+end
+
+local proxysslcert = { version = ssl.version }
+
+function proxysslcert.clear_certs()
+    return proxy.clear_certs()
+end
+
+function proxysslcert.set_cert(certificates)
+    return proxy.set_cert(ssl._certificates(certificates) or "")
+end
+
+function proxysslcert.set_priv_key(key)
+    return proxy.set_priv_key(ssl._key(key) or "")
+end
+
+proxysslcert.set_der_cert = set_der(native.cert_der_to_pem, proxy.set_cert)
+proxysslcert.set_der_priv_key = set_der(native.priv_key_der_to_pem, proxy.set_priv_key)
+
+local proxysslverify = { version = ssl.version }
+
+function proxysslverify.set_verify_result(number)
+    return proxy.set_verify_result(number)
+end
+
+function proxysslverify.get_verify_result()
+    return proxy.get_verify_result()
+end
+
+function proxysslverify.get_verify_cert()
+    local pem, err = proxy.get_verify_cert()
+    if not pem then
+        return nil, err
+    end
+    return ssl.parse_pem_cert(pem)
+end
+
+for name, module in pairs({
+    ["ngx.proxyssl"] = proxyssl, ["ngx.ssl.proxysslcert"] = proxysslcert,
+    ["ngx.ssl.proxysslverify"] = proxysslverify,
+}) do
+    package.preload[name] = function()
+        return module
+    end
 end
 
 package.preload["ngx.ssl.clienthello"] = function()

@@ -1,9 +1,10 @@
-//! `ngx.ssl`, `ngx.ssl.clienthello` and `ngx.ssl.session`: what code of a handshake looks at, and what it has
+//! `ngx.ssl` and `ngx.proxyssl` with what belongs to them: what code of a handshake looks at, and what it has
 //! the client be shown. Certificates and keys are read here; in Lua they are texts in PEM or DER.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clearway_http::Met;
 use clearway_luajit::{Call, Fault, Raise, Returns};
 use clearway_net::PeerAddr;
 use clearway_tls::engine::Versions;
@@ -14,10 +15,16 @@ use clearway_tls::{Chain, PrivateKey};
 use super::room::{Install, put};
 use super::tcp::refuse;
 use crate::current::{LuaPhase, Phases, allow, current};
-use crate::shaking::Shaking;
+use crate::shaking::{Shaking, Showing};
 
 /// Where certificates are said.
 const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
+/// The same of those that servers are shown.
+const PROXY_SHOWING: Phases = Phases::of(&[LuaPhase::ProxySslCertificate]);
+/// Where the certificate of a server is looked at.
+const PROXY_VERIFYING: Phases = Phases::of(&[LuaPhase::ProxySslVerify]);
+/// Where a server shakes hands.
+const PROXY: Phases = Phases::of(&[LuaPhase::ProxySslCertificate, LuaPhase::ProxySslVerify]);
 /// Where a hello is there.
 const HELLO: Phases = Phases::of(&[LuaPhase::SslClientHello]);
 /// Where there is a handshake.
@@ -34,12 +41,9 @@ const SESSIONS: Phases = Phases::of(&[LuaPhase::SslSessionFetch, LuaPhase::SslSe
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("_ssl", |stack| {
-        put(stack, "clear_certs", |call| {
-            with(call, SHOWING, Shaking::clear)?;
-            done(call)
-        });
-        put(stack, "set_cert", set_cert);
-        put(stack, "set_priv_key", set_priv_key);
+        put(stack, "clear_certs", |call| clear_certs(call, SHOWING));
+        put(stack, "set_cert", |call| set_cert(call, SHOWING));
+        put(stack, "set_priv_key", |call| set_priv_key(call, SHOWING));
         put(stack, "cert_pem_to_der", cert_pem_to_der);
         put(stack, "cert_der_to_pem", cert_der_to_pem);
         put(stack, "priv_key_pem_to_der", priv_key_pem_to_der);
@@ -95,7 +99,37 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             done(call)
         });
     });
+    install_proxy(install);
     install.run(include_str!("handshake.lua"), c"=ngx.ssl")
+}
+
+/// What looks at servers that shake hands.
+fn install_proxy(install: &mut Install<'_>) {
+    install.table("_proxyssl", |stack| {
+        put(stack, "clear_certs", |call| clear_certs(call, PROXY_SHOWING));
+        put(stack, "set_cert", |call| set_cert(call, PROXY_SHOWING));
+        put(stack, "set_priv_key", |call| set_priv_key(call, PROXY_SHOWING));
+        put(stack, "get_tls1_version", |call| {
+            let version = meet(call, PROXY, |met| met.version)?;
+            call.stack.push(version.map_or(0.0, f64::from));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "set_verify_result", |call| {
+            let number = call.number(1)? as i32;
+            meet(call, PROXY_VERIFYING, |met| met.verification = number)?;
+            done(call)
+        });
+        put(stack, "get_verify_result", |call| {
+            let number = meet(call, PROXY_VERIFYING, |met| met.verification)?;
+            call.stack.push(f64::from(number));
+            Ok(Returns::Values(1))
+        });
+        put(stack, "get_verify_cert", |call| {
+            let der = meet(call, PROXY_VERIFYING, |met| met.certificate.clone())?;
+            let pem = der.and_then(|der| Chain::from_der(&der)).and_then(|chain| chain.to_pem());
+            answer(call, pem, "X509_STORE_CTX_get0_cert() failed")
+        });
+    });
 }
 
 fn done(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -108,6 +142,32 @@ fn with<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&Shaking) -> 
     allow(call, allowed)?;
     let done = current(call, |current| current.alone.and_then(|alone| alone.shaking.as_ref()).map(work))?;
     done.ok_or_else(|| call.raise("no request found"))
+}
+
+/// Does something with the server that shakes hands.
+fn meet<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&mut Met) -> R) -> Result<R, Raise> {
+    allow(call, allowed)?;
+    let done = current(call, |current| {
+        current.kept(|kept| kept.meeting.as_mut().map(|meeting| work(&mut meeting.met)))
+    })?;
+    done.flatten().ok_or_else(|| call.raise("no request found"))
+}
+
+/// Does something with the certificates that the other side is shown.
+fn show<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&mut Showing) -> R) -> Result<R, Raise> {
+    allow(call, allowed)?;
+    let done = current(call, |current| match current.alone {
+        Some(alone) => alone.shaking.as_ref().map(|shaking| shaking.show(work)),
+        None => {
+            current.kept(|kept| kept.meeting.as_mut().map(|meeting| work(&mut meeting.showing))).flatten()
+        }
+    })?;
+    done.ok_or_else(|| call.raise("no request found"))
+}
+
+fn clear_certs(call: &mut Call<'_>, allowed: Phases) -> Result<Returns, Raise> {
+    show(call, allowed, Showing::clear)?;
+    done(call)
 }
 
 /// Pushes a text, or nil.
@@ -167,20 +227,20 @@ fn server_port(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 /// (certificates in PEM)
-fn set_cert(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, SHOWING)?;
+fn set_cert(call: &mut Call<'_>, allowed: Phases) -> Result<Returns, Raise> {
+    allow(call, allowed)?;
     let Ok(chain) = Chain::read(call.text(1)?) else { return refuse(call, "PEM_read_bio_X509_AUX() failed") };
-    with(call, SHOWING, |shaking| shaking.add_chain(Arc::new(chain)))?;
+    show(call, allowed, |showing| showing.add_chain(Arc::new(chain)))?;
     done(call)
 }
 
 /// (key in PEM)
-fn set_priv_key(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, SHOWING)?;
+fn set_priv_key(call: &mut Call<'_>, allowed: Phases) -> Result<Returns, Raise> {
+    allow(call, allowed)?;
     let Ok(key) = PrivateKey::read(call.text(1)?, &[]) else {
         return refuse(call, "PEM_read_bio_PrivateKey() failed");
     };
-    match with(call, SHOWING, |shaking| shaking.add_key(Arc::new(key)))? {
+    match show(call, allowed, |showing| showing.add_key(Arc::new(key)))? {
         Ok(()) => done(call),
         Err(()) => refuse(call, "SSL_use_PrivateKey() failed"),
     }

@@ -76,6 +76,8 @@ macro_rules! code {
     };
 }
 
+pub(super) use code;
+
 const SERVERS: Contexts = context::HTTP.or(context::SERVER);
 
 static DIRECTIVES: &[Spec<Load>] = code![
@@ -218,11 +220,11 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, wishes: Wishes) -> 
 }
 
 /// `ngx.ERROR`.
-const ERROR: i32 = -1;
+pub(super) const ERROR: i32 = -1;
 /// The first status that is no success.
-const SPECIAL_RESPONSE: i32 = 300;
+pub(super) const SPECIAL_RESPONSE: i32 = 300;
 /// What an error of the code comes to.
-const INTERNAL_SERVER_ERROR: i32 = 500;
+pub(super) const INTERNAL_SERVER_ERROR: i32 = 500;
 
 /// How upstream's lines speak of a phase, and what it may do.
 struct Terms {
@@ -265,7 +267,14 @@ fn conf_of(about: &About) -> AloneConf {
     AloneConf::of(about.snapshot.location(about.snapshot.server(about.server).base))
 }
 
-fn start(interpreter: &mut Interpreter, code: &Code) -> Result<clearway_luajit::Coroutine, Failure> {
+/// A thread for the code.
+///
+/// # Errors
+/// It is no Lua, or its file was not there.
+pub(super) fn start(
+    interpreter: &mut Interpreter,
+    code: &Code,
+) -> Result<clearway_luajit::Coroutine, Failure> {
     if !interpreter.has_compiled(code) {
         match code.source() {
             Source::Inline(_) => interpreter.compile(code).map_err(|fault| {

@@ -263,6 +263,31 @@ impl Schedule {
         ended
     }
 
+    /// As [`run`](Self::run), for a stage of something else: its task may be taken by another carrier, and
+    /// the code cannot read the body.
+    pub(crate) fn poll_ended(
+        &mut self,
+        ground: &mut Ground<'_, '_, '_>,
+        chosen: &mut Chosen,
+        start: Start<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ended> {
+        loop {
+            match ready!(self.poll(ground, chosen, start, cx)) {
+                Event::Ended(ended) => {
+                    for _ in 0..self.threads.sleeping() {
+                        ground.log(Level::Debug, SLEEP_GIVEN_UP);
+                    }
+                    return Poll::Ready(ended);
+                }
+                Event::Waits => self.is_bound = true,
+                Event::Body(number) => {
+                    self.threads.make_ready(number, Answers::Failed("no body can be read here".into()));
+                }
+            }
+        }
+    }
+
     fn poll(
         &mut self,
         ground: &mut Ground<'_, '_, '_>,

@@ -125,7 +125,7 @@ fn with_pairs(mut session: TlsSession, wants: Wants, pairs: &[NamedPair]) -> Res
 
 /// Has a session present certificates that code has chosen.
 fn with_wishes(mut session: TlsSession, wants: Wants, wishes: &Wishes) -> Result<Opening, Unaccepted> {
-    let pairs: Vec<&Pair> = wishes.pairs.iter().filter_map(|pair| pair.downcast_ref()).collect();
+    let pairs: Vec<&Pair> = wishes.shown.pairs.iter().filter_map(|pair| pair.downcast_ref()).collect();
     for pair in &pairs {
         session.present(pair).map_err(|error| Unaccepted::Certificate(error.to_string()))?;
     }
@@ -156,10 +156,10 @@ impl Accept for Acceptor {
         let stapling = self.stapling.as_ref().filter(|_| hello.asks_for_status());
         let staples = stapling.map(|stapling| stapling.staples(home, names, now_s)).unwrap_or_default();
         let given = Given { kept, withheld, staples, versions: wishes.versions, ..Given::default() };
-        let bare = self.bare.as_ref().filter(|_| wishes.is_cleared);
+        let bare = self.bare.as_ref().filter(|_| wishes.shown.is_cleared);
         let session = AwsLc::accept(bare.unwrap_or(&self.context), hello, given)?;
         let wants = self.wants(hello);
-        if wishes.is_cleared || !wishes.pairs.is_empty() {
+        if wishes.shown.is_cleared || !wishes.shown.pairs.is_empty() {
             return with_wishes(session, wants, wishes).map(Begun::Ready);
         }
         match self.named.as_ref().zip(view) {

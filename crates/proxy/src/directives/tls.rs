@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
-use clearway_http::{ConfKey, Load, Module, context, set};
+use clearway_http::{ConfKey, Load, Module, UPSTREAM_CODE, context, set};
 use clearway_tls::files::{self, full_name};
 use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
 use clearway_tls::outgoing::{self, Outgoing};
@@ -122,6 +122,7 @@ macro_rules! tls_directives {
 pub static PROXY_TLS: Module = Module {
     name: "proxy_ssl",
     directives: PROXY_DIRECTIVES,
+    confs: &[&UPSTREAM_CODE],
     finish: Some(|load| finish(load, "proxy", &PROXY_PASS)),
     ..Module::EMPTY
 };
@@ -213,9 +214,28 @@ fn read_command(
 fn finish(load: &mut Load, prefix: &str, pass: &'static ConfKey<PassConf>) -> Result<(), Error> {
     let places = Places { files: load.kept_files(), prefix: load.conf_prefix() };
     let may_all = *load.main(&UPSTREAMS_CONF).has_balancer;
+    if prefix == "proxy" {
+        check_code(load, pass)?;
+    }
     let confs = load.all_locations(pass).map(|conf| &mut conf.tls);
     make_contexts(prefix, confs.filter(|tls| may_all || tls.used.get().is_some()), &places)
         .map_err(Error::unplaced)
+}
+
+/// Code has a say in handshakes only where there are some.
+fn check_code(load: &Load, pass: &'static ConfKey<PassConf>) -> Result<(), Error> {
+    for id in load.location_ids() {
+        let codes = load.of_location(id, &UPSTREAM_CODE);
+        let said = [&codes.certificate, &codes.verify].into_iter().filter(|code| code.is_here());
+        let code = said.filter_map(|code| code.as_ref()).next();
+        if let Some(code) = code
+            && load.of_location(id, pass).tls.used.get().is_none()
+        {
+            let name = code.name();
+            return Err(Error::unplaced(format!("{name}* should be used with proxy_pass https url")));
+        }
+    }
+    Ok(())
 }
 
 /// One context for each set of equal settings.

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use clearway_http::{BalancedKeepalive, Balancer, Balancing, Choosing, LastAttempt};
+use clearway_http::{BalancedKeepalive, Balancer, Balancing, Choosing, Consulting, LastAttempt, Met};
 use clearway_net::connect::{AddressOwner, Local};
 
 use crate::settings::masks::Failures;
@@ -28,6 +28,45 @@ pub(super) struct ByCode<'c> {
 
 /// A server is being chosen.
 pub(super) struct ChoosingStage(pub(super) Box<dyn Choosing>);
+
+/// Code has its say in a handshake.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+pub(super) struct ConsultingStage {
+    pub(super) work: Box<dyn Consulting>,
+    pub(super) met: Box<Met>,
+    pub(super) about: About,
+    /// The code's directive.
+    pub(super) name: &'static str,
+}
+
+/// What code has its say about.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// The certificate that the server is shown.
+    Shown,
+    /// That of the server.
+    Verified,
+}
+
+impl About {
+    /// What the log says the request does.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+    pub(super) fn action(self) -> &'static str {
+        match self {
+            Self::Shown => "loading proxy ssl certificate by lua",
+            Self::Verified => "loading proxy ssl verify by lua",
+        }
+    }
+
+    /// What upstream's lines call it.
+    pub(super) fn callback(self) -> &'static str {
+        match self {
+            Self::Shown => "cert cb",
+            Self::Verified => "cert verify cb",
+        }
+    }
+}
 
 impl<'c> ByCode<'c> {
     /// For a request that has so many attempts at most, 0 being no limit.

@@ -78,5 +78,9 @@ impl<'c, P: Protocol> Session<'c, P> {
         Flow::End(Step::Respond(Answer::Status(500)))
     }
 
+    pub(super) fn poll_consulting(&mut self, _: &mut Exchange<'_, 'c>, _: &mut Context<'_>) -> Flow {
+        Flow::End(Step::Respond(Answer::Status(500)))
+    }
+
     pub(super) fn keep_session(&mut self) {}
 }

@@ -94,6 +94,10 @@ impl<'c, P: Protocol> Session<'c, P> {
                 let waits_for_head = self.sending.is_done();
                 exchange.request.set_action(if waits_for_head { READING_HEAD } else { SENDING });
             }
+            if let Stage::Consulting(stage) = &self.stage {
+                let (name, callback) = (stage.name, stage.about.callback());
+                exchange.request.log(Level::Debug, format_args!("{name}: {callback} aborted"));
+            }
             return self.fail(exchange, Failures::TIMEOUT);
         }
         exchange.request.set_action(READING);

@@ -8,16 +8,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{Answer, Errand, Exchange, Request, Step};
+use clearway_http::{
+    Answer, Errand, Exchange, Met, Request, Step, UPSTREAM_CODE, UpstreamCode, UpstreamCodes,
+};
 use clearway_net::connect::Outbound;
 use clearway_offload::Blocking;
 use clearway_os::outgoing::Remote;
 use clearway_runtime::Socket;
-use clearway_tls::engine::{Engine, Session as TlsSession, Target, Verified};
+use clearway_tls::engine::{Engine, Failure, Session as TlsSession, Target, Verified};
 use clearway_tls::files::{PairName, SystemFiles, full_name, place_of};
-use clearway_tls::{AwsLc, Certificate, Pair, objects};
-use clearway_upstream::{Connection, GivenSession, Identity, TlsStream, Transport};
+use clearway_tls::hello::HelloError;
+use clearway_tls::level::Version;
+use clearway_tls::reason::{Library, Reason};
+use clearway_tls::{AwsLc, Certificate, Pair, TlsSession as AwsLcSession, objects, verified};
+use clearway_upstream::{Connection, GivenSession, HandshakeFault, Identity, Shaken, TlsStream, Transport};
 
+use crate::engine::by_code::{About, ConsultingStage};
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Flow, Session, Stage};
 use crate::settings::masks::Failures;
@@ -30,6 +36,8 @@ const HANDSHAKING: &str = "SSL handshaking to upstream";
 pub(super) struct Secure<'c> {
     conf: &'c TlsConf,
     tls: &'c ServerTls,
+    /// Has its say in handshakes.
+    code: &'c UpstreamCodes,
     /// The name that the certificate has to be for.
     name: Vec<u8>,
     /// The certificate that is shown, where its name has variables in it.
@@ -57,6 +65,10 @@ impl Secure<'_> {
     fn reckon_tag(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.tls.id, &self.name, *self.conf.server_name, &self.pair_name).hash(&mut hasher);
+        // What code has agreed to is nothing to others.
+        for code in [&self.code.certificate, &self.code.verify] {
+            code.as_ref().map(|code| Arc::as_ptr(code).addr()).hash(&mut hasher);
+        }
         hasher.finish()
     }
 }
@@ -79,7 +91,15 @@ pub(super) fn prepare<'c>(
         None => without_port(host).to_vec(),
     };
     let pair_name = evaluated_pair(exchange, conf, &tls.prefix);
-    let mut secure = Box::new(Secure { conf, tls, name, pair_name, pair: None, tag: 0 });
+    let mut secure = Box::new(Secure {
+        conf,
+        tls,
+        code: exchange.request.conf(&UPSTREAM_CODE),
+        name,
+        pair_name,
+        pair: None,
+        tag: 0,
+    });
     secure.tag = secure.reckon_tag();
     Ok(secure)
 }
@@ -164,7 +184,11 @@ impl<'c, P: Protocol> Session<'c, P> {
         };
         let given = self.lease.as_ref().and_then(|lease| lease.peer().state().given_session(secure.tag));
         match secure.begin(given.as_deref()) {
-            Ok(session) => {
+            Ok(mut session) => {
+                if secure.code.certificate.is_some() {
+                    session.hear_question();
+                }
+                let session = Box::new(session);
                 self.outbound = Some(Connection::with_tls(made, session, identity, now_ms));
                 exchange.request.set_action(HANDSHAKING);
                 self.stage = Stage::Handshaking;
@@ -182,23 +206,92 @@ impl<'c, P: Protocol> Session<'c, P> {
         let (Some(stream), Some(secure)) = (tls, &self.tls) else {
             return Flow::End(Step::Respond(Answer::Status(500)));
         };
-        match stream.poll_handshake(cx) {
+        let code = secure.code;
+        match stream.poll_until_asked(cx) {
             Poll::Pending => Flow::Wait,
-            Poll::Ready(Ok(())) => match secure.verify(stream.session()) {
-                Ok(()) => {
-                    self.note_connected(exchange);
-                    Flow::On
+            Poll::Ready(Ok(Shaken::Asked)) => {
+                let met = Met { version: version_of(stream.session()), ..Met::default() };
+                match &*code.certificate {
+                    Some(code) => self.consult(exchange, &**code, About::Shown, met),
+                    None => Flow::End(Step::Respond(Answer::Status(500))),
                 }
-                Err(said) => {
-                    exchange.request.log(Level::Error, format_args!("{said}"));
-                    self.fail(exchange, Failures::ERROR)
-                }
+            }
+            Poll::Ready(Ok(Shaken::Done)) => match &*code.verify {
+                Some(code) => match secure.meet(stream.session(), exchange.request) {
+                    Some(met) => self.consult(exchange, &**code, About::Verified, met),
+                    None => self.finish_handshake(exchange, None),
+                },
+                None => self.finish_handshake(exchange, None),
             },
             Poll::Ready(Err(fault)) => {
                 exchange.request.log(Level::Error, format_args!("{fault}"));
                 self.fail(exchange, Failures::ERROR)
             }
         }
+    }
+
+    /// There is a connection, if the server is who it should be: `said` is what code says of its certificate.
+    fn finish_handshake(&mut self, exchange: &mut Exchange<'_, 'c>, said: Option<Verified>) -> Flow {
+        let tls = self.outbound.as_mut().and_then(|outbound| outbound.transport.tls_mut());
+        let (Some(stream), Some(secure)) = (tls, &self.tls) else {
+            return Flow::End(Step::Respond(Answer::Status(500)));
+        };
+        match secure.verify(stream.session(), said) {
+            Ok(()) => {
+                self.note_connected(exchange);
+                Flow::On
+            }
+            Err(said) => {
+                exchange.request.log(Level::Error, format_args!("{said}"));
+                self.fail(exchange, Failures::ERROR)
+            }
+        }
+    }
+
+    /// Code is asked.
+    fn consult(
+        &mut self,
+        exchange: &mut Exchange<'_, 'c>,
+        code: &dyn UpstreamCode,
+        about: About,
+        met: Met,
+    ) -> Flow {
+        exchange.request.set_action(about.action());
+        let stage = ConsultingStage { work: code.begin(), met: Box::new(met), about, name: code.name() };
+        self.stage = Stage::Consulting(stage);
+        Flow::On
+    }
+
+    pub(super) fn poll_consulting(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let Stage::Consulting(stage) = &mut self.stage else { return Flow::On };
+        let agreed = match stage.work.poll(exchange, &mut stage.met, cx) {
+            Poll::Ready(agreed) => agreed,
+            Poll::Pending => return Flow::Wait,
+        };
+        let (about, met) = (stage.about, std::mem::take(&mut *stage.met));
+        exchange.request.set_action(HANDSHAKING);
+        self.stage = Stage::Handshaking;
+        let refused = match (about, agreed) {
+            (About::Verified, Ok(())) => {
+                return self.finish_handshake(exchange, Some(verified(i64::from(met.verification))));
+            }
+            (About::Verified, Err(_)) => Reason::named(Library::Ssl, "CERTIFICATE_VERIFY_FAILED"),
+            (About::Shown, Err(_)) => HelloError::ServerName.into(),
+            (About::Shown, Ok(())) => {
+                let tls = self.outbound.as_mut().and_then(|outbound| outbound.transport.tls_mut());
+                match tls.map(|stream| stream.answer(&met.shown)) {
+                    Some(Ok(())) => return Flow::On,
+                    Some(Err(error)) => {
+                        exchange.request.log(Level::Error, format_args!("{error}"));
+                        return self.fail(exchange, Failures::ERROR);
+                    }
+                    None => return Flow::End(Step::Respond(Answer::Status(500))),
+                }
+            }
+        };
+        let failure = HandshakeFault::Failed(Failure { reasons: vec![refused] });
+        exchange.request.log(Level::Error, format_args!("{failure}"));
+        self.fail(exchange, Failures::ERROR)
     }
 
     /// What the server has given of sessions is for further connections.
@@ -217,7 +310,7 @@ impl Secure<'_> {
     ///
     /// # Errors
     /// What nginx says.
-    fn begin(&self, given: Option<&GivenSession>) -> Result<Box<dyn TlsSession>, String> {
+    fn begin(&self, given: Option<&GivenSession>) -> Result<AwsLcSession, String> {
         let text = String::from_utf8_lossy(&self.name);
         let name = Some(&*text).filter(|name| *self.conf.server_name && may_be_told(name));
         let session = given.filter(|_| *self.conf.session_reuse).map(|given| &given.content[..]);
@@ -226,18 +319,32 @@ impl Secure<'_> {
         if let Some(pair) = &self.pair {
             session.present(pair).map_err(|error| error.to_string())?;
         }
-        Ok(Box::new(session))
+        Ok(session)
+    }
+
+    /// A server as code is told of it that looks at its certificate. None where the library's check has
+    /// failed, which that code leaves as it is.
+    fn meet(&self, session: &dyn TlsSession, request: &Request<'_>) -> Option<Met> {
+        if !*self.code.skips_default {
+            request.log(Level::Debug, format_args!("proxy_ssl_verify_by_lua: openssl default verify"));
+            if let Verified::Failed(..) = session.info().verification {
+                return None;
+            }
+        }
+        let (version, certificate) = (version_of(session), session.peer_certificate());
+        Some(Met { version, certificate, ..Met::default() })
     }
 
     /// Whether the server is who it should be.
     ///
     /// # Errors
     /// What nginx says.
-    fn verify(&self, session: &dyn TlsSession) -> Result<(), String> {
+    fn verify(&self, session: &dyn TlsSession, said: Option<Verified>) -> Result<(), String> {
         if !*self.conf.verify {
             return Ok(());
         }
-        check_certificate(session, &self.name)
+        let verification = said.unwrap_or_else(|| session.info().verification);
+        check_certificate(session, &self.name, verification)
     }
 }
 
@@ -245,8 +352,8 @@ impl Secure<'_> {
 ///
 /// # Errors
 /// What nginx says.
-fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result<(), String> {
-    if let Verified::Failed(number, text) = session.info().verification {
+fn check_certificate(session: &dyn TlsSession, name: &[u8], verification: Verified) -> Result<(), String> {
+    if let Verified::Failed(number, text) = verification {
         return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
     }
     let text = String::from_utf8_lossy(name);
@@ -255,6 +362,10 @@ fn check_certificate(session: &dyn TlsSession, name: &[u8]) -> Result<(), String
         return Ok(());
     }
     Err(format!("upstream SSL certificate does not match \"{}\"", Verbatim(name)))
+}
+
+fn version_of(session: &dyn TlsSession) -> Option<u16> {
+    session.info().version.map(Version::number)
 }
 
 /// A handshake with a server that is asked whether it is well.
@@ -266,7 +377,7 @@ impl Secure<'_> {
     /// # Errors
     /// What nginx says.
     pub(super) fn shake_hands(&self, socket: Socket) -> Result<Shaking, String> {
-        Ok(Shaking(TlsStream::new(socket, self.begin(None)?)))
+        Ok(Shaking(TlsStream::new(socket, Box::new(self.begin(None)?))))
     }
 }
 
@@ -284,7 +395,7 @@ impl Shaking {
     /// # Errors
     /// The server is not who it should be.
     pub(super) fn finish(self, secure: &Secure<'_>) -> Result<Transport, String> {
-        secure.verify(self.0.session())?;
+        secure.verify(self.0.session(), None)?;
         Ok(Transport::Tls(self.0))
     }
 }

@@ -18,7 +18,7 @@ use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, QueuePlace, TlsE
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
-use crate::engine::by_code::{ByCode, ChoosingStage};
+use crate::engine::by_code::{ByCode, ChoosingStage, ConsultingStage};
 use crate::engine::lookup::log_departure;
 use crate::engine::object::Cached;
 use crate::engine::protocol::Protocol;
@@ -85,6 +85,9 @@ pub(super) enum Stage {
     /// TLS is agreed on.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
     Handshaking,
+    /// Code has its say in that.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+    Consulting(ConsultingStage),
     /// The request is sent, the head of the response read.
     Asking,
     /// The body of the response is passed on.
@@ -213,6 +216,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Stage::Queued(_) => self.poll_queued(exchange, cx),
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
                 Stage::Handshaking => self.poll_handshaking(exchange, cx),
+                Stage::Consulting(_) => self.poll_consulting(exchange, cx),
                 Stage::Asking => self.poll_asking(exchange, cx),
                 Stage::Relaying => self.poll_relaying(exchange, cx),
                 Stage::Draining => self.poll_draining(exchange, cx),

@@ -129,6 +129,7 @@ impl Ends {
             match step {
                 Step::Need => assert!(self.client.wants_write(), "both wait"),
                 Step::Done => return Ok(()),
+                Step::Asked => panic!("nobody has said that it hears questions"),
                 Step::Closed => panic!("the client closed"),
                 Step::Failed(failure) => return Err(failure),
             }

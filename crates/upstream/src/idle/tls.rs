@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use super::transport::is_silent;
 use clearway_runtime::Socket;
-use clearway_tls::engine::{Failure, Kept, Opened, Session, Step};
+use clearway_tls::engine::{Failure, Kept, LoadError, Opened, Session, Shown, Step};
 
 /// What is received at once: a record of the largest size, bytes.
 const RECEIVE_BYTES: usize = 17 * 1024;
@@ -60,6 +60,15 @@ enum End {
 struct Sums {
     content: u64,
     wire: u64,
+}
+
+/// How far a handshake has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shaken {
+    /// It is over.
+    Done,
+    /// It waits for certificates ([`TlsStream::answer`]).
+    Asked,
 }
 
 /// Why there is no connection.
@@ -150,6 +159,26 @@ impl TlsStream {
     /// # Errors
     /// See [`HandshakeFault`].
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
+        match ready!(self.poll_until_asked(cx))? {
+            Shaken::Done => Poll::Ready(Ok(())),
+            // Nobody has said that questions are heard.
+            Shaken::Asked => Poll::Ready(Err(HandshakeFault::Failed(Failure { reasons: Vec::new() }))),
+        }
+    }
+
+    /// Says what the server is shown that has asked.
+    ///
+    /// # Errors
+    /// See [`Session::answer`].
+    pub fn answer(&mut self, shown: &Shown) -> Result<(), LoadError> {
+        self.session.answer(shown)
+    }
+
+    /// The same, where the session hears a question for certificates.
+    ///
+    /// # Errors
+    /// See [`HandshakeFault`].
+    pub fn poll_until_asked(&mut self, cx: &mut Context<'_>) -> Poll<Result<Shaken, HandshakeFault>> {
         let mut received = 0;
         loop {
             let mut rest = &self.input[..];
@@ -157,7 +186,8 @@ impl TlsStream {
             let used = self.input.len() - rest.len();
             self.input.drain(..used);
             match step {
-                Step::Done => return Poll::Ready(Ok(())),
+                Step::Done => return Poll::Ready(Ok(Shaken::Done)),
+                Step::Asked => return Poll::Ready(Ok(Shaken::Asked)),
                 Step::Closed => return Poll::Ready(Err(HandshakeFault::Closed)),
                 Step::Failed(failure) => {
                     // An alert, as far as the socket takes it at once.
