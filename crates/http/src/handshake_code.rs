@@ -111,6 +111,8 @@ impl Setup {
 pub struct Wishes {
     /// Certificates beside those of the configuration, or in place of them.
     pub shown: Shown,
+    /// What an authority says of the certificate that is shown (OCSP, in DER).
+    pub answer: Option<Arc<[u8]>>,
     /// Versions that may be spoken, if not those of the configuration.
     pub versions: Option<Versions>,
     /// The session that the client asks for, in the library's own form.

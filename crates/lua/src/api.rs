@@ -22,6 +22,8 @@ mod header;
 mod loaded;
 mod log;
 mod ndk;
+#[cfg(feature = "tls")]
+mod ocsp;
 pub(crate) mod output;
 mod properties;
 pub mod regex;
@@ -78,6 +80,8 @@ const ROOMS: &[Room] = &[
     tls::install,
     #[cfg(feature = "tls")]
     handshake::install,
+    #[cfg(feature = "tls")]
+    ocsp::install,
     udp::install,
     time::install,
     timer::install,

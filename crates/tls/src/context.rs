@@ -36,6 +36,8 @@ pub(crate) struct Shared {
 pub(crate) struct Lookups {
     pub(crate) kept: Option<Kept>,
     pub(crate) staples: Vec<Staple<Pair>>,
+    /// Whether the session has an answer that fits any certificate.
+    pub(crate) has_answer: bool,
     pub(crate) fresh: Vec<Kept>,
     /// The algorithm of this side's signature, by number; 0 before there is one.
     pub(crate) signature: u16,
@@ -521,6 +523,9 @@ fn signature_of(message: &[u8], version: c_int) -> Option<u16> {
 unsafe extern "C" fn staple(ssl: *mut ffi::SSL, _: *mut c_void) -> c_int {
     // SAFETY: called by the library with a session whose certificate is alive; the answer is copied.
     unsafe {
+        if lookups(ssl).is_some_and(|lookups| lookups.has_answer) {
+            return ffi::SSL_TLSEXT_ERR_OK;
+        }
         let chosen = ffi::SSL_get_certificate(ssl);
         let found = lookups(ssl).and_then(|lookups| {
             lookups.staples.iter().find(|staple| staple.pair.certificate().is_same(chosen))

@@ -300,6 +300,8 @@ pub struct Given<P> {
     pub kept: Option<Kept>,
     /// What authorities say of the context's certificates, for a client that asks.
     pub staples: Vec<Staple<P>>,
+    /// What an authority says of the certificate that is shown, whichever it is (OCSP, in DER).
+    pub answer: Option<Arc<[u8]>>,
     /// Versions that may be spoken, if not those of the context.
     pub versions: Option<Versions>,
     /// One of the context's protocols (ALPN) that this client is not to have.
@@ -308,7 +310,14 @@ pub struct Given<P> {
 
 impl<P> Default for Given<P> {
     fn default() -> Self {
-        Self { pairs: Vec::new(), kept: None, staples: Vec::new(), versions: None, withheld: None }
+        Self {
+            pairs: Vec::new(),
+            kept: None,
+            staples: Vec::new(),
+            answer: None,
+            versions: None,
+            withheld: None,
+        }
     }
 }
 

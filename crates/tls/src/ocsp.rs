@@ -11,7 +11,7 @@ use aws_lc_sys as ffi;
 
 use crate::context::Context;
 use crate::engine::LoadError;
-use crate::pair::Pair;
+use crate::pair::{Pair, first_element};
 use crate::sys::{self, Certificate, Owned};
 
 /// How far the clocks of the authority and of this machine may be apart, seconds.
@@ -104,21 +104,7 @@ impl Subject {
     /// # Errors
     /// If the library cannot make it.
     pub fn question(&self) -> Result<Vec<u8>, LoadError> {
-        sys::clear_reasons();
-        let failed = || sys::load_error("OCSP_REQUEST_new()");
-        let id = self.id()?;
-        // SAFETY: the request takes the id over where that succeeds; what is written is copied and freed.
-        unsafe {
-            let request = Owned::take(ffi::OCSP_REQUEST_new()).ok_or_else(failed)?;
-            let id = std::mem::ManuallyDrop::new(id);
-            if ffi::OCSP_request_add0_id(request.as_ptr(), id.as_ptr()).is_null() {
-                drop(std::mem::ManuallyDrop::into_inner(id));
-                return Err(sys::load_error("OCSP_request_add0_id()"));
-            }
-            let mut start = ptr::null_mut();
-            let length = ffi::i2d_OCSP_REQUEST(request.as_ptr(), &raw mut start);
-            written(start, length).ok_or_else(|| sys::load_error("i2d_OCSP_REQUEST()"))
-        }
+        question_about(self.pair.certificate(), &self.issuer)
     }
 
     /// Checks an answer: its signer, its certificate and its times.
@@ -126,46 +112,7 @@ impl Subject {
     /// # Errors
     /// Why it is of no use.
     pub fn judge(&self, answer: &[u8]) -> Result<Good, OcspError> {
-        sys::clear_reasons();
-        let response = parse(answer, "d2i_OCSP_RESPONSE()")?;
-        // SAFETY: all objects are alive during the calls; texts of the library are never freed, and the two
-        // times belong to the answer, which outlives their use.
-        unsafe {
-            let status = ffi::OCSP_response_status(response.as_ptr());
-            if status != ffi::OCSP_RESPONSE_STATUS_SUCCESSFUL {
-                let text = sys::text(ffi::OCSP_response_status_str(c_long::from(status)));
-                return Err(OcspError::Unsuccessful(status, text.unwrap_or("unknown")));
-            }
-            let basic = Owned::take(ffi::OCSP_response_get1_basic(response.as_ptr()));
-            let basic = basic.ok_or_else(|| sys::load_error("OCSP_response_get1_basic()"))?;
-            self.check_signer(&basic)?;
-            let id = self.id()?;
-            let (mut status, mut this, mut next) = (0, ptr::null_mut(), ptr::null_mut());
-            let found = ffi::OCSP_resp_find_status(
-                basic.as_ptr(),
-                id.as_ptr(),
-                &raw mut status,
-                ptr::null_mut(),
-                ptr::null_mut(),
-                &raw mut this,
-                &raw mut next,
-            );
-            if found != 1 {
-                return Err(OcspError::NotFound);
-            }
-            if ffi::OCSP_check_validity(this, next, DRIFT_S, -1) != 1 {
-                return Err(sys::load_error("OCSP_check_validity()").into());
-            }
-            let mut until_s = 0;
-            if !next.is_null() && ffi::ASN1_TIME_to_posix(next, &raw mut until_s) != 1 {
-                return Err(OcspError::NextUpdate);
-            }
-            if status != ffi::V_OCSP_CERTSTATUS_GOOD {
-                let text = sys::text(ffi::OCSP_cert_status_str(c_long::from(status)));
-                return Err(OcspError::Status(text.unwrap_or("unknown")));
-            }
-            Ok(Good { until_s: (!next.is_null()).then_some(until_s) })
-        }
+        judge_about(answer, (self.pair.certificate(), &self.issuer), |basic| self.check_signer(basic))
     }
 
     fn check_signer(&self, basic: &Owned<ffi::OCSP_BASICRESP>) -> Result<(), LoadError> {
@@ -187,14 +134,142 @@ impl Subject {
         };
         if verified == 1 { Ok(()) } else { Err(failed()) }
     }
+}
 
-    fn id(&self) -> Result<Owned<ffi::OCSP_CERTID>, LoadError> {
-        // SAFETY: both certificates are alive; what comes back is ours.
-        let id = unsafe {
-            let certificate = self.pair.certificate().as_ptr();
-            Owned::take(ffi::OCSP_cert_to_id(ptr::null(), certificate, self.issuer.as_ptr()))
-        };
-        id.ok_or_else(|| sys::load_error("OCSP_cert_to_id()"))
+/// A certificate and the one that has signed it, the first two of a chain.
+pub struct Followed {
+    certificate: Certificate,
+    issuer: Certificate,
+}
+
+impl Followed {
+    /// The first two of certificates in DER, one behind the other.
+    ///
+    /// # Errors
+    /// What is missing, in OpenResty's words.
+    pub fn from_der(chain: &[u8]) -> Result<Self, &'static str> {
+        const BROKEN: &str = "d2i_X509_bio() failed";
+        let (first, rest) = first_element(chain).ok_or(BROKEN)?;
+        let certificate = Certificate::from_der(first).ok_or(BROKEN)?;
+        if rest.is_empty() {
+            return Err("no issuer certificate in chain");
+        }
+        let (second, _) = first_element(rest).ok_or(BROKEN)?;
+        let issuer = Certificate::from_der(second).ok_or(BROKEN)?;
+        Ok(Self { certificate, issuer })
+    }
+
+    /// Whether the second one has signed the first.
+    #[must_use]
+    pub fn is_issued(&self) -> bool {
+        // SAFETY: both certificates are alive during the call.
+        unsafe { ffi::X509_check_issued(self.issuer.as_ptr(), self.certificate.as_ptr()) == ffi::X509_V_OK }
+    }
+
+    /// See [`Subject::question`].
+    ///
+    /// # Errors
+    /// If the library cannot make it.
+    pub fn question(&self) -> Result<Vec<u8>, LoadError> {
+        question_about(&self.certificate, &self.issuer)
+    }
+
+    /// See [`Subject::judge`]; its signer is the issuer, or one that it has signed.
+    ///
+    /// # Errors
+    /// Why it is of no use.
+    pub fn judge(&self, answer: &[u8]) -> Result<Good, OcspError> {
+        judge_about(answer, (&self.certificate, &self.issuer), |basic| {
+            let failed = || sys::load_error("OCSP_basic_verify()");
+            // SAFETY: the stack holds the issuer, which outlives it, and does not own it; the store, in which
+            // nothing is trusted, is ours.
+            let verified = unsafe {
+                let stack = Owned::take(ffi::OPENSSL_sk_new_null()).ok_or_else(failed)?;
+                let store = Owned::take(ffi::X509_STORE_new()).ok_or_else(failed)?;
+                ffi::OPENSSL_sk_push(stack.as_ptr(), self.issuer.as_ptr().cast());
+                let flags = ffi::OCSP_NOVERIFY.cast_unsigned().into();
+                ffi::OCSP_basic_verify(basic.as_ptr(), stack.as_ptr().cast(), store.as_ptr(), flags)
+            };
+            if verified == 1 { Ok(()) } else { Err(failed()) }
+        })
+    }
+}
+
+/// Where the authority of the first of certificates in DER says that it answers.
+#[must_use]
+pub fn responder_in(chain: &[u8]) -> Option<Vec<u8>> {
+    let (first, _) = first_element(chain)?;
+    responder_of(&Certificate::from_der(first)?)
+}
+
+fn id_of(certificate: &Certificate, issuer: &Certificate) -> Result<Owned<ffi::OCSP_CERTID>, LoadError> {
+    // SAFETY: both certificates are alive; what comes back is ours.
+    let id = unsafe { Owned::take(ffi::OCSP_cert_to_id(ptr::null(), certificate.as_ptr(), issuer.as_ptr())) };
+    id.ok_or_else(|| sys::load_error("OCSP_cert_to_id()"))
+}
+
+fn question_about(certificate: &Certificate, issuer: &Certificate) -> Result<Vec<u8>, LoadError> {
+    sys::clear_reasons();
+    let failed = || sys::load_error("OCSP_REQUEST_new()");
+    let id = id_of(certificate, issuer)?;
+    // SAFETY: the request takes the id over where that succeeds; what is written is copied and freed.
+    unsafe {
+        let request = Owned::take(ffi::OCSP_REQUEST_new()).ok_or_else(failed)?;
+        let id = std::mem::ManuallyDrop::new(id);
+        if ffi::OCSP_request_add0_id(request.as_ptr(), id.as_ptr()).is_null() {
+            drop(std::mem::ManuallyDrop::into_inner(id));
+            return Err(sys::load_error("OCSP_request_add0_id()"));
+        }
+        let mut start = ptr::null_mut();
+        let length = ffi::i2d_OCSP_REQUEST(request.as_ptr(), &raw mut start);
+        written(start, length).ok_or_else(|| sys::load_error("i2d_OCSP_REQUEST()"))
+    }
+}
+
+fn judge_about(
+    answer: &[u8],
+    (certificate, issuer): (&Certificate, &Certificate),
+    check_signer: impl FnOnce(&Owned<ffi::OCSP_BASICRESP>) -> Result<(), LoadError>,
+) -> Result<Good, OcspError> {
+    sys::clear_reasons();
+    let response = parse(answer, "d2i_OCSP_RESPONSE()")?;
+    // SAFETY: all objects are alive during the calls; texts of the library are never freed, and the two times
+    // belong to the answer, which outlives their use.
+    unsafe {
+        let status = ffi::OCSP_response_status(response.as_ptr());
+        if status != ffi::OCSP_RESPONSE_STATUS_SUCCESSFUL {
+            let text = sys::text(ffi::OCSP_response_status_str(c_long::from(status)));
+            return Err(OcspError::Unsuccessful(status, text.unwrap_or("unknown")));
+        }
+        let basic = Owned::take(ffi::OCSP_response_get1_basic(response.as_ptr()));
+        let basic = basic.ok_or_else(|| sys::load_error("OCSP_response_get1_basic()"))?;
+        check_signer(&basic)?;
+        let id = id_of(certificate, issuer)?;
+        let (mut status, mut this, mut next) = (0, ptr::null_mut(), ptr::null_mut());
+        let found = ffi::OCSP_resp_find_status(
+            basic.as_ptr(),
+            id.as_ptr(),
+            &raw mut status,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            &raw mut this,
+            &raw mut next,
+        );
+        if found != 1 {
+            return Err(OcspError::NotFound);
+        }
+        if ffi::OCSP_check_validity(this, next, DRIFT_S, -1) != 1 {
+            return Err(sys::load_error("OCSP_check_validity()").into());
+        }
+        let mut until_s = 0;
+        if !next.is_null() && ffi::ASN1_TIME_to_posix(next, &raw mut until_s) != 1 {
+            return Err(OcspError::NextUpdate);
+        }
+        if status != ffi::V_OCSP_CERTSTATUS_GOOD {
+            let text = sys::text(ffi::OCSP_cert_status_str(c_long::from(status)));
+            return Err(OcspError::Status(text.unwrap_or("unknown")));
+        }
+        Ok(Good { until_s: (!next.is_null()).then_some(until_s) })
     }
 }
 

@@ -34,7 +34,7 @@ impl Chain {
         let mut all = Vec::new();
         let mut rest = der;
         while !rest.is_empty() {
-            let (one, behind) = rest.split_at_checked(element_length(rest)?)?;
+            let (one, behind) = first_element(rest)?;
             all.push(Certificate::from_der(one)?);
             rest = behind;
         }
@@ -66,6 +66,11 @@ impl Chain {
     pub fn has_key(&self, key: &PrivateKey) -> bool {
         self.certificate.has_key(key)
     }
+}
+
+/// The first element in DER, and what is behind it.
+pub(crate) fn first_element(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    der.split_at_checked(element_length(der)?)
 }
 
 /// How long an element in DER is, with its head.

@@ -104,6 +104,7 @@ impl TlsSession {
                 kept: given.kept,
                 withheld: given.withheld,
                 staples: given.staples,
+                has_answer: given.answer.is_some(),
                 circumstances: Circumstances::of(hello),
                 ..Lookups::default()
             },
@@ -119,6 +120,11 @@ impl TlsSession {
         }
         if let Some(versions) = given.versions {
             session.speak(versions)?;
+        }
+        if let Some(answer) = given.answer {
+            // SAFETY: the session is alive and nobody else's; the answer is copied.
+            let is_set = unsafe { ffi::SSL_set_ocsp_response(ssl, answer.as_ptr(), answer.len()) };
+            succeeded(is_set, "SSL_set_tlsext_status_ocsp_resp()")?;
         }
         for pair in &given.pairs {
             pair.check(context.level())?;

@@ -89,6 +89,7 @@ foreign! {
     OCSP_REQUEST by OCSP_REQUEST_free;
     OCSP_RESPONSE by OCSP_RESPONSE_free;
     OPENSSL_STACK by OPENSSL_sk_free;
+    X509_STORE by X509_STORE_free;
     X509_STORE_CTX by X509_STORE_CTX_free;
     stack_st_OPENSSL_STRING by X509_email_free;
 }

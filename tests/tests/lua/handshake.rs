@@ -417,3 +417,53 @@ fn code_looks_at_certificates_of_servers() {
         assert!(!log.contains("never reached"), "the library's check comes first");
     }
 }
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_asks_and_judges_authorities() {
+    let server = with_code(
+        "",
+        "ssl_certificate_by_lua_block {
+             local ok, said = require('ngx.ocsp').set_ocsp_status_resp(file 'ocsp-good.der')
+             ngx.log(ngx.NOTICE, 'status: ', ok, ' ', said)
+         }",
+        &format!(
+            "{AS_NAMED}
+             location = /ocsp {{
+                 content_by_lua_block {{
+                     local ssl, ocsp = require 'ngx.ssl', require 'ngx.ocsp'
+                     local chain = assert(ssl.cert_pem_to_der(file 'ocsp.pem'))
+                     local other = assert(ssl.cert_pem_to_der(file 'other.pem'))
+                     ngx.say(ocsp.get_ocsp_responder_from_der_chain(chain))
+                     ngx.say(ocsp.get_ocsp_responder_from_der_chain(chain, 4))
+                     ngx.say(ocsp.get_ocsp_responder_from_der_chain(other))
+                     ngx.say(#assert(ocsp.create_ocsp_request(chain)) > 60)
+                     ngx.say(ocsp.create_ocsp_request(other))
+                     ngx.say((select(2, ocsp.create_ocsp_request(chain, 1)):gsub('%d+', 'N')))
+                     for _, name in ipairs({{'good', 'lasting', 'revoked', 'expired'}}) do
+                         ngx.say(ocsp.validate_ocsp_response(file('ocsp-' .. name .. '.der'), chain))
+                     end
+                     ngx.say(ocsp.validate_ocsp_response('x', chain))
+                     ngx.say(ocsp.validate_ocsp_response(file 'ocsp-good.der', other))
+                 }}
+             }}"
+        ),
+    );
+    let (status, said) = ask(&server, "/ocsp");
+    let expected = "http://127.0.0.1:18083/ocspnil
+httptruncated
+nilnil
+true
+nilno issuer certificate in chain
+output buffer too small: N > N
+true5680281600
+truenil
+nilcertificate status \"revoked\" in the OCSP response
+nilOCSP_check_validity() failed
+nild2i_OCSP_RESPONSE() failed
+nilno issuer certificate in chain
+";
+    assert_eq!((status, &*said), (200, expected));
+    check(&server, &[("/as?name=x", 200, "TLSv1.3 . x")]);
+    server.wait_log("logs/error.log", "status: true no status req");
+}

@@ -18,7 +18,7 @@ use crate::current::{LuaPhase, Phases, allow, current};
 use crate::shaking::{Shaking, Showing};
 
 /// Where certificates are said.
-const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
+pub(super) const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
 /// The same of those that servers are shown.
 const PROXY_SHOWING: Phases = Phases::of(&[LuaPhase::ProxySslCertificate]);
 /// Where the certificate of a server is looked at.
@@ -138,7 +138,11 @@ fn done(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 /// Does something with the handshake that the code runs in.
-fn with<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&Shaking) -> R) -> Result<R, Raise> {
+pub(super) fn with<R>(
+    call: &mut Call<'_>,
+    allowed: Phases,
+    work: impl FnOnce(&Shaking) -> R,
+) -> Result<R, Raise> {
     allow(call, allowed)?;
     let done = current(call, |current| current.alone.and_then(|alone| alone.shaking.as_ref()).map(work))?;
     done.ok_or_else(|| call.raise("no request found"))
