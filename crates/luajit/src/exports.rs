@@ -1,13 +1,13 @@
-//! Functions that C modules, and code through the FFI, find in the executable under their names of
-//! OpenResty's C interface: dictionaries by name, and what is in them. What dictionaries are is said by
-//! [`set`]. Any thread.
+//! Functions that C modules, and code through the FFI, find in the executable under their names of nginx's
+//! and OpenResty's C interfaces: dictionaries by name, what is in them, and two of texts. What dictionaries
+//! are is said by [`set`]. Any thread. Nothing here calls them: exports.list names each, and has the linker
+//! keep it.
 //!
 //! 1. A dictionary's name is declared once in the life of the process, and its place stays where it is: its
 //!    address is what C gets. What it stands for may be another one after a reload.
 #![expect(unsafe_code, reason = "functions that C calls")]
 
 use std::ffi::c_int;
-use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
@@ -60,8 +60,6 @@ fn find(name: &[u8]) -> Option<&'static Place> {
 
 /// Says which dictionary C finds under the name from now on.
 pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
-    // The linker keeps what is named.
-    black_box((ngx_http_lua_find_zone as *const (), ngx_http_lua_shared_dict_get as *const ()));
     if let Some(place) = find(name) {
         return place.dictionary.store(Arc::new(dictionary));
     }
@@ -133,6 +131,38 @@ pub unsafe extern "C" fn ngx_http_lua_shared_dict_get(
     found.map_or(DECLINED, |stored| unsafe { put(&stored, &mut *value) })
 }
 
+/// Writes each byte as two lowercase hexadecimal digits; what is behind the last one.
+///
+/// # Safety
+/// There are `len` bytes at `from`, and room for twice as many at `to`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ngx_hex_dump(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    // SAFETY: by the contract.
+    for (at, byte) in unsafe { bytes(from, len) }.iter().enumerate() {
+        let digits = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        // SAFETY: `at` is less than `len`.
+        unsafe { ptr::copy_nonoverlapping(digits.as_ptr(), to.add(2 * at), 2) };
+    }
+    // SAFETY: as much was written.
+    unsafe { to.add(2 * len) }
+}
+
+/// The number that decimal digits are; -1 where there are none, or others between them, or too many.
+///
+/// # Safety
+/// There are `len` bytes at `line`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ngx_atoi(line: *const u8, len: usize) -> isize {
+    // SAFETY: by the contract.
+    let digits = unsafe { bytes(line, len) };
+    let number = digits.iter().try_fold(0_isize, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| isize::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    number.filter(|_| !digits.is_empty()).unwrap_or(ERROR)
+}
+
 /// # Safety
 /// Where it is a text, `value` has room for one, as it says.
 unsafe fn put(stored: &Stored, value: &mut Value) -> isize {
@@ -167,4 +197,31 @@ unsafe fn put(stored: &Stored, value: &mut Value) -> isize {
 unsafe fn bytes<'c>(at: *const u8, len: usize) -> &'c [u8] {
     // SAFETY: by the contract.
     if at.is_null() { &[] } else { unsafe { slice::from_raw_parts(at, len) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atoi(text: &str) -> isize {
+        // SAFETY: a text has as many bytes as it says.
+        unsafe { ngx_atoi(text.as_ptr(), text.len()) }
+    }
+
+    #[test]
+    fn digits_are_numbers() {
+        assert_eq!((atoi("0"), atoi("1204"), atoi("9223372036854775807")), (0, 1204, isize::MAX));
+        for none in ["", "-1", "1a", " 1", "9223372036854775808", "99999999999999999999"] {
+            assert_eq!(atoi(none), ERROR, "{none}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_two_digits() {
+        let mut room = [b'.'; 8];
+        // SAFETY: there is room for eight digits.
+        let end = unsafe { ngx_hex_dump(room.as_mut_ptr(), b"\x00\xfa\x7f".as_ptr(), 3) };
+        assert_eq!(&room, b"00fa7f..");
+        assert_eq!(end.addr() - room.as_ptr().addr(), 6);
+    }
 }
