@@ -130,6 +130,14 @@ impl Runtime {
 #[derive(Clone, Copy)]
 pub struct LoopRef(pub(crate) &'static Loop);
 
+impl PartialEq for LoopRef {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for LoopRef {}
+
 impl LoopRef {
     /// Starts a task; this loop is its home for life, though another one may poll it when it has nothing
     /// else to do. `tag` is what its first poll does.

@@ -13,20 +13,24 @@ mod lifecycle;
 mod network;
 mod own;
 mod worker_threads;
+mod signals;
 
 use std::time::{Duration, Instant};
 
 use clearway_testkit::{Binary, Server, Setup};
 
-fn server(http: &str, locations: &str) -> Server {
-    let config = format!(
+fn config(http: &str, locations: &str) -> String {
+    format!(
         "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\n\
          error_log logs/error.log info;\n\
          events {{ worker_connections 512; }}\n\
          http {{ access_log off;\n{http}\nserver {{ listen 127.0.0.1:%%PORT%%;\n\
          location = /cheap {{ return 200 cheap; }}\n{locations}\n }} }}\n"
-    );
-    Setup::new(Binary::under_test(), &config)
+    )
+}
+
+fn server(http: &str, locations: &str) -> Server {
+    Setup::new(Binary::under_test(), &config(http, locations))
         .file("site/f", "file\n")
         .file("code.lua", CODE_FILE)
         .file("filter.lua", "ngx.status = 202")

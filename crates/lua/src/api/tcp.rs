@@ -695,18 +695,13 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let mut state = tcp.state();
         (state.conn.take(), state.used)
     };
-    let timers = current(call, |current| current.vm.timers())?;
-    let is_ending = timers.as_ref().is_some_and(|timers| timers.is_ending());
+    let is_ending = current(call, |current| current.vm.timers().is_some_and(|timers| timers.is_ending()))?;
     if is_ending {
         let text = "lua tcp socket set keepalive while process exiting, closing connection";
         log(call, Level::Debug, format_args!("{text}"))?;
     }
     if let Some(conn) = conn.filter(|_| !is_ending) {
-        let keep = |current: &mut Current<'_>| {
-            let at_end = |bell| timers.map_or((), |timers| timers.ring_at_end(bell));
-            current.vm.pools.keep(&tcp.key, (conn, used), limit_ms, at_end);
-        };
-        current(call, keep)?;
+        current(call, |current| current.vm.pools.keep(&tcp.key, conn, used, limit_ms))?;
     }
     forget(call)?;
     call.stack.push(1.0);

@@ -1,6 +1,7 @@
 //! Connections that are put aside for the next `connect` to the same server, one pool for each key, and how
-//! many connections a key may have. Owned by a VM. No lock: connections end, and idle ones are looked after,
-//! in tasks of their own.
+//! many connections a key may have. All VMs of a loop share theirs, and those of the next configuration find
+//! them again ([`LoopPools::of`]): a reload costs no connection. Connections end, and idle ones are looked
+//! after, in tasks of their own, which know no lock.
 //!
 //! 1. A connection that counts has a [`Ticket`]; where that is dropped, the first that waits is told, and
 //!    tries again.
@@ -10,11 +11,11 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_runtime::{LoopRef, Tag, Timer};
 use crossbeam_queue::SegQueue;
@@ -22,12 +23,95 @@ use crossbeam_queue::SegQueue;
 use super::connection::Conn;
 use crate::waiter::{Bell, Waiter};
 
-/// Keys of a VM that have connections, before those without are forgotten.
+/// Keys of a loop that have connections, before those without are forgotten.
 const KEYS_MIN: usize = 64;
 
-/// The pools of a VM.
+/// The pools of a loop.
+///
+/// The lock is free, unless a VM that was stuck goes on just as another one of its loop is
+/// here. What is done behind it takes no system call.
 #[derive(Default)]
-pub(crate) struct Pools {
+pub(crate) struct LoopPools(Mutex<Pools>);
+
+/// Those of each loop, for as long as a VM has them.
+static OF_LOOPS: LazyLock<ArcSwap<Known>> = LazyLock::new(ArcSwap::default);
+
+type Known = Vec<(LoopRef, Weak<LoopPools>)>;
+
+impl LoopPools {
+    /// Those of a loop, which are made where no VM has them. Any thread.
+    pub(crate) fn of(home: LoopRef) -> Arc<Self> {
+        let find = |all: &[(LoopRef, Weak<Self>)]| {
+            all.iter().find(|(other, _)| *other == home).and_then(|(_, pools)| pools.upgrade())
+        };
+        if let Some(found) = find(&OF_LOOPS.load()) {
+            return found;
+        }
+        let made = Arc::new(Self::default());
+        OF_LOOPS.rcu(|all| {
+            let mut all = Vec::clone(all);
+            if find(&all).is_none() {
+                all.retain(|(other, _)| *other != home);
+                all.push((home, Arc::downgrade(&made)));
+            }
+            all
+        });
+        // Of two that come at once one was taken.
+        find(&OF_LOOPS.load()).unwrap_or(made)
+    }
+
+    fn enter(&self) -> MutexGuard<'_, Pools> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.enter().by_key.contains_key(key)
+    }
+
+    /// Makes the pool of a key with this size, if there is none.
+    pub(crate) fn open(
+        &self,
+        key: &[u8],
+        limits: (usize, Option<usize>),
+        sink: Option<&Arc<dyn Sink>>,
+    ) -> IsNew {
+        self.enter().open(key, limits, sink)
+    }
+
+    /// Connections of a key, idle ones included.
+    pub(crate) fn connections(&self, key: &[u8]) -> usize {
+        self.enter().by_key.get(key).map_or(0, |pool| pool.shared.connections.load(Ordering::SeqCst))
+    }
+
+    /// A connection that was put aside, or leave to make one.
+    pub(crate) fn room(&self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
+        self.enter().room(key, home, limit_ms)
+    }
+
+    /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
+    /// ends where there are too many.
+    pub(crate) fn keep(&self, key: &[u8], conn: Arc<Conn>, used: u32, limit_ms: u64) {
+        let home = conn.home();
+        let (idle, oldest, waiter, shared) = {
+            let mut pools = self.enter();
+            let Some(pool) = pools.by_key.get_mut(key) else { return };
+            let shared = Arc::clone(&pool.shared);
+            conn.count(|| Ticket::of(&shared));
+            let Some(conn) = shared.give(conn, used) else { return };
+            let (waiter, bell) = Waiter::new(home, None);
+            let conn = ArcSwapOption::new(Some(conn));
+            let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
+            let oldest = pool.put(&idle);
+            (idle, oldest, waiter, shared)
+        };
+        drop(oldest.and_then(|oldest| oldest.leave(DEAD)));
+        home.spawn_bound(Tag::NONE, look_after(idle, waiter, shared, limit_ms));
+    }
+}
+
+/// See [`LoopPools`].
+#[derive(Default)]
+struct Pools {
     by_key: HashMap<Vec<u8>, Pool>,
     swept: usize,
 }
@@ -38,6 +122,16 @@ struct Pool {
     /// The one that was used last is at the end.
     idle: Vec<Arc<Idle>>,
     shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// Has one more; the oldest where that is one too many.
+    fn put(&mut self, idle: &Arc<Idle>) -> Option<Arc<Idle>> {
+        self.idle.retain(|idle| idle.is_alive());
+        let oldest = (self.idle.len() >= self.size.max(1)).then(|| self.idle.remove(0));
+        self.idle.push(Arc::clone(idle));
+        oldest
+    }
 }
 
 /// What tasks of connections know of it.
@@ -183,18 +277,13 @@ pub(crate) enum IsNew {
 }
 
 impl Pools {
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.by_key.contains_key(key)
-    }
-
-    /// Makes the pool of a key with this size, if there is none.
-    pub(crate) fn open(
+    fn open(
         &mut self,
         key: &[u8],
         (size, backlog): (usize, Option<usize>),
         sink: Option<&Arc<dyn Sink>>,
     ) -> IsNew {
-        if self.has(key) {
+        if self.by_key.contains_key(key) {
             return IsNew::No;
         }
         if self.by_key.len() >= 2 * self.swept.max(KEYS_MIN) {
@@ -212,13 +301,7 @@ impl Pools {
         IsNew::Yes
     }
 
-    /// Connections of a key, idle ones included.
-    pub(crate) fn connections(&self, key: &[u8]) -> usize {
-        self.by_key.get(key).map_or(0, |pool| pool.shared.connections.load(Ordering::SeqCst))
-    }
-
-    /// A connection that was put aside, or leave to make one.
-    pub(crate) fn room(&mut self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
+    fn room(&mut self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
         let Some(pool) = self.by_key.get_mut(key) else { return Room::New(None) };
         while let Some(idle) = pool.idle.pop() {
             if let Some(conn) = idle.leave(TAKEN) {
@@ -244,35 +327,9 @@ impl Pools {
         }
         Room::New(Some(Ticket::of(shared)))
     }
-
-    /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
-    /// ends where there are too many, and all of them when the configuration does: `at_end` has that ring.
-    pub(crate) fn keep(
-        &mut self,
-        key: &[u8],
-        (conn, used): (Arc<Conn>, u32),
-        limit_ms: u64,
-        at_end: impl FnOnce(Bell),
-    ) {
-        let Some(pool) = self.by_key.get_mut(key) else { return };
-        conn.count(|| Ticket::of(&pool.shared));
-        let home = conn.home();
-        let Some(conn) = pool.shared.give(conn, used) else { return };
-        let (waiter, bell) = Waiter::new(home, None);
-        at_end(bell.clone());
-        let conn = ArcSwapOption::new(Some(conn));
-        let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
-        pool.idle.retain(|idle| idle.is_alive());
-        if pool.idle.len() >= pool.size.max(1) {
-            drop(pool.idle.remove(0).leave(DEAD));
-        }
-        pool.idle.push(Arc::clone(&idle));
-        home.spawn_bound(Tag::NONE, look_after(idle, waiter, Arc::clone(&pool.shared), limit_ms));
-    }
 }
 
-/// Ends an idle connection whose peer has ended it or sends something, or whose time is over, or that of its
-/// configuration.
+/// Ends an idle connection whose peer has ended it or sends something, or whose time is over.
 async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_ms: u64) {
     let home = idle.conn.load().as_ref().map(|conn| conn.home()).filter(|_| limit_ms > 0);
     let timer = home.map(|home| {
@@ -282,8 +339,7 @@ async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_
     });
     let (mut waiter, mut byte) = (pin!(waiter), Vec::with_capacity(1));
     let is_to_end = poll_fn(|cx| match waiter.as_mut().poll(cx) {
-        // It was taken, or the configuration ends.
-        Poll::Ready(_) => Poll::Ready(idle.is_alive()),
+        Poll::Ready(_) => Poll::Ready(false),
         Poll::Pending => poll_over(&idle, timer.as_ref(), &mut byte, cx).map(|()| true),
     })
     .await;

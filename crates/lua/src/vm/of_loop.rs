@@ -24,6 +24,7 @@ use clearway_base::log::{Level, Sink};
 use clearway_runtime::{Entering, Guarded, HeldValue, LoopRef, PollId, Timer, Token};
 
 use crate::metrics;
+use crate::socket::pool::LoopPools;
 use crate::vm::choice::{self, Build, Choice, Own, Reserve, Reserves, Standing};
 use crate::vm::interpreter::Interpreter;
 use crate::vm::waiting::{Line, Making};
@@ -146,6 +147,7 @@ impl Slot {
         owners: Option<AtomicU32>,
     ) -> Arc<Self> {
         interpreter.state.home = Some(home);
+        interpreter.state.pools = LoopPools::of(home);
         Arc::new_cyclic(|slot| {
             interpreter.state.slot = Weak::clone(slot);
             Self {

@@ -12,7 +12,7 @@ use clearway_zone::Zone;
 use clearway_zone::dict::{Got, KEY_MAX_BYTES};
 
 use crate::socket::Owners;
-use crate::socket::pool::Pools;
+use crate::socket::pool::LoopPools;
 use crate::vm::net_settings::NET_MAIN;
 use crate::vm::of_loop::Slot;
 use crate::vm::timers::Timers;
@@ -43,8 +43,8 @@ pub struct VmState {
     pub snapshot: Weak<Snapshot>,
     /// Takes lines of what is not made by a request.
     pub sink: Option<Arc<dyn Sink>>,
-    /// Connections that are put aside.
-    pub(crate) pools: Pools,
+    /// Connections that its loop has put aside, once it belongs to one.
+    pub(crate) pools: Arc<LoopPools>,
     /// Who has sockets.
     pub(crate) owners: Owners,
     /// Threads that wait for semaphores.
